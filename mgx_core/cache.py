@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from .settings import cache_directory
 
-__all__ = ["DiskCache", "Held", "Recent", "write_file"]
+__all__ = ["DiskCache", "Held", "Recent", "make_private", "write_file"]
 
 V = TypeVar("V")
 
@@ -97,8 +97,8 @@ class DiskCache:
         """Writes an entry that is read as a file of its own (`path`) and tells itself whether it is intact."""
         path = self.path(key)
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, chunks)
+            make_private(path.parent)
+            write_file(path, chunks, 0o600)
             if self._due(path, path.stat().st_size):
                 self._prune()
 
@@ -140,11 +140,17 @@ class DiskCache:
             total -= size
 
 
-def write_file(path: Path, chunks: Iterable[Any]) -> None:
-    """Writes beside a file, then renames: readers see the old file or the new one.  Errors: OSError."""
+def make_private(folder: Path) -> None:
+    """Makes a folder, and the one that it lies in, that only this user can look into; those there stay.  Errors: OSError."""
+    for each in (folder.parent, folder):
+        each.mkdir(0o700, parents=True, exist_ok=True)
+
+
+def write_file(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:
+    """Writes beside a file, then renames: readers see the old file or the new one.  mode: less the umask.  Errors: OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        with beside.open("xb") as file:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             for chunk in chunks:
                 file.write(chunk)
         beside.replace(path)

@@ -67,7 +67,9 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
         return _parsed(reader, made.parse, options, made, path)
     known = origin.look_up()
     if known is not None:
-        return Program.kept(origin, known.output_names, lambda: _parsed_again(reader, options, path, origin))
+        return Program.kept(
+            origin, known.output_names, Path(path), lambda: _parsed_again(reader, options, path, origin)
+        )
     warnings = _Warnings()
     log.addFilter(warnings)
     try:
@@ -81,10 +83,12 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
 
 
 def _parsed_again(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str], origin: Origin) -> Program:
-    """Returns what was read from a file: from there if it is still there, else from its contents."""
+    """Returns what was read from a file: from there if it is there before and after, else from its contents."""
     made = _frontend(reader)
     if origin.there:
-        return _parsed(reader, made.parse, options, made, path)
+        program = _parsed(reader, made.parse, options, made, path)
+        if origin.there:
+            return program
     try:
         return _parsed(reader, made.parse_buffer, options, made, origin.contents())
     except MgxError as error:

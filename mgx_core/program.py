@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsInt
 
@@ -40,6 +41,7 @@ class Program:
         states: Mapping[str, Any] | None = None,
     ) -> None:
         self._graph = Graph() if graph is None else graph
+        self._lock = threading.RLock()  # held while the graph is made
         self.output_names = list(output_names)  # those that the model states; see `get_output_names`
         self.files: tuple[Any, ...] = ()  # all that it was read from, where its frontend tells
         self._origin: Origin | None = None  # as long as what was read there cannot have been edited
@@ -63,15 +65,19 @@ class Program:
         return program
 
     @classmethod
-    def kept(cls, origin: Origin, output_names: Sequence[str], parse: Callable[[], Program]) -> Program:
-        """A program that an earlier process read from the same contents; it is parsed once its modules are looked at."""
+    def kept(cls, origin: Origin, output_names: Sequence[str], file: Any, parse: Callable[[], Program]) -> Program:
+        """A program that an earlier process read from a file of these contents; it is parsed once its modules are looked at."""
         program = cls(lambda: parse().graph, output_names)
+        program.files = (file,)
         program._origin = origin
         return program
 
     def stems_from(self, origin: Origin) -> None:
-        """States what the program was just read from: it is kept for later processes when it is compiled."""
-        self._origin = None if self.states else origin
+        """States what the program was just read from: it is kept for later processes when it is compiled.
+
+        Programs with states and those of derived classes are not kept.
+        """
+        self._origin = None if self.states or type(self) is not Program else origin
 
     @property
     def graph(self) -> Graph:
@@ -83,7 +89,9 @@ class Program:
     def _modules(self) -> Graph:
         """The modules, to look at only."""
         if not isinstance(self._graph, Graph):
-            self._graph = self._graph()
+            with self._lock:
+                if not isinstance(self._graph, Graph):
+                    self._graph = self._graph()
         return self._graph
 
     # building

@@ -50,6 +50,11 @@ def of_code(*prefixes: str) -> list[tuple[str, str]]:
 
 
 def cache_directory() -> Path:
-    """Returns the folder of caches that outlive a process; it may not exist yet."""
+    """Returns the folder of caches that outlive a process; it may not exist yet, and for a user without a home it never does."""
     named = setting("MGX_CACHE_DIR")
-    return Path(named) if named else Path(setting("XDG_CACHE_HOME") or Path.home() / ".cache") / "mgx"
+    if named:
+        return Path(named)
+    try:
+        return Path(setting("XDG_CACHE_HOME") or Path.home() / ".cache") / "mgx"
+    except RuntimeError:  # there is no home
+        return Path(os.devnull) / "mgx"

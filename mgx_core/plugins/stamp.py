@@ -7,51 +7,60 @@ import importlib.util
 import os
 import platform
 import sys
-import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from ..options import CompileOptions
+from ..version import IMPORTED
 from .hooks import Lazy
 from .manager import Plugins, manager
 
 __all__ = ["stamp"]
 
 CORE = "mgx_core"
-CODE = (".py", ".so", ".pyd", ".dll", ".dylib")
+CODE = (".py", ".pyc", ".pyd", ".dll", ".dylib")  # and shared objects, whose names may go on behind .so
+SLACK = 2 * 10**9  # nanoseconds by which a file system's times may lag behind
 
 
-def stamp() -> str:
+def stamp(stages: tuple[str, ...]) -> str:
     """Returns a hash of the code that takes part in reading and compiling; empty where it cannot be told.
 
-    It covers Python, the names and versions of all installed distributions, and size and time of every file of the core's
-    package and of the packages that plugins are in and offer things from.  Plugins that were registered by hand are not known
-    by any file, and code that was changed after this process began may not be what runs in it: neither has a stamp.
+    It covers Python, the names and versions of all installed distributions, and size and time of every file of code of the
+    core's package and of the packages that plugins are in and offer things from.  Plugins that were registered by hand are not
+    known by any file, and code that was changed since mgx was imported may not be what runs here: neither has a stamp, and
+    nothing has where a package's files cannot be looked at.
+    stages: those that plugins are asked for passes of.
     """
     plugins = manager()
     if any(r.distribution == "-" for r in plugins.records):
         return ""
-    return _stamp(_packages(plugins), tuple(sys.path))
+    try:
+        return _stamp(_packages(plugins, stages), tuple(sys.path))
+    except (OSError, ValueError, ImportError, AttributeError):  # packages in archives, links that lead nowhere
+        return ""
 
 
-def _packages(plugins: Plugins) -> tuple[str, ...]:
+def _packages(plugins: Plugins, stages: tuple[str, ...]) -> tuple[str, ...]:
     """The core's package and all that plugins which loaded name in their entry points and offers."""
     paths = [r.module for r in plugins.records if r.state == "ok"]
     paths += [lazy.path for hook in ("targets", "frontends", "operations") for _, lazy in plugins.offered(hook)]
-    paths += [lazy.path for lazy in _offered_to_all(plugins)]
+    paths += [lazy.path for lazy in _offered_to_all(plugins, stages)]
     return tuple(sorted({CORE, *(p.partition(":")[0].partition(".")[0] for p in paths)}))
 
 
-def _offered_to_all(plugins: Plugins) -> list[Lazy]:
+def _offered_to_all(plugins: Plugins, stages: tuple[str, ...]) -> list[Lazy]:
     """Returns what plugins offer to each target and frontend."""
-    found = [("kernels", {"target": t}) for t in plugins.names("targets")]
-    found += [("rules", {"target": t}) for t in plugins.names("targets")]
+    found: list[tuple[str, dict[str, Any]]] = []
+    for target in ("", *plugins.names("targets")):
+        found += [("kernels", {"target": target}), ("rules", {"target": target})]
+        found += [("passes", {"target": target, "stage": s, "options": CompileOptions()}) for s in stages]
     found += [("converters", {"frontend": f}) for f in plugins.names("frontends")]
     return [lazy for hook, asked in found for lazy in plugins.offers_to(hook, **asked)]
 
 
 @cache
 def _stamp(packages: tuple[str, ...], path: tuple[str, ...]) -> str:
-    begun = _begun()
     code = []
     for package in packages:
         spec = importlib.util.find_spec(package)
@@ -59,7 +68,7 @@ def _stamp(packages: tuple[str, ...], path: tuple[str, ...]) -> str:
             return ""
         origin = Path(spec.origin)
         files = _files(str(origin.parent)) if spec.submodule_search_locations else [_about(str(origin))]
-        if any(changed >= begun for _, _, changed in files):
+        if any(changed >= IMPORTED - SLACK for _, _, changed in files):
             return ""
         code.append(files)
     about = (sys.version, platform.machine(), _distributions(path), code)
@@ -71,16 +80,17 @@ def _files(folder: str) -> list[tuple[str, int, int]]:
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(CODE):
-                found.append(_about(entry.path))
-            elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+            if entry.name != "__pycache__" and entry.is_dir():
                 found += _files(entry.path)
+            elif entry.name.endswith(CODE) or ".so" in entry.name:
+                found.append(_about(entry.path))
     return sorted(found)
 
 
 def _about(path: str) -> tuple[str, int, int]:
+    """Path, bytes and the last time that the file or what is known of it was changed: the former can be set at will."""
     state = os.stat(path)
-    return path, state.st_size, state.st_mtime_ns
+    return path, state.st_size, max(state.st_mtime_ns, state.st_ctime_ns)
 
 
 def _distributions(path: tuple[str, ...]) -> list[list[str]]:
@@ -92,13 +102,3 @@ def _distributions(path: tuple[str, ...]) -> list[list[str]]:
         except OSError:
             continue
     return found
-
-
-def _begun() -> int:
-    """The nanosecond, as files count, at which this process began; the present where the system does not tell."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return time.time_ns() - int((uptime - ticks / os.sysconf("SC_CLK_TCK")) * 1e9)
-    except (OSError, ValueError, IndexError, AttributeError):
-        return time.time_ns()

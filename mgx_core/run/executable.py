@@ -245,16 +245,21 @@ class Executable:
             self.on_instance(self)
         return made
 
-    def restore_saved(self) -> int:
-        """Makes all instances that the file holds which this came from; returns the number of all."""
-        for shapes in [dict(k) for k in self._saved]:
-            key = tuple(shapes.get(n, s) for n, s in self.parameters.items())
-            if self._fixed is None and key not in self._instances:
+    def restore_saved(self) -> bool:
+        """Makes all instances that the file holds which this came from; False, and none, if some would have to go for that."""
+        if self._fixed is not None:
+            return True
+        keys = [tuple(dict(k).get(n, s) for n, s in self.parameters.items()) for k in self._saved]
+        with self._lock:
+            missing = [k for k in keys if k not in self._instances]
+            if len(self._instances) + len(missing) > max(1, self.options.instances):
+                return False
+            for key in missing:
                 made = self._instantiate(dict(zip(self.parameters, key, strict=True)))
                 made.key = key
-                with self._lock:
-                    self._instances.setdefault(key, made)
-        return len(self.instances())
+                self._instances[key] = made
+                self._instances.move_to_end(key, last=False)
+        return True
 
     def _use(self, instance: Instance) -> None:
         """Notes that an instance is used: the one that was not for the longest time is given up first."""

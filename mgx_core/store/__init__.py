@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgpack
+
 from ..cache import write_file
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
 from ..ir.graph import Graph
@@ -15,6 +17,8 @@ from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_fil
 from .contents import Contents, Storable
 from .literals import LiteralReader, LiteralWriter
 from .migrations import migrated
+from .seal import seal as seal_of
+from .seal import sealed
 
 if TYPE_CHECKING:
     from ..targets.target import Target
@@ -52,22 +56,32 @@ def save_buffer(program: Storable, format: str = "msgpack") -> bytes:
     return b"".join(_chunks(program, format))
 
 
-def kept_chunks(program: Storable, source: Array, limit: int) -> Iterator[Any] | None:
+def kept_chunks(program: Storable, source: Array, limit: int, key: str) -> Iterator[Any] | None:
     """A compiled program's file piece by piece, literals named by their place in the model's file where they lie there.
 
-    None if its own literals take more bytes than `limit`, or if kernels of it are left out.
+    key: what the file is kept under; the user's seal covers it and all metadata.
+    None if its own literals take more bytes than `limit`, if kernels of it are left out, or if the user has no seal.
     """
     metadata, literals = _encoded(program, source)
     whole = metadata["compiled"]["instances"] and not metadata["compiled"]["notes"]
-    return msgpack_chunks(metadata, literals) if whole and literals.bytes <= limit else None
+    if not whole or literals.bytes > limit:
+        return None
+    packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
+    mark = seal_of(key.encode() + packed)
+    return msgpack_chunks({"program": packed, "seal": mark}, literals) if mark else None
 
 
-def load_kept(path: Path, source: Array, target: Target, context: Any) -> Contents:
+def load_kept(path: Path, source: Array, target: Target, context: Any, key: str) -> Contents:
     """Reads what `kept_chunks` wrote, for a target and a context of the caller's, all checksums compared.
 
-    Errors: StoreError if the file is damaged.
+    Errors: StoreError if the file is damaged, or was not written by this user under this key.
     """
-    return _contents(read_file(path, True), None, source, (target, context))
+    stored = read_file(path, True)
+    match stored.metadata:
+        case {"program": bytes() as packed, "seal": bytes() as given} if sealed(key.encode() + packed, given):
+            metadata = msgpack.unpackb(packed, raw=False, unicode_errors="surrogatepass")
+            return _contents(stored._replace(metadata=metadata), True, source, (target, context))
+    raise StoreError("it does not carry this user's seal for this model")
 
 
 def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:

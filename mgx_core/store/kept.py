@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import io
+import importlib
 import mmap
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -26,7 +26,8 @@ import msgpack
 import numpy as np
 
 from ..cache import DiskCache
-from ..errors import MgxError, ParseError
+from ..compile.pipeline import STAGES
+from ..errors import MgxError, ParseError, StoreError
 from ..ir.graph import Graph
 from ..log import debugging, listen, log
 from ..options import CompileOptions
@@ -38,6 +39,7 @@ from ..types.dynamic_dimension import DynamicDimension
 from ..types.signature import Signature
 from . import kept_chunks, load_kept
 from .codec import Decoder, Encoder
+from .seal import SIZE, seal, sealed, seals
 
 if TYPE_CHECKING:
     from ..run.executable import Executable
@@ -45,9 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Origin", "Place"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 LIMIT: Final = 4 << 30  # bytes of all programs together; a file of more than a quarter is not kept
-INSTANCES: Final = 4  # sets of input shapes of one program
+INSTANCES: Final = 4  # sets of input shapes of one program, and how often a process writes it
 PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
 
@@ -57,12 +59,13 @@ class Origin:
     digest: of the contents; key: a name for everything.
     """
 
-    def __init__(self, path: Path, source: Array, digest: str, key: str, state: os.stat_result) -> None:
+    def __init__(self, path: Path, mapped: mmap.mmap, digest: str, key: str, state: os.stat_result) -> None:
         self.path = path
-        self.source = source
+        self.source: Array = np.frombuffer(mapped, np.uint8)
         self.digest = digest
         self.key = key
         self.known: Signature | None = None  # what an earlier process noted of the program
+        self._mapped = mapped
         self._state = _identity(state)
 
     @classmethod
@@ -70,7 +73,9 @@ class Origin:
         """The origin of what a frontend reads from a file; None where it cannot be known, or not be kept."""
         listen()
         said = _said(dict(options))
-        code = stamp() if not debugging() and said is not None else ""
+        if said is None or debugging() or not seals():
+            return None
+        code = stamp(STAGES)
         if not code:
             return None
         try:
@@ -79,11 +84,13 @@ class Origin:
                 if not stat.S_ISREG(state.st_mode) or not 0 < state.st_size <= LIMIT // 4:
                     return None
                 digest = _digest(file)
-                source = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+                mapped = mmap.mmap(file.fileno(), state.st_size, access=mmap.ACCESS_READ)
+                if _identity(os.fstat(file.fileno())) != _identity(state):
+                    return None
         except (OSError, TypeError, ValueError):
             return None
         about = repr((FORMAT, digest, frontend, said, code, of_code("MGX_")))
-        return cls(Path(path).absolute(), source, digest, hashlib.sha256(about.encode()).hexdigest(), state)
+        return cls(Path(path).absolute(), mapped, digest, hashlib.sha256(about.encode()).hexdigest(), state)
 
     @property
     def there(self) -> bool:
@@ -93,19 +100,30 @@ class Origin:
         except OSError:
             return False
 
+    @property
+    def unchanged(self) -> bool:
+        """True if its path still leads to the file that was read, with the same contents."""
+        return self.there and self._whole and _digest(self.source) == self.digest
+
     def contents(self) -> bytes:
         """The bytes that were read, whatever the path leads to now.  Errors: ParseError if they were overwritten."""
-        data = self.source.tobytes()
-        if _digest(io.BytesIO(data)) != self.digest:
-            raise ParseError("the file was overwritten after it was parsed; parse it again")
-        return data
+        if self._whole:
+            data = self.source.copy()
+            if _digest(data) == self.digest:
+                return data.tobytes()
+        raise ParseError("the file was overwritten after it was parsed; parse it again")
+
+    @property
+    def _whole(self) -> bool:
+        """True if the file was not cut off: pages behind its end must not be touched."""
+        return self._mapped.size() >= len(self._mapped)
 
     def look_up(self) -> Signature | None:
         """Returns what an earlier process noted of the program, and keeps it as `known`."""
         found = DiskCache("parsed", FORMAT).get(self.key)
-        if found is None:
+        if found is None or not sealed(self.key.encode() + found[SIZE:], found[:SIZE]):
             return None
-        plain = msgpack.unpackb(found)
+        plain = msgpack.unpackb(found[SIZE:])
         values = Decoder(plain["symbols"])
         shapes = {name: values.shape(shape) for name, shape in plain["parameters"].items()}
         self.known = Signature(shapes, [values.shape(shape) for shape in plain["results"]], plain["outputs"])
@@ -119,7 +137,8 @@ class Origin:
             "results": [values.shape(shape) for shape in about.results],
             "outputs": list(about.output_names),
         }
-        DiskCache("parsed", FORMAT).put(self.key, msgpack.packb({**plain, "symbols": values.table()}))
+        packed = msgpack.packb({**plain, "symbols": values.table()})
+        DiskCache("parsed", FORMAT).put(self.key, seal(self.key.encode() + packed) + packed)
 
     def place(self, target: Target, context: Any, options: CompileOptions) -> Place | None:
         """The place of the program's compiled form for a target; None for targets and options of which none is kept."""
@@ -141,21 +160,24 @@ class Place:
     target: Target
     context: Any
     note: str = ""  # why what lay there could not be used
+    left: int = INSTANCES  # how often it may still be written
 
     @property
     def _disk(self) -> DiskCache:
         return DiskCache("programs", FORMAT, limit=LIMIT)
 
     def load(self, about: Signature) -> Executable | None:
-        """Returns what an earlier process compiled; None if there is nothing, or nothing intact."""
+        """Returns what an earlier process compiled; None if there is nothing, nothing intact, or if the model's file changed."""
         path = self._disk.path(self.key)
-        if not path.is_file():
+        if not path.is_file() or not seals() or not self.origin.there:
             return None
         try:
-            found = load_kept(path, self.origin.source, self.target, self.context).executable
+            found = load_kept(path, self.origin.source, self.target, self.context, self.key).executable
             notes = ["its kernels are missing"] if found is None else found.notes
         except MgxError as error:
             found, notes = None, [str(error)]
+        if not self.origin.there:
+            return None
         if notes or found is None:
             self._disk.drop(self.key)
             self.note = f"what was kept of this program could not be used, so it was compiled again: {notes[0]}"
@@ -174,17 +196,25 @@ class Place:
             made.note(self.note)
 
     def _write(self, about: Signature, made: Executable) -> None:
+        """Writes what is compiled, unless the model's file changed since it was read or something is to be told of it."""
         try:
-            if made.restore_saved() > INSTANCES:
+            if not self.left or not self.origin.there or not made.restore_saved():
                 return
-            whole = _Whole(about.output_names, made)
-            chunks = kept_chunks(whole, self.origin.source, LIMIT // 4)
-        except MgxError as error:
-            log.debug("the program is not kept: %s", error)
-            return
-        if chunks is not None:
-            self._disk.put_file(self.key, chunks)
-            self.origin.describe(about)
+            if len(made.instances()) > INSTANCES or any(note != self.note for note in made.notes):
+                return
+            chunks = kept_chunks(_Whole(about.output_names, made), self.origin.source, LIMIT // 4, self.key)
+            if chunks is not None:
+                self.left -= 1
+                self._disk.put_file(self.key, self._unless_changed(chunks))
+                self.origin.describe(about)
+        except Exception as error:  # keeping a program must not make compiling fail
+            log.debug("the program is not kept: %s: %s", type(error).__name__, error)
+
+    def _unless_changed(self, chunks: Iterable[Any]) -> Iterator[Any]:
+        """Pieces of a file.  Errors: StoreError at its end if the model's file changed meanwhile, so that it is not kept."""
+        yield from chunks
+        if not self.origin.unchanged:
+            raise StoreError("the model's file was changed")
 
 
 @dataclass
@@ -200,13 +230,13 @@ class _Whole:
         return Graph(self.executable.module)
 
 
-def _digest(file: Any) -> str:
-    """A digest of a file's contents, by the quickest way that is installed."""
-    try:
-        from xxhash import xxh3_128
-    except ImportError:
-        return "sha256 " + hashlib.file_digest(file, "sha256").hexdigest()
-    return "xxh3 " + hashlib.file_digest(file, xxh3_128).hexdigest()
+def _digest(source: Any) -> str:
+    """A digest of an array's bytes or of a file's contents, by the quickest way that is installed."""
+    made: Any = hashlib.sha256
+    with contextlib.suppress(ImportError):
+        made = importlib.import_module("xxhash").xxh3_128
+    found = made(source) if isinstance(source, np.ndarray) else hashlib.file_digest(source, made)
+    return f"{found.name} {found.hexdigest()}"
 
 
 def _identity(state: os.stat_result) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ class LiteralWriter:
             raw = _raw(array)
             there = None if self.source is None else _place_in_file(array, raw, self.source)
             if there is not None:
-                self.table.append([dtype.name, list(array.shape), -1 - there, raw.size, 0])
+                self.table.append([dtype.name, list(array.shape), -1 - there, raw.size, zlib.crc32(raw)])
             else:
                 offset = aligned(self.bytes)
                 self.table.append([dtype.name, list(array.shape), offset, raw.size, zlib.crc32(raw)])
@@ -131,7 +131,7 @@ class LiteralReader:
             raise StoreError(f"literal {index}: bytes {offset} to {offset + size} of a section of {self.section.size}")
         else:
             raw = self.section[offset : offset + size]
-        if self.check and offset >= 0 and zlib.crc32(raw) != crc:
+        if self.check and zlib.crc32(raw) != crc:
             raise StoreError(f"literal {index} ({dtype}{list(dims)}) is damaged: its checksum differs")
         array: Array = raw.view(dtype.numpy).reshape(dims) if size else np.empty(dims, dtype.numpy)
         if sys.byteorder == "big":

@@ -13,9 +13,10 @@ import os
 from pathlib import Path
 from typing import Final
 
+from ..cache import make_private
 from ..settings import cache_directory
 
-__all__ = ["seal", "sealed"]
+__all__ = ["seal", "sealed", "seals"]
 
 SIZE: Final = 32
 
@@ -24,6 +25,11 @@ def seal(data: bytes) -> bytes:
     """The user's seal for some bytes; empty where no key can be kept."""
     key = _key()
     return hmac.digest(key, data, "sha256") if key else b""
+
+
+def seals() -> bool:
+    """True if there is a key, or one could be made."""
+    return bool(_key())
 
 
 def sealed(data: bytes, given: bytes) -> bool:
@@ -59,7 +65,7 @@ def _make(path: Path) -> None:
 
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
+import threading
 import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +18,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mgx_core as mgx
-from mgx_core.errors import ParameterError, ParseError
+from mgx_core.compile.pipeline import STAGES
+from mgx_core.errors import ParameterError, ParseError, StoreError
 from mgx_core.plugins import manager as plugins
 from mgx_core.plugins import stamp as stamps
-from mgx_core.plugins.manager import Plugins
+from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
+from mgx_core.run.executable import Executable
 from mgx_core.store import kept
+from mgx_core.store.container import msgpack_chunks, read_file
+from mgx_core.store.literals import LiteralWriter
+from mgx_core.version import IMPORTED
 from mgx_cpu_dnnl.runner import CpuRunner
 from mgx_cpu_dnnl.saved_runner import RestoredRunner
 from mgx_onnx.frontend import OnnxFrontend
@@ -83,7 +92,7 @@ def entries(folder: str = "programs") -> list[Path]:
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MGX_KEEP_PROGRAMS", "1")
-    monkeypatch.setattr(stamps, "_begun", lambda: time.time_ns())  # however lately the sources were edited
+    monkeypatch.setattr(stamps, "IMPORTED", 1 << 62)  # however lately the sources were edited
     stamps._stamp.cache_clear()
     yield
     monkeypatch.undo()
@@ -123,9 +132,9 @@ def test_the_second_time_nothing_is_parsed_or_compiled(path, request):
 def test_another_process_loads_neither_frontend_nor_passes(path, tmp_path):
     np.savez(tmp_path / "given.npz", wanted=result(compiled(path)), **values())
     text = f"""
-import sys, time, numpy as np, mgx_core as mgx
+import sys, numpy as np, mgx_core as mgx
 from mgx_core.plugins import stamp
-stamp._begun = time.time_ns
+stamp.IMPORTED = 1 << 62
 given = dict(np.load({str(tmp_path / "given.npz")!r}))
 wanted = given.pop("wanted")
 program = mgx.parse_onnx({str(path)!r})
@@ -330,6 +339,226 @@ def test_what_takes_too_much_room_is_not_kept(path, monkeypatch):
     assert entries() == []
 
 
+# files that change
+
+
+def overwrite(path: Path, seed: int = 2) -> None:
+    """Writes other weights over those of a model, in place."""
+    data = model(path.with_name("other.onnx"), "n" if path.stem == "b" else 2, seed).read_bytes()
+    assert len(data) == path.stat().st_size
+    with path.open("r+b") as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["by its times", "by its contents alone"])
+def test_a_file_that_changes_before_it_is_compiled_leaves_no_entry(path, monkeypatch, seen):
+    if not seen:
+        monkeypatch.setattr(kept.Origin, "there", True)
+    program = mgx.parse_onnx(path)
+    overwrite(path)
+    program.compile(mgx.get_target("cpu"))
+    assert (entries(), entries("parsed")) == ([], [])
+
+
+def test_a_file_that_changes_while_it_is_kept_leaves_no_entry(path, monkeypatch):
+    def chunks(*given: object) -> object:
+        yield from ours(*given)
+        overwrite(path)
+
+    ours = kept.kept_chunks
+    monkeypatch.setattr(kept, "kept_chunks", chunks)
+    assert compiled(path).executable.notes == []
+    assert (entries(), entries("parsed")) == ([], [])
+
+
+def test_what_is_kept_is_not_loaded_for_a_file_that_changed(path):
+    compiled(path)
+    program = mgx.parse_onnx(path)
+    overwrite(path)
+    with pytest.raises(ParseError, match="overwritten after it was parsed"):
+        program.compile(mgx.get_target("cpu"))
+    assert len(entries()) == 1
+
+
+def test_a_file_that_changes_while_what_is_kept_is_loaded(path, monkeypatch):
+    def load(*given: object) -> object:
+        found = ours(*given)
+        overwrite(path)
+        return found
+
+    compiled(path)
+    ours = kept.load_kept
+    monkeypatch.setattr(kept, "load_kept", load)
+    with pytest.raises(ParseError, match="overwritten after it was parsed"):
+        compiled(path)
+    assert len(entries()) == 1
+
+
+def test_a_file_that_is_replaced_is_compiled_as_it_was(path, tmp_path):
+    wanted = result(compiled(path))
+    program = mgx.parse_onnx(path)
+    os.replace(model(tmp_path / "new.onnx", seed=2), path)
+    program.compile(mgx.get_target("cpu"))
+    assert runners(program) == [CpuRunner]
+    np.testing.assert_array_equal(result(program), wanted)
+
+
+def test_weights_that_were_overwritten_after_loading_are_refused(tmp_path):
+    path = model(tmp_path / "b.onnx", "n")
+    result(compiled(path), 3)
+    program = compiled(path)
+    overwrite(path)
+    with pytest.raises(StoreError, match="its checksum differs"):
+        result(program, 3)
+
+
+def test_a_file_that_was_cut_off_is_refused(path):
+    compiled(path)
+    program = mgx.parse_onnx(path)
+    os.truncate(path, 100)
+    with pytest.raises(ParseError, match="overwritten after it was parsed"):
+        program.get_main_module()
+
+
+# what is not kept, and whose
+
+
+def test_what_notes_were_made_of_is_not_kept(path, monkeypatch):
+    monkeypatch.setattr(Executable, "note_lost", lambda self: self.note("something is missing"))
+    assert compiled(path).executable.notes == ["something is missing"]
+    assert entries() == []
+
+
+def test_programs_of_other_classes_are_not_kept(path, monkeypatch):
+    class Own(mgx.Program):
+        pass
+
+    def parse(self: object, *args: object, **options: object) -> mgx.Program:
+        program = ours(self, *args, **options)
+        program.__class__ = Own
+        return program
+
+    ours = OnnxFrontend.parse
+    monkeypatch.setattr(OnnxFrontend, "parse", parse)
+    for _ in range(2):
+        program = mgx.parse_onnx(path)
+        program.compile(mgx.get_target("cpu"))
+        assert (type(program), entries()) == (Own, [])
+
+
+def test_what_is_kept_names_its_file(path):
+    assert compiled(path).files == (path,)
+    assert mgx.parse_onnx(path).files == (path,)
+
+
+def test_several_threads_see_one_graph(path):
+    compiled(path)
+    program = mgx.parse_onnx(path)
+    barrier = threading.Barrier(4)
+
+    def look(_: int) -> object:
+        barrier.wait()
+        return program.graph
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(graph) for graph in pool.map(look, range(4))}) == 1
+
+
+@pytest.mark.parametrize("error", [OSError("no room"), RuntimeError("wrong"), MemoryError()])
+def test_what_cannot_be_written_is_not_kept(path, monkeypatch, error):
+    def failing(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(kept, "kept_chunks", failing)
+    program = compiled(path)
+    assert (runners(program), program.executable.notes, entries()) == ([CpuRunner], [], [])
+
+
+def test_no_more_instances_are_taken_up_than_the_program_holds(tmp_path):
+    path = model(tmp_path / "b.onnx", "n")
+    for batch in ((1, 3), (4,), (1, 3)):
+        program = compiled(path, options={"instances": 2})
+        for n in batch:
+            result(program, n)
+        assert len(program.executable.instances()) == len(batch)
+    assert runners(program) == [RestoredRunner] * 2  # those of the first process are kept
+
+
+def test_shapes_that_alternate_are_written_a_few_times_only(tmp_path, monkeypatch):
+    written = []
+    put = kept.DiskCache.put_file
+    monkeypatch.setattr(
+        kept.DiskCache, "put_file", lambda self, *given: (written.append(self.folder.name), put(self, *given))
+    )
+    program = compiled(model(tmp_path / "b.onnx", "n"), options={"instances": 1})
+    for n in (1, 3) * 4:
+        result(program, n)
+    assert written.count("programs") == kept.INSTANCES
+
+
+def test_an_entry_belongs_to_its_model(path, tmp_path):
+    compiled(path)
+    other = model(tmp_path / "other.onnx", seed=2)
+    wanted = result(compiled(other))
+    for folder in ("programs", "parsed"):
+        first, second = entries(folder)
+        data = first.read_bytes(), second.read_bytes()
+        first.write_bytes(data[1])
+        second.write_bytes(data[0])
+    program = compiled(other)
+    np.testing.assert_array_equal(result(program), wanted)
+    (note,) = program.executable.notes
+    assert note.endswith("it does not carry this user's seal for this model")
+
+
+def test_metadata_is_sealed(path):
+    compiled(path)
+    (entry,) = entries()
+    stored = read_file(entry, True)
+    metadata = {**stored.metadata, "program": stored.metadata["program"].replace(b"out", b"tou")}
+    literals = LiteralWriter()
+    if stored.section.size:
+        literals.array(np.array(stored.section))
+    entry.write_bytes(b"".join(bytes(c) for c in msgpack_chunks(metadata, literals)))
+    program = compiled(path)
+    (note,) = program.executable.notes
+    assert note.endswith("it does not carry this user's seal for this model")
+
+
+def test_without_a_seal_nothing_is_kept_or_dropped(path):
+    compiled(path)
+    (entry,) = entries()
+    entry.with_name("of another").write_bytes(entry.read_bytes())
+    seal = Path(os.environ["MGX_CACHE_DIR"]) / "seal.key"
+    seal.chmod(0o644)
+    program = compiled(path)
+    assert (runners(program), program.executable.notes, len(entries())) == ([CpuRunner], [], 2)
+    seal.chmod(0o600)
+    program = mgx.parse_onnx(path)
+    seal.chmod(0o644)
+    program.compile(mgx.get_target("cpu"))
+    assert (runners(program), program.executable.notes, len(entries())) == ([CpuRunner], [], 2)
+
+
+def test_a_user_without_a_home_parses_and_compiles(path, monkeypatch):
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("MGX_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert runners(compiled(path)) == [CpuRunner]
+
+
+def test_entries_are_for_their_user_alone(path):
+    compiled(path)
+    folder = Path(os.environ["MGX_CACHE_DIR"])
+    for each in (folder, folder / "programs", folder / "parsed"):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o700
+    for each in (*entries(), *entries("parsed")):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600
+
+
 # the stamp
 
 
@@ -349,39 +578,72 @@ def stamped(folder: Path) -> str:
 def test_the_stamp_is_that_of_the_codes_files(tmp_path, monkeypatch):
     folder = package(tmp_path / "some_package_of_ours")
     monkeypatch.syspath_prepend(tmp_path)
-    first = stamped(folder)
-    assert first
+    seen = [stamped(folder)]
+    assert seen[0]
     (folder / "data.txt").write_text("more")
-    assert stamped(folder) == first
+    assert stamped(folder) == seen[0]
+
+    def another() -> bool:
+        seen.append(stamped(folder))
+        return seen[-1] not in seen[:-1]
+
     (folder / "b.py").write_text("x = 1")
     os.utime(folder / "b.py", ns=(10**18, 10**18))
-    assert stamped(folder) != first
-    (folder / "b.py").write_text("")
-    os.utime(folder / "b.py", ns=(10**18 + 1, 10**18 + 1))
-    assert stamped(folder) != first
+    assert another()
+    (folder / "b.py").write_text("x = 2")
     os.utime(folder / "b.py", ns=(10**18, 10**18))
-    assert stamped(folder) == first
+    assert another()  # its size and the time of its contents are as before
+    (folder / "my.libs").mkdir()
+    for name in ("c.pyc", "lib.so.3", "my.libs/lib.so"):
+        (folder / name).write_text("")
+        assert another(), name
     (tmp_path / "other-1.0.dist-info").mkdir()
-    assert stamped(folder) != first
+    assert another()
 
 
-def test_code_that_changed_since_the_process_began_has_no_stamp(tmp_path, monkeypatch):
+def test_code_that_changed_since_mgx_was_imported_has_no_stamp(tmp_path, monkeypatch):
     folder = package(tmp_path / "another_package_of_ours")
     monkeypatch.syspath_prepend(tmp_path)
     assert stamped(folder)
-    monkeypatch.undo()
+    monkeypatch.setattr(stamps, "IMPORTED", IMPORTED)
+    assert 0 < time.time_ns() - IMPORTED < 10**15
+    assert stamped(folder) == ""  # the files' contents claim to be older
+
+
+def test_code_that_cannot_be_looked_at_has_no_stamp(tmp_path, monkeypatch, path):
     monkeypatch.syspath_prepend(tmp_path)
-    began = stamps._begun()
-    assert 0 < time.time_ns() - began < 10**15
-    os.utime(folder / "b.py", ns=(began + 10**9, began + 10**9))
-    assert stamped(folder) == ""
+    folder = package(tmp_path / "linked_package_of_ours")
+    monkeypatch.setattr(stamps, "_packages", lambda *_: (folder.name,))
+    assert stamps.stamp(STAGES)
+    (folder / "c.py").symlink_to(tmp_path / "nowhere")
+    stamps._stamp.cache_clear()
+    assert stamps.stamp(STAGES) == ""
+    with zipfile.ZipFile(tmp_path / "packages.zip", "w") as file:
+        file.writestr("zipped_package_of_ours/__init__.py", "")
+    monkeypatch.syspath_prepend(tmp_path / "packages.zip")
+    for name in ("zipped_package_of_ours", "missing_package.of_ours", ""):
+        monkeypatch.setattr(stamps, "_packages", lambda *_, name=name: (name,))
+        assert stamps.stamp(STAGES) == ""
+    assert runners(compiled(path)) == [CpuRunner]
+    assert entries() == []
+
+
+def test_the_packages_of_passes_are_part_of_the_stamp():
+    class Passing:
+        @hookimpl
+        def passes(self, stage):
+            return [Lazy("p", "package_of_passes.module:thing")] if stage == "lower" else []
+
+    found = Plugins()
+    found.register(Passing(), "passing")
+    assert "package_of_passes" in stamps._packages(found, STAGES)
 
 
 def test_plugins_that_were_registered_by_hand_have_no_stamp(path, monkeypatch):
     found = Plugins()
     monkeypatch.setattr(plugins, "_manager", [found])
-    assert stamps.stamp()
+    assert stamps.stamp(STAGES)
     found.register(type("ByHand", (), {})(), "by hand")
-    assert stamps.stamp() == ""
+    assert stamps.stamp(STAGES) == ""
     assert runners(compiled(path)) == [CpuRunner]
     assert entries() == []

@@ -29,8 +29,9 @@ class TfFrontend(Frontend):
         for bad options.
         """
         record = TfOptions.of(**options)
-        program = parse_model(read_model(path, record.tags), record)
-        program.files = (Path(path),) if Path(path).is_file() else ()
+        model = read_model(path, record.tags)
+        program = parse_model(model, record)
+        program.files = (Path(path),) if model.folder is None else ()  # a SavedModel is many files
         return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
