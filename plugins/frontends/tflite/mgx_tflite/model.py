@@ -15,6 +15,7 @@ from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
+from .budget import Budget
 from .schema import OPERATORS, OPTIONS, OPTIONS_2, root
 
 __all__ = ["Model", "Operator", "Quantization", "Signature", "Subgraph", "Tensor", "read_model"]
@@ -115,6 +116,7 @@ class _Reader:
     def __init__(self, data: Any, limit: int) -> None:
         self.data = data
         self.limit = limit
+        self.budget = Budget(len(data), limit)
         self.table: Any = root(data)
 
     def model(self) -> Model:
@@ -127,7 +129,7 @@ class _Reader:
             raise ParseError("the model has no subgraph")
         model = Model(subgraphs)
         for s in self._each(self.table, "SignatureDefs"):
-            key = (s.SignatureKey() or b"").decode()
+            key = self._name(s.SignatureKey()).decode()
             index = s.SubgraphIndex()
             if not 0 <= index < len(subgraphs):
                 raise ParseError(f"signature {key!r} is of subgraph {index} of {len(subgraphs)}")
@@ -136,17 +138,22 @@ class _Reader:
         return model
 
     def _each(self, table: Any, name: str) -> list[Any]:
-        """The tables of a vector.  Errors: ParseError for more than the file can hold."""
+        """The tables of a vector.  Errors: ParseError for more, with those before, than the file can hold."""
         count = getattr(table, name + "Length")()
-        if count * 4 > len(self.data):
-            raise ParseError(f"{count} {name} do not fit a file of {len(self.data)} bytes")
+        self.budget.records(count, name)
         at: Callable[[int], Any] = getattr(table, name)
         return [at(k) for k in range(count)]
 
     def _numbers(self, table: Any, name: str) -> list[int]:
-        if not getattr(table, name + "Length")():
+        count = getattr(table, name + "Length")()
+        if not count:
             return []
+        self.budget.read(4 * count)
         return [int(v) for v in getattr(table, name + "AsNumpy")()]
+
+    def _name(self, held: bytes | None) -> bytes:
+        self.budget.read(len(held or b""))
+        return held or b""
 
     def _map(self, signature: Any, side: str, count: int) -> dict[str, int]:
         found = {}
@@ -154,13 +161,13 @@ class _Reader:
             index = entry.TensorIndex()
             if not 0 <= index < count:
                 raise ParseError(f"a signature names tensor {index} of {count}")
-            found[(entry.Name() or b"").decode()] = int(index)
+            found[self._name(entry.Name()).decode()] = int(index)
         return dict(sorted(found.items()))
 
     def _code(self, code: Any) -> str:
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         if number == 32:
-            return "CUSTOM:" + (code.CustomCode() or b"").decode()
+            return "CUSTOM:" + self._name(code.CustomCode()).decode()
         return OPERATORS[number] if 0 <= number < len(OPERATORS) else f"operator {number}"
 
     def _subgraph(self, table: Any, place: int) -> Subgraph:
@@ -171,7 +178,7 @@ class _Reader:
         for index in used:
             if not 0 <= index < len(tensors):
                 raise ParseError(f"subgraph {place} names tensor {index} of {len(tensors)}")
-        name = (table.Name() or b"").decode() or f"subgraph_{place}"
+        name = self._name(table.Name()).decode() or f"subgraph_{place}"
         return Subgraph(name, tensors, operators, inputs, outputs)
 
     def _operator(self, table: Any, place: int) -> Operator:
@@ -179,6 +186,7 @@ class _Reader:
         if not 0 <= code < len(self.codes):
             raise ParseError(f"operator {place} has code {code} of {len(self.codes)}")
         options = self._options(table, "BuiltinOptions", OPTIONS) or self._options(table, "BuiltinOptions2", OPTIONS_2)
+        self.budget.read(table.CustomOptionsLength())
         custom = bytes(table.CustomOptionsAsNumpy()) if table.CustomOptionsLength() else b""
         read, made, between = (self._numbers(table, w) for w in ("Inputs", "Outputs", "Intermediates"))
         return Operator(self.codes[code], read, made, between, options, custom, place)
@@ -189,7 +197,7 @@ class _Reader:
         return table.union(name, kinds[kind]) if 0 < kind < len(kinds) else None
 
     def _tensor(self, table: Any, place: int) -> Tensor:
-        name = (table.Name() or b"").decode("utf-8", "replace") or f"tensor_{place}"
+        name = self._name(table.Name()).decode("utf-8", "replace") or f"tensor_{place}"
         try:
             return self._checked_tensor(table, name)
         except ParseError as error:
@@ -231,12 +239,15 @@ class _Reader:
         if count * max(dtype.bits, 8) // 8 > self.limit:
             raise ParseError(f"{dims} of {dtype} takes more than the {self.limit} bytes that option limit_bytes allows")
         if dtype.kind == "s":
+            self.budget.expand(raw.size + 64 * count, f"{dims} strings")
             return _strings(raw.tobytes(), count).reshape(dims)
         if table.Sparsity() is not None:
             from .sparse import dense
 
-            return dense(raw, dtype, dims, table.Sparsity())
+            self.budget.expand(count * np.dtype(dtype.numpy).itemsize, f"{dims} of {dtype}")
+            return dense(raw, dtype, dims, table.Sparsity(), self.limit)
         if dtype.bits == 4:
+            self.budget.expand(count, f"{dims} of {dtype}")
             if raw.size != (count + 1) // 2:
                 raise ParseError(f"{(count + 1) // 2} bytes are required for {dims} of {dtype}, got {raw.size}")
             codes = np.stack([raw & 15, raw >> 4], -1).reshape(-1)[:count].astype(np.int8)
@@ -250,8 +261,7 @@ class _Reader:
         given = table.Quantization()
         if given is None or not given.ScaleLength():
             return None
-        if (given.ScaleLength() + given.ZeroPointLength()) * 4 > len(self.data):
-            raise ParseError("more scales than the file can hold")
+        self.budget.read((given.ScaleLength() + given.ZeroPointLength()) * 4)
         scale = np.array(given.ScaleAsNumpy(), np.float32)
         zero = np.array(given.ZeroPointAsNumpy(), np.int64) if given.ZeroPointLength() else np.zeros(1, np.int64)
         axis = int(given.QuantizedDimension())

@@ -216,11 +216,17 @@ class Scope:
         inner = Scope(self.context, subgraph, self.module if module is None else module, self.prefix, self.calling)
         return inner.build(given)
 
-    def operators(self, subgraph: int) -> list[str]:
-        """Names of the operators of another subgraph."""
+    def reducer(self, subgraph: int) -> str:
+        """The name of the one operator by which another subgraph joins its two inputs."""
         if not 0 <= subgraph < len(self.context.model.subgraphs):
             raise ParseError(f"subgraph {subgraph} is named, there are {len(self.context.model.subgraphs)}")
-        return [o.name for o in self.context.model.subgraphs[subgraph].operators]
+        graph = self.context.model.subgraphs[subgraph]
+        names = [o.name for o in graph.operators]
+        if len(names) == 1 and len(set(graph.inputs)) == 2:
+            (only,) = graph.operators
+            if sorted(only.inputs) == sorted(graph.inputs) and only.outputs == graph.outputs:
+                return only.name
+        raise UnsupportedError(f"a reduction by {names}: one operator that joins both inputs of the body is needed")
 
     def unchanged(self, subgraph: int) -> list[int]:
         """Places of results of a subgraph that are its inputs."""

@@ -14,9 +14,10 @@ from mgx_core.types.dtype import DType
 __all__ = ["dense"]
 
 
-def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any) -> Array:
+def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any, limit: int) -> Array:
     """The dense array of a sparse constant: dimensions in traversal order, the inner blocks last.
 
+    limit: bytes that the places of its elements may take.
     Errors: ParseError for metadata that does not fit the extents or the data.
     """
     order = [int(v) for v in sparsity.TraversalOrderAsNumpy()]
@@ -44,7 +45,7 @@ def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any) -> Array:
     places = np.zeros((1, 0), np.int64)
     starts = np.zeros(1, np.int64)  # which entry of the level above each row stems from
     for level, extent in zip(levels, extents, strict=True):
-        places, starts = _expanded(level, extent, places, starts, values.size)
+        places, starts = _expanded(level, extent, places, starts, limit)
     if len(places) != values.size:
         raise ParseError(f"the sparse constant has {values.size} values for {len(places)} places")
     out = np.zeros([sizes[k] if k < rank else inner[k] for k in range(len(order))], dtype.numpy)
@@ -59,13 +60,12 @@ def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any) -> Array:
     return np.ascontiguousarray(out.transpose(axes)).reshape(dims)
 
 
-def _expanded(level: Any, extent: int, places: Array, rows: Array, most: int) -> tuple[Array, Array]:
+def _expanded(level: Any, extent: int, places: Array, rows: Array, limit: int) -> tuple[Array, Array]:
     count = len(places)
     if level.Format() == 0:
         if int(level.DenseSize()) != extent:
             raise ParseError(f"a dense level has {level.DenseSize()} places, {extent} are required")
-        if count * extent > max(most, 1) * max(extent, 1) + (1 << 22):
-            raise ParseError("a sparse constant is absurdly large")
+        _require(count * extent, places.shape[1] + 1, limit)
         grown = np.repeat(places, extent, 0)
         own = np.tile(np.arange(extent), count)
         return np.column_stack([grown, own]), (rows[:, None] * extent + np.arange(extent)).reshape(-1)
@@ -74,11 +74,21 @@ def _expanded(level: Any, extent: int, places: Array, rows: Array, most: int) ->
         raise ParseError("the segments of a sparse constant do not fit its rows")
     if segments.size and (int(segments[-1]) > indices.size or int(segments[0]) < 0):
         raise ParseError("the segments of a sparse constant lie outside its indices")
-    if indices.size and int(indices.max()) >= extent:
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < extent:
         raise ParseError(f"an index of a sparse constant lies outside extent {extent}")
     lengths = segments[rows + 1] - segments[rows]
+    if lengths.size and int(lengths.max()) > extent:
+        raise ParseError(f"a row of a sparse constant has {lengths.max()} entries of {extent} places")
+    _require(int(lengths.sum()), places.shape[1] + 1, limit)
     at = np.concatenate([np.arange(segments[r], segments[r + 1]) for r in rows]) if rows.size else np.zeros(0, np.int64)
     return np.column_stack([np.repeat(places, lengths, 0), indices[at]]), at
+
+
+def _require(count: int, levels: int, limit: int) -> None:
+    if 8 * count * levels > limit:
+        raise ParseError(
+            f"{count} places of a sparse constant take more than the {limit} bytes that option limit_bytes allows"
+        )
 
 
 def _vector(level: Any, word: str) -> Array:

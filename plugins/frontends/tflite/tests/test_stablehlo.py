@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_core.types.memory_limit import limited
 from mgx_tflite.model import Model, Operator, Subgraph, Tensor
 from mgx_tflite.options import TfliteOptions
 from mgx_tflite.parser import parse_model
@@ -127,6 +128,37 @@ def test_reductions_by_their_body():
     body = graph("body", [Operator("STABLEHLO_MAXIMUM", [0, 1], [2], [], None, b"", 0)], [one, one], (), one)
     start = np.array(0.25, F)
     checked("STABLEHLO_REDUCE", [X], np.maximum(X.max(1), 0.25), [start], [body], Dimensions=[1], BodySubgraphIndex=1)
+
+
+@pytest.mark.parametrize("inputs", [[0, 0], [1, 1], [0, 2]])
+def test_a_body_that_does_not_join_its_inputs_is_refused(inputs: list[int]):
+    one = np.zeros((), F)
+    body = graph("body", [Operator("STABLEHLO_ADD", inputs, [3], [], None, b"", 0)], [one, one], [one], one)
+    with pytest.raises(mgx.UnsupportedError, match="joins both inputs"):
+        checked("STABLEHLO_REDUCE", [X], X.sum(1), [one], [body], Dimensions=[1], BodySubgraphIndex=1)
+
+
+def test_reductions_of_integers_by_their_bits_are_refused():
+    x, one = np.int32([[6, 3], [5, 7]]), np.zeros((), np.int32)
+    body = graph("body", [Operator("STABLEHLO_AND", [0, 1], [2], [], None, b"", 0)], [one, one], (), one)
+    with pytest.raises(mgx.UnsupportedError, match="truth values only"):
+        checked("STABLEHLO_REDUCE", [x], np.int32([2, 5]), [one], [body], Dimensions=[1], BodySubgraphIndex=1)
+
+
+def test_parts_index_no_axis_that_they_replace_as_a_whole():
+    """A part of whole rows has an index for each row, not for each element; absurd extents are refused."""
+    x, update = np.zeros((4, 300), F), np.ones((2, 300), F)
+    wanted = x.copy()
+    wanted[2:] = 1
+    zero = np.array(0, np.int32)
+    checked("STABLEHLO_DYNAMIC_UPDATE_SLICE", [x, update, np.array(3, np.int32), zero], wanted)
+    checked("STABLEHLO_DYNAMIC_UPDATE_SLICE", [x, x + 2, zero, zero], x + 2)
+    with limited(1 << 12):
+        checked("STABLEHLO_DYNAMIC_UPDATE_SLICE", [x, update, np.array(3, np.int32), zero], wanted)
+        with pytest.raises(mgx.MgxError, match="limit_bytes"):
+            checked("STABLEHLO_DYNAMIC_UPDATE_SLICE", [x, update[:, :299], zero, zero], wanted)
+        with pytest.raises(mgx.MgxError, match="limit_bytes"):
+            checked("STABLEHLO_IOTA", [], np.zeros((1 << 10,), np.int32), IotaDimension=0)
 
 
 def test_composites_are_what_they_stand_for():

@@ -18,6 +18,7 @@ from mgx_core.converting.rearranged import (
 from mgx_core.converting.strided import Masks, slice_of_size, strided_slice
 from mgx_core.ops.reshape import resolve
 from mgx_core.types.dim import Dim
+from mgx_core.types.memory_limit import require_room
 
 from ..converter import converts
 from ..node import Node
@@ -122,9 +123,25 @@ def update_slice(n: Node, x: Instruction, update: Instruction, start: Instructio
     if not all(isinstance(d, int) for d in (*dims, *x.shape.dims)):
         n.unsupported("extents that are known only at run time")
     most = np.array([int(a) - int(b) for a, b in zip(x.shape.dims, dims, strict=True)], np.int64)
+    if (most < 0).any():
+        n.fail(f"a part of extents {list(dims)} does not fit {x.shape}")
     at = n.pointwise("clip", n.convert(start, dt.int64), n.literal(np.zeros_like(most)), n.literal(most))
-    places = np.stack(np.meshgrid(*(np.arange(int(d)) for d in dims), indexing="ij"), -1)
-    return n.add("scatternd_none", x, n.pointwise("add", n.literal(places), at), update)
+    return replaced(n, x, update, at)
+
+
+def replaced(n: Node, x: Instruction, update: Instruction, at: Instruction) -> Instruction:
+    """x with a part in place of its own from `at` on, a vector of places at which the part lies inside.
+
+    Only axes up to the last one along which the part is shorter are indexed: the others are replaced as a whole.
+    """
+    dims = [int(d) for d in update.shape.dims]
+    count = max((k + 1 for k, d in enumerate(dims) if d != x.shape.dims[k]), default=0)
+    if not count:
+        return update
+    require_room((*dims[:count], count), 8, "the places of a part")
+    places = np.stack(np.meshgrid(*(np.arange(d) for d in dims[:count]), indexing="ij"), -1)
+    first = n.slice(at, [0], [0], [count])
+    return n.add("scatternd_none", x, n.pointwise("add", n.literal(places), first), update)
 
 
 @converts("TILE")

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Instruction
+from mgx_core import dtype as dt
 from mgx_core.converting.strided import cut
 from mgx_core.ops.reduce import Reduce, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, ReduceSum
 from mgx_core.types.dim import Dim, product
+from mgx_core.types.memory_limit import require_room
 
 from ..converter import converts
 from ..node import Node
 from .control import results_of, while_
+from .movement import replaced
 
 ELEMENTWISE = {
     "LOGISTIC": "sigmoid", "ADD": "add", "DIVIDE": "div", "MULTIPLY": "mul", "MAXIMUM": "max", "MINIMUM": "min", "ABS": "abs",
@@ -143,8 +146,7 @@ def dynamic_slice(n: Node, x: Instruction, *starts: Instruction) -> Instruction:
 def dynamic_update_slice(n: Node, x: Instruction, update: Instruction, *starts: Instruction) -> Instruction:
     dims = update.shape.dims
     at = _starts(n, starts, _room(n, x, dims, starts))
-    places = np.stack(np.meshgrid(*(np.arange(int(d)) for d in dims), indexing="ij"), -1)
-    return n.add("scatternd_none", x, n.pointwise("add", n.literal(places), at), update)
+    return replaced(n, x, update, at)
 
 
 @converts("STABLEHLO_PAD")
@@ -173,6 +175,7 @@ def iota(n: Node) -> Instruction:
     dims, axis = n.output().dims, n.option("IotaDimension", 0)
     if any(d < 0 for d in dims) or not 0 <= axis < len(dims):
         n.fail(f"known extents and an axis within them are needed, got {dims} and {axis}")
+    require_room(dims, max(n.kind().size, 8), "the numbers")
     row = np.arange(dims[axis]).reshape([-1 if a == axis else 1 for a in range(len(dims))])
     return n.broadcast_to(n.literal(row, n.kind()), dims)
 
@@ -198,10 +201,12 @@ def dot_general(n: Node, x: Instruction, y: Instruction) -> Instruction:
 @converts("STABLEHLO_REDUCE")
 def reduce(n: Node, x: Instruction, start: Instruction) -> Instruction:
     """A reduction whose body is one operator; it begins with `start`, which is joined at the end."""
-    (name,) = n.scope.operators(n.option("BodySubgraphIndex", -1)) or ("nothing",)
+    name = n.scope.reducer(n.option("BodySubgraphIndex", -1))
     word = name.removeprefix("STABLEHLO_")
     if word not in BODIES:
         n.unsupported(f"a reduction by {name}")
+    if BODIES[word] in (ReduceAll, ReduceAny) and x.shape.dtype is not dt.bool_:
+        n.unsupported(f"a reduction of {x.shape.dtype} by {name}: it is known of truth values only")
     made = n.squeeze(n.along_axes(BODIES[word], x, n.options("Dimensions")), n.options("Dimensions"))
     joins = {ReduceSum: "add", ReduceProd: "mul", ReduceMax: "max", ReduceMin: "min", ReduceAll: "logical_and"}
     return n.pointwise(joins.get(BODIES[word], "logical_or"), made, start)
@@ -241,6 +246,7 @@ def reduce_window(
         if not isinstance(length, int) or min(size, step, apart) < 1 or length < (size - 1) * apart + 1:
             n.fail(f"windows of {size} by {step} do not fit axis {axis} of {x.shape}")
         count = (length - (size - 1) * apart - 1) // step + 1
+        require_room((count, size), 8, "the places of windows")
         at = np.arange(count)[:, None] * step + np.arange(size)[None] * apart
         parts = n.add("gather", x, n.literal(at), axis=axis)
         x = n.squeeze(n.add(kinds[how][1], parts, axes=(axis + 1,)), [axis + 1])
