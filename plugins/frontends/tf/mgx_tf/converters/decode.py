@@ -109,6 +109,7 @@ def decode_picture(n: Node, x: Instruction) -> Instruction:
         target=n.dtype("dtype", dt.uint8),
         smooth=n.flag("fancy_upscaling", True),
         exact_transform=n.string("dct_method", "") == "INTEGER_ACCURATE",
+        recover=n.flag("try_recover_truncated"),
     )
 
 

@@ -12,7 +12,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.memory_limit import require_room
 
 from .jpeg_codes import Bits, Table
-from .jpeg_pixels import fast_pixels, larger, pixels_of, wider
+from .jpeg_pixels import coloured, fast_pixels, larger, pixels_of, wider
 
 __all__ = ["extents", "jpeg"]
 
@@ -21,6 +21,7 @@ ZIGZAG = np.array([
     42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 ])  # fmt: skip
 PLACES: list[int] = ZIGZAG.tolist()
+SCANS = 256  # passes over a picture; encoders make about ten
 FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
 
 
@@ -37,11 +38,15 @@ class Component:
     direct: int = 0
     coded: int = 0
     last: int = 0
+    seen: bool = False  # whether a scan holds its first coefficients
 
 
 class _Decoder:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, recover: bool = False) -> None:
         self.data = data
+        self.recover = recover
+        self.scans = 0
+        self.jfif = False
         self.quantization: dict[int, Array] = {}
         self.tables: dict[tuple[int, int], Table] = {}
         self.parts: dict[int, Component] = {}
@@ -53,7 +58,7 @@ class _Decoder:
     def read(self, stop: bool = False) -> None:
         """All segments; with `stop` only up to the extents."""
         at = 2
-        while at + 4 <= len(self.data):
+        while at + 2 <= len(self.data):
             if self.data[at] != 0xFF:
                 at += 1
                 continue
@@ -63,6 +68,8 @@ class _Decoder:
                 continue
             if kind == 0xD9:
                 return
+            if at + 4 > len(self.data):
+                break
             (size,) = struct.unpack_from(">H", self.data, at + 2)
             body = self.data[at + 4 : at + 2 + size]
             at += 2 + size
@@ -78,10 +85,19 @@ class _Decoder:
                 raise ShapeError("JPEG files with arithmetic codes, lossless or hierarchical ones are not read")
             elif kind == 0xDD:
                 (self.restart,) = struct.unpack(">H", body[:2])
+            elif kind == 0xE0 and body[:5] == b"JFIF\0":
+                self.jfif = True
             elif kind == 0xEE and body[:5] == b"Adobe":
                 self.transform = body[11]
             elif kind == 0xDA:
                 at = self._scan(body, at)
+        if not stop:
+            self._ended("the file has no end marker")
+
+    def _ended(self, why: str) -> None:
+        """Errors: ShapeError for data that end early, unless what is missing may be grey."""
+        if not self.recover:
+            raise ShapeError(f"the data of a JPEG file end early: {why} (try_recover_truncated reads what is there)")
 
     def _quantization(self, body: bytes) -> None:
         at = 0
@@ -100,6 +116,8 @@ class _Decoder:
             at += 17 + total
 
     def _frame(self, body: bytes, progressive: bool) -> None:
+        if self.parts:
+            raise ShapeError("a JPEG file has one frame, got a second one")
         depth, self.height, self.width, count = struct.unpack(">BHHB", body[:6])
         if depth != 8 or not self.height or not self.width or count not in (1, 3, 4):
             raise ShapeError(f"JPEG files of 8 bits and 1, 3 or 4 planes are read, got {depth} bits and {count} planes")
@@ -107,6 +125,8 @@ class _Decoder:
         for k in range(count):
             name, sizes, table = body[6 + 3 * k : 9 + 3 * k]
             self.parts[name] = Component(sizes >> 4, sizes & 15, table)
+        if len(self.parts) != count:
+            raise ShapeError(f"the planes of a JPEG file need names of their own, got {list(self.parts)} for {count}")
         if not all(1 <= v <= 4 for p in self.parts.values() for v in (p.across, p.down)):
             raise ShapeError("a plane of a JPEG file has 1 to 4 blocks a unit along each axis")
         self.across = max(p.across for p in self.parts.values())
@@ -120,6 +140,9 @@ class _Decoder:
 
     def _scan(self, body: bytes, at: int) -> int:
         count = body[0]
+        self.scans += 1
+        if self.scans > SCANS or not 1 <= count <= len(self.parts):
+            raise ShapeError(f"at most {SCANS} scans of 1 to {len(self.parts)} planes are read, got one of {count}")
         chosen = []
         for k in range(count):
             part = self.parts[body[1 + 2 * k]]
@@ -127,6 +150,10 @@ class _Decoder:
             chosen.append(part)
         first, last, shifts = body[1 + 2 * count : 4 + 2 * count]
         high, low = shifts >> 4, shifts & 15
+        if self.progressive and (first > last or last > 63 or (count > 1 and last)):
+            raise ShapeError(f"a scan of {count} planes cannot hold the coefficients {first} to {last}")
+        for part in chosen:
+            part.seen = part.seen or not self.progressive or first == 0
         pieces, end = self._pieces(at)
         if count == 1:
             part = chosen[0]
@@ -140,14 +167,25 @@ class _Decoder:
         each = self.restart or len(order)
         for k, start in enumerate(range(0, len(order), each)):
             if k >= len(pieces):
+                self._ended(f"{len(pieces)} of {-(-len(order) // each)} pieces of a scan are there")
                 break
             bits = Bits(pieces[k])
             self.pending = 0
             for p in chosen:
                 p.last = 0
             for unit in order[start : start + each]:
+                if bits.ended:
+                    self._ended("a scan lacks blocks")
+                    break
                 for part, r, c in unit:
-                    self._block(bits, part, part.blocks[r][c], first, last, high, low)
+                    block = part.blocks[r][c]
+                    self._block(bits, part, block, first, last, high, low)
+                    if bits.ended:
+                        if not self.progressive:
+                            block[:] = [0] * 64
+                        break
+            if bits.ended:
+                self._ended("a scan lacks blocks")
         return end
 
     def _pieces(self, at: int) -> tuple[list[bytes], int]:
@@ -248,19 +286,29 @@ def extents(data: bytes) -> tuple[int, int, int]:
     return held.height, held.width, len(held.parts)
 
 
-def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = False) -> Array:
+def _has_colours(held: _Decoder) -> bool:
+    """Whether the planes are red, green and blue, and not brightness and two differences to it."""
+    if len(held.parts) != 3 or held.jfif:
+        return False
+    return held.transform == 0 if held.transform is not None else bytes(held.parts) == b"RGB"
+
+
+def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = False, recover: bool = False) -> Array:
     """The pixels uint8 [height, width, 1 or 3] of a JPEG file.  Errors: ShapeError for damaged files and rare kinds.
 
     grey: the brightness alone; smooth: colours that are stored for several pixels are smoothed between them; exact: blocks are
-    transformed with 13 bits, else with 8.
+    transformed with 13 bits, else with 8; recover: what is missing at the end of the data is grey.
     """
-    held = _Decoder(data)
+    held = _Decoder(data, recover)
     held.read()
-    if not held.parts:
-        raise ShapeError("a JPEG file needs a frame")
-    planes = []
     parts = list(held.parts.values())
-    for part in parts[:1] if grey else parts:
+    if not held.scans or not (recover or all(p.seen for p in parts)):
+        raise ShapeError("a JPEG file needs a frame and a scan of each plane")
+    if len(parts) == 4:
+        raise ShapeError("JPEG files of four planes are not read")
+    colours = _has_colours(held)
+    planes: list[Array] = []
+    for part in parts[:1] if grey and not colours else parts:
         table = np.zeros(64, np.int64)
         table[ZIGZAG] = held.quantization[part.table]
         blocks = np.array(part.blocks, np.int64)
@@ -278,17 +326,4 @@ def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = Fal
         elif (down, across) != (1, 1):
             plane = np.repeat(np.repeat(plane, across, 1), down, 0)
         planes.append(plane[: held.height, : held.width])
-    if len(planes) == 1:
-        return planes[0].astype(np.uint8)[..., None]
-    if len(planes) == 4:
-        raise ShapeError("JPEG files of four planes are not read")
-    y, b, r = planes
-    if held.transform == 0:
-        return np.stack(planes, -1).astype(np.uint8)
-    b, r = b - 128, r - 128
-    half = 1 << 15
-    red = y + ((91881 * r + half) >> 16)
-    green = y + ((-22554 * b - 46802 * r + half) >> 16)
-    blue = y + ((116130 * b + half) >> 16)
-    made: Array = np.clip(np.stack([red, green, blue], -1), 0, 255).astype(np.uint8)
-    return made
+    return coloured(planes, colours, grey)

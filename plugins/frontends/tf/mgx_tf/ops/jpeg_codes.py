@@ -8,12 +8,13 @@ __all__ = ["Bits", "Table"]
 
 
 class Bits:
-    """Bits of entropy-coded data, most significant first; behind its end there are zeros."""
+    """Bits of entropy-coded data, most significant first; behind its end there are zeros, and `ended` once one was taken."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data.replace(b"\xff\0", b"\xff")
         self.at = self.held = self.count = 0
-        self.over = 0
+        self.over = 0  # bits behind the end that are held
+        self.ended = False
 
     def need(self, count: int) -> None:
         while self.count < count:
@@ -22,9 +23,7 @@ class Bits:
                 self.at += 1
             else:
                 byte = 0
-                self.over += 1
-                if self.over > 1 << 16:
-                    raise ShapeError("the data of a JPEG file end early")
+                self.over += 8
             self.held = ((self.held << 8) | byte) & 0xFFFFFFFFFF
             self.count += 8
 
@@ -32,15 +31,20 @@ class Bits:
         if not count:
             return 0
         self.need(count)
-        self.count -= count
+        self._use(count)
         return (self.held >> self.count) & ((1 << count) - 1)
 
     def code(self, table: dict[int, tuple[int, int]]) -> int:
         """The next symbol; a table has, for the next 16 bits, its length and what it stands for."""
         self.need(16)
         length, symbol = table[(self.held >> (self.count - 16)) & 0xFFFF]
-        self.count -= length
+        self._use(length)
         return symbol
+
+    def _use(self, count: int) -> None:
+        self.count -= count
+        if self.count < self.over:
+            self.over, self.ended = self.count, True
 
     def number(self, size: int) -> int:
         """A signed number of so many bits."""

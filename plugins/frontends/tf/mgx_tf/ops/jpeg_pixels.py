@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core.types.argument import Array
 
-__all__ = ["fast_pixels", "larger", "pixels_of", "wider"]
+__all__ = ["coloured", "fast_pixels", "larger", "pixels_of", "wider"]
 
 _FACTORS: Final = np.array([1, 1.387039845, 1.306562965, 1.175875602, 1, 0.785694958, 0.541196100, 0.275899379])
 FAST: Final = np.round(np.outer(_FACTORS, _FACTORS) * (1 << 14)).astype(np.int64)  # what a coefficient is multiplied by
@@ -92,3 +92,22 @@ def larger(x: Array, smooth: bool) -> Array:
     out[:, ::2], out[:, 1::2] = (3 * rows + left + 8) >> 4, (3 * rows + right + 7) >> 4
     out[:, 0], out[:, -1] = (4 * rows[:, 0] + 8) >> 4, (4 * rows[:, -1] + 7) >> 4
     return out
+
+
+def coloured(planes: list[Array], colours: bool, grey: bool) -> Array:
+    """Pixels uint8 [height, width, 1 or 3] of planes: brightness and two differences to it, or colours."""
+    half = 1 << 15
+    if len(planes) == 1:
+        return planes[0].astype(np.uint8)[..., None]
+    y, b, r = planes
+    if colours and grey:
+        bright: Array = (19595 * y + 38470 * b + 7471 * r + half) >> 16
+        return bright.astype(np.uint8)[..., None]
+    if colours:
+        return np.stack(planes, -1).astype(np.uint8)
+    b, r = b - 128, r - 128
+    red = y + ((91881 * r + half) >> 16)
+    green = y + ((-22554 * b - 46802 * r + half) >> 16)
+    blue = y + ((116130 * b + half) >> 16)
+    made: Array = np.clip(np.stack([red, green, blue], -1), 0, 255).astype(np.uint8)
+    return made

@@ -16,12 +16,21 @@ from mgx_core.types.dim import fresh
 from mgx_core.types.dtype import DType
 from mgx_core.types.memory_limit import require_room
 
+from .damage import reading
 from .jpeg import jpeg
+from .png_rows import unfiltered
 from .text import encoded, strings
 
 __all__: list[str] = []
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
+DEPTHS = {
+    0: (1, 2, 4, 8, 16),
+    2: (8, 16),
+    3: (1, 2, 4, 8),
+    4: (8, 16),
+    6: (8, 16),
+}  # bits a number, by the kind of colours
 PLANES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # numbers of a pixel, by the kind of colours
 
 
@@ -32,7 +41,8 @@ class DecodePicture(Operation):
     x: string, one element -> target [height, width, channels].
     channels: 1 for grey, 3 for colours, 4 for colours with opacity, 0 for those of the file; target: uint8, uint16 or float32
     in 0..1.  smooth: whether JPEG's colours are smoothed between pixels, `fancy_upscaling`; exact_transform: whether its blocks
-    are transformed with 13 bits of precision and not with 8, INTEGER_ACCURATE.
+    are transformed with 13 bits of precision and not with 8, INTEGER_ACCURATE;
+    recover: whether JPEG data may end early, `try_recover_truncated`; blocks that are missing are grey then.
     Errors: ShapeError for damaged files and other formats.  Source: TensorFlow DecodeImage and its like.
     """
 
@@ -40,6 +50,7 @@ class DecodePicture(Operation):
     target: DType
     smooth: bool = True
     exact_transform: bool = False
+    recover: bool = False
 
     def infer(self, x: Shape) -> Shape:
         strings(x)
@@ -48,17 +59,15 @@ class DecodePicture(Operation):
 
     def compute(self, x: Array) -> Array:
         data = encoded(str(x.reshape(-1)[0]))
-        try:
+        with reading("picture"):
             if data.startswith(SIGNATURE):
-                made = _png(data)
+                made = _png(data, self.channels in (2, 4))
             elif data.startswith(b"BM"):
                 made = _bmp(data)
             elif data.startswith(b"\xff\xd8"):
-                made = jpeg(data, self.channels == 1, self.smooth, self.exact_transform)
+                made = jpeg(data, self.channels == 1, self.smooth, self.exact_transform, self.recover)
             else:
                 raise ShapeError("a picture must be a JPEG, PNG or BMP file")
-        except (struct.error, zlib.error, IndexError, ValueError, OverflowError, KeyError) as error:
-            raise ShapeError(f"a damaged picture: {error}") from None
         return self._typed(_colours(made, self.channels))
 
     def _typed(self, made: Array) -> Array:
@@ -93,7 +102,8 @@ def _colours(made: Array, channels: int) -> Array:
     return np.concatenate([grey if channels == 2 else colours, opacity], 2)
 
 
-def _png(data: bytes) -> Array:
+def _png(data: bytes, clear: bool) -> Array:
+    """clear: whether opacity is wanted where one colour is stated to be clear."""
     at, packed, palette, opacity, header = 8, [], b"", b"", None
     while at + 8 <= len(data):
         size, name = struct.unpack_from(">I4s", data, at)
@@ -115,59 +125,43 @@ def _png(data: bytes) -> Array:
     width, height, depth, kind, _, _, interlaced = header
     if interlaced or not width or not height:
         raise ShapeError("interlaced or empty PNG files are not read")
+    if depth not in DEPTHS.get(kind, ()):
+        raise ShapeError(f"a PNG file of colours {kind} has {DEPTHS.get(kind, ())} bits a number, got {depth}")
     planes = PLANES[kind]
     row = (width * planes * depth + 7) // 8
-    require_room((height, row + 1), 1)
+    require_room((height, width, planes + 1), 2)
     open_ = zlib.decompressobj()
     raw = open_.decompress(b"".join(packed), height * (row + 1))
-    lines = _unfiltered(np.frombuffer(raw, np.uint8).reshape(height, row + 1), max(1, planes * depth // 8))
+    lines = unfiltered(np.frombuffer(raw, np.uint8).reshape(height, row + 1), max(1, planes * depth // 8))
     if depth == 16:
-        return lines.view(">u2").astype(np.uint16).reshape(height, width, planes)
+        made = lines.view(">u2").astype(np.uint16).reshape(height, width, planes)
+    else:
+        if depth < 8:
+            shifts = np.arange(8 - depth, -1, -depth, dtype=np.uint8)
+            lines = ((lines[..., None] >> shifts) & np.uint8((1 << depth) - 1)).reshape(height, -1)[:, :width]
+        made = lines.reshape(height, width, planes)
+    if kind == 3:
+        return _painted(made[..., 0], palette, opacity)
+    key = struct.unpack(f">{planes}H", opacity) if clear and opacity and kind in (0, 2) else None
+    shown = None if key is None else (made != np.array(key)).any(-1, keepdims=True)
     if depth < 8:
-        bits = np.unpackbits(lines, axis=1).reshape(height, -1, depth)
-        lines = (bits @ (1 << np.arange(depth)[::-1])).astype(np.uint8)[:, :width]
-        if kind == 0:
-            lines = (lines.astype(np.uint32) * 255 // ((1 << depth) - 1)).astype(np.uint8)
-    made = lines.reshape(height, width, planes)
-    if kind != 3:
-        return made
+        made = (np.arange(1 << depth) * 255 // ((1 << depth) - 1)).astype(np.uint8)[made]
+    return (
+        made
+        if shown is None
+        else np.concatenate([made, shown * np.iinfo(made.dtype).max], 2, dtype=made.dtype, casting="unsafe")
+    )
+
+
+def _painted(places: Array, palette: bytes, opacity: bytes) -> Array:
+    """Colours of a table by their place in it."""
     table = np.frombuffer(palette, np.uint8).reshape(-1, 3)
-    colours = table[made[..., 0]]
-    if not opacity:
-        return colours
-    clear = np.full(len(table), 255, np.uint8)
-    clear[: len(opacity)] = np.frombuffer(opacity, np.uint8)
-    return np.concatenate([colours, clear[made]], 2)
-
-
-def _unfiltered(lines: Array, step: int) -> Array:
-    """Rows of bytes of which each was stored as its difference to what its first byte names."""
-    out = np.zeros((len(lines), lines.shape[1] - 1), np.uint8)
-    above = np.zeros(lines.shape[1] - 1, np.uint8)
-    for k, (how, row) in enumerate(zip(lines[:, 0].tolist(), lines[:, 1:], strict=True)):
-        if how == 1:
-            for place in range(step):
-                out[k, place::step] = np.cumsum(row[place::step], dtype=np.uint8)
-        elif how in (0, 2):
-            out[k] = row + above if how == 2 else row
-        elif how in (3, 4):
-            out[k] = _predicted(row.tolist(), above.tolist(), step, how)
-        else:
-            raise ShapeError(f"PNG has no filter {how}")
-        above = out[k]
-    return out
-
-
-def _predicted(row: list[int], above: list[int], step: int, how: int) -> list[int]:
-    for k in range(len(row)):
-        left, corner = (row[k - step], above[k - step]) if k >= step else (0, 0)
-        if how == 3:
-            guess = (left + above[k]) // 2
-        else:
-            apart = (abs(above[k] - corner), abs(left - corner), abs(left + above[k] - 2 * corner))
-            guess = (left, above[k], corner)[apart.index(min(apart))]
-        row[k] = (row[k] + guess) & 255
-    return row
+    if opacity:
+        shown = np.full((len(table), 1), 255, np.uint8)
+        shown[: len(opacity), 0] = np.frombuffer(opacity, np.uint8)
+        table = np.concatenate([table, shown], 1)
+    require_room((*places.shape, table.shape[1]), 1)
+    return table[places]
 
 
 def _bmp(data: bytes) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import struct
 import zlib
 from collections.abc import Callable
 from typing import Literal
@@ -24,6 +23,7 @@ from mgx_core.types.memory_limit import require_room
 
 from ..wire.messages import message
 from ..wire.tensors import tensor_array
+from .damage import reading
 from .fingerprint import fingerprint
 from .jpeg import extents
 from .text import decoded, each, encoded, strings
@@ -209,10 +209,8 @@ class JpegExtents(Operation):
         return Shape.of(dt.int64, (3,))
 
     def compute(self, x: Array) -> Array:
-        try:
+        with reading("JPEG file"):
             return np.array(extents(encoded(str(x.reshape(-1)[0]))), np.int64)
-        except (struct.error, IndexError, ValueError) as error:
-            raise ShapeError(f"a damaged JPEG file: {error}") from None
 
 
 @op("tf_segment_join", exact=True)

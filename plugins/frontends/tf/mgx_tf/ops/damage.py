@@ -1,0 +1,32 @@
+"""What reading damaged data may raise, as one error."""
+
+from __future__ import annotations
+
+import csv
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from mgx_core import MgxError
+from mgx_core.errors import ShapeError
+
+__all__ = ["reading"]
+
+DAMAGED: Final = (
+    ArithmeticError, DecodeError, EOFError, LookupError, OSError, TypeError, ValueError, csv.Error, struct.error, zlib.error,
+)  # fmt: skip
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Errors: ShapeError in place of what Python raises on damaged data; errors of ours stay as they are."""
+    try:
+        yield
+    except MgxError:
+        raise
+    except DAMAGED as error:
+        raise ShapeError(f"damaged {what}: {type(error).__name__}: {error}") from None
