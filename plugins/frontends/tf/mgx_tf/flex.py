@@ -60,8 +60,9 @@ def _context(n: Any) -> Context:
     def make() -> Context:
         model = Model(Graph([], Functions(()).signatures), Functions(()))
         on_tensors, on_values = all_converters()
-        resources = Resources(model, n.module)
-        return Context(n.module, TfOptions(), model.functions, on_tensors, on_values, resources, n.known)
+        main = n.scope.context.main  # that of the whole model: a loop's body may hold the first of these operators
+        resources = Resources(model, main)
+        return Context(main, TfOptions(), model.functions, on_tensors, on_values, resources, n.known)
 
     found: Context = n.scope.shared("tf", make)
     return found

@@ -1,4 +1,4 @@
-"""What reading one file may cost: tables and vectors may be named again and again, so no single one bounds it."""
+"""A budget for reading one file: tables and vectors may be named again and again, so no single one bounds the cost."""
 
 from __future__ import annotations
 

@@ -43,10 +43,7 @@ def uniform_int(n: Node, shape: Instruction, low: Instruction, high: Instruction
 
 
 def _between(n: Node, seed: Instruction, shape: Instruction, low: Instruction, high: Instruction) -> Instruction:
-    unit = n.add("random_uniform", seed, _like(n, shape, dt.float64))
-    span = n.convert(n.pointwise("sub", high, low), dt.float64)
-    place = n.convert(n.pointwise("floor", n.pointwise("mul", unit, span)), low.shape.dtype)
-    return n.pointwise("add", place, low)
+    return n.add("tf_random_between", seed, low, high, _like(n, shape, low.shape.dtype))
 
 
 @converts("Multinomial")
@@ -187,10 +184,8 @@ def stateless_full_int(n: Node, shape: Instruction, key: Instruction, *rest: Ins
 def _of_all(n: Node, seed: Instruction, shape: Instruction) -> Instruction:
     """Any number of the type that is asked for."""
     kind = n.dtype("dtype")
-    unit = n.add("random_uniform", seed, _like(n, shape, dt.float64))
-    low, span = float(kind.lowest), float(kind.highest) - float(kind.lowest)
-    wide = n.pointwise("add", n.pointwise("mul", unit, n.literal(span, dt.float64)), n.literal(low, dt.float64))
-    return n.convert(n.pointwise("floor", wide), kind)
+    low, high = (n.literal(v, kind) for v in (kind.lowest, kind.highest))
+    return n.add("tf_random_between", seed, low, high, _like(n, shape, kind), closed=True)
 
 
 @converts("RandomGamma")

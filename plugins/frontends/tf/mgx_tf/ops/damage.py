@@ -1,4 +1,4 @@
-"""What reading damaged data may raise, as one error."""
+"""Errors that reading damaged data may raise, as one error of ours."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def extents(data: bytes) -> tuple[int, int, int]:
 
 
 def _has_colours(held: _Decoder) -> bool:
-    """Whether the planes are red, green and blue, and not brightness and two differences to it."""
+    """Returns whether the planes are red, green and blue, and not brightness and two differences to it."""
     if len(held.parts) != 3 or held.jfif:
         return False
     return held.transform == 0 if held.transform is not None else bytes(held.parts) == b"RGB"

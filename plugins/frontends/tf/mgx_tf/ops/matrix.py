@@ -14,6 +14,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim
+from mgx_core.types.memory_limit import require_room
 
 __all__: list[str] = []
 
@@ -43,6 +44,8 @@ class Matrix(Operation):
             case "MatrixSolve" | "MatrixTriangularSolve" | "TridiagonalSolve" | "BandedTriangularSolve":
                 if y is None:
                     raise ShapeError("a right side is needed")
+                if self.function == "TridiagonalSolve" and isinstance(m, int) and m != 3:
+                    raise ShapeError(f"three diagonals are needed, got {m}")
                 return y.as_standard()
             case "MatrixSolveLs":
                 if y is None:
@@ -124,6 +127,9 @@ class Matrix(Operation):
 def _banded(diagonals: Array, places: Sequence[int], starts: Sequence[int]) -> Array:
     """Matrices with some diagonals, each given as long as a row; its numbers from `starts` on are used."""
     size = diagonals.shape[-1]
+    if len(places) != diagonals.shape[-2]:
+        raise ShapeError(f"{len(places)} diagonals are needed, got {diagonals.shape[-2]}")
+    require_room((*diagonals.shape[:-2], size, size), diagonals.itemsize, "a dense matrix")
     out = np.zeros((*diagonals.shape[:-2], size, size), diagonals.dtype)
     for k, (place, start) in enumerate(zip(places, starts, strict=True)):
         for j in range(size - abs(place)):

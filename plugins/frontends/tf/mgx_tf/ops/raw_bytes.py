@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import zlib
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -19,7 +17,7 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.dtype import DType
-from mgx_core.types.memory_limit import require_room
+from mgx_core.types.memory_limit import require_bytes, require_room
 
 from ..wire.messages import message
 from ..wire.tensors import tensor_array
@@ -31,6 +29,7 @@ from .text import decoded, each, encoded, strings
 __all__: list[str] = []
 
 MASK = (1 << 64) - 1
+PIECE = 1 << 22  # bytes that are decompressed between two looks at the room
 
 
 @op("tf_decode_raw", exact=True)
@@ -80,12 +79,35 @@ class Decompress(Operation):
         return x.as_standard()
 
     def compute(self, x: Array) -> Array:
-        kinds: dict[str, Callable[[bytes], bytes]] = {"": bytes, "ZLIB": zlib.decompress, "GZIP": gzip.decompress}
-        open_ = kinds[self.how]
-        try:
-            return each(lambda w: decoded(open_(encoded(w))), x)
-        except (zlib.error, OSError, EOFError) as error:
-            raise ShapeError(f"a compressed string is damaged: {error}") from None
+        held = 0  # letters so far
+
+        def opened(word: str) -> str:
+            nonlocal held
+            made = encoded(word) if not self.how else _decompressed(encoded(word), self.how, held)
+            held += len(made)
+            return decoded(made)
+
+        with reading("compressed string"):
+            return each(opened, x)
+
+
+def _decompressed(data: bytes, how: str, held: int) -> bytes:
+    """The contents of one string, all members of a GZIP file.  Errors: DeviceError as soon as they exceed the room."""
+    bits = {"ZLIB": zlib.MAX_WBITS, "GZIP": zlib.MAX_WBITS + 16}[how]
+    pieces: list[bytes] = []
+    while True:
+        open_ = zlib.decompressobj(bits)
+        while not open_.eof:
+            piece = open_.decompress(data, PIECE)
+            held += len(piece)
+            require_bytes(held, "the contents of compressed strings")
+            pieces.append(piece)
+            data = open_.unconsumed_tail
+            if not piece and not data and not open_.eof:
+                raise ShapeError("a compressed string ends early")
+        data = open_.unused_data.lstrip(b"\0")
+        if how == "ZLIB" or not data:
+            return b"".join(pieces)
 
 
 @op("tf_decode_csv", exact=True)
@@ -103,11 +125,21 @@ class DecodeCsv(Operation):
 
     def infer(self, x: Shape, *defaults: Shape) -> TupleShape:
         strings(x)
+        if len(self.columns) not in (0, len(defaults)) or list(self.columns) != sorted(
+            {c for c in self.columns if c >= 0}
+        ):
+            raise ShapeError(f"rising columns from 0 on are needed, one for each default, got {self.columns}")
         return TupleShape([x.with_dtype(d.dtype) for d in defaults])
 
     def compute(self, x: Array, *defaults: Array) -> tuple[Array, ...]:
+        with reading("table"):
+            return self._columns(x, defaults)
+
+    def _columns(self, x: Array, defaults: tuple[Array, ...]) -> tuple[Array, ...]:
         quoting: Literal[0, 3] = 0 if self.quotes else 3  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
         rows = list(csv.reader(x.reshape(-1).tolist(), delimiter=self.delimiter, quoting=quoting))
+        if len(rows) != x.size:
+            raise ShapeError(f"{x.size} strings hold {len(rows)} lines, one each is needed")
         chosen = self.columns or tuple(range(len(defaults)))
         out = []
         for column, default in zip(chosen, defaults, strict=True):
@@ -259,18 +291,22 @@ class StringFormat(Operation):
         parts = self.template.split(self.placeholder)
         if len(parts) != len(xs) + 1:
             raise ShapeError(f"{len(parts) - 1} tensors are needed, got {len(xs)}")
-        words = [self._text(x) for x in xs]
+        words = [self._text(x, 1) for x in xs]
         made = parts[0] + "".join(w + p for w, p in zip(words, parts[1:], strict=True))
         out = np.empty((), object)
         out[()] = made
         return out
 
-    def _text(self, x: Array) -> str:
+    def _text(self, x: Array, level: int) -> str:
+        """level: the axes from the first one to x's, and one more."""
         if not x.ndim:
             value = x[()]
             return f'"{value}"' if x.dtype == object else f"{value:.6g}" if x.dtype.kind == "f" else str(value)
-        rows = list(x)
-        if self.most >= 0 and len(rows) > 2 * self.most:
-            kept = [self._text(np.asarray(r)) for r in rows[: self.most]] + ["..."]
-            return "[" + " ".join(kept + [self._text(np.asarray(r)) for r in rows[-self.most :]]) + "]"
-        return "[" + ("\n " if x.ndim > 1 else " ").join(self._text(np.asarray(r)) for r in rows) + "]"
+        gap = " " if x.ndim == 1 else "\n" * (x.ndim - 1) + " " * level
+        if not 0 <= self.most * 2 < len(x):
+            return "[" + gap.join(self._text(np.asarray(r), level + 1) for r in x) + "]"
+        first, last = (
+            [self._text(np.asarray(r), level + 1) for r in rows] for rows in (x[: self.most], x[len(x) - self.most :])
+        )
+        # what is left out has a gap before it even if nothing stands there
+        return "[" + gap.join(first) + gap + gap.join(["...", *last]) + "]"

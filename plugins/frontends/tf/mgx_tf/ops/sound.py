@@ -16,6 +16,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.memory_limit import require_room
 
+from .damage import reading
 from .text import encoded, strings
 
 __all__: list[str] = []
@@ -42,18 +43,18 @@ class DecodeWav(Operation):
 
     def compute(self, x: Array) -> tuple[Array, Array]:
         data = encoded(str(x.reshape(-1)[0]))
-        try:
-            count, rate, raw = self._chunks(data)
-        except struct.error as error:
-            raise ShapeError(f"a damaged WAV file: {error}") from None
+        with reading("WAV file"):
+            return self._samples(*self._chunks(data))
+
+    def _samples(self, count: int, rate: int, raw: bytes) -> tuple[Array, Array]:
         made = np.frombuffer(raw[: len(raw) // (2 * count) * 2 * count], "<i2").reshape(-1, count)
         made = (made / np.float32(32768)).astype(np.float32)
         wanted = self.channels if self.channels >= 0 else count
+        require_room((max(len(made), self.samples), wanted), 4)
         if count < wanted:
-            made = np.concatenate([made] + [made[:, :1]] * (wanted - count), 1)
+            made = np.concatenate([made, np.repeat(made[:, :1], wanted - count, 1)], 1)
         made = made[:, :wanted]
         if self.samples >= 0:
-            require_room((self.samples, wanted), 4)
             made = np.pad(made[: self.samples], ((0, max(self.samples - len(made), 0)), (0, 0)))
         return made, np.array(rate, np.int32)
 
@@ -98,6 +99,7 @@ class Spectrogram(Operation):
 
     def compute(self, x: Array) -> Array:
         count = max((len(x) - self.window) // self.stride + 1, 0)
+        require_room((x.shape[1], count, self._length()), 16)
         weights = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window)
         at = np.arange(count)[:, None] * self.stride + np.arange(self.window)
         parts = np.moveaxis(x[at], 2, 0) * weights
@@ -126,7 +128,11 @@ class Mfcc(Operation):
 
     def compute(self, x: Array) -> Array:
         size = x.shape[2]
-        energy = np.sqrt(x.astype(np.float64)) @ self._bands(size)
+        if size < 2:
+            raise ShapeError(f"a spectrogram has at least 2 coefficients, got {size}")
+        require_room((size + self.count, self.bands), 8)
+        with reading("spectrogram"):
+            energy = np.sqrt(x.astype(np.float64)) @ self._bands(size)
         log = np.log(np.maximum(energy, 1e-12))
         places = np.arange(self.bands)
         turn = np.cos(np.arange(self.count)[:, None] * (places + 0.5) * math.pi / self.bands)

@@ -65,8 +65,8 @@ class SparsePair(Operation):
         left[np.searchsorted(places, first)] = u
         right[np.searchsorted(places, second)] = v
         made = {"add": np.add, "max": np.maximum, "min": np.minimum}[self.how](left, right)
-        if self.how == "add":  # an entry of one tensor stays as it is; a sum that is too small is left out
-            kept = np.abs(made) >= parts[6]
+        if self.how == "add":  # an entry of one tensor stays as it is; a sum of two that is too small is left out
+            kept = ~(np.isin(places, first) & np.isin(places, second)) | (np.abs(made) >= parts[6])
             places, made = places[kept], made[kept]
         return _unflat(places, extents), made, dims
 

@@ -138,7 +138,7 @@ class EditDistance(Operation):
         extents = np.maximum(parts[2], parts[5])[:-1].tolist()
         require_room(extents, 4)
         out = np.zeros(extents, np.float32)
-        for row in np.ndindex(*extents):
+        for row in pair[0].keys() | pair[1].keys():  # where neither has a sequence they are equal
             a, b = (held.get(row, []) for held in pair)
             out[row] = self._distance(a, b)
         return out

@@ -138,6 +138,30 @@ class TruncatedNormal(Operation):
         return np.asarray(out).astype(like.dtype)
 
 
+@op("tf_random_between", exact=True)
+class RandomBetween(Operation):
+    """Integers that are equally likely anywhere from low to high, the last one only if `closed`.
+
+    seed: number, one element; low, high: integer, one element; like: integer [..], of which only type and extents matter
+    -> like's shape.  Errors: ShapeError unless low < high.  Source: TensorFlow RandomUniformInt, StatelessRandomUniformFullInt.
+    """
+
+    closed: bool = False
+
+    def infer(self, seed: Shape, low: Shape, high: Shape, like: Shape) -> Shape:
+        if not like.dtype.is_integer or low.dtype is not like.dtype or high.dtype is not like.dtype:
+            raise ShapeError(f"integers of one type are needed, got {low}, {high} and {like}")
+        return like.as_standard()
+
+    def compute(self, seed: Array, low: Array, high: Array, like: Array) -> Array:
+        value = int(np.asarray(seed).reshape(-1)[0]) & ((1 << 64) - 1)
+        first, last = (int(np.asarray(v).reshape(-1)[0]) for v in (low, high))
+        if first >= last + self.closed:
+            raise ShapeError(f"integers from {first} on and below {last} are needed: there are none")
+        random = np.random.Generator(np.random.PCG64(value))
+        return np.asarray(random.integers(first, last, like.shape, like.dtype, endpoint=self.closed))
+
+
 @op("tf_gamma")
 class Gamma(Operation):
     """Numbers of a gamma distribution of scale 1, one for each element.
