@@ -200,6 +200,21 @@ def test_in_place(engine):
     np.testing.assert_allclose(x, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dims", [(4, 1), (1, 70)])
+def test_all_results_are_made_before_one_takes_the_place_of_an_operand(engine, dims):
+    axis = dims.index(1)
+    body = Module("several")
+    x, y = body.add_parameter("x", Shape("float32", dims)), body.add_parameter("y", Shape("float32", dims))
+    total = body.add(reduce.ReduceSum(axes=(axis,)), y)
+    body.add_return([body.add(pointwise.Add(), total, total), body.add(pointwise.Mul(), x, x)])
+    a, b, squares = numbers(dims), numbers(dims, seed=1), np.zeros(dims, np.float32)
+    wanted = [2 * b, a * a]
+    kernel = compile_reduce(body, (axis,), [shape_of(a), shape_of(b)], [shape_of(a), shape_of(squares)], engine)
+    assert 0 in kernel.inplace
+    run_numpy(kernel, [a, b, a, squares], 2)
+    compare([a, squares], wanted, 1)
+
+
 def test_several_outputs(engine):
     """Means, a maximum over them, and the centred values at once."""
     body = Module("several")

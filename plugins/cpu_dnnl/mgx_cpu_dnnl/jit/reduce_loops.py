@@ -158,9 +158,10 @@ class _Writer:
             return
         fulls = [i for i, f in enumerate(plan.full) if f]
         rest = [i for i, f in enumerate(plan.full) if not f]
-        for i in rest:
+        values = [self.row.value(plan.results[i]) for i in rest]  # all before a result takes an operand's place
+        for i, value in zip(rest, values, strict=True):
             k = len(plan.loads) + i
-            self.put(k, self.bases_here[k], across, self.row.value(plan.results[i]), mask)
+            self.put(k, self.bases_here[k], across, value, mask)
         if fulls:
             self._pass(self.levels, [], fulls, [plan.results[i] for i in fulls])
 
