@@ -44,6 +44,11 @@ def test_what_is_copied_otherwise(engine, lens):
     assert (target == source).all()
 
 
+def test_no_images(engine):
+    kernel = compile_copy(Shape("float32", [0, 3, 40, 40]), Shape("float32", [0, 3, 40, 40], [4800, 1, 120, 3]), engine)
+    assert kernel.work == 0
+
+
 def test_results_with_gaps_keep_them(engine):
     source = np.random.default_rng(3).standard_normal((1, 3, 40)).astype(np.float32)
     room = np.full((1, 40, 4), 5, np.float32)

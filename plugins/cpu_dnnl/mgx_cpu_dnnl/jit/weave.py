@@ -46,7 +46,7 @@ def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> Ji
         name=name,
         code=engine.function(f"weave {plan.rows} {plan.elem} {len(outer)}", lambda c: _write(c, plan)),
         work=work,
-        grain=max(1, 6 * BLOCK * work // elements),
+        grain=max(1, 6 * BLOCK * work // max(1, elements)),
         args=tuple(args.values),
         scratch_bytes=0,
         inputs=1,
