@@ -38,12 +38,13 @@ class Handles:
     """All handles of the process by their addresses.
 
     An address is a number that is never used twice and points to nothing, so that a handle used after its end is found out;
-    that of a record, whose fields C++ code may read, is where it lies.  Several threads may call.
+    that of a record, whose fields C++ code may read, is where it lies, and where no later one does.  Several threads may call.
     """
 
     def __init__(self) -> None:
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(16, 16)
+        self._ended: list[ctypes.Structure] = []  # records, kept so that their memory is not used again
         self._lending = threading.Lock()
 
     def __len__(self) -> int:
@@ -94,6 +95,8 @@ class Handles:
 
     def _drop(self, handle: Handle) -> None:
         del self._handles[handle.address]
+        if isinstance(handle.value, ctypes.Structure):
+            self._ended.append(handle.value)
         if handle.children:
             for child in handle.children.values():
                 self._drop(child)
