@@ -21,6 +21,10 @@ __all__ = ["Function", "functions"]
 
 CHEAP: Final = EXACT | {"add", "sub", "mul", "div"}
 POINTS: Final = 1025  # of a function, at which its slope is looked at
+FINEST: Final = (
+    2.0**-12
+)  # of the numbers in a part of a range so narrow that it is not searched further: a jump keeps room beside it
+SMALL: Final = 1e-6  # differences from 0 that matter
 
 
 class Function(NamedTuple):
@@ -38,13 +42,18 @@ class Function(NamedTuple):
 
     def range(self, low: float, high: float, results: tuple[float, float], to: DType) -> tuple[float, float]:
         """The part of a range outside of which results, rounded over theirs, are the same as at its ends."""
-        points = np.linspace(low, high, POINTS)
-        values = self.values(points).astype(np.float64)
         near = scale_of(*results, to)[0] / 4
-        flat = [np.abs(v - v[0]) <= near for v in (values, values[::-1])]
-        first, last = (POINTS if f.all() else int(np.argmin(f)) for f in flat)  # the first point that is not near
-        kept = points[max(first - 1, 0) : POINTS - max(last - 1, 0)]
-        return (min(float(kept[0]), 0.0), max(float(kept[-1]), 0.0)) if kept.size else (low, high)
+        below, above = self.values(np.asarray([low, high])).astype(np.float64)
+        while high - low > FINEST * max(-low, high, SMALL):
+            points = np.linspace(low, high, POINTS)
+            values = self.values(points).astype(np.float64)
+            flat = np.abs(values - below) <= near, np.abs(values[::-1] - above) <= near
+            first, last = (POINTS if f.all() else int(np.argmin(f)) for f in flat)  # the first point that is not near
+            kept = points[max(first - 1, 0) : POINTS - max(last - 1, 0)]
+            if kept.size in (0, POINTS):
+                break
+            low, high = float(kept[0]), float(kept[-1])
+        return min(low, 0.0), max(high, 0.0)
 
 
 def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -> list[Function]:

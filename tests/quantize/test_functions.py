@@ -12,7 +12,7 @@ from mgx_core import Program, Shape, op
 from mgx_core.ops.quantized import ByteMap, Dequantizelinear, Quantizelinear
 from mgx_core.passes.tabulate_bytes import TabulateBytes
 from mgx_core.quantize import QuantizeConfig
-from mgx_core.quantize.functions import functions
+from mgx_core.quantize.functions import Function, functions
 from mgx_core.quantize.ranges import Observer
 
 RNG = np.random.default_rng(3)
@@ -102,6 +102,27 @@ def test_ends_where_a_function_is_flat_are_not_kept(name: str, low: float, high:
     unit = (results[1] - results[0]) / 255
     assert np.abs(function.values(outside) - function.values(inside)).max() <= unit / 2
     assert function.range(-0.5, 0.5, (0.0, 1.0), mgx.dtype.uint8) == pytest.approx((-0.5, 0.5), abs=0.01)
+
+
+@pytest.mark.parametrize("most", [1e3, 1e6, 1e8])
+def test_few_numbers_far_out_do_not_widen_what_is_kept(most: float) -> None:
+    module = network("tanh").get_main_module()
+    products = [i for i in module if i.op.name == "convolution"]
+    (function,) = functions(products, [products[1].inputs[0]])
+    low, high = function.range(-most, most, (-1.0, 1.0), mgx.dtype.uint8)
+    assert (low, high) == pytest.approx((-3.5, 3.5), abs=0.4)
+    assert abs(np.tanh(high) - 1) <= 1 / 255
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, -7.0])
+def test_a_jump_keeps_room_on_both_sides(at: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    (convolution, *_) = (i for i in network("tanh").get_main_module() if i.op.name == "convolution")
+    monkeypatch.setattr(Function, "values", lambda self, x: (x.astype(np.float32) > np.float32(at)).astype(np.float32))
+    low, high = Function(convolution, convolution, True).range(-10, 10, (0.0, 1.0), mgx.dtype.uint8)
+    assert low <= 0 <= high
+    assert high - low > 1e-13  # that a scale can be made of
+    assert low == 0 or np.float32(low) < np.float32(at)
+    assert high == 0 or np.float32(high) > np.float32(at)
 
 
 def test_a_function_of_what_was_seen() -> None:
