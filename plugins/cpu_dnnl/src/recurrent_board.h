@@ -39,7 +39,8 @@ public:
         return true;
     }
 
-    // by a helper: calls work(phase) for the phases that it is in time for, until the leader is done or was not heard of for long
+    // by a helper: calls work(phase) for the phases that it is in time for, until the leader closes the board or publishes
+    // nothing for `idle_ticks`
     template <typename Work>
     void follow(int64_t helper, const Work &work) {
         auto &done = places_[helper].done;
