@@ -138,6 +138,20 @@ def test_pointwise_work_on_the_results(engine, first, bias, rows):
     assert (np.abs(out - wanted) <= allowed).all()
 
 
+@pytest.mark.parametrize("step", [1, -1, 2])
+def test_columns_of_an_operand_step_either_way(engine, step):
+    """Kernels that differ in nothing else, one after the other on one engine."""
+    r = np.random.default_rng(8)
+    a, b = r.standard_normal((5, 20)).astype(np.float32), r.standard_normal((20, 40)).astype(np.float32)
+    x = r.standard_normal(80).astype(np.float32)[:: 2 if step == 2 else 1][:40][:: min(step, 1)]
+    body = Module("tail")
+    y, row = body.add_parameter("y", Shape("float32", [5, 40])), body.add_parameter("x", Shape("float32", [40], [step]))
+    body.add_return([body.add(pointwise.Add(), y, body.add(Multibroadcast(out_lens=(5, 40)), row))])
+    out = np.full((5, 40), np.nan, np.float32)
+    run(engine, a, b, out, body, 0, [x])
+    assert (np.abs(out - (a.astype(np.float64) @ b + x)) <= bound(a, b) + 2.0**-23 * np.abs(out)).all()
+
+
 @pytest.mark.parametrize("m", [2, 14, 50])
 def test_several_results(engine, m):
     """relu(product) and the product plus a row, also where the columns are an axis in the middle."""

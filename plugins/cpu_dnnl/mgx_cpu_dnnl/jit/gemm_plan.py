@@ -113,7 +113,7 @@ def key_of(plan: GemmPlan, lanes: int) -> str:
         f"at={plan.at} extra={plan.extra} lanes={lanes}",
     ]
     if plan.graph is not None:
-        steps = {x.ident: (bool(r), min(abs(s), 2)) for x, r, s in plan.loads}
+        steps = {x.ident: (bool(r), s if s in (0, 1) else 2) for x, r, s in plan.loads}
         text, number = text_of(list(walk(plan.graph.outputs)), lambda x: (x.extra[0], steps.get(x.ident)))
         words += [text, str([number[o.ident] for o in plan.graph.outputs])]
     return "\n".join(words)
