@@ -10,6 +10,7 @@ from mgx_core.errors import No
 from mgx_core.ir.module import Module
 from mgx_core.ops import activation, pointwise
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.movement import Transpose
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.gemm import compile_gemm
@@ -150,6 +151,28 @@ def test_columns_of_an_operand_step_either_way(engine, step):
     out = np.full((5, 40), np.nan, np.float32)
     run(engine, a, b, out, body, 0, [x])
     assert (np.abs(out - (a.astype(np.float64) @ b + x)) <= bound(a, b) + 2.0**-23 * np.abs(out)).all()
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("n", [40, 64])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_result_may_lie_on_what_is_read_where_it_is_written(engine, turned, n, at):
+    r = np.random.default_rng(9)
+    a, b, x = (r.standard_normal((n, n)).astype(np.float32) for _ in range(3))
+    body = Module("tail")
+    given = [body.add_parameter(name, Shape("float32", [n, n])) for name in "yx"]
+    read = body.add(pointwise.Neg(), given[1 - at])
+    if turned:
+        read = body.add(Transpose(permutation=(1, 0)), read)
+    body.add_return([body.add(pointwise.Add(), given[at], read)])
+    wanted = a.astype(np.float64) @ b - (x.T if turned else x)
+    out = np.full((n, n), np.nan, np.float32)
+    kernel = run(engine, a, b, out, body, at, [x])
+    assert kernel.inplace == (set() if turned else {kernel.inputs - 1})
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
+    if kernel.inplace:
+        run(engine, a, b, x, body, at, [x], chunks=3)
+        assert (x == out).all()
 
 
 @pytest.mark.parametrize("m", [2, 14, 50])

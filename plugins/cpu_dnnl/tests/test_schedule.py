@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.run.instance import Instance
 from mgx_core.targets.kernel import Launch
 from mgx_core.targets.schedule import Schedule
@@ -174,6 +175,38 @@ def test_what_is_read_elsewhere_than_it_is_written_is_not_written_over(kind: str
     other = b.astype(np.float64) @ c if kind == "product" else product
     wanted = 2 * np.tanh(seen + (other if kind != "transposed" else 0)) @ b
     np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4, atol=1e-4 * n)
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("kind", ["plain", "transposed", "first row"])
+def test_a_group_given_as_such_does_not_write_over_what_it_reads_elsewhere(kind: str, n: int) -> None:
+    """z c - x y, the second product read through a view behind other work: in a group that no pass has taken apart."""
+    a, b, c = (rng.standard_normal((n, n)).astype(np.float32) for _ in range(3))
+    program, shape = mgx.Program(), mgx.Shape("float32", [n, n])
+    main, tail, group = program.get_main_module(), program.create_module("tail"), program.create_module("group")
+    summed, seen = (tail.add_parameter(name, shape) for name in ("summed", "seen"))
+    seen = tail.add(mgx.op("neg"), seen)
+    if kind == "transposed":
+        seen = tail.add(mgx.op("transpose", permutation=[1, 0]), seen)
+    elif kind == "first row":
+        row = tail.add(mgx.op("slice", axes=[0], starts=[0], ends=[1]), seen)
+        seen = tail.add(mgx.op("multibroadcast", out_lens=[n, n]), row)
+    tail.add_return([tail.add(mgx.op("add"), summed, seen)])
+    rows, weight, other = (group.add_parameter(name, shape) for name in ("rows", "weight", "other"))
+    product = group.add(mgx.op("dot"), rows, weight)
+    group.add_return([group.add(PointwiseGroup(), product, other, modules=[tail])])
+    x, y = main.add_parameter("x", shape), main.add_parameter("y", shape)
+    first = main.add(mgx.op("dot"), x, y)
+    made = main.add(Group(tag="dot"), y, main.add_literal(c), first, modules=[group])
+    main.add_return([main.add(mgx.op("dot"), made, y)])
+    program.compile(CpuTarget(), optimize=False)
+    assert program.executable is not None
+    (step,) = (s for s in check(program.executable.instances()[0]).steps if s.name == "gemm")
+    assert any(r is w for r in step.reads for w in step.writes) is (kind == "plain")
+    (got,) = program.run({"x": a, "y": b})
+    first_product = a.astype(np.float64) @ b
+    read = {"plain": first_product, "transposed": first_product.T, "first row": first_product[:1]}[kind]
+    np.testing.assert_allclose(np.asarray(got), (b.astype(np.float64) @ c - read) @ b, rtol=1e-4, atol=1e-4 * n)
 
 
 @pytest.mark.parametrize(("asked", "says"), [(True, "as use_nhwc requires"), (False, "always on this target")])

@@ -32,7 +32,7 @@ from .gemm_plan import (
     panel_width,
     row_step,
 )
-from .graph import Graph, Node, walk
+from .graph import Graph, Node, read_in_place, walk
 from .kernel import JitKernel
 
 __all__ = ["compile_gemm"]
@@ -133,6 +133,8 @@ def compile_gemm(
     sums = heights[0] * width if whole else (rows + heights[0]) * group * width
     plan.slots["panel"] = plan.args.add(sums)
     plan.key = key_of(plan, lanes)
+    beside = 2 + plan.ragged  # buffers before those of the pointwise part
+    free = frozenset[int]() if graph is None else read_in_place(graph, outs) - {at}
     return JitKernel(
         name=name,
         code=engine.function(plan.key, lambda c: write(c, plan)),
@@ -140,9 +142,10 @@ def compile_gemm(
         grain=max(1, 32768 // max(1, rows * k * group * width)),
         args=tuple(plan.args.values),
         scratch_bytes=4 * (sums + (depth * width if plan.widened else 0)),
-        inputs=2 + plan.ragged + len(extra),
+        inputs=beside + len(extra),
         outputs=len(outs),
         flops=2 * m * k * columns,
+        inplace=frozenset(beside + p - (p > at) for p in free),
         bytes=4 * m * k + k * columns * weights.size + sum(s.element_space() * s.dtype.size for s in (*outs, *extra)),
     )
 

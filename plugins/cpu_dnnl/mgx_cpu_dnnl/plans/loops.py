@@ -21,7 +21,7 @@ from .offer import NUMBERS, offer, only
 if TYPE_CHECKING:
     from ..jit.kernel import JitKernel
 
-__all__ = ["PLANS", "emit_loop", "emit_reduce", "output_like"]
+__all__ = ["PLANS", "emit_loop", "emit_reduce", "output_like", "results_of"]
 
 PLANS = Kernels("cpu")
 

@@ -20,6 +20,7 @@ from mgx_core.types.dtype import DType
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import is_bfloat16
+from .loops import results_of
 from .offer import FLOATS
 
 __all__ = ["packed_group", "packed_product"]
@@ -61,26 +62,23 @@ def packed_product(
     if result.dims[axis] != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
         raise Refused(f"the group on a product of {m} x {n} gives {results}")
     extra = [_beside(e, x, result, axis) for x in extra]
-    parameters = [] if body is None else list(body.parameters.values())
-    plain = [all(u.op.view is None for u in p.users) for n, p in enumerate(parameters) if n != at]
-    outs: list[Value] = []
-    for r in results:
-        outs.append(_onto(e, r, [rows, b, *outs], extra, plain) or e.allocate_as(r))
     kept = _kept_in(e, b, m)
     panels = _panels(e, b, k, n, kept)
-    others, shapes = [x.shape for x in extra], [o.shape for o in outs]
+    others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
 
     least = 0 if not e.engine.wide or m <= FEW or MIDDLE[0] <= m <= MIDDLE[1] else DEAR
 
     def make() -> Any:
-        return compile_gemm(rows.shape, n, kept, shapes, e.engine, body, at, others, threads, axis, least)
+        return compile_gemm(rows.shape, n, kept, results, e.engine, body, at, others, threads, axis, least)
 
     about = ("gemm", n, kept, at, threads, axis)
-    kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, *shapes, *others], make)
+    kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, *results, *others], make)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
-    e.loop(kernel, [rows, *panels, *extra], outs, "gemm")
+    given = [rows, *panels, *extra]
+    outs = results_of(e, kernel, given, results)
+    e.loop(kernel, given, outs, "gemm")
     return outs
 
 
@@ -203,17 +201,6 @@ def _beside(e: CpuEmitter, x: Value, result: Shape, axis: int) -> Value:
     """An operand of the pointwise group, copied where its columns lie apart and are not the same for all rows."""
     full = x.shape.dims == result.dims and x.strides[axis] > 1 and 0 not in x.strides
     return e.copy(x, result.strides()) if full and result.elements() > 1 else x
-
-
-def _onto(
-    e: CpuEmitter, result: Shape, read: Sequence[Value], extra: Sequence[Value], plain: Sequence[bool]
-) -> Value | None:
-    """An operand of the pointwise group whose memory the result may take; plain: those that it does not read through views."""
-    for x, as_it_lies in zip(extra, plain, strict=True):
-        alone = sum(x.buffer is y.buffer for y in (*read, *extra)) == 1
-        if as_it_lies and alone and x.shape == result and e.may_overwrite(x, result.dtype):
-            return x
-    return None
 
 
 def packed_group(
