@@ -38,8 +38,11 @@ HEAD = """\
 
 Made by `python docs/generate.py` from the operations' classes; `mgx-driver ops NAME` prints the same. Inputs marked `?` may be
 absent, `*` stands for any number. Extents in square brackets are letters; `..` stands for any number of axes.
+A family is the module that its classes are in: `from mgx_core.ops.pointwise import Exp`.
 """
-ONNX_HEAD = HEAD.replace("# Operations\n", "# Operations of the ONNX frontend\n") + """
+ONNX_HEAD = HEAD.replace("# Operations\n", "# Operations of the ONNX frontend\n").replace(
+    "mgx_core.ops.pointwise import Exp", "mgx_onnx.ops.training import Adam"
+) + """
 These come with the package `mgx-onnx`, through the hook `operations`; the standard ones are in [ops.md](ops.md).
 """  # fmt: skip
 
