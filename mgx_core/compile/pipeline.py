@@ -114,7 +114,8 @@ class Pipeline:
             raise
         except Exception as error:
             raise PassError(
-                f"pass {one.name!r} of stage {stage.name!r} failed: {type(error).__name__}: {error}{self._before()}"
+                f"pass {one.name!r} of stage {stage.name!r} failed: {type(error).__name__}: {error} "
+                f"(in {type(one).__module__}.{type(one).__qualname__}){self._before()}"
             ) from error
         if not isinstance(changed, bool):
             raise PassError(f"pass {one.name!r} of stage {stage.name!r} must return True or False, got {changed!r}")

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ..errors import MgxError, ParseError, PluginError
+from ..errors import MgxError, ParseError, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
+from ..plugins.manager import manager as plugin_manager
 
-__all__ = ["Arity", "Converter", "Converters", "arity_of", "converted", "fitting"]
+__all__ = ["Arity", "Converter", "Converters", "arity_of", "converted", "fitting", "no_converter"]
 
 Converter: TypeAlias = Callable[..., Any]  # (node, *inputs) -> an instruction, or a tuple of them for several outputs
 C = TypeVar("C", bound=Converter)
@@ -105,6 +106,17 @@ def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Inst
     return given
 
 
+def no_converter(operator: str, otherwise: str = "") -> UnsupportedError:
+    """Returns the error for an operator that nothing converts, with the plugins whose converters are missing.
+
+    otherwise: what else a model may do.
+    """
+    return UnsupportedError(
+        f"no converter for operator {operator}; a package adds one through the plugin hook `converters`{otherwise}"
+        f"{plugin_manager().absent('converters')}"
+    )
+
+
 def converted(
     converter: Converter, node: Any, inputs: list[Instruction | None], frontend: str
 ) -> Sequence[Instruction | None]:
@@ -125,6 +137,8 @@ def converted(
         if package == frontend:
             raise
         raise PluginError(f"{whose} failed: {type(error).__name__}: {error}") from error
+    if made is None and package != frontend:
+        raise PluginError(f"{whose} gave None; it must return an instruction, or a tuple of them for several outputs")
     results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     for result in results:
         if result is not None and not isinstance(result, Instruction):

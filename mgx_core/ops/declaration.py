@@ -83,6 +83,10 @@ def _check_declaration(name: str, cls: type, traits: Collection[str]) -> None:
         raise ParameterError(f"op {name!r}: class {cls.__qualname__} must derive from mgx_core.Operation")
     known = {*TRAITS, "accepts"} if hasattr(cls, "accepts") else TRAITS
     for word in traits:
+        if word == "accepts" and word not in known:
+            raise ParameterError(
+                f"op {name!r}: accepts is for ops derived from Pointwise; infer refuses other element types"
+            )
         if word not in known:
             raise ParameterError(f"op {name!r}: {word} is not a trait; there are {', '.join(sorted(known))}")
     if name and not NAME.fullmatch(name):

@@ -77,6 +77,9 @@ class Plugins:
             raise PluginError(f"{record.module} is registered already, by {self._registered[known].title}")
         if record.key in self._registered:
             raise PluginError(f"another plugin is registered as {record.key}")
+        for hook in (*NAMED, *ASKED):
+            if self._hooks.parse_hookimpl_opts(plugin, hook) is not None:
+                record.check_parameters(hook, getattr(plugin, hook), getattr(self._hooks.hook, hook).spec.argnames)
         self._hooks.register(plugin, record.key)
         self._registered[record.key] = record
         record.check_hooks([c.name for c in self._hooks.get_hookcallers(plugin) or ()], (*NAMED, *ASKED))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -79,6 +80,13 @@ class PluginRecord:
                 near = difflib.get_close_matches(hook, known, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
                 self.fail(hook, f"there is no hook {hook!r}; {hint}")
+
+    def check_parameters(self, hook: str, function: Callable[..., Any], known: Collection[str]) -> None:
+        """Errors: PluginError if a hook requires a parameter that nothing gives it."""
+        for p in inspect.signature(function).parameters.values():
+            if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in known:
+                have = ", ".join(known) or "none"
+                raise PluginError(f"hook {hook} has no parameter {p.name!r}; it may declare: {have}")
 
     def ask(self, hook: str, function: Callable[..., Any], arguments: dict[str, Any]) -> list[Lazy]:
         """Returns the records that a hook gives; what is none is left out and kept as a failure."""

@@ -246,6 +246,12 @@ def described(given: Any) -> str:
     return f"{type(given).__name__} {given!r}" if given is not None else "None"
 
 
+def _named(kernel: Kernel, op: Operation) -> str:
+    """Returns a kernel with its op and where its code is, for messages."""
+    code = kernel.function if isinstance(kernel, HostKernel) else type(kernel)
+    return f"kernel {kernel.name!r} of {op!r} (in {getattr(code, '__module__', None) or type(code).__module__})"
+
+
 def call_kernel(
     kernel: Kernel, op: Operation, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None
 ) -> Value:
@@ -255,7 +261,7 @@ def call_kernel(
     except (MgxError, MemoryError):
         raise
     except Exception as error:
-        raise PluginError(f"kernel {kernel.name!r} of {op!r} failed: {type(error).__name__}: {error}") from error
+        raise PluginError(f"{_named(kernel, op)} failed: {type(error).__name__}: {error}") from error
 
 
 def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value) -> None:
@@ -263,9 +269,7 @@ def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value
     wrong = misfit(declared, value)
     if wrong:
         whose = (
-            f"the compute of {op!r} ({type(op).__module__})"
-            if isinstance(kernel, Reference)
-            else f"kernel {kernel.name!r} of {op!r}"
+            f"the compute of {op!r} ({type(op).__module__})" if isinstance(kernel, Reference) else _named(kernel, op)
         )
         raise PluginError(f"{whose} must give {declared}, got {wrong}")
 

@@ -163,7 +163,7 @@ def test_expressions_say_how_many_inputs_there_are():
     assert (ScaledAdd.arity, len(ScaledAdd.inputs)) == (2, 2)
     with pytest.raises(ShapeError, match="takes 2 inputs"):
         ScaledAdd().result([S])
-    with pytest.raises(ParameterError, match="accepts is not a trait"):
+    with pytest.raises(ParameterError, match="accepts is for ops derived from Pointwise; infer refuses"):
         op("strange", accepts="f")(type("Strange", (Window,), {}))
 
 

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import mgx_core as mgx
+from mgx_core.converting.converters import no_converter
 from mgx_core.driver import main
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
@@ -247,6 +248,22 @@ def test_a_missing_interface(installed):
 def test_a_hook_that_there_is_not(installed):
     made = installed(("broken", package(kernals=lambda target: []), "broken-dist"))
     check(made, "there is no hook 'kernals'; did you mean 'kernels'?")
+
+
+def test_a_parameter_that_a_hook_does_not_have(installed):
+    broken = package(frontends=[Lazy("toy", "broken_objects:Toy")], kernels=lambda tgt: [])
+    made = installed(("broken", broken, "broken-dist"))
+    check(made, "hook kernels has no parameter 'tgt'; it may declare: target")
+    assert "toy" not in made.names("frontends")  # nothing of it is left
+
+
+def test_a_converter_that_is_missing_since_its_package_failed(installed):
+    broken = package(converters=lambda frontend: [Lazy("it", "broken_objects:gone")])
+    made = installed(("broken", broken, "broken-dist"))
+    made.converters("onnx", dict)
+    message = no_converter("my::Op (opset 1)", ", or another way").message
+    assert message.startswith("no converter for operator my::Op (opset 1); a package adds one ")
+    assert "or another way; plugins that failed: broken (broken-dist: 'it' could not be loaded from" in message
 
 
 def test_an_op_that_the_core_has(installed):

@@ -198,7 +198,8 @@ def kernel(function):
 def test_results_of_kernels_are_held_against_their_types(function, got):
     made = compiled(kernel(function))
     with pytest.raises(
-        mgx.PluginError, match=rf"node 'layer7': .*kernel 'acme neg' of neg must give float32\[2\], got {got}"
+        mgx.PluginError,
+        match=rf"node 'layer7': .*kernel 'acme neg' of neg \(in {__name__}\) must give float32\[2\], got {got}",
     ):
         made.run({"x": [1, 2]})
 
@@ -223,7 +224,7 @@ def test_results_are_compared_once_and_always_when_validating():
 def test_a_kernel_that_raises_is_named():
     made = compiled(kernel(lambda x: 1 // 0))
     with pytest.raises(
-        mgx.PluginError, match=r"node 'layer7': .*kernel 'acme neg' of neg failed: ZeroDivisionError"
+        mgx.PluginError, match=rf"node 'layer7': .*kernel 'acme neg' of neg \(in {__name__}\) failed: ZeroDivisionError"
     ) as caught:
         made.run({"x": [1, 2]})
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
 
-from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError, UnsupportedError
-from mgx_core.converting.converters import converted
+from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError
+from mgx_core.converting.converters import converted, no_converter
 from mgx_core.converting.known import Known
 from mgx_core.extents import tell_changes
 from mgx_core.types.argument import Array
@@ -349,10 +349,8 @@ class GraphParser:
         if self.options.skip_unknown_operators:
             made = node.add("unknown", *inputs, op=node.op_type)
             return [made] * max(node.outputs, 1)
-        raise UnsupportedError(
-            f"no converter for operator {domain or 'ai.onnx'}::{node.op_type} (opset {version}); "
-            "a package adds one through the plugin hook `converters`, or the model brings it as a local function"
-        )
+        operator = f"{domain or 'ai.onnx'}::{node.op_type} (opset {version})"
+        raise no_converter(operator, ", or the model brings it as a local function")
 
     def _inline(self, node: Node, body: Any) -> list[Instruction | None]:
         """The nodes of a function in this module, in a scope of their own."""

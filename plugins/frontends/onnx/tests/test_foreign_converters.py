@@ -15,6 +15,7 @@ from mgx_onnx.converter import STANDARD
     ("converter", "said"),
     [
         (lambda n, x: {}["axis"], "failed: KeyError: 'axis'"),
+        (lambda n, x: None, "gave None; it must return an instruction, or a tuple of them for several outputs"),
         (lambda n, x: "abc", "must give an instruction or a tuple of them, got 'abc'"),
         (lambda n, x: (x, 42), "must give an instruction or a tuple of them, got 42"),
     ],

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError, UnsupportedError
-from mgx_core.converting.converters import fitting
+from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError
+from mgx_core.converting.converters import fitting, no_converter
 
 from .context import Context
 from .control_graph import EXIT, MERGE, Frame, places_of
@@ -159,9 +159,7 @@ class Scope:
             return converter(n, *fitting(converter, inputs))
         converter = context.on_tensors.find("", node.op, 1)
         if converter is None:
-            raise UnsupportedError(
-                f"no converter for operator {node.op}; a package adds one through the plugin hook `converters`"
-            )
+            raise no_converter(node.op)
         for place, value in enumerate(inputs):
             if not isinstance(value, Instruction):
                 n.unsupported(f"input {place} of {node.op} is a {type(value).__name__}, a tensor is required")

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError, UnsupportedError
-from mgx_core.converting.converters import Converter, Converters, fitting
+from mgx_core.converting.converters import Converter, Converters, fitting, no_converter
 from mgx_core.converting.known import Known
 from mgx_core.types.argument import Array
 
@@ -72,9 +72,7 @@ class Context:
             self.more = Converters
             found = self.converters.find("", name, 1)
         if found is None:
-            raise UnsupportedError(
-                f"no converter for operator {name}; a package adds one through the plugin hook `converters`"
-            )
+            raise no_converter(name)
         return found
 
 
