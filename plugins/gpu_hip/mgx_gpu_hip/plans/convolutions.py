@@ -64,7 +64,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     if dtype not in FLOATS or w.shape.dtype is not dtype:
         raise Refused(f"a convolution of {dtype} and {w.shape.dtype}")
     window = w.lens[2:]
-    if len(window) not in (1, 2):
+    if len(window) not in (1, 2, 3):
         raise Refused(f"{len(window)} spatial axes")
     strides = per_axis(op.stride, len(window), "stride")
     dilations = per_axis(op.dilation, len(window), "dilation")
@@ -191,7 +191,11 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
         length = p.dims[1] * prod(p.kernel)
         width = length if plain else -(-length // 8) * 8
         apart = p.kernel == p.stride and p.dims[1] % 8
-        if plain or ((p.dtype is dt.float32 or few or apart or slow) and image * width * p.dtype.size <= MOST_UNFOLDED):
+        if plain or (
+            len(p.kernel) == 2
+            and (p.dtype is dt.float32 or few or apart or slow)
+            and image * width * p.dtype.size <= MOST_UNFOLDED
+        ):
             windows = None
             cost = 0.0
             if not plain:
