@@ -140,7 +140,10 @@ def test_claim_that_is_not_kept():
 
 def test_wrong_type():
     said = tried(planted.WrongType, "softmax-last-float32/contiguous")
-    assert "kernel 'planted softmax' of softmax[axis=2] must give float32[2, 3, 9], got float64[2, 3, 9]" in said
+    assert (
+        "kernel 'planted softmax' of softmax[axis=2] (in planted) must give float32[2, 3, 9], got float64[2, 3, 9]"
+        in said
+    )
 
 
 @pytest.mark.parametrize(("target", "wrong"), [(planted.DropsTail, True), (planted.Right, False)])
