@@ -14,6 +14,7 @@ from . import dtype as dt
 from .dtype import Array
 from .memory_limit import require_room
 from .shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from .strings import as_strings, decoded
 
 __all__ = [
     "Argument",
@@ -196,7 +197,7 @@ def as_value(data: Any) -> Value:
     if isinstance(data, np.generic):
         return _native(np.asarray(data))
     if isinstance(data, (str, bytes)):
-        return np.array(data.decode() if isinstance(data, bytes) else data, dtype=object)
+        return np.array(decoded(data) if isinstance(data, bytes) else data, dtype=object)
     if isinstance(data, (bool, int, float, complex)):
         return np.asarray(data)
     if hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__"):
@@ -232,8 +233,8 @@ def _holds_tensor(value: Any) -> bool:
 
 
 def _native(array: Array) -> Array:
-    if array.dtype.kind in "US":
-        return array.astype(object) if array.dtype.kind == "U" else np.char.decode(array).astype(object)
+    if array.dtype.kind in "OSTU":
+        return as_strings(array)
     if not array.dtype.isnative:
         return array.astype(array.dtype.newbyteorder("="))
     dt.of(array.dtype)
