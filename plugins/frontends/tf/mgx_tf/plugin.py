@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgx_core.plugins.manager import Lazy, hookimpl
 
 mgx_interface = 1
-FILES = ("pb", "pbtxt", "saved_model.pb", "saved_model.pbtxt", "keras", "h5")
+FILES = ("pb", "graphdef", "pbtxt", "saved_model.pb", "saved_model.pbtxt", "keras", "h5")
 
 
 @hookimpl
