@@ -103,7 +103,8 @@ class Model:
         given = {n: _tensor_shape(n, s) for n, s in program.get_parameter_shapes().items()}
         names = program.get_output_names()
         results = {n: _tensor_shape(n, s) for n, s in zip(names, program.get_output_shapes(), strict=True)}
-        inputs, outputs = (tuple(_tensor(n, s) for n, s in shapes.items()) for shapes in (given, results))
+        inputs = tuple(_tensor("input", n, s) for n, s in given.items())
+        outputs = tuple(_tensor("output", n, s) for n, s in results.items())
         self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs)
         self.batches = settings.max_batch > 1 and _one_batch([*given.values()], [*results.values()])
         self.sizes = batch_sizes(settings.max_batch, settings.preferred) if self.batches else ()
@@ -128,9 +129,9 @@ class Model:
                 return  # only requests know
             try:
                 given = {t.name: np.zeros(shapes[t.name], t.dtype) for t in inputs}
-                self.program.run(given)
+                self._results(given)
                 start = time.perf_counter()
-                self.program.run(given)
+                self._results(given)
                 self.seconds[tuple(shapes.values())] = time.perf_counter() - start
             except MgxError as error:  # zeros may be no values that the model takes
                 log.warning("model %s does not run with zeros of batch size %s: %s", name, size, error)
@@ -143,11 +144,18 @@ class Model:
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Returns the outputs in order.  Errors: BadRequest where the values do not fit; Internal where the run fails."""
         try:
-            return [np.asarray(r) for r in self.program.run(dict(feeds))]
-        except mgx.ParameterError as error:
-            raise BadRequest(str(error)) from error
+            return [np.asarray(r) for r in self._results(feeds)]
+        except (mgx.ParameterError, mgx.ShapeError) as error:  # it was compiled: what does not fit are the arguments
+            raise BadRequest(f"model {self.signature.name!r}: {error}") from error
         except MgxError as error:
             raise Internal(f"model {self.signature.name!r} failed: {error}") from error
+
+    def _results(self, feeds: Mapping[str, Array]) -> Sequence[mgx.Argument]:
+        """Returns what a run makes of a request alone: a program with states begins anew, whoever asked before."""
+        states, executable = self.program.states, self.program.executable
+        if not states or executable is None:
+            return self.program.run(feeds)
+        return executable.run({**states, **feeds})[: len(self.signature.outputs)]
 
 
 def batch_sizes(most: int, preferred: Sequence[int] = ()) -> tuple[int, ...]:
@@ -181,8 +189,12 @@ def _tensor_shape(name: str, shape: Any) -> Shape:
     return shape
 
 
-def _tensor(name: str, shape: Shape) -> Tensor:
-    return Tensor(name, datatype_of(shape.dtype.numpy), tuple(d if isinstance(d, int) else OPEN for d in shape.dims))
+def _tensor(what: str, name: str, shape: Shape) -> Tensor:
+    dims = tuple(d if isinstance(d, int) else OPEN for d in shape.dims)
+    try:
+        return Tensor(name, datatype_of(shape.dtype.numpy), dims)
+    except BadRequest as error:
+        raise mgx.UnsupportedError(f"{what} {name!r}: {error}") from None
 
 
 def _one_batch(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:

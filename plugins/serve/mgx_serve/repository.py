@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mgx_core import MgxError, ParameterError
+from mgx_core import MgxError, ParameterError, UnsupportedError
+from mgx_core.parsing import PROGRAM, PROGRAM_TEXT, reader_of
 
 from .deployment import Backend, Deployment
 from .errors import NotFound, ServeError, Unavailable
@@ -165,8 +166,18 @@ def _is_version(name: str) -> bool:
 
 
 def _model_in(folder: Path, root: Path) -> Path | None:
-    """Returns the version's model; a link that leads out of the repository is none."""
-    for path in sorted(folder.glob("model.*")):
-        if path.resolve().is_relative_to(root):
-            return path
-    return None
+    """Returns the version's model, of several files named ``model.*`` the one that most likely is it.
+
+    It may lie in a folder of its name, beside its weights.  A link that leads out of the repository is none.
+    """
+    found = [p / p.name if (p / p.name).is_file() else p for p in sorted(folder.glob("model.*"))]
+    return min((p for p in found if p.resolve().is_relative_to(root)), key=_doubt, default=None)
+
+
+def _doubt(path: Path) -> int:
+    """Returns 0 for a file that is a model by its name, 1 for JSON and text that may be one, 2 for what nothing reads."""
+    try:
+        reader = reader_of(path)
+    except UnsupportedError:
+        return 2
+    return int(reader in (PROGRAM, PROGRAM_TEXT) and path.suffix != ".mxr")

@@ -10,6 +10,8 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
+from mgx_core.types.strings import decoded, encoded
+
 from .errors import BadRequest
 
 __all__ = ["DATATYPES", "datatype_of", "from_bytes", "from_list", "of_items", "to_bytes", "to_list"]
@@ -82,7 +84,7 @@ def of_items(name: str, shape: Sequence[int], items: Sequence[bytes]) -> Array:
     if len(items) != count:
         raise BadRequest(f"input {name!r}: {count} elements are required for shape {list(shape)}, got {len(items)}")
     made = np.empty(count, object)
-    made[:] = items
+    made[:] = list(map(decoded, items))
     return made.reshape(shape)
 
 
@@ -140,18 +142,27 @@ def _flat(name: str, data: Any) -> Iterator[Any]:
 def to_bytes(array: Array) -> bytes | memoryview:
     """Returns the elements as the binary form has them; not copied where they lie so in memory."""
     if datatype_of(array.dtype) == "BYTES":
-        items = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
+        items = list(map(encoded, array.ravel().tolist()))
         return b"".join(struct.pack("<I", len(v)) + v for v in items)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _is_text(item: str) -> bool:
+    """True for strings that are not some bytes' stand-in."""
+    try:
+        item.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def to_list(array: Array) -> list[Any]:
     """Returns the elements as JSON has them.  Errors: BadRequest for numbers that JSON cannot write."""
     if datatype_of(array.dtype) == "BYTES":
-        try:
-            return [v.decode() if isinstance(v, bytes) else str(v) for v in array.ravel().tolist()]
-        except UnicodeDecodeError:
-            raise BadRequest("the result holds bytes that are no text: ask for binary data") from None
+        items: list[str] = array.ravel().tolist()
+        if any(not v.isascii() and not _is_text(v) for v in items):
+            raise BadRequest("the result holds bytes that are no text: ask for binary data")
+        return items
     wide = array.astype(np.float32) if array.dtype == DATATYPES["BF16"] else array
     if wide.dtype.kind == "f" and not np.isfinite(wide).all():
         raise BadRequest("the result holds numbers that JSON cannot write (infinity or NaN): ask for binary data")

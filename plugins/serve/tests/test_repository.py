@@ -123,3 +123,29 @@ def test_a_version_answers_until_the_next_is_there_unless_it_is_unloaded(root: P
         assert [m.closed for m in backend.made] == [True, True]
 
     asyncio.run(change())
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen"),
+    [
+        (["model.data", "model.onnx"], "model.onnx"),
+        (["model.json", "model.onnx"], "model.onnx"),
+        (["model.json", "model.mxr"], "model.mxr"),
+        (["model.onnx/model.onnx", "model.onnx/weights.bin"], "model.onnx/model.onnx"),
+        (["model.nosuch"], "model.nosuch"),
+    ],
+)
+def test_the_model_among_the_files_of_a_version(files: list[str], chosen: str, tmp_path: Path) -> None:
+    folder = tmp_path / "m" / "1"
+    for name in files:
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).touch()
+    repository = Repository(tmp_path, ModelSettings(), Metrics(NoTraces()), Compiling())
+    assert repository.entries["m"].paths == {"1": folder / chosen}
+
+
+def test_a_link_out_of_the_repository_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "root" / "m" / "1").mkdir(parents=True)
+    (tmp_path / "model.onnx").touch()
+    (tmp_path / "root" / "m" / "1" / "model.onnx").symlink_to(tmp_path / "model.onnx")
+    assert not Repository(tmp_path / "root", ModelSettings(), Metrics(NoTraces()), Compiling()).entries
