@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
 
-# What post_ops takes: ("eltwise", function, alpha, beta), ("sum", scale, zero_point, dtype), ("binary", function, md),
+# What post_ops takes: ("eltwise", Eltwise, alpha, beta), ("sum", scale, zero_point, dtype), ("binary", Binary, md),
 # ("prelu", mask); trailing items may be left out.  A binary or prelu operand is an argument of the step: see
 # Primitive.post_op_args.
 PostOp: TypeAlias = tuple[Any, ...]
@@ -24,29 +24,16 @@ Masks: TypeAlias = Mapping[int, int]  # argument -> mask of axes (0: one value f
 Direction: TypeAlias = Literal["forward", "reverse", "bidirectional", "bidirectional_sum"]
 
 ARG_SRC: int
-ARG_SRC_0: int
-ARG_SRC_1: int
-ARG_SRC_2: int
 ARG_DST: int
-ARG_DST_1: int
-ARG_DST_2: int
 ARG_WEIGHTS: int
-ARG_WEIGHTS_1: int
 ARG_BIAS: int
-ARG_MEAN: int
-ARG_VARIANCE: int
-ARG_SCALE: int
-ARG_SHIFT: int
-ARG_MULTIPLE_SRC: int  # + i
 ARG_ATTR_SCALES: int  # | argument
 ARG_ATTR_ZERO_POINTS: int  # | argument
-ARG_WORKSPACE: int
 ARG_SRC_LAYER: int
 ARG_SRC_ITER: int
 ARG_SRC_ITER_C: int
 ARG_WEIGHTS_LAYER: int
 ARG_WEIGHTS_ITER: int
-ARG_WEIGHTS_PEEPHOLE: int
 ARG_DST_LAYER: int
 ARG_DST_ITER: int
 ARG_DST_ITER_C: int
@@ -207,62 +194,6 @@ def matmul(
 ) -> Primitive:
     """src [.., m, k], weights [.., k, n], dst [.., m, n], bias of dst's rank with extents 1 where it broadcasts."""
 
-def inner_product(
-    src: MemoryDesc,
-    weights: MemoryDesc,
-    dst: MemoryDesc,
-    bias: MemoryDesc | None = None,
-    *,
-    post_ops: Sequence[PostOp] = ...,
-    scales: Masks = ...,
-    zero_points: Masks = ...,
-    fpmath: FpMath = ...,
-) -> Primitive: ...
-def softmax(
-    src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool = False, *, post_ops: Sequence[PostOp] = ...
-) -> Primitive: ...
-def layer_normalization(
-    src: MemoryDesc,
-    dst: MemoryDesc,
-    epsilon: float,
-    scale: bool = True,
-    shift: bool = True,
-    *,
-    post_ops: Sequence[PostOp] = ...,
-) -> Primitive:
-    """Over the last axis; arguments ARG_SCALE and ARG_SHIFT are float32."""
-
-def binary(
-    function: Binary, a: MemoryDesc, b: MemoryDesc, dst: MemoryDesc, *, post_ops: Sequence[PostOp] = ...
-) -> Primitive: ...
-def eltwise(
-    function: Eltwise,
-    src: MemoryDesc,
-    dst: MemoryDesc,
-    alpha: float = 0.0,
-    beta: float = 0.0,
-    *,
-    post_ops: Sequence[PostOp] = ...,
-) -> Primitive: ...
-def reduction(
-    function: Literal["max", "min", "sum", "mul", "mean", "norm_lp_max", "norm_lp_sum"],
-    src: MemoryDesc,
-    dst: MemoryDesc,
-    p: float = 0.0,
-    epsilon: float = 0.0,
-    *,
-    post_ops: Sequence[PostOp] = ...,
-) -> Primitive:
-    """dst: src's dims with 1 on the reduced axes."""
-
-def resampling(
-    src: MemoryDesc,
-    dst: MemoryDesc,
-    mode: Literal["nearest", "linear"],
-    factors: Sequence[float] = (),
-    *,
-    post_ops: Sequence[PostOp] = ...,
-) -> Primitive: ...
 def reorder(
     src: MemoryDesc,
     dst: MemoryDesc,
@@ -270,12 +201,6 @@ def reorder(
     post_ops: Sequence[PostOp] = ...,
     scales: Masks = ...,
     zero_points: Masks = ...,
-) -> Primitive: ...
-def concat(sources: Sequence[MemoryDesc], axis: int, dst: MemoryDesc | None = None) -> Primitive:
-    """Arguments ARG_MULTIPLE_SRC + i and ARG_DST."""
-
-def lrn(
-    src: MemoryDesc, dst: MemoryDesc, size: int, alpha: float, beta: float, k: float, across_channels: bool = True
 ) -> Primitive: ...
 def recurrent_loop(kind: str) -> tuple[int, int]:
     """The address of the loop of lstm, gru or rnn layers, and the units that it does together."""

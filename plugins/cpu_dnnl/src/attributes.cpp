@@ -25,6 +25,14 @@ dnnl_alg_kind_t named(const std::map<std::string, dnnl_alg_kind_t> &kinds, const
     return found->second;
 }
 
+dnnl_alg_kind_t binary_kind(const std::string &name) {
+    static const std::map<std::string, dnnl_alg_kind_t> kinds {{"add", dnnl_binary_add}, {"mul", dnnl_binary_mul},
+            {"max", dnnl_binary_max}, {"min", dnnl_binary_min}, {"div", dnnl_binary_div}, {"sub", dnnl_binary_sub},
+            {"ge", dnnl_binary_ge}, {"gt", dnnl_binary_gt}, {"le", dnnl_binary_le}, {"lt", dnnl_binary_lt},
+            {"eq", dnnl_binary_eq}, {"ne", dnnl_binary_ne}};
+    return named(kinds, name, "binary function");
+}
+
 void append(dnnl::post_ops &ops, std::vector<int> &args, const py::sequence &given) {
     auto kind = given[0].cast<std::string>();
     int index = ops.len();
@@ -64,14 +72,6 @@ dnnl_alg_kind_t eltwise_kind(const std::string &name) {
             {"gelu_erf", dnnl_eltwise_gelu_erf}, {"round", dnnl_eltwise_round}, {"mish", dnnl_eltwise_mish},
             {"hardswish", dnnl_eltwise_hardswish}};
     return named(kinds, name, "elementwise function");
-}
-
-dnnl_alg_kind_t binary_kind(const std::string &name) {
-    static const std::map<std::string, dnnl_alg_kind_t> kinds {{"add", dnnl_binary_add}, {"mul", dnnl_binary_mul},
-            {"max", dnnl_binary_max}, {"min", dnnl_binary_min}, {"div", dnnl_binary_div}, {"sub", dnnl_binary_sub},
-            {"ge", dnnl_binary_ge}, {"gt", dnnl_binary_gt}, {"le", dnnl_binary_le}, {"lt", dnnl_binary_lt},
-            {"eq", dnnl_binary_eq}, {"ne", dnnl_binary_ne}};
-    return named(kinds, name, "binary function");
 }
 
 Attributes attributes_from(const py::kwargs &given) {

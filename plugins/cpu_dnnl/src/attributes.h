@@ -20,6 +20,5 @@ struct Attributes {
 Attributes attributes_from(const pybind11::kwargs &given);
 
 dnnl_alg_kind_t eltwise_kind(const std::string &name);
-dnnl_alg_kind_t binary_kind(const std::string &name);
 
 } // namespace mgx

@@ -65,87 +65,15 @@ Made pooling(const MemoryDesc &src, const MemoryDesc &dst, const std::string &mo
             attributes_from(attributes), make);
 }
 
-Made product(const char *kind, bool matmul, const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
+Made matmul(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
         const std::optional<MemoryDesc> &bias, const py::kwargs &attributes) {
-    auto make = [matmul](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        if (matmul)
-            return dnnl_matmul_primitive_desc_create(
-                    pd, cpu_engine().get(), d[0].get(), d[1].get(), or_null(d[2]), d[3].get(), attr);
-        return dnnl_inner_product_forward_primitive_desc_create(
-                pd, cpu_engine().get(), inference, d[0].get(), d[1].get(), or_null(d[2]), d[3].get(), attr);
+    auto make = [](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
+        return dnnl_matmul_primitive_desc_create(
+                pd, cpu_engine().get(), d[0].get(), d[1].get(), or_null(d[2]), d[3].get(), attr);
     };
-    return std::make_shared<Primitive>(kind,
+    return std::make_shared<Primitive>("matmul",
             std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
             Descs {src, weights, value_or_absent(bias), dst}, attributes_from(attributes), make);
-}
-
-Made softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bool log, const py::kwargs &attributes) {
-    auto algorithm = log ? dnnl_softmax_log : dnnl_softmax_accurate;
-    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        return dnnl_softmax_forward_primitive_desc_create(
-                pd, cpu_engine().get(), inference, algorithm, d[0].get(), d[1].get(), axis, attr);
-    };
-    return std::make_shared<Primitive>("softmax", std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_DST}, Descs {src, dst},
-            attributes_from(attributes), make);
-}
-
-Made layer_normalization(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool scale, bool shift,
-        const py::kwargs &attributes) {
-    unsigned flags = (scale ? unsigned {dnnl_use_scale} : 0u) | (shift ? unsigned {dnnl_use_shift} : 0u);
-    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        return dnnl_layer_normalization_forward_primitive_desc_create(
-                pd, cpu_engine().get(), inference, d[0].get(), d[1].get(), nullptr, epsilon, flags, attr);
-    };
-    return std::make_shared<Primitive>("layer_normalization", std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_DST},
-            Descs {src, dst}, attributes_from(attributes), make);
-}
-
-Made binary(const std::string &function, const MemoryDesc &a, const MemoryDesc &b, const MemoryDesc &dst,
-        const py::kwargs &attributes) {
-    auto algorithm = binary_kind(function);
-    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        return dnnl_binary_primitive_desc_create(
-                pd, cpu_engine().get(), algorithm, d[0].get(), d[1].get(), d[2].get(), attr);
-    };
-    return std::make_shared<Primitive>("binary", std::vector<int> {DNNL_ARG_SRC_0, DNNL_ARG_SRC_1, DNNL_ARG_DST},
-            Descs {a, b, dst}, attributes_from(attributes), make);
-}
-
-Made eltwise(const std::string &function, const MemoryDesc &src, const MemoryDesc &dst, float alpha, float beta,
-        const py::kwargs &attributes) {
-    auto algorithm = eltwise_kind(function);
-    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        return dnnl_eltwise_forward_primitive_desc_create(
-                pd, cpu_engine().get(), inference, algorithm, d[0].get(), d[1].get(), alpha, beta, attr);
-    };
-    return std::make_shared<Primitive>("eltwise", std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_DST}, Descs {src, dst},
-            attributes_from(attributes), make);
-}
-
-Made reduction(const std::string &function, const MemoryDesc &src, const MemoryDesc &dst, float p, float epsilon,
-        const py::kwargs &attributes) {
-    auto algorithm = chosen({{"max", dnnl_reduction_max}, {"min", dnnl_reduction_min}, {"sum", dnnl_reduction_sum},
-                                    {"mul", dnnl_reduction_mul}, {"mean", dnnl_reduction_mean},
-                                    {"norm_lp_max", dnnl_reduction_norm_lp_max},
-                                    {"norm_lp_sum", dnnl_reduction_norm_lp_sum}},
-            function);
-    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        return dnnl_reduction_primitive_desc_create(
-                pd, cpu_engine().get(), algorithm, d[0].get(), d[1].get(), p, epsilon, attr);
-    };
-    return std::make_shared<Primitive>("reduction", std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_DST}, Descs {src, dst},
-            attributes_from(attributes), make);
-}
-
-Made resampling(const MemoryDesc &src, const MemoryDesc &dst, const std::string &mode, std::vector<float> factors,
-        const py::kwargs &attributes) {
-    auto algorithm = chosen({{"nearest", dnnl_resampling_nearest}, {"linear", dnnl_resampling_linear}}, mode);
-    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        return dnnl_resampling_forward_primitive_desc_create(pd, cpu_engine().get(), inference, algorithm,
-                factors.empty() ? nullptr : factors.data(), d[0].get(), d[1].get(), attr);
-    };
-    return std::make_shared<Primitive>("resampling", std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_DST}, Descs {src, dst},
-            attributes_from(attributes), make);
 }
 
 Made reorder(const MemoryDesc &src, const MemoryDesc &dst, const py::kwargs &attributes) {
@@ -154,35 +82,6 @@ Made reorder(const MemoryDesc &src, const MemoryDesc &dst, const py::kwargs &att
         return dnnl_reorder_primitive_desc_create(pd, d[0].get(), engine, d[1].get(), engine, attr);
     };
     return std::make_shared<Primitive>("reorder", std::vector<int> {DNNL_ARG_FROM, DNNL_ARG_TO}, Descs {src, dst},
-            attributes_from(attributes), make);
-}
-
-Made concat(const std::vector<MemoryDesc> &sources, int axis, const std::optional<MemoryDesc> &dst,
-        const py::kwargs &attributes) {
-    std::vector<int> slots {DNNL_ARG_DST};
-    Descs descs {value_or_absent(dst)};
-    for (size_t i = 0; i < sources.size(); ++i) {
-        slots.push_back(DNNL_ARG_MULTIPLE_SRC + static_cast<int>(i));
-        descs.push_back(sources[i]);
-    }
-    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        std::vector<const_dnnl_memory_desc_t> list;
-        for (size_t i = 1; i < d.size(); ++i)
-            list.push_back(d[i].get());
-        return dnnl_concat_primitive_desc_create(pd, cpu_engine().get(), or_null(d[0]), static_cast<int>(list.size()),
-                axis, list.data(), attr);
-    };
-    return std::make_shared<Primitive>("concat", slots, descs, attributes_from(attributes), make);
-}
-
-Made lrn(const MemoryDesc &src, const MemoryDesc &dst, int64_t size, float alpha, float beta, float k,
-        bool across_channels, const py::kwargs &attributes) {
-    auto algorithm = across_channels ? dnnl_lrn_across_channels : dnnl_lrn_within_channel;
-    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
-        return dnnl_lrn_forward_primitive_desc_create(
-                pd, cpu_engine().get(), inference, algorithm, d[0].get(), d[1].get(), size, alpha, beta, k, attr);
-    };
-    return std::make_shared<Primitive>("lrn", std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_DST}, Descs {src, dst},
             attributes_from(attributes), make);
 }
 
@@ -212,29 +111,8 @@ void bind_builders(py::module_ &module) {
             py::arg("padding_begin"), py::arg("padding_end"));
     module.def("pooling", &pooling, src, dst, py::kw_only(), py::arg("mode"), py::arg("kernel"), py::arg("strides"),
             py::arg("dilations"), py::arg("padding_begin"), py::arg("padding_end"));
-    module.def("matmul",
-            [](const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
-                    const std::optional<MemoryDesc> &bias, const py::kwargs &attributes) {
-                return product("matmul", true, src, weights, dst, bias, attributes);
-            },
-            src, py::arg("weights"), dst, py::arg("bias") = py::none());
-    module.def("inner_product",
-            [](const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
-                    const std::optional<MemoryDesc> &bias, const py::kwargs &attributes) {
-                return product("inner_product", false, src, weights, dst, bias, attributes);
-            },
-            src, py::arg("weights"), dst, py::arg("bias") = py::none());
-    module.def("softmax", &softmax, src, dst, py::arg("axis"), py::arg("log") = false);
-    module.def("layer_normalization", &layer_normalization, src, dst, py::arg("epsilon"), py::arg("scale") = true,
-            py::arg("shift") = true);
-    module.def("binary", &binary, py::arg("function"), py::arg("a"), py::arg("b"), dst);
-    module.def("eltwise", &eltwise, py::arg("function"), src, dst, py::arg("alpha") = 0.0f, py::arg("beta") = 0.0f);
-    module.def("reduction", &reduction, py::arg("function"), src, dst, py::arg("p") = 0.0f, py::arg("epsilon") = 0.0f);
-    module.def("resampling", &resampling, src, dst, py::arg("mode"), py::arg("factors") = std::vector<float> {});
+    module.def("matmul", &matmul, src, py::arg("weights"), dst, py::arg("bias") = py::none());
     module.def("reorder", &reorder, src, dst);
-    module.def("concat", &concat, py::arg("sources"), py::arg("axis"), py::arg("dst") = py::none());
-    module.def("lrn", &lrn, src, dst, py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"),
-            py::arg("across_channels") = true);
 }
 
 } // namespace mgx

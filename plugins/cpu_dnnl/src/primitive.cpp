@@ -168,24 +168,19 @@ void bind_primitive(py::module_ &module) {
         const char *name;
         int value;
     };
-    for (auto [name, value] : {Named {"ARG_SRC", DNNL_ARG_SRC}, {"ARG_SRC_0", DNNL_ARG_SRC_0},
-                 {"ARG_SRC_1", DNNL_ARG_SRC_1}, {"ARG_SRC_2", DNNL_ARG_SRC_2}, {"ARG_DST", DNNL_ARG_DST},
-                 {"ARG_DST_1", DNNL_ARG_DST_1}, {"ARG_DST_2", DNNL_ARG_DST_2}, {"ARG_WEIGHTS", DNNL_ARG_WEIGHTS},
-                 {"ARG_WEIGHTS_1", DNNL_ARG_WEIGHTS_1}, {"ARG_BIAS", DNNL_ARG_BIAS}, {"ARG_MEAN", DNNL_ARG_MEAN},
-                 {"ARG_VARIANCE", DNNL_ARG_VARIANCE}, {"ARG_SCALE", DNNL_ARG_SCALE}, {"ARG_SHIFT", DNNL_ARG_SHIFT},
-                 {"ARG_MULTIPLE_SRC", DNNL_ARG_MULTIPLE_SRC}, {"ARG_ATTR_SCALES", DNNL_ARG_ATTR_SCALES},
-                 {"ARG_ATTR_ZERO_POINTS", DNNL_ARG_ATTR_ZERO_POINTS}, {"ARG_WORKSPACE", DNNL_ARG_WORKSPACE},
+    for (auto [name, value] : {Named {"ARG_SRC", DNNL_ARG_SRC}, {"ARG_DST", DNNL_ARG_DST},
+                 {"ARG_WEIGHTS", DNNL_ARG_WEIGHTS}, {"ARG_BIAS", DNNL_ARG_BIAS},
+                 {"ARG_ATTR_SCALES", DNNL_ARG_ATTR_SCALES}, {"ARG_ATTR_ZERO_POINTS", DNNL_ARG_ATTR_ZERO_POINTS},
                  {"ARG_SRC_LAYER", DNNL_ARG_SRC_LAYER}, {"ARG_SRC_ITER", DNNL_ARG_SRC_ITER},
                  {"ARG_SRC_ITER_C", DNNL_ARG_SRC_ITER_C}, {"ARG_WEIGHTS_LAYER", DNNL_ARG_WEIGHTS_LAYER},
-                 {"ARG_WEIGHTS_ITER", DNNL_ARG_WEIGHTS_ITER}, {"ARG_WEIGHTS_PEEPHOLE", DNNL_ARG_WEIGHTS_PEEPHOLE}, {"ARG_DST_LAYER", DNNL_ARG_DST_LAYER},
+                 {"ARG_WEIGHTS_ITER", DNNL_ARG_WEIGHTS_ITER}, {"ARG_DST_LAYER", DNNL_ARG_DST_LAYER},
                  {"ARG_DST_ITER", DNNL_ARG_DST_ITER}, {"ARG_DST_ITER_C", DNNL_ARG_DST_ITER_C}})
         module.attr(name) = value;
 }
 
 void keep_recipes(py::module_ &module) {
-    for (const char *name : {"convolution", "deconvolution", "pooling", "matmul", "inner_product", "softmax",
-                 "layer_normalization", "binary", "eltwise", "reduction", "resampling", "reorder", "concat", "lrn", "lstm",
-                 "gru", "lbr_gru", "vanilla_rnn"}) {
+    for (const char *name : {"convolution", "deconvolution", "pooling", "matmul", "reorder", "lstm", "gru", "lbr_gru",
+                 "vanilla_rnn"}) {
         py::object build = module.attr(name);
         module.attr(name) = py::cpp_function(
                 [name, build](const py::args &args, const py::kwargs &keywords) {
