@@ -24,7 +24,7 @@ from mgx_core.compile.stages import optimize_module
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
 from mgx_core.ops import STANDARD
-from mgx_core.targets.kernel import Kernels
+from mgx_core.targets.kernel_table import Kernels
 from mgx_core.targets.memory import plan_memory
 from mgx_core.types.shape import Shape
 

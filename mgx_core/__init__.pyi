@@ -59,11 +59,13 @@ from .quantize import (
 )
 from .rules.engine import EXACT, RANGE, ROUNDING, Builder, Rules
 from .run.executable import Executable
-from .targets.kernel import HostKernel, Kernel, Kernels, Launch, Reference
+from .targets.kernel import HostKernel, Kernel, Launch, Reference
+from .targets.kernel_table import Kernels
 from .targets.runner import Runner
 from .targets.target import Context, HostContext, Target
 from .types import dim, dtype
-from .types.argument import Argument, create_argument, fill_argument, generate_argument
+from .types.argument import Argument
+from .types.creation import create_argument, fill_argument, generate_argument
 from .types.dim import Dim
 from .types.dtype import DType
 from .types.dynamic_dimension import DynamicDimension

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, SupportsInt
 import numpy as np
 
 from .errors import DeviceError, ParameterError, PluginError, UnsupportedError
-from .types.argument import Argument, as_argument, host_argument_from_pointer
+from .types.argument import Argument, as_argument
+from .types.creation import host_argument_from_pointer
 from .types.shape import Shape
 
 if TYPE_CHECKING:

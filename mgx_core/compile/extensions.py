@@ -13,7 +13,7 @@ from ..passes.rewrite import Rewrite
 from ..plugins.manager import manager
 from ..rules.engine import Rules
 from ..rules.selection import RuleSelection
-from ..targets.kernel import Kernels
+from ..targets.kernel_table import Kernels
 from ..targets.target import Target
 from .pipeline import STAGES
 

@@ -9,7 +9,7 @@ from ..ir.module import Module, nested, same_type
 from ..ir.ordering import captures
 from ..ir.verify import verify
 from ..rules.engine import Rewriter, Rules
-from ..targets.kernel import Kernels
+from ..targets.kernel_table import Kernels
 from ..types.shape import AnyShape, TupleShape
 from .lower import UNCHANGED
 

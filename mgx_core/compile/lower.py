@@ -13,7 +13,8 @@ from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from ..passes.interface import Pass
 from ..rules.decomposition import decompose
-from ..targets.kernel import Kernels, Launch, Reference
+from ..targets.kernel import Launch, Reference
+from ..targets.kernel_table import Kernels
 from ..types.shape import TupleShape
 
 __all__ = ["UNCHANGED", "Lower"]

@@ -14,7 +14,7 @@ from ..types.shape import AnyShape
 
 if TYPE_CHECKING:
     from ..targets.emission import Emitter
-    from ..targets.kernel import Kernels
+    from ..targets.kernel_table import Kernels
     from .pipeline import PassRecord
 
 __all__ = ["lower_module"]

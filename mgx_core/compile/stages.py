@@ -53,15 +53,18 @@ from ..rules.pads import PADS
 from ..rules.pooling import POOLING
 from ..rules.powers import POWERS
 from ..rules.precision import PRECISION
+from ..rules.product_slices import PRODUCT_SLICES
 from ..rules.quantization import QUANTIZATION
 from ..rules.reshapes import RESHAPES
 from ..rules.rotary import ROTARY
 from ..rules.selection import OPTIONAL, PASSES, RuleSelection
 from ..rules.shapes import SHAPES
 from ..rules.slices import SLICES
+from ..rules.softmax import SOFTMAX
 from ..rules.splits import SPLITS
 from ..rules.views import VIEWS
-from ..targets.kernel import Kernels
+from ..rules.views_below import VIEWS_BELOW
+from ..targets.kernel_table import Kernels
 from ..targets.memory import fits_in_memory, plan_memory
 from ..targets.target import Target
 from ..types.memory_limit import limited
@@ -89,6 +92,7 @@ RULES: Final = (
     + INTEGER_PRODUCTS
     + NARROW_FLOAT_PRODUCTS
     + ACTIVATIONS
+    + SOFTMAX
     + NORMS
     + ROTARY
     + ARITHMETIC
@@ -96,10 +100,12 @@ RULES: Final = (
     + BOUNDS
     + INDICES
     + SIMPLIFY
+    + PRODUCT_SLICES
     + CONVOLUTIONS
     + SLICES
     + SPLITS
     + RESHAPES
+    + VIEWS_BELOW
     + VIEWS
     + PADS
     + POOLING

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import ParseError
 from ..ir.module import Module
-from ..ops.control import join
+from ..ops.covering import join
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape
 
 __all__ = ["carried"]

@@ -96,7 +96,7 @@ def value_of(shape: AnyShape, symbols: dict[str, int], fill: int | None, seed: i
     """A value of this shape; chooses symbols that have no value yet and notes them."""
     import numpy as np
 
-    from ..types.argument import fill_argument, generate_argument
+    from ..types.creation import fill_argument, generate_argument
     from ..types.shape import Shape, TupleShape
 
     if isinstance(shape, TupleShape):

@@ -9,13 +9,14 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..types.argument import Array, Value
-from ..types.dim import Dim, bounds, fresh
+from ..types.dim import Dim, fresh
 from ..types.memory_limit import Growth, require_bytes, static_bytes
-from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from ..types.shape import AnyShape, Shape, TupleShape
+from .covering import join
 from .declaration import op
 from .operation import Operation, Run
 
-__all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "join"]
+__all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan"]
 
 
 MOST_EMPTY: Final = 1 << 20  # slices that take no memory, and so could be any number
@@ -37,35 +38,6 @@ class GetTupleElem(Operation):
 
     def compute(self, x: tuple[Value, ...]) -> Value:
         return x[self.index]
-
-
-def join(a: AnyShape, b: AnyShape) -> AnyShape:
-    """The type that covers two: extents that differ become fresh symbols, ranks that differ become unranked.
-
-    Errors: ShapeError if the element types differ.
-    """
-    match a, b:
-        case Shape(), Shape():
-            if a.dtype is not b.dtype:
-                raise ShapeError(f"element types must be equal, got {a.dtype} and {b.dtype}")
-            if not a.ranked or not b.ranked or a.rank != b.rank:
-                return Shape.unranked(a.dtype)
-            return a.with_dims(_join_dim(x, y) for x, y in zip(a.dims, b.dims, strict=True))
-        case SequenceShape(), SequenceShape():
-            return SequenceShape(join(a.element, b.element))
-        case OptionalShape(), OptionalShape():
-            return OptionalShape(join(a.element, b.element))
-        case OptionalShape(), _:
-            return OptionalShape(join(a.element, b))
-        case _, OptionalShape():
-            return OptionalShape(join(a, b.element))
-        case TupleShape(), TupleShape() if len(a.items) == len(b.items):
-            return TupleShape(map(join, a.items, b.items))
-    raise ShapeError(f"types must be of one kind, got {a} and {b}")
-
-
-def _join_dim(a: Dim, b: Dim) -> Dim:
-    return a if a == b else fresh("n", min(bounds(a)[0], bounds(b)[0]), max(bounds(a)[1], bounds(b)[1]))
 
 
 @op("if", exact=True, control=True)

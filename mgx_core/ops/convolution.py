@@ -11,18 +11,17 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..types.argument import Array
-from ..types.dim import Dim, ceil_div, compare, fresh, may_equal, product
-from ..types.dtype import int32, int64, of
-from ..types.memory_limit import require_room
+from ..types.dim import Dim, ceil_div, compare, may_equal
+from ..types.dtype import of
 from ..types.shape import Shape
+from .columns import EVERY, fold
 from .declaration import op
 from .operation import Operation
 from .scalar import convert, widen
 from .window import explicit_padding, extent, padded, per_axis, sides, windows
 
-__all__ = ["Col2im", "Convolution", "ConvolutionBackwards", "Im2col", "convolve", "convolve_backwards"]
+__all__ = ["Convolution", "ConvolutionBackwards", "convolve", "convolve_backwards"]
 
-EVERY: Final[Any] = slice(None)
 CHUNK: Final = 1 << 23  # elements of unfolded windows that are held at a time
 
 
@@ -195,120 +194,3 @@ def convolve_backwards(
     begins, ends = sides(padding, len(dims))
     extra = extra or (0,) * len(dims)
     return padded(folded, [-b for b in begins], [p - e for p, e in zip(extra, ends, strict=True)])
-
-
-def fold(columns: Array, stride: Sequence[int], dilation: Sequence[int]) -> Array:
-    """Sum of all windows at their places: [n, c, *k, *o] -> [n, c, *s] without padding."""
-    rank = len(stride)
-    lengths, counts = columns.shape[2 : 2 + rank], columns.shape[2 + rank :]
-    dims = [max(0, (c - 1) * s + (k - 1) * d + 1) for c, k, s, d in zip(counts, lengths, stride, dilation, strict=True)]
-    out = np.zeros((*columns.shape[:2], *dims), columns.dtype)
-    if not columns.size:
-        return out
-    for place in itertools.product(*map(range, lengths)):
-        steps = zip(place, dilation, counts, stride, strict=True)
-        where: list[Any] = [slice(j * d, j * d + (c - 1) * s + 1, s) for j, d, c, s in steps]
-        out[(EVERY, EVERY, *where)] += columns[(EVERY, EVERY, *place)]
-    return out
-
-
-@op("im2col", exact=True)
-class Im2col(Operation):
-    """All windows of an image as columns.
-
-    x [n, c, *s] -> [n, c prod(lengths), windows]; windows in row-major order of their places.
-    Errors: ShapeError if a window does not fit.
-    """
-
-    lengths: tuple[int, ...]
-    padding: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
-    dilation: tuple[int, ...] = ()
-
-    def infer(self, x: Shape) -> Shape:
-        rank = x.rank - 2
-        if rank < 1:
-            raise ShapeError(f"x needs a batch, channels and spatial axes, got {x}")
-        lengths = per_axis(self.lengths, rank, "lengths")
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = sides(self.padding, rank)
-        out = [
-            extent(n, k, s, d, b + e)
-            for n, k, s, d, b, e in zip(x.dims[2:], lengths, stride, dilation, begins, ends, strict=True)
-        ]
-        return x.with_dims((x.dims[0], x.dims[1] * math.prod(lengths), product(out)))
-
-    def compute(self, x: Array) -> Array:
-        rank = x.ndim - 2
-        lengths = per_axis(self.lengths, rank, "lengths")
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        x = padded(x, *sides(self.padding, rank))
-        out = [int(extent(n, k, s, d, 0)) for n, k, s, d in zip(x.shape[2:], lengths, stride, dilation, strict=True)]
-        view = windows(x, lengths, stride, dilation, out)
-        return view.reshape(x.shape[0], x.shape[1] * math.prod(lengths), math.prod(out))
-
-
-@op("col2im", linear=(0,))
-class Col2im(Operation):
-    """Columns of windows summed back into an image: the adjoint of `im2col`.
-
-    x [n, c prod(block_shape), windows] -> [n, c, *image_shape].  image_shape and block_shape: attributes, or int64
-    vectors known at run time.  Errors: ShapeError if the windows do not cover the image as stated.  Source: ONNX Col2Im-18.
-    """
-
-    image_shape: tuple[Dim, ...] = ()
-    block_shape: tuple[int, ...] = ()
-    padding: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
-    dilation: tuple[int, ...] = ()
-
-    def infer(self, x: Shape, image_shape: Shape | None = None, block_shape: Shape | None = None) -> Shape:
-        for s in (image_shape, block_shape):
-            if s is not None and (s.dtype not in (int32, int64) or s.rank != 1):
-                raise ShapeError(f"image_shape and block_shape must be integer vectors, got {s}")
-        if x.rank != 3:
-            raise ShapeError(f"x must be [n, c * block, windows], got {x}")
-        image: tuple[Dim, ...] = self.image_shape
-        if image_shape is not None:
-            length = image_shape.dims[0]
-            if not isinstance(length, int):
-                return Shape.unranked(x.dtype)
-            image = tuple(fresh("image") for _ in range(length))
-        if not image:
-            raise ShapeError("col2im needs image_shape with at least one extent")
-        if block_shape is not None:
-            return x.with_dims((x.dims[0], fresh("channels", 0, x.dims[1]), *image))
-        rank = len(image)
-        block = per_axis(self.block_shape, rank, "block_shape")
-        if isinstance(x.dims[1], int) and x.dims[1] % math.prod(block):
-            raise ShapeError(f"{x.dims[1]} rows do not divide into blocks of {list(block)}")
-        if not may_equal(product(self.counts(image, block)), x.dims[2]):
-            raise ShapeError(f"x has {x.dims[2]} windows, image {list(image)} has {product(self.counts(image, block))}")
-        return x.with_dims((x.dims[0], x.dims[1] // math.prod(block), *image))
-
-    def counts(self, image: Sequence[Dim], block: Sequence[int]) -> list[Dim]:
-        """Windows along each axis."""
-        rank = len(image)
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = sides(self.padding, rank)
-        return [
-            extent(n, k, s, d, b + e)
-            for n, k, s, d, b, e in zip(image, block, stride, dilation, begins, ends, strict=True)
-        ]
-
-    def compute(self, x: Array, image_shape: Array | None = None, block_shape: Array | None = None) -> Array:
-        image = [int(d) for d in (self.image_shape if image_shape is None else image_shape)]
-        block = per_axis(
-            [int(d) for d in (self.block_shape if block_shape is None else block_shape)], len(image), "block_shape"
-        )
-        counts = [int(c) for c in self.counts(image, block)]
-        if math.prod(counts) != x.shape[2] or x.shape[1] % math.prod(block):
-            raise ShapeError(f"x {list(x.shape)} does not hold {math.prod(counts)} windows of {list(block)}")
-        require_room((x.shape[0], x.shape[1] // math.prod(block), *image), max(x.itemsize, 4))
-        rank = len(image)
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        channels = x.shape[1] // math.prod(block)
-        whole = fold(widen(x).reshape(x.shape[0], channels, *block, *counts), stride, dilation)
-        begins, _ = sides(self.padding, rank)
-        ends = [n + b - have for n, b, have in zip(image, begins, whole.shape[2:], strict=True)]
-        return convert(padded(whole, [-b for b in begins], ends), of(x.dtype))

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ShapeError
 from ..types.argument import Value, shape_of
 from ..types.shape import AnyShape, TupleShape, matches
-from .control import join
+from .covering import join
 from .declaration import op
 from .operation import Operation, Run
 

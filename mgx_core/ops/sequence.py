@@ -213,56 +213,6 @@ class ConcatFromSequence(Operation):
             ) from None
 
 
-@op("optional", exact=True)
-class Optional(Operation):
-    """A value that may be absent: present with an input, absent without.
-
-    x: any, or absent -> optional of it; `type` is the type of an absent value.
-    Errors: ShapeError if there is neither an input nor `type`.  Source: ONNX Optional-28.
-    """
-
-    type: AnyShape | None = None
-
-    def infer(self, x: AnyShape | None = None) -> OptionalShape:
-        inside = self.type if x is None else x
-        if inside is None:
-            raise ShapeError("an optional without a value needs attribute 'type'")
-        return OptionalShape(inside)
-
-    def compute(self, x: Value = None) -> Value:
-        return x
-
-
-@op("optional_has_element", exact=True)
-class OptionalHasElement(Operation):
-    """True if an optional holds a value; any other value always does.
-
-    x: optional, or any, or absent -> bool scalar.  Source: ONNX OptionalHasElement-28.
-    """
-
-    def infer(self, x: AnyShape | None = None) -> Shape:
-        return Shape.of(dt.bool_, ())
-
-    def compute(self, x: Value = None) -> Array:
-        return np.asarray(x is not None)
-
-
-@op("optional_get_element", exact=True)
-class OptionalGetElement(Operation):
-    """The value that an optional holds; any other value is returned unchanged.
-
-    x: optional -> its element.  Errors: ParameterError if it is absent.  Source: ONNX OptionalGetElement-28.
-    """
-
-    def infer(self, x: AnyShape) -> AnyShape:
-        return x.element if isinstance(x, OptionalShape) else x
-
-    def compute(self, x: Value) -> Value:
-        if x is None:
-            raise ParameterError("the optional holds no value")
-        return x
-
-
 def joined(a: AnyShape, b: AnyShape) -> AnyShape:
     """The type that covers items of both types.  Errors: ShapeError for different element types or kinds."""
     if a is b:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..options import CompileOptions
     from ..passes.interface import Pass
     from ..rules.engine import Rule, Rules
-    from ..targets.kernel import Kernels
+    from ..targets.kernel_table import Kernels
 
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
 
@@ -275,7 +275,7 @@ class Plugins:
 
     def kernels(self, target: str) -> Kernels:
         """Plans that plugins add to a target."""
-        from ..targets.kernel import Kernels
+        from ..targets.kernel_table import Kernels
 
         out = Kernels(target)
         for _, found in self._load_each("kernels", target=target):

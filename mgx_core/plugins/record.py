@@ -145,7 +145,7 @@ def kind_of(hook: str) -> type | None:
 
         return OpSet
     if hook == "kernels":
-        from ..targets.kernel import Kernels
+        from ..targets.kernel_table import Kernels
 
         return Kernels
     if hook == "passes":

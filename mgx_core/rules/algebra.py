@@ -14,14 +14,12 @@ from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
 from ..ops.pointwise import Add, Mul
-from ..ops.quantized_product import QuantConvolution, QuantDot
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.scalar import convert, widen
-from ..ops.slice import Slice
 from ..types.argument import Argument, Array
 from ..types.dim import Dim
 from ..types.dtype import float32
-from .constants import aligned, along, finite, is_constant, split, spread
+from .constants import aligned, along, finite, split, spread
 from .engine import ROUNDING, Builder, Rules
 from .matching import either, one_user, op_as
 from .outline import through_views
@@ -264,83 +262,3 @@ def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 # what is not read -----------------------------------------------------------------------------------------------------
-
-
-def rows_of(anchor: Instruction, axis: int) -> int | None:
-    """Index of the only operand of a dot or convolution that determines positions along an axis of the result."""
-    rank = anchor.shape.rank
-    if any(not x.is_absent and x.shape.elements() != 1 for x in anchor.inputs[2:]):
-        return None  # zero points along an axis
-    if isinstance(anchor.op, (Dot, QuantDot)):
-        return {rank - 2: 0, rank - 1: 1}.get(axis)
-    if isinstance(anchor.op, (Convolution, QuantConvolution)):
-        return 0 if axis == 0 else 1 if axis == 1 and anchor.op.group == 1 else None
-    return None
-
-
-@SIMPLIFY.on(Slice)
-def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
-    """slice(dot(x, y)) -> dot(slice(x), y) for rows, dot(x, slice(y)) for columns; convolutions by image and by channel."""
-    product = i.inputs[0]
-    if not isinstance(product.op, (Dot, QuantDot, Convolution, QuantConvolution)) or len(i.inputs) > 1:
-        return None
-    if len(product.users) > 1:
-        return No("other parts of the product are read too")
-    op = op_as(i, Slice)
-    if len(op.axes) != 1 or product in (product.parent.outputs if product.parent else ()):
-        return No("several axes are sliced")
-    at = rows_of(product, op.axes[0])
-    if at is None:
-        return No(f"positions along axis {op.axes[0]} depend on both operands")
-    operands = list(product.inputs)
-    own = 0 if isinstance(product.op, (Convolution, QuantConvolution)) else op.axes[0]
-    operands[at] = b.add(op.replace(axes=(own,)), operands[at])
-    return b.add(product.op, *operands)
-
-
-@SIMPLIFY.on(Slice)
-def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None:
-    """slice(f(product, constants)) -> f(slice(product), slice(constants)) where nothing else reads the product."""
-    last = i.inputs[0]
-    if not isinstance(last.op, Pointwise) or len(i.inputs) > 1 or len(last.users) > 1:
-        return None
-    at = last
-    for _ in range(8):
-        if isinstance(at.op, (Dot, Convolution)):
-            break
-        varying = [x for x in at.inputs if not is_constant(x)]
-        if not isinstance(at.op, Pointwise) or len(varying) != 1 or len(at.users) > 1:
-            return None
-        at = varying[0]
-    op = op_as(i, Slice)
-    if not isinstance(at.op, (Dot, Convolution)) or len(at.users) > 1 or len(op.axes) != 1:
-        return None
-    if rows_of(at, op.axes[0]) is None:
-        return No("positions along the axis depend on both operands of the product")
-    return b.add(last.op, *(b.add(op, x) for x in last.inputs))
-
-
-@SIMPLIFY.on(Slice)
-def slice_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
-    """slice(multibroadcast(x)) -> multibroadcast(slice(x)), or of x where it is the repeated axes that are cut."""
-    wide = i.inputs[0]
-    if not isinstance(wide.op, Multibroadcast) or len(wide.inputs) > 1 or len(i.inputs) > 1:
-        return None
-    x = wide.inputs[0]
-    op = op_as(i, Slice)
-    offset = wide.shape.rank - x.shape.rank
-    steps = op.steps or (1,) * len(op.axes)
-    kept = [
-        (a - offset, s, e, t)
-        for a, s, e, t in zip(op.axes, op.starts, op.ends, steps, strict=True)
-        if a >= offset and x.shape.dims[a - offset] == wide.shape.dims[a]
-    ]
-    if len(kept) < len(op.axes) and any(
-        a >= offset and x.shape.dims[a - offset] not in (1, wide.shape.dims[a]) for a in op.axes
-    ):
-        return No("whether the sliced axis is repeated is known only at run time")
-    if kept:
-        axes, starts, ends, strides = zip(*kept, strict=True)
-        cut = Slice(axes=axes, starts=starts, ends=ends, steps=strides if any(t != 1 for t in strides) else ())
-        x = b.add(cut, x)
-    return x if x.shape.dims == i.shape.dims else b.add(Multibroadcast(out_lens=i.shape.dims), x)

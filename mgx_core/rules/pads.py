@@ -9,7 +9,8 @@ from typing import Final
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu, Sigmoid
-from ..ops.convolution import Convolution, Im2col
+from ..ops.columns import Im2col
+from ..ops.convolution import Convolution
 from ..ops.movement import Transpose
 from ..ops.pad import Pad
 from ..ops.pointwise import Clip

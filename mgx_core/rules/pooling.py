@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from ..errors import No
 from ..ir.instruction import Instruction
-from ..ops.norm import Lrn
+from ..ops.local_response import Lrn
 from ..ops.pooling import Pooling
 from ..ops.reduce import ReduceMax, ReduceMean
 from .engine import ROUNDING, Builder, Rules

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ..errors import MgxError, No
 from ..ir.instruction import Instruction
-from ..ops.broadcast import (
-    BroadcastForDot,
-    BroadcastWithDims,
-    Multibroadcast,
-    Tile,
-    common_dims,
-)
+from ..ops.broadcast import BroadcastForDot, BroadcastWithDims, Multibroadcast, Tile, common_dims
 from ..ops.concat import Concat
 from ..ops.control import GetTupleElem
 from ..ops.fill import DimensionsOf, Fill
@@ -28,64 +21,15 @@ from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.resize import Resize
 from ..ops.slice import Slice, Split
 from ..types import dtype as dt
-from ..types.dim import Dim, Sym, bounds, may_equal
-from ..types.shape import Shape
+from ..types.dim import Dim, bounds, may_equal
 from .constants import aligned
 from .engine import Builder, Rules
+from .known_extents import extents, given, ints
 from .matching import op_as
 
-__all__ = ["SHAPES", "extents"]
+__all__ = ["SHAPES"]
 
 SHAPES: Final = Rules("simplify-shapes")
-
-LONGEST: Final = 16  # elements of a vector of extents
-DEEPEST: Final = 12  # ops that extents are followed through
-
-
-def extents(ins: Instruction, depth: int = DEEPEST) -> tuple[Dim, ...] | None:
-    """The elements of a small vector or scalar of integers as extents, symbolic ones included, where they are known."""
-    shape = ins.result
-    if not isinstance(shape, Shape) or not shape.ranked or shape.rank > 1 or shape.dtype not in (dt.int64, dt.int32):
-        return None
-    if ins.literal is not None:
-        value = ins.literal.value
-        return tuple(int(v) for v in np.asarray(value).reshape(-1)) if np.size(value) <= LONGEST else None
-    if depth == 0 or not ins.inputs:
-        return None
-    if isinstance(ins.op, DimensionsOf):
-        x = ins.inputs[0].result
-        return x.dims[ins.op.start : ins.op.end] if isinstance(x, Shape) and x.ranked else None
-    if not isinstance(ins.op, (Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Add, Sub, Mul, Multibroadcast)):
-        return None
-    known = [extents(x, depth - 1) for x in ins.inputs]
-    parts = [p for p in known if p is not None]
-    if len(parts) < len(known):
-        return None
-    return _followed(ins, parts)
-
-
-def _followed(ins: Instruction, parts: list[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
-    x = parts[0]
-    match ins.op:
-        case Gather():
-            at = parts[1]
-            good = all(isinstance(n, int) and -len(x) <= n < len(x) for n in at)
-            return tuple(x[n] for n in at if isinstance(n, int)) if good else None
-        case Slice() if len(parts) == 1:
-            op: Slice = ins.op
-            if len(op.starts) != 1 or isinstance(op.starts[0], Sym) or isinstance(op.ends[0], Sym):
-                return None
-            return x[op.starts[0] : op.ends[0] : op.steps[0] if op.steps else 1]
-        case Concat():
-            return tuple(d for p in parts for d in p)
-        case Squeeze() | Unsqueeze() | Reshape():
-            return x
-        case Multibroadcast() if len(parts) == 1 and len(x) == 1 and not ins.shape.dynamic():
-            return x * ins.shape.elements() if ins.shape.elements() <= LONGEST else None
-        case Add() | Sub() | Mul() if len(parts[0]) == len(parts[1]):
-            do: Any = {Add: operator.add, Sub: operator.sub, Mul: operator.mul}[type(ins.op)]
-            return tuple(do(p, q) for p, q in zip(*parts, strict=True))
-    return None
 
 
 @SHAPES.on(DimensionsOf, Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Add, Sub, Mul)
@@ -100,28 +44,6 @@ def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
     if len(fixed) < len(found):
         return No("an extent is known only at run time")
     return b.literal(np.array(fixed, i.shape.dtype.numpy).reshape(i.shape.lens()))
-
-
-def given(i: Instruction, *which: int) -> list[tuple[Dim, ...] | None] | None:
-    """Operands as extents, None for absent ones; None if one is not known."""
-    out: list[tuple[Dim, ...] | None] = []
-    for n in which:
-        if n >= len(i.inputs) or i.inputs[n].is_absent:
-            out.append(None)
-            continue
-        found = extents(i.inputs[n])
-        if found is None:
-            return None
-        out.append(found)
-    return out
-
-
-def ints(values: tuple[Dim, ...] | None) -> tuple[int, ...] | None:
-    """The extents if all are static."""
-    if values is None:
-        return None
-    fixed = tuple(v for v in values if isinstance(v, int))
-    return fixed if len(fixed) == len(values) else None
 
 
 def static_form(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:

@@ -10,8 +10,9 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..types.memory_limit import ALIGNMENT
 from ..types.shape import Shape
-from .kernel import Kernels, Launch, op_of
+from .kernel import Launch, op_of
 from .kernel_emission import KernelEmitter, Tuning
+from .kernel_table import Kernels
 from .placement import Placement
 from .schedule import Call, Schedule, placed
 from .static_part import Split, given, split

@@ -17,7 +17,8 @@ from ..types.argument import Array
 from ..types.shape import AnyShape, Shape, TupleShape
 from .emission_cache import Recording, operand_key
 from .groups import members_of
-from .kernel import Kernel, Kernels, Launch, Reference, call_kernel, check_result, op_of
+from .kernel import Kernel, Launch, Reference, call_kernel, check_result, op_of
+from .kernel_table import Kernels
 from .schedule import Call
 from .step_list import StepList
 from .values import Value

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..options import CompileOptions
     from ..passes.interface import Pass
     from .emission import Emitter
-    from .kernel import Kernels
+    from .kernel_table import Kernels
     from .lowered import Lowered
     from .memory import MemoryPlan
     from .runner import Runner
@@ -154,7 +154,7 @@ class Target:
 
     def kernels(self, context: Any) -> Kernels:
         """Returns the plans for ops, in order of preference.  Default: none."""
-        from .kernel import Kernels
+        from .kernel_table import Kernels
 
         return Kernels(self.name)
 

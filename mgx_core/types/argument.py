@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Sequence
 from typing import Any, Self, TypeAlias
@@ -12,22 +11,10 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from . import dtype as dt
 from .dtype import Array
-from .memory_limit import require_room
 from .shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 from .strings import as_strings, decoded
 
-__all__ = [
-    "Argument",
-    "Array",
-    "Value",
-    "as_argument",
-    "as_value",
-    "create_argument",
-    "fill_argument",
-    "generate_argument",
-    "host_argument_from_pointer",
-    "shape_of",
-]
+__all__ = ["Argument", "Array", "Value", "as_argument", "as_value", "shape_of"]
 
 Value: TypeAlias = (
     "Any"  # what ops compute on: an array, a tuple of values, a list (sequence) or None (absent optional)
@@ -299,76 +286,3 @@ def _equal(a: Value, b: Value) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return a == b
     return a is None and b is None
-
-
-def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
-    """A tensor of the given shape from a flat list of values in row-major order."""
-    if len(values) != shape.elements():
-        raise ShapeError(f"{len(values)} values given for {shape}")
-    flat = np.asarray(values, dtype=object if shape.dtype.kind == "s" else None)
-    return Argument(_laid_out(_elements(flat, shape).reshape(shape.lens()), shape), shape)
-
-
-def fill_argument(shape: Shape, value: Any) -> Argument:
-    """A tensor of the given shape, every element `value`."""
-    require_room(shape.lens(), shape.dtype.size, "the argument")
-    one = _elements(np.asarray(value, dtype=object if shape.dtype.kind == "s" else None), shape)
-    return Argument(_laid_out(np.full(shape.lens(), one), shape), shape)
-
-
-def _elements(values: Array, shape: Shape) -> Array:
-    """Values in the element type of `shape`."""
-    try:
-        return values.astype(shape.dtype.numpy)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ParameterError(f"{shape} cannot hold the values given: {error}") from None
-
-
-def generate_argument(shape: Shape, seed: int = 0) -> Argument:
-    """A tensor of the given shape with reproducible random values: floats in [-1, 1), small integers, booleans."""
-    rng = np.random.default_rng(seed)
-    lens = shape.lens()
-    require_room(lens, shape.dtype.size, "the argument")
-    if shape.dtype.kind == "b":
-        array: Array = rng.integers(0, 2, lens).astype(np.bool_)
-    elif shape.dtype.is_integer:
-        low, high = max(shape.dtype.lowest, -8), min(shape.dtype.highest, 7)
-        array = rng.integers(low, high + 1, lens).astype(shape.dtype.numpy)
-    elif shape.dtype.kind == "s":
-        array = np.array([f"s{n}" for n in rng.integers(0, 100, max(shape.elements(), 0))], dtype=object).reshape(lens)
-    elif shape.dtype.kind == "c":
-        array = (rng.uniform(-1, 1, lens) + 1j * rng.uniform(-1, 1, lens)).astype(shape.dtype.numpy)
-    else:
-        array = rng.uniform(-1, 1, lens).astype(np.float32)
-        array = (np.abs(array) if shape.dtype.lowest > 0 else array).astype(shape.dtype.numpy)
-    return Argument(_laid_out(array, shape), shape)
-
-
-def host_argument_from_pointer(shape: Shape, address: int) -> Argument:
-    """A tensor in host memory that the caller owns and keeps alive; `address` is the first element's."""
-    if address <= 0 and shape.elements():
-        raise ParameterError(f"argument_from_pointer needs the address of the first element, got {address}")
-    if shape.dtype.kind == "s":
-        raise ParameterError("strings have no memory that an address could share")
-    space = shape.element_space() * shape.dtype.size
-    if not space:
-        return Argument(np.empty(shape.lens(), shape.dtype.numpy), shape)
-    flat = np.frombuffer((ctypes.c_char * space).from_address(address), dtype=np.uint8).view(shape.dtype.numpy)
-    size = shape.dtype.size
-    return Argument(
-        np.lib.stride_tricks.as_strided(flat, shape.lens(), [s * size for s in shape.strides()]),
-        shape,
-    )
-
-
-def _laid_out(array: Array, shape: Shape) -> Array:
-    """The same elements in memory of the shape's strides."""
-    if shape.standard():
-        return np.ascontiguousarray(array).reshape(array.shape)
-    size = shape.dtype.size
-    store = np.empty(shape.element_space(), shape.dtype.numpy)
-    # along an axis of a negative stride the first element lies last
-    first = sum((n - 1) * -s for n, s in zip(shape.lens(), shape.strides(), strict=True) if s < 0 < n)
-    view = np.lib.stride_tricks.as_strided(store[first:], shape.lens(), [s * size for s in shape.strides()])
-    view[...] = array
-    return view

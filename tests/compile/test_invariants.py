@@ -14,7 +14,7 @@ from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.ops.operation import Operation
 from mgx_core.passes.normalize import in_normal_form, normalized
-from mgx_core.targets.kernel import Kernels
+from mgx_core.targets.kernel_table import Kernels
 from mgx_core.targets.memory import overlap
 from mgx_core.types.shape import Shape
 

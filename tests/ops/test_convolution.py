@@ -11,7 +11,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import MgxError
-from mgx_core.ops.convolution import Col2im, Convolution, ConvolutionBackwards, Im2col, convolve
+from mgx_core.ops.columns import Col2im, Im2col
+from mgx_core.ops.convolution import Convolution, ConvolutionBackwards, convolve
 from mgx_core.ops.sample import DeformConv
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape

@@ -12,7 +12,8 @@ from mgx_core import dtype as dt
 from mgx_core.errors import MgxError
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
-from mgx_core.ops.norm import GroupNorm, InstanceNorm, LayerNorm, Lrn, RmsNorm
+from mgx_core.ops.local_response import Lrn
+from mgx_core.ops.norm import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape
 

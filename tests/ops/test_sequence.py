@@ -9,6 +9,7 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops import optional as o
 from mgx_core.ops import sequence as s
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape
@@ -111,13 +112,13 @@ def test_concat() -> None:
 
 
 def test_optionals() -> None:
-    assert s.Optional().result([FLOATS]) == OptionalShape(FLOATS)
-    absent = s.Optional(type=SequenceShape(FLOATS))
+    assert o.Optional().result([FLOATS]) == OptionalShape(FLOATS)
+    absent = o.Optional(type=SequenceShape(FLOATS))
     assert absent.result([]) == OptionalShape(SequenceShape(FLOATS))
     assert absent.evaluate([]) is None
     with pytest.raises(ShapeError, match="'type'"):
-        s.Optional().result([])
-    has, get = s.OptionalHasElement(), s.OptionalGetElement()
+        o.Optional().result([])
+    has, get = o.OptionalHasElement(), o.OptionalGetElement()
     assert [bool(has.evaluate([v])) for v in (A, None, [])] == [True, False, True]
     assert not has.evaluate([])
     assert get.result([OptionalShape(FLOATS)]) == FLOATS == get.result([FLOATS])

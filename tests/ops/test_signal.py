@@ -9,7 +9,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import MgxError
-from mgx_core.ops.signal import BlackmanWindow, Dft, HammingWindow, HannWindow, MelWeightMatrix, Stft
+from mgx_core.ops.fourier import Dft, Stft
+from mgx_core.ops.signal import BlackmanWindow, HammingWindow, HannWindow, MelWeightMatrix
 from mgx_core.types.dim import Sym, symbol
 from mgx_core.types.shape import Shape
 

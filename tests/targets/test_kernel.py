@@ -9,7 +9,8 @@ import mgx_core as mgx
 from mgx_core.errors import No, UnsupportedError
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
-from mgx_core.targets.kernel import HostKernel, Kernel, Kernels, Launch, Reference
+from mgx_core.targets.kernel import HostKernel, Kernel, Launch, Reference
+from mgx_core.targets.kernel_table import Kernels
 from mgx_core.types.shape import Shape
 
 Relu, Neg, Group = (STANDARD.get(n) for n in ("relu", "neg", "group"))

@@ -14,14 +14,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError, ParameterError, ShapeError
-from mgx_core.types.argument import (
-    Argument,
-    create_argument,
-    fill_argument,
-    generate_argument,
-    host_argument_from_pointer,
-    shape_of,
-)
+from mgx_core.types.argument import Argument, shape_of
+from mgx_core.types.creation import create_argument, fill_argument, generate_argument, host_argument_from_pointer
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)

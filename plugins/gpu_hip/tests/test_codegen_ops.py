@@ -10,15 +10,17 @@ import pytest
 
 from mgx_core import No, Operation
 from mgx_core import dtype as dt
+from mgx_core.ops.columns import Col2im
 from mgx_core.ops.concat import Concat
-from mgx_core.ops.convolution import Col2im, Convolution, ConvolutionBackwards
+from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.linear import Dot
+from mgx_core.ops.local_response import Lrn
 from mgx_core.ops.movement import Contiguous, Reverse, ReverseSequence, Transpose
 from mgx_core.ops.nms import Nonmaxsuppression
-from mgx_core.ops.norm import InstanceNorm, LayerNorm, Lrn, RmsNorm
+from mgx_core.ops.norm import InstanceNorm, LayerNorm, RmsNorm
 from mgx_core.ops.pad import FixedPad, Pad
 from mgx_core.ops.pooling import MaxPoolIndices, Pooling
 from mgx_core.ops.random import RandomNormal, RandomUniform

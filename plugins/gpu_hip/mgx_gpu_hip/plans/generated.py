@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from mgx_core import Kernels
 from mgx_core.ops.broadcast import Tile
+from mgx_core.ops.columns import Col2im
 from mgx_core.ops.concat import Concat
-from mgx_core.ops.convolution import Col2im, Convolution, ConvolutionBackwards
+from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.linear import Dot
+from mgx_core.ops.local_response import Lrn
 from mgx_core.ops.movement import Reverse, ReverseSequence
 from mgx_core.ops.nms import Nonmaxsuppression
-from mgx_core.ops.norm import Lrn
 from mgx_core.ops.pad import FixedPad, Pad
 from mgx_core.ops.pooling import MaxPoolIndices, Pooling
 from mgx_core.ops.random import RandomNormal, RandomUniform

@@ -1,0 +1,165 @@
+"""Kernel tables: a target's plans by op class, and how one of them is picked."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import DeviceError, No, ParameterError, PluginError, UnsupportedError
+from ..ir.module import Module
+from ..ops.operation import Operation
+from ..options import CompileOptions
+from ..types.shape import AnyShape
+from .kernel import Kernel
+
+__all__ = ["Kernels", "Picked"]
+
+Plan = Callable[..., "Kernel | No"]
+
+
+class Picked(NamedTuple):
+    """The kernel that was picked, the plan that made it, and the refusals of the plans asked before."""
+
+    kernel: Kernel
+    plan: str
+    refused: tuple[str, ...]
+
+
+class Kernels:
+    """A target's plans by op class, in order of preference; a value, joined with ``+``."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._plans: dict[type[Operation], list[Plan]] = {}
+        self._any: list[Plan] = []
+        self._options: CompileOptions | None = None
+        self._asked: dict[type[Operation], list[Plan]] = {}  # by the class of the op, with the options bound
+
+    def plan(self, *ops: type[Operation]) -> Callable[[Plan], Plan]:
+        """Decorator: a function ``(op, input shapes, context) -> Kernel | No`` offered for some ops (none named: for any).
+
+        It is offered for ops of derived classes, too; plans for an op's own class are asked before those for its bases.
+        Absent inputs have the shape None.  For ops that take sub-modules the function gets them as a fourth argument.
+        One that has a parameter `options` gets the compile options in it.
+        An UnsupportedError that it raises is a refusal like No; everything else is reported as the plan's mistake.
+        Errors: ParameterError for what is not a class derived from Operation.
+        """
+        for op in ops:
+            if not (isinstance(op, type) and issubclass(op, Operation)):
+                raise ParameterError(f"a plan for target {self.target!r} must name classes of operations, got {op!r}")
+
+        def keep(function: Plan) -> Plan:
+            self._asked.clear()
+            for op in ops:
+                self._plans.setdefault(op, []).append(function)
+            if not ops:
+                self._any.append(function)
+            return function
+
+        return keep
+
+    def plans(self, op: Operation) -> list[Plan]:
+        """Returns the plans for an op in the order in which they are asked."""
+        cls = type(op)
+        found = self._asked.get(cls)
+        if found is None:
+            plans = (*(p for c in cls.__mro__ for p in self._plans.get(c, ())), *self._any)
+            found = self._asked[cls] = [self._bound(p) for p in plans]
+        return found
+
+    def _bound(self, plan: Plan) -> Plan:
+        if self._options is None or "options" not in inspect.signature(plan).parameters:
+            return plan
+        return functools.update_wrapper(functools.partial(plan, options=self._options), plan)
+
+    def offers(
+        self, op: Operation, shapes: Sequence[AnyShape | None], context: Any, modules: Sequence[Module] = ()
+    ) -> Iterator[tuple[str, Kernel | No]]:
+        """Every plan's answer, in order of preference, with the plan's name; ops with sub-modules hand them over last."""
+        for plan in self.plans(op):
+            name, wrong, cause = getattr(plan, "__name__", "plan"), "", None
+            try:
+                answer: Any = plan(op, shapes, context, modules) if op.takes_modules else plan(op, shapes, context)
+                if isinstance(answer, Kernel) and isinstance(answer.name, str) and answer.name:
+                    pass
+                elif not isinstance(answer, No) or not isinstance(answer.why, str):
+                    wrong = f"gave {described(answer)}; a plan gives an instance of Kernel with a name, or No(why)"
+            except UnsupportedError as error:
+                answer = No(error.message)
+            except (DeviceError, MemoryError):
+                raise
+            except Exception as error:
+                wrong, cause = f"raised {type(error).__name__}: {error}", error
+            if wrong:
+                inputs = ", ".join(map(str, shapes))
+                raise PluginError(f"{self._title(plan)} on {op!r}({inputs}) {wrong}") from cause
+            yield name, answer
+
+    def _title(self, plan: Plan) -> str:
+        """Returns a plan's name, package and target, for messages."""
+        package = str(getattr(plan, "__module__", "?")).partition(".")[0]
+        return f"plan {getattr(plan, '__name__', 'plan')!r} of package {package} for target {self.target!r}"
+
+    def origin(
+        self,
+        kernel: Kernel,
+        op: Operation,
+        shapes: Sequence[AnyShape | None],
+        context: Any = None,
+        modules: Sequence[Module] = (),
+    ) -> str:
+        """Returns the plan that gives such a kernel, for messages on what the kernel does wrong; empty if none does."""
+        for plan in self.plans(op):
+            try:
+                answer: Any = plan(op, shapes, context, modules) if op.takes_modules else plan(op, shapes, context)
+            except Exception:  # as `offers` reports where the plan is asked
+                continue
+            if type(answer) is type(kernel) and answer.name == kernel.name:
+                return self._title(plan)
+        return ""
+
+    def pick(
+        self, op: Operation, shapes: Sequence[AnyShape | None], context: Any = None, modules: Sequence[Module] = ()
+    ) -> Picked:
+        """The first plan that does not decline.  Errors: UnsupportedError with every refusal."""
+        refused: list[str] = []
+        for name, answer in self.offers(op, shapes, context, modules):
+            if not isinstance(answer, No):
+                return Picked(answer, name, tuple(refused))
+            refused.append(f"{name}: {answer.why}")
+        raise UnsupportedError(
+            f"target {self.target!r} has no kernel for {op!r}({', '.join(map(str, shapes))}): "
+            + ("; ".join(refused) if refused else "no plan is offered for this op")
+        )
+
+    def __add__(self, other: Kernels) -> Kernels:
+        out = Kernels(self.target)
+        out._options = self._options or other._options
+        for side in (self, other):
+            for op, plans in side._plans.items():
+                out._plans.setdefault(op, []).extend(plans)
+            out._any += side._any
+        return out
+
+    def ops(self) -> Iterable[type[Operation]]:
+        return self._plans.keys()
+
+    @property
+    def empty(self) -> bool:
+        """True if there is no plan."""
+        return not self._plans and not self._any
+
+    def for_options(self, options: CompileOptions) -> Kernels:
+        """The same plans; those that have a parameter called `options` are given the compile options in it."""
+        out = self + Kernels(self.target)
+        out._options = options
+        return out
+
+
+def described(given: Any) -> str:
+    """Returns what an object is, for messages."""
+    if isinstance(given, type):
+        return f"the class {given.__qualname__}"
+    return f"{type(given).__name__} {given!r}" if given is not None else "None"
