@@ -10,7 +10,7 @@ from ..ops.builtin import Param
 from ..types.dim import Dim
 from ..types.shape import AnyShape, TupleShape
 from .instruction import Instruction, infer_shape
-from .symbols import Substitution, learn_symbols
+from .symbols import Substitution, learn_all, learn_symbols
 
 if TYPE_CHECKING:
     from .module import Module
@@ -39,6 +39,9 @@ class Copies:
         """The copy of a module; `went` learns where instructions went."""
         copy = type(module)(name or module.name)
         by, symbols = self._by, self._by.symbols
+        if parameters:
+            declared = {n: p.result for n, p in module.parameters.items() if n in parameters}
+            learn_all(declared.values(), [parameters[n] for n in declared], symbols)
         for ins in module:
             if ins.literal is not None:
                 made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
@@ -48,7 +51,6 @@ class Copies:
                     shape = by.shape(ins.result) or ins.result.substitute(symbols)
                 else:
                     shape = given
-                    learn_symbols(ins.result, shape, symbols)
                     by.exact = by.exact and ins.result.substitute(symbols) == given
                 made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
             else:
@@ -90,9 +92,8 @@ def inlined(into: Module, module: Module, args: Sequence[Instruction], before: I
     if len(parameters) != len(args):
         raise ParameterError(f"module {module.name!r} takes {len(parameters)} parameters, got {len(args)}")
     symbols: dict[str, Dim] = {}
-    for parameter, arg in zip(parameters, args, strict=True):
-        went[parameter] = arg
-        learn_symbols(parameter.result, arg.result, symbols)
+    went.update(zip(parameters, args, strict=True))
+    learn_all([p.result for p in parameters], [a.result for a in args], symbols)
     for ins in module:
         if ins in went or ins.is_return:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,14 @@ import numpy as np
 from ..errors import DeviceError, MgxError, ShapeError
 from ..ops.operation import Operation, Run
 from ..types.argument import Argument, Value, as_value
-from ..types.dim import Sym, substitute
+from ..types.dim import Dim, Sym, linear, solve, solved, substitute
 from ..types.memory_limit import require_bytes, static_bytes
 from ..types.shape import AnyShape, Shape, TupleShape
 from .instruction import Instruction
 from .module import Module
 from .ordering import reads
 
-__all__ = ["Interpreter", "Observer", "bind_symbols", "evaluate_module"]
+__all__ = ["Interpreter", "Observer", "bind_all", "bind_symbols", "evaluate_module"]
 
 Observer = Callable[[Instruction, Value], None]
 
@@ -45,9 +45,8 @@ class Interpreter:
         parameters = module.parameters
         if len(args) != len(parameters):
             raise ShapeError(f"module {module.name!r} takes {len(parameters)} values, got {len(args)}")
-        for parameter, value in zip(parameters.values(), args, strict=True):
-            values[parameter] = value
-            bind_symbols(parameter.result, value, known)
+        values.update(zip(parameters.values(), args, strict=True))
+        bind_all((p.result for p in parameters.values()), args, known)
         for ins, done in module.derive("schedule", schedule):
             if ins.is_param or ins.is_absent:
                 continue
@@ -132,13 +131,28 @@ def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
             bind_symbols(s, v, known)
 
 
+def bind_all(shapes: Iterable[AnyShape], values: Iterable[Value], known: dict[str, int]) -> None:
+    """Learn the values of symbols from those of all parameters: of lone ones, then of those that linear extents leave over."""
+    extents: list[tuple[Dim, Dim]] = []
+    for shape, value in zip(shapes, values, strict=True):
+        bind_symbols(shape, value, known)
+        if isinstance(shape, Shape) and isinstance(value, np.ndarray) and shape.dynamic() and shape.ranked:
+            extents += zip(shape.dims, value.shape, strict=False)
+    if extents:
+        solve(extents, known)
+
+
 def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what: str) -> None:
     """Errors: ShapeError if an extent of `value` contradicts what its symbols are known to be."""
     if isinstance(shape, Shape) and shape.ranked and isinstance(value, np.ndarray):
         for axis, (d, n) in enumerate(zip(shape.dims, value.shape, strict=True)):
             wanted = substitute(d, known) if isinstance(d, Sym) else n
-            if not isinstance(wanted, Sym) and wanted != n:
-                raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted} as elsewhere, got {n}")
+            if not isinstance(wanted, Sym):
+                if wanted != n:
+                    raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted} as elsewhere, got {n}")
+            elif (parts := linear(wanted)) is not None and solved(parts, n) is None:
+                of = parts[0]
+                raise ShapeError(f"{what}: axis {axis} ({d}) is {n} for no {of} from {of.lo} to {of.hi}")
 
 
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:

@@ -9,7 +9,7 @@ from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..types.argument import Argument
-from ..types.dim import Dim, Sym, symbol, symbols_of
+from ..types.dim import Dim, Sym, symbol
 from ..types.shape import AnyShape, Shape, TupleShape, matches
 from .copying import Copies, inlined
 from .instruction import Instruction, infer_shape
@@ -459,8 +459,8 @@ def _exchanged(inputs: tuple[Instruction, ...], old: Instruction, new: Instructi
 
 def _own_symbol(parameter: str, d: Dim) -> Dim:
     """Anonymous extents (from `dyn_dims`) get their parameter's name, so that two parameters do not share them."""
-    if isinstance(d, Sym) and d.is_atom and d.name.startswith("_"):
-        (own,) = symbols_of(d)
+    own = d.symbol if isinstance(d, Sym) else None
+    if own is not None and own.name.startswith("_") and not own.written:
         return symbol(parameter + own.name, own.lo, own.hi, own.optimals)
     return d
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..ops.operation import Operation
-from ..types.dim import Dim, Sym
+from ..types.dim import Dim, Sym, solve
 from ..types.shape import AnyShape, Shape, TupleShape, symbols_in
 from .reading import Step
 
-__all__ = ["Substitution", "found_extents", "introduced", "learn_symbols", "mentioned", "needed_for_extents"]
+__all__ = [
+    "Substitution",
+    "found_extents",
+    "introduced",
+    "learn_all",
+    "learn_symbols",
+    "mentioned",
+    "needed_for_extents",
+]
 
 
 def mentioned(instructions: Iterable[Step]) -> set[str]:
@@ -106,6 +114,16 @@ def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None
         case TupleShape(), TupleShape():
             for one, other in zip(old.items, new.items, strict=False):
                 learn_symbols(one, other, symbols)
+
+
+def learn_all(old: Iterable[AnyShape], new: Iterable[AnyShape], symbols: dict[str, Dim]) -> None:
+    """Add to `symbols` what the lone symbols of `old` are in `new`, then those that linear extents leave over."""
+    extents: list[tuple[Dim, Dim]] = []
+    for one, other in zip(old, new, strict=True):
+        learn_symbols(one, other, symbols)
+        if isinstance(one, Shape) and isinstance(other, Shape) and one.dynamic() and one.ranked and other.ranked:
+            extents += zip(one.dims, other.dims, strict=False)
+    solve(extents, symbols)
 
 
 def found_extents(old: AnyShape, new: AnyShape) -> dict[str, Dim]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..ir.interpreter import bind_symbols, check_symbols
+from ..ir.interpreter import bind_all, bind_symbols, check_symbols
 from ..targets.target import Target
 from ..types.argument import Argument, Value, as_value, shape_of
 from ..types.shape import AnyShape, matches
@@ -62,6 +62,7 @@ class Arguments:
         for name, value in zip(self._parameters, values, strict=True):
             self._check_extents(name, value, symbols)
             bind_symbols(self._parameters[name], value, symbols)
+        bind_all(self._parameters.values(), values, symbols)
         for name, value in zip(self._parameters, values, strict=True):  # again for expressions of symbols met later
             self._check_extents(name, value, symbols)
         return values

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import DeviceError, MgxError, ParameterError, PluginError
-from ..ir.interpreter import bind_symbols
+from ..ir.interpreter import bind_all
 from ..ir.module import Module
 from ..log import debugging, log, timed, traced
 from ..options import CompileOptions
@@ -172,8 +172,7 @@ class Executable:
         values = self.bind(parameters)
         self.instance(values)
         known: dict[str, int] = {}
-        for shape, value in zip(self.parameters.values(), values, strict=True):
-            bind_symbols(shape, value, known)
+        bind_all(self.parameters.values(), values, known)
         return [s.substitute(known) for s in self.module.output_shapes()]
 
     def run_trace(self, parameters: Mapping[str, Any], callback: Tracer) -> list[Argument]:

@@ -33,7 +33,7 @@ class Encoder:
         self.symbols: dict[Symbol, int] = {}
 
     def table(self) -> list[Any]:
-        return [[s.name, s.lo, s.hi, list(s.optimals)] for s in self.symbols]
+        return [[s.name, s.lo, s.hi, list(s.optimals), *([True] if s.written else [])] for s in self.symbols]
 
     def dim(self, d: Dim) -> Any:
         """An int, or a list of terms ``[coefficient, *factors]``; a factor is a symbol's index or ``[function, a, b]``."""
@@ -85,9 +85,11 @@ class Decoder:
 
     def __init__(self, table: Any) -> None:
         self.symbols: list[Dim] = []
-        for name, lo, hi, optimals in table:
+        for name, lo, hi, optimals, *written in table:
             made = FRESH.fullmatch(_typed(name, str))
-            self.symbols.append(dim.fresh(made[1], lo, hi) if made else dim.symbol(name, lo, hi, optimals))
+            self.symbols.append(
+                dim.fresh(made[1], lo, hi) if made else dim.symbol(name, lo, hi, optimals, written == [True])
+            )
 
     def dim(self, plain: Any) -> Dim:
         if not isinstance(plain, list):

@@ -251,7 +251,9 @@ def _said(value: Any) -> Any:
         case os.PathLike():
             return repr(os.fspath(value))
         case DynamicDimension():
-            return repr((value.min, value.max, sorted(value.optimals)))
+            names = value.ranges() if value.is_symbolic() else {}
+            own = (value.min, value.max, sorted(value.optimals), str(value.extent))
+            return repr((*own, [(n, _said(r)) for n, r in names.items()]))
         case Mapping():
             parts = [(_said(k), _said(v)) for k, v in value.items()]
             return None if any(p is None for pair in parts for p in pair) else repr(("mapping", parts))

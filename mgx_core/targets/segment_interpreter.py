@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter, bind_symbols
+from ..ir.interpreter import Interpreter, bind_all, bind_symbols
 from ..ir.module import Module
 from ..ops.operation import Operation
 from ..ops.operation import Run as RunModule
@@ -76,9 +76,8 @@ class SegmentInterpreter(Interpreter):
         """
         values: dict[Instruction, Any] = dict(made)
         known: dict[str, int] = {}
-        for parameter, value in zip(module.parameters.values(), args, strict=True):
-            values[parameter] = value
-            bind_symbols(parameter.result, value, known)
+        values.update(zip(module.parameters.values(), args, strict=True))
+        bind_all((p.result for p in module.parameters.values()), args, known)
         for ins in module:
             if ins.literal is not None:
                 values[ins] = ins.literal.value

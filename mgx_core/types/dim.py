@@ -24,10 +24,13 @@ __all__ = [
     "ceil_div",
     "compare",
     "fresh",
+    "linear",
     "maximum",
     "may_equal",
     "minimum",
     "product",
+    "solve",
+    "solved",
     "substitute",
     "symbol",
     "symbols_of",
@@ -210,6 +213,41 @@ def symbols_of(d: Dim) -> set[Symbol]:
                     for arg in atom.args:
                         out |= symbols_of(arg)
     return out
+
+
+def linear(d: Sym) -> tuple[Symbol, int, int] | None:
+    """Returns the symbol, the coefficient and the constant of an extent ``coefficient*symbol + constant``; None for others."""
+    found, coefficient, constant = None, 0, 0
+    for atoms, factor in d.terms:
+        match atoms:
+            case ():
+                constant = factor
+            case (Symbol() as atom,) if found is None:
+                found, coefficient = atom, factor
+            case _:
+                return None
+    return None if found is None else (found, coefficient, constant)
+
+
+def solved(parts: tuple[Symbol, int, int], n: int) -> int | None:
+    """Returns the value of the symbol, within its bounds, that makes a linear extent `n`; None if there is none."""
+    of, coefficient, constant = parts
+    quotient, rest = divmod(n - constant, coefficient)
+    return None if rest or not of.lo <= quotient <= of.hi else quotient
+
+
+def solve(extents: Iterable[tuple[Dim, Dim]], known: dict[str, Dim] | dict[str, int]) -> None:
+    """Adds to `known` the symbols of linear extents whose values are given; lone symbols are learnt elsewhere."""
+    left = [(d, n) for d, n in extents if isinstance(d, Sym) and isinstance(n, int) and d.symbol is None]
+    count = -1
+    while left and count != len(known):
+        count = len(known)
+        for d, n in left:
+            rest = substitute(d, known)
+            parts = linear(rest) if isinstance(rest, Sym) else None
+            found = None if parts is None else solved(parts, n)
+            if parts is not None and found is not None:
+                known[parts[0].name] = found
 
 
 FUNCTIONS: Final[dict[str, Callable[[Dim, Dim], Dim]]] = {

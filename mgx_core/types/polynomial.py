@@ -14,17 +14,23 @@ UNBOUNDED: Final = 1 << 40  # the upper bound of a symbol that states none; also
 
 
 class Symbol:
-    """A named unknown extent with inclusive bounds and the sizes worth optimising for."""
+    """A named unknown extent with inclusive bounds and the sizes worth optimising for.
 
-    __slots__ = ("_hash", "hi", "lo", "name", "optimals")
+    written: True if its name comes from an expression that a user wrote, and not from a range.
+    """
 
-    def __init__(self, name: str, lo: int = 0, hi: int = UNBOUNDED, optimals: Iterable[int] = ()) -> None:
+    __slots__ = ("_hash", "hi", "lo", "name", "optimals", "written")
+
+    def __init__(
+        self, name: str, lo: int = 0, hi: int = UNBOUNDED, optimals: Iterable[int] = (), written: bool = False
+    ) -> None:
         if not 0 <= lo <= hi:
             raise ShapeError(f"dimension {name!r}: bounds must satisfy 0 <= min <= max, got min {lo}, max {hi}")
         self.name = name
         self.lo = lo
         self.hi = hi
         self.optimals = tuple(sorted(set(optimals)))
+        self.written = written
         self._hash = hash((name, lo, hi))
 
     def __eq__(self, other: object) -> bool:
@@ -242,6 +248,6 @@ def mod(a: Dim, b: Dim) -> Dim:
     return of_atom(Call("mod", (a, b)))
 
 
-def symbol(name: str, lo: int = 0, hi: int = UNBOUNDED, optimals: Iterable[int] = ()) -> Dim:
+def symbol(name: str, lo: int = 0, hi: int = UNBOUNDED, optimals: Iterable[int] = (), written: bool = False) -> Dim:
     """The extent called `name`; an int if the bounds leave one value."""
-    return lo if lo == hi else of_atom(Symbol(name, lo, hi, optimals))
+    return lo if lo == hi else of_atom(Symbol(name, lo, hi, optimals, written))

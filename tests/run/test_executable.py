@@ -195,6 +195,23 @@ def test_extents_that_share_a_symbol_must_agree():
         executable.run({"x": two, "y": two, "z": two})
 
 
+def test_an_extent_of_one_symbol_decides_it():
+    text = """
+        symbol n in 1..8
+        symbol k in 1..8
+        module main
+          %x = @param["x"] -> float32[3*n+1]
+          %y = @param["y"] -> float32[2*n+k]
+          @return(%x, %y)"""
+    executable = compiled(text).executable
+    seven, five, three = (np.ones(k, np.float32) for k in (7, 5, 3))
+    assert [r.get_shape().lens() for r in executable.run({"x": seven, "y": five})] == [[7], [5]]
+    with pytest.raises(ParameterError, match=r"parameter 'x': axis 0 \(3\*n\+1\) is 5 for no n from 1 to 8"):
+        executable.run({"x": five, "y": five})
+    with pytest.raises(ParameterError, match=r"parameter 'y': axis 0 \(k\+2\*n\) is 3 for no k from 1 to 8"):
+        executable.run({"x": seven, "y": three})
+
+
 def test_sequences_and_optionals():
     program = mgx.Program()
     main = program.get_main_module()

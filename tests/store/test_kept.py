@@ -277,6 +277,13 @@ def test_symbolic_extents_are_kept_with_the_first_few_shapes(tmp_path):
         third.run({**values(3), "words": np.zeros(2, np.int64)})
 
 
+def test_an_expression_is_not_taken_for_its_range(tmp_path):
+    path = model(tmp_path / "b.onnx", "n")
+    result(compiled(path, dim_params={"n": mgx.DynamicDimension("2 * k", {"k": (1, 8)})}))
+    ranged = compiled(path, dim_params={"n": mgx.DynamicDimension(2, 16)})
+    assert len(result(ranged, 3)) == 3
+
+
 @pytest.mark.parametrize("said", ["0", "", None])
 def test_unless_switched_on_nothing_is_written_read_or_looked_at(path, monkeypatch, said):
     compiled(path)

@@ -11,8 +11,9 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...ops.operation import Operation
 from ...types.argument import Argument
-from ...types.dim import Sym, bounds
+from ...types.dim import Sym
 from ...types.dtype import DType
+from ...types.dynamic_dimension import DynamicDimension
 from ...types.shape import AnyShape, Shape
 from ..module import Module
 from .building import BuildingCode
@@ -77,8 +78,15 @@ class _Writer(BuildingCode):
         return f"{kind}, migraphx::dynamic_dimensions({dims}))"
 
     def extent(self, d: int | Sym) -> str:
-        low, high = bounds(d)
-        return f"migraphx::dynamic_dimension({low}, {high})"
+        return self.range(DynamicDimension.of(d))
+
+    def range(self, d: DynamicDimension) -> str:
+        made = "migraphx::dynamic_dimension"
+        if d.is_symbolic():
+            names = ", ".join(f"{{{self.quoted(n)}, {self.range(r)}}}" for n, r in d.ranges().items())
+            return f"{made}({self.quoted(str(d.extent))}, {{{names}}})"
+        optimals = f", migraphx::optimals{{{', '.join(map(str, sorted(d.optimals)))}}}" if d.optimals else ""
+        return f"{made}({d.min}, {d.max}{optimals})"
 
     def data(self, literal: Argument) -> Iterator[str]:
         """The elements' bytes as string literals, row by row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import zlib
 from collections.abc import Iterator
 from typing import Any, Final
@@ -14,8 +15,9 @@ from ...ops.compare import Predicate
 from ...ops.operation import Operation
 from ...types import dtype as dt
 from ...types.argument import Argument
-from ...types.dim import Sym, bounds
+from ...types.dim import Sym
 from ...types.dtype import DType
+from ...types.dynamic_dimension import DynamicDimension
 from ...types.shape import AnyShape, Shape
 from ..instruction import Instruction
 from ..module import Module
@@ -101,11 +103,22 @@ class _Writer(BuildingCode):
             return f"{kind}, lens=[1], strides=[0])"
         if not shape.dynamic():
             return f"{kind}, lens={shape.lens()})"
+        ranges = [DynamicDimension.of(d) for d in shape.dims]
+        if self.package != "mgx_core" and any(r.is_symbolic() for r in ranges):
+            said = {"type": shape.type_string(), "dynamic_dimensions": [r.record() for r in ranges]}
+            return f"{self.package}.shape.from_json({json.dumps(said)!r})"
         return f"{kind}, dyn_dims=[{', '.join(map(self.extent, shape.dims))}])"
 
     def extent(self, d: Any) -> str:
-        low, high = bounds(d)
-        return f"{self.package}.shape.dynamic_dimension({low}, {high})"
+        return self.range(DynamicDimension.of(d))
+
+    def range(self, d: DynamicDimension) -> str:
+        made = f"{self.package}.shape.dynamic_dimension"
+        if d.is_symbolic():
+            names = ", ".join(f"{n!r}: {self.range(r)}" for n, r in d.ranges().items())
+            return f"{made}({str(d.extent)!r}, {{{names}}})"
+        optimals = f", {{{', '.join(map(str, sorted(d.optimals)))}}}" if d.optimals else ""
+        return f"{made}({d.min}, {d.max}{optimals})"
 
     def elements(self, literal: Argument) -> str:
         shape = literal.shape

@@ -78,7 +78,7 @@ class _Writer:
                 name = _printed(s, self.symbols.values())
                 self.symbols[s] = name
                 if name != s.name:
-                    self.renamed[s.name] = symbol(name, s.lo, s.hi, s.optimals)
+                    self.renamed[s.name] = symbol(name, s.lo, s.hi, s.optimals, s.written)
 
     def lines(self) -> Iterable[str]:
         for s, name in self.symbols.items():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from mgx_core import DType, DynamicDimension, ParameterError, Shape, TupleShape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.types.shape import AnyShape
 
-__all__ = ["core_dtype", "core_shape", "of_shape", "shape", "type_t"]
+__all__ = ["core_dtype", "core_shape", "of_record", "of_shape", "shape", "type_t"]
 
 # as a C compiler's headers call them
 C_NAMES: Final = {f"{t.name}_t": t for t in dt.ALL if t.is_integer and t.bits >= 8}
@@ -65,6 +65,26 @@ class shape:
             core_dtype(type), None if dyn_dims else lens, strides, permutation=permutation, dyn_dims=dyn_dims or None
         )
         self.core = Shape.of(made.dtype, ()) if _is_scalar(made) else made
+
+    @staticmethod
+    def from_json(text: str) -> shape:
+        """Returns the shape that `to_json` wrote.  Errors: ParameterError for other text."""
+        import json
+
+        try:
+            return of_record(json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ParameterError(f"a shape as to_json writes it is required, got {text!r}: {error!r}") from None
+
+    def to_json(self) -> str:
+        import json
+
+        made: dict[str, Any] = {"type": self.type_string()}
+        if self.dynamic():
+            made["dynamic_dimensions"] = [d.record() for d in self.dyn_dims()]
+        else:
+            made |= {"lens": self.lens(), "strides": self.strides()}
+        return json.dumps(made)
 
     @property
     def _tensor(self) -> Shape:
@@ -158,6 +178,16 @@ def of_shape(core: AnyShape) -> shape:
     made = shape.__new__(shape)
     made.core = Shape.of(core.dtype, ()) if isinstance(core, Shape) and _is_scalar(core) else core
     return made
+
+
+def of_record(stored: Mapping[str, Any]) -> shape:
+    """The shape that a file or a JSON text tells of.  Errors: UnsupportedError for one of several tensors."""
+    if stored.get("sub_shapes"):
+        raise UnsupportedError("a value of several tensors cannot be a parameter here")
+    ranges = stored.get("dynamic_dimensions")
+    if ranges:
+        return shape(type=stored["type"], dyn_dims=[DynamicDimension.of(d) for d in ranges])
+    return shape(type=stored["type"], lens=stored["lens"], strides=stored.get("strides") or None)
 
 
 def core_shape(given: Any) -> Shape:

@@ -22,7 +22,7 @@ from .arguments import argument
 from .instructions import instruction_ref, module
 from .operations import op
 from .programs import program
-from .shapes import core_dtype, core_shape, shape
+from .shapes import core_dtype, core_shape, of_record
 
 __all__ = ["is_stored", "read_stored"]
 
@@ -96,7 +96,7 @@ class _Reader:
                 into.add_return(inputs)
                 return
             case "@param":
-                made = into.add_parameter(node["operator"]["parameter"], _shape(node["shape"]))
+                made = into.add_parameter(node["operator"]["parameter"], of_record(node["shape"]))
             case "@literal":
                 made = into.add_literal(_literal(node["literal"]))
             case _:
@@ -119,18 +119,8 @@ def _attribute(value: Any) -> Any:
         if "name" in value and "operator" in value:  # an operation, as activations of recurrent layers are
             return op(value["name"], **_attributes(value["operator"] or {}))
         if "type" in value:
-            return _shape(value)
+            return of_record(value)
     return list(map(_attribute, value)) if isinstance(value, list) else value
-
-
-def _shape(stored: Mapping[str, Any]) -> shape:
-    if stored.get("sub_shapes"):
-        raise UnsupportedError("a value of several tensors cannot be a parameter here")
-    ranges = stored.get("dynamic_dimensions")
-    if ranges:
-        dims = [shape.dynamic_dimension(d["min"], d["max"], set(d.get("optimals") or ())) for d in ranges]
-        return shape(type=stored["type"], dyn_dims=dims)
-    return shape(type=stored["type"], lens=stored["lens"], strides=stored.get("strides") or None)
 
 
 def _literal(stored: Mapping[str, Any]) -> argument:
@@ -139,7 +129,7 @@ def _literal(stored: Mapping[str, Any]) -> argument:
     Errors: StoreError for strides that are negative or that lead beyond the data; DeviceError where repeated elements (strides
     of 0) would take more memory than is allowed.
     """
-    given = _shape(stored["shape"])
+    given = of_record(stored["shape"])
     core = core_shape(given)
     if min(core.strides(), default=0) < 0:
         raise StoreError(f"strides of a literal must not be negative, got {given}")

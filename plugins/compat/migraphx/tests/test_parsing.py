@@ -52,6 +52,18 @@ def test_open_dimensions_become_1_unless_something_is_said(tmp_path) -> None:
         assert migraphx.parse_onnx_buffer(filename=file.read()).get_output_shapes()[0].lens() == [1, 4]
 
 
+def test_extents_of_inputs_that_are_expressions(tmp_path) -> None:
+    dim = migraphx.shape.dynamic_dimension
+    doubled = dim("2 * k", {"k": dim(1, 8)})
+    for options in ({"map_dyn_input_dims": {"x": [doubled, dim(4, 4)]}}, {"dim_params": {"n": doubled}}):
+        p = migraphx.parse_onnx(open_softmax(tmp_path), **options)
+        assert p.get_parameter_shapes()["x"].dyn_dims()[0] == doubled
+        p.compile(migraphx.get_target("ref"))
+        assert p.run({"x": np.ones((6, 4), np.float32)})[0].get_shape().lens() == [6, 4]
+        with pytest.raises(ParameterError, match=r"axis 0 \(2\*k\) is 5 for no k from 1 to 8"):
+            p.run({"x": np.ones((5, 4), np.float32)})
+
+
 def test_signatures() -> None:
     """Names, order and defaults of MIGraphX's own functions."""
     assert list(inspect.signature(migraphx.parse_onnx).parameters) == [

@@ -96,7 +96,44 @@ def test_what_is_no_shape() -> None:
         migraphx.shape(type=17)
 
 
-def test_ranges_of_ints_alone() -> None:
+def test_ranges_of_any_ints() -> None:
     assert migraphx.shape.dynamic_dimension(np.int64(1), np.int32(4)) == migraphx.shape.dynamic_dimension(1, 4)
-    with pytest.raises(ParameterError, match=r"'n'.*expressions of names come from the model"):
-        migraphx.shape.dynamic_dimension("n", {"n": migraphx.shape.dynamic_dimension(1, 4)})
+
+
+def symbolic() -> migraphx.shape:
+    dim = migraphx.shape.dynamic_dimension
+    return migraphx.shape(type="float", dyn_dims=[dim("n * 3 + 1", {"n": dim(1, 8, {2})}), dim(3, 3)])
+
+
+def test_extents_that_are_expressions() -> None:
+    s = symbolic()
+    assert s.dynamic()
+    assert [d.is_symbolic() for d in s.dyn_dims()] == [True, False]
+    assert repr(s) == "dynamic, float_type, {[3*n+1 with n in 1..8], [3, 3, {}]}"
+    assert s != migraphx.shape(type="float", dyn_dims=[(4, 25), 3])
+
+
+@pytest.mark.parametrize(
+    "s", [symbolic(), migraphx.shape(lens=[2, 3], strides=[1, 2]), migraphx.shape(dyn_dims=[(1, 4)])]
+)
+def test_shapes_as_json(s) -> None:
+    assert migraphx.shape.from_json(s.to_json()) == s
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"type": "float_type"}', '{"type": "float_type", "dynamic_dimensions": 3}']
+)
+def test_json_of_no_shape(text) -> None:
+    with pytest.raises(ParameterError, match="a shape as to_json writes it is required"):
+        migraphx.shape.from_json(text)
+
+
+def test_scripts_and_files_keep_expressions() -> None:
+    p = migraphx.program()
+    main = p.get_main_module()
+    main.add_return([main.add_instruction(migraphx.op("neg"), [main.add_parameter("x", symbolic())])])
+    assert "migraphx.shape.from_json" in p.to_py()
+    scope = {"migraphx": migraphx}
+    exec(p.to_py(), scope)
+    for other in (scope["p"], migraphx.load_buffer(migraphx.save_buffer(p))):
+        assert other == p and other.get_parameter_shapes() == p.get_parameter_shapes()
