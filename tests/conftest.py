@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
 
 from mgx_core.compile.stages import RULES
 from mgx_core.ir.interpreter import Interpreter
@@ -18,10 +17,6 @@ from mgx_core.ops import STANDARD
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.rules.engine import EXACT, Rewriter, Rules
 from mgx_core.types.dim import symbols_of
-
-# on a busy machine examples take long to draw, which is no fault of what is tested
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 HEAD = "symbol n in 2..8\nmodule main\n"  # the symbol that texts may use
 
