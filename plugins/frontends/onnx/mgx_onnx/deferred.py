@@ -33,8 +33,9 @@ from .functions import type_proto
 from .messages import onnx
 from .model_parser import parse_proto
 from .node import Node
+from .node_order import names_read
 from .options import OnnxOptions
-from .parser import GraphParser, names_read
+from .parser import GraphParser
 from .tensors import dtype_of, shape_of_type
 
 __all__ = ["OPS", "Deferred", "defer"]

@@ -15,8 +15,9 @@ from .converter import Converters
 from .functions import expanded_nodes
 from .messages import onnx
 from .model import functions_of, opsets_of
+from .model_context import Defer, ModelContext
 from .options import OnnxOptions
-from .parser import Defer, GraphParser, ModelContext
+from .parser import GraphParser
 from .tensors import DataFolder
 
 __all__ = ["all_converters", "parse_proto"]

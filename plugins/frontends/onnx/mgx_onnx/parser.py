@@ -2,62 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError
 from mgx_core.converting.converters import converted, no_converter
 from mgx_core.converting.known import Known
-from mgx_core.extents import tell_changes
 from mgx_core.types.argument import Array
-from mgx_core.types.dim import Dim, Sym, symbol
-from mgx_core.types.dynamic_dimension import DynamicDimension
 from mgx_core.types.shape import AnyShape
 
-from .converter import Converters
 from .functions import function_body, standard_body
+from .graph_inputs import input_shape, word
 from .messages import onnx
+from .model_context import Defer, ModelContext
 from .node import Node
+from .node_order import in_order
 from .options import OnnxOptions
-from .tensors import DataFolder, shape_of_type, sparse_array, tensor_array
+from .tensors import DataFolder, sparse_array, tensor_array
 
 AttributeProto = onnx.AttributeProto
 GraphProto = onnx.GraphProto
 NodeProto = onnx.NodeProto
 
-__all__ = ["Defer", "GraphParser", "ModelContext"]
+__all__ = ["GraphParser"]
 
 DEFAULT = ("", "ai.onnx")
 # what converters run into where a node is not as the standard says
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-
-# gives a node's results as instructions that are converted at run time, or raises the error again
-Defer: TypeAlias = "Callable[[GraphParser, Node, UnrankedError], Sequence[Instruction | None]]"
-
-
-@dataclass
-class ModelContext:
-    """State shared by all graphs of a model: opsets by domain, local functions, options, converters, used budgets."""
-
-    opsets: Mapping[str, int]
-    functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
-    options: OnnxOptions
-    converters: Converters
-    folder: DataFolder
-    known: Known = field(default_factory=Known)
-    nodes: int = 0
-    budget: int = 1 << 60
-    defer: Defer | None = None
-    names: dict[str, int] = field(default_factory=dict)
-
-    def module_name(self, wanted: str) -> str:
-        """A module name that no other module of the program has."""
-        count = self.names.get(wanted, 0)
-        self.names[wanted] = count + 1
-        return wanted if not count else f"{wanted}_{count}"
 
 
 class GraphParser:
@@ -197,84 +169,16 @@ class GraphParser:
             if info.name in self.scope:
                 raise ParseError(f"two inputs are called {info.name!r}")
             try:
-                shape = self._input_shape(info)
+                shape = input_shape(info, self.options)
             except MgxError as error:
                 raise error.located(f"input {info.name!r}") from None
             self.scope[info.name] = self.module.add_parameter(info.name, shape)
 
-    def _input_shape(self, info: onnx.ValueInfoProto) -> AnyShape:
-        options = self.options
-        mapped = options.map_input_dims.get(info.name)
-        ranged = options.map_dyn_input_dims.get(info.name)
-
-        def dims(tensor: Any) -> list[Dim] | None:
-            if mapped is not None:
-                stated = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-                tell_changes(info.name, stated if tensor.HasField("shape") else mapped, mapped)
-                return list(mapped)
-            if ranged is not None:
-                return [DynamicDimension.of(r).named(f"{_word(info.name)}_{n}") for n, r in enumerate(ranged)]
-            if not tensor.HasField("shape"):
-                return None
-            return [self._extent(d, f"{_word(info.name)}_{n}") for n, d in enumerate(tensor.shape.dim)]
-
-        return shape_of_type(info.type, dims)  # type: ignore[no-any-return]
-
-    def _extent(self, d: Any, default_name: str) -> Dim:
-        options = self.options
-        if d.HasField("dim_value") and d.dim_value > 0:
-            return int(d.dim_value)
-        if d.HasField("dim_value") and d.dim_value == 0:
-            return 0
-        if d.HasField("dim_param") and d.dim_param in options.dim_params:
-            given = options.dim_params[d.dim_param]
-            if isinstance(given, Sym):
-                return given
-            return DynamicDimension.of(given).named(_word(d.dim_param))
-        if options.default_dim_value:
-            return int(options.default_dim_value)
-        name = _word(d.dim_param) if d.HasField("dim_param") and d.dim_param else default_name
-        if options.default_dyn_dim_value is not None:
-            return DynamicDimension.of(options.default_dyn_dim_value).named(name)
-        return symbol(name)
-
     # nodes
 
     def parse_nodes(self, nodes: Iterable[NodeProto]) -> None:
-        for proto in self._ordered(list(nodes)):
+        for proto in in_order(list(nodes)):
             self.parse_node(proto)
-
-    def _ordered(self, nodes: list[NodeProto]) -> list[NodeProto]:
-        """Nodes so that each follows what it reads.  Errors: ParseError if they form a cycle."""
-        made_by = {name: n for n, node in enumerate(nodes) for name in node.output if name}
-        done: set[str] = set()
-        needs = [{i for i in names_read(node) if i in made_by} for node in nodes]
-        in_order = True
-        for node, need in zip(nodes, needs, strict=True):
-            if not need <= done:
-                in_order = False
-                break
-            done.update(node.output)
-        if in_order:
-            return nodes
-        waiting = [len(need) for need in needs]
-        readers: dict[str, list[int]] = {}
-        for n, need in enumerate(needs):
-            for name in need:
-                readers.setdefault(name, []).append(n)
-        ready = [n for n, count in enumerate(waiting) if not count]
-        order: list[NodeProto] = []
-        for n in ready:
-            order.append(nodes[n])
-            for name in nodes[n].output:
-                for reader in readers.get(name, ()):
-                    waiting[reader] -= 1
-                    if not waiting[reader]:
-                        ready.append(reader)
-        if len(order) < len(nodes):
-            stuck = next(n for n, count in enumerate(waiting) if count)
-            raise ParseError(f"the graph has a cycle through node {nodes[stuck].name!r} ({nodes[stuck].op_type})")
-        return order
 
     def parse_node(self, proto: NodeProto) -> None:
         """One node: converted, expanded through a function, or deferred until its ranks are known."""
@@ -384,7 +288,7 @@ class GraphParser:
         """A sub-graph as a module with parameters of the given shapes and a return."""
         if len(graph.input) != len(inputs):
             raise node.error(f"sub-graph {graph.name!r} must take {len(inputs)} inputs, it takes {len(graph.input)}")
-        module = Module(self.context.module_name(f"{_word(node.name) or 'node'}:{name}"))
+        module = Module(self.context.module_name(f"{word(node.name) or 'node'}:{name}"))
         inner = GraphParser(self.context, module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
         given = [module.add_parameter(info.name, shape) for info, shape in zip(graph.input, inputs, strict=True)]
         outputs = inner.parse_graph(graph, given)
@@ -396,20 +300,3 @@ class GraphParser:
 def onnx_lacks(name: str, version: int) -> bool:
     """True if ONNX itself has no operator of this name at this opset."""
     return not onnx.defs.has(name, version, "")
-
-
-def names_read(node: NodeProto) -> Iterable[str]:
-    """Names that a node reads, those that its sub-graphs take from outside included."""
-    yield from (i for i in node.input if i)
-    for a in node.attribute:
-        for graph in [a.g] if a.type == AttributeProto.GRAPH else a.graphs:
-            own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
-            own.update(name for inner in graph.node for name in inner.output)
-            read = [name for inner in graph.node for name in names_read(inner)] + [o.name for o in graph.output]
-            yield from (name for name in read if name not in own)
-
-
-def _word(text: str) -> str:
-    """A name that the text form can hold."""
-    word = re.sub(r"[^A-Za-z0-9_.]", "_", text)
-    return word if not word[:1].isdigit() else "_" + word

@@ -13,61 +13,14 @@ from typing import Final, TypeAlias
 from mgx_core.errors import ParameterError
 
 from .automaton import Automaton, Test
+from .character_sets import CATEGORIES, CLASSES, PERL, negated, ranges, variants
 
 __all__ = ["compile_pattern"]
 
 MAX_REPEAT: Final = 1000  # RE2's own bound
 MAX_DEPTH: Final = 100
 
-CLASSES: Final = {
-    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": "\x00-\x7f", "blank": "\t ", "cntrl": "\x00-\x1f\x7f", "digit": "0-9",
-    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@[-`{-~", "space": "\t\n\v\f\r ", "upper": "A-Z",
-    "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
-}  # fmt: skip
-PERL: Final = {"d": "0-9", "w": "0-9A-Za-z_", "s": "\t\n\f\r "}
 CONTROL: Final = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-CATEGORIES: Final = frozenset(
-    [
-        "C",
-        "Cc",
-        "Cf",
-        "Co",
-        "Cs",
-        "L",
-        "Ll",
-        "Lm",
-        "Lo",
-        "Lt",
-        "Lu",
-        "M",
-        "Mc",
-        "Me",
-        "Mn",
-        "N",
-        "Nd",
-        "Nl",
-        "No",
-        "P",
-        "Pc",
-        "Pd",
-        "Pe",
-        "Pf",
-        "Pi",
-        "Po",
-        "Ps",
-        "S",
-        "Sc",
-        "Sk",
-        "Sm",
-        "So",
-        "Z",
-        "Zl",
-        "Zp",
-        "Zs",
-    ]
-)
-
-
 Fragment: TypeAlias = "tuple[int, int]"  # first and last state
 
 
@@ -264,16 +217,16 @@ class _Reader:
 
     def class_escape(self, c: str) -> Test | None:
         if c.lower() in PERL:
-            return _negated(_ranges(PERL[c.lower()]), c.isupper())
+            return negated(ranges(PERL[c.lower()]), c.isupper())
         if c in "pP":
             word = self.until("}") if self.take("{") else self.next()
             invert = word.startswith("^")
             word = word.removeprefix("^")
             if word == "Any":
-                return _negated(lambda c: True, invert != (c == "P"))
+                return negated(lambda c: True, invert != (c == "P"))
             if word not in CATEGORIES:
                 raise self.fail(f"\\{c}{{{word}}} is not supported; known are general categories and Any")
-            return _negated(lambda c: unicodedata.category(c).startswith(word), invert != (c == "P"))
+            return negated(lambda c: unicodedata.category(c).startswith(word), invert != (c == "P"))
         return None
 
     def character(self, c: str) -> str:
@@ -311,7 +264,7 @@ class _Reader:
                 members = CLASSES.get(name.removeprefix("^"))
                 if members is None:
                     raise self.fail(f"[:{name}:] is not a class of characters")
-                tests.append(_negated(_ranges(members), name.startswith("^")))
+                tests.append(negated(ranges(members), name.startswith("^")))
                 continue
             low = self.next()
             if low == "\\":
@@ -331,7 +284,7 @@ class _Reader:
                     raise self.fail(f"the range {low}-{high} is empty")
             tests.append(self.span(low, high))
         self.take("]")
-        return _negated(lambda c: any(t(c) for t in tests), invert)
+        return negated(lambda c: any(t(c) for t in tests), invert)
 
     # automaton
 
@@ -340,7 +293,7 @@ class _Reader:
 
     def span(self, low: str, high: str) -> Test:
         if "i" in self.flags:
-            return lambda c: any(low <= v <= high for v in _variants(c))
+            return lambda c: any(low <= v <= high for v in variants(c))
         return lambda c: low <= c <= high
 
     def consume(self, test: Test) -> Fragment:
@@ -356,26 +309,6 @@ class _Reader:
 
 def _digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
-
-
-def _variants(c: str) -> set[str]:
-    return {c, *(v for v in (c.lower(), c.upper(), c.casefold(), c.upper().lower()) if len(v) == 1)}
-
-
-def _negated(test: Test, invert: bool) -> Test:
-    return (lambda c: not test(c)) if invert else test
-
-
-def _ranges(members: str) -> Test:
-    spans, i = [], 0
-    while i < len(members):
-        if members[i + 1 : i + 2] == "-" and i + 2 < len(members):
-            spans.append((members[i], members[i + 2]))
-            i += 3
-        else:
-            spans.append((members[i], members[i]))
-            i += 1
-    return lambda c: any(low <= c <= high for low, high in spans)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,60 @@
+"""The types of a graph's inputs: what the file states, and what the options say instead."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mgx_core.extents import tell_changes
+from mgx_core.types.dim import Dim, Sym, symbol
+from mgx_core.types.dynamic_dimension import DynamicDimension
+from mgx_core.types.shape import AnyShape
+
+from .messages import onnx
+from .options import OnnxOptions
+from .tensors import shape_of_type
+
+__all__ = ["input_shape", "word"]
+
+
+def input_shape(info: onnx.ValueInfoProto, options: OnnxOptions) -> AnyShape:
+    """The type of a graph's input, with the extents that the options give."""
+    mapped = options.map_input_dims.get(info.name)
+    ranged = options.map_dyn_input_dims.get(info.name)
+
+    def dims(tensor: Any) -> list[Dim] | None:
+        if mapped is not None:
+            stated = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+            tell_changes(info.name, stated if tensor.HasField("shape") else mapped, mapped)
+            return list(mapped)
+        if ranged is not None:
+            return [DynamicDimension.of(r).named(f"{word(info.name)}_{n}") for n, r in enumerate(ranged)]
+        if not tensor.HasField("shape"):
+            return None
+        return [_extent(d, f"{word(info.name)}_{n}", options) for n, d in enumerate(tensor.shape.dim)]
+
+    return shape_of_type(info.type, dims)  # type: ignore[no-any-return]
+
+
+def _extent(d: Any, default_name: str, options: OnnxOptions) -> Dim:
+    if d.HasField("dim_value") and d.dim_value > 0:
+        return int(d.dim_value)
+    if d.HasField("dim_value") and d.dim_value == 0:
+        return 0
+    if d.HasField("dim_param") and d.dim_param in options.dim_params:
+        given = options.dim_params[d.dim_param]
+        if isinstance(given, Sym):
+            return given
+        return DynamicDimension.of(given).named(word(d.dim_param))
+    if options.default_dim_value:
+        return int(options.default_dim_value)
+    name = word(d.dim_param) if d.HasField("dim_param") and d.dim_param else default_name
+    if options.default_dyn_dim_value is not None:
+        return DynamicDimension.of(options.default_dyn_dim_value).named(name)
+    return symbol(name)
+
+
+def word(text: str) -> str:
+    """A name that the text form can hold."""
+    cleaned = re.sub(r"[^A-Za-z0-9_.]", "_", text)
+    return cleaned if not cleaned[:1].isdigit() else "_" + cleaned
