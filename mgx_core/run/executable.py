@@ -125,7 +125,7 @@ class Executable:
             instance = self._known.get(known[0])
             if instance is not None:
                 self._use(instance)
-                return self._run(instance, known[1])
+                return [Argument.from_value(v) for v in self.run_values(known[1], instance)]
         values = self.bind(parameters)
         if self._watched:
             self._show(values)
@@ -154,16 +154,17 @@ class Executable:
 
     def run_bound(self, values: Sequence[Value]) -> list[Argument]:
         """Like `run`, for values that `bind` gave."""
-        return self._run(None, values)
+        return [Argument.from_value(v) for v in self.run_values(values)]
 
-    def _run(self, instance: Instance | None, values: Sequence[Value]) -> list[Argument]:
+    def run_values(self, values: Sequence[Value], instance: Instance | None = None) -> list[Value]:
+        """Like `run_bound`, with results as ops compute on them; `instance` is that for the values' shapes, where it is known."""
         try:
             with limited(self.options.limit_bytes):
                 instance = instance or self.instance(values)
                 results = instance.runner.run(values)
             if not instance.fresh:
                 results = owned(results, values, instance.literals)
-            return [Argument.from_value(v) for v in results]
+            return results
         except MemoryError as error:
             raise DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once") from None
 

@@ -131,7 +131,7 @@ class Elsewhere(Kernel):
         self.executable = executable
 
     def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
-        return tuple(a.value for a in self.executable.run_bound(args))
+        return tuple(self.executable.run_values(args))
 
     def __repr__(self) -> str:
         return self.name

@@ -111,7 +111,11 @@ class Variant:
         plain = self.device is None and not any(part for *_, part in self.given)
         plain = plain and all(kind == "tensor" and order is None for kind, order in self.results)
         self.plain = {name: index for name, index, _ in self.given} if plain else None
-        self.fixed = not any(s.dynamic() for s in self.executable.parameters.values())
+        # the same in the order of the program's parameters, where sizes are fixed too, which Dynamo's guards have seen to
+        fixed = plain and not any(s.dynamic() for s in self.executable.parameters.values())
+        self.order = (
+            [self.plain[name] for name in self.executable.parameters] if self.plain is not None and fixed else None
+        )
         self._lock = threading.Lock()
 
     def current(self, args: Sequence[Any]) -> bool:
@@ -122,12 +126,13 @@ class Variant:
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.plain is not None and self.unstored is None:
-            arrays = {name: host_array(args[index]) for name, index in self.plain.items()}
-            if self.fixed and all(v.flags.c_contiguous for v in arrays.values()):  # as Dynamo's guards have them
-                return [
-                    as_tensor(r) for r in self.executable.run_bound([arrays[n] for n in self.executable.parameters])
-                ]
-            return [as_tensor(r) for r in self.executable.run(arrays)]
+            if self.order is not None:
+                taken = [args[i] for i in self.order]
+                if False not in [t.is_contiguous() for t in taken]:
+                    return [as_tensor(v) for v in self.executable.run_values([host_array(t) for t in taken])]
+            return [
+                as_tensor(r.value) for r in self.executable.run({n: host_array(args[i]) for n, i in self.plain.items()})
+            ]
         values: dict[str, Any] = {}
         for name, index, part in self.given:
             given = args[index]
@@ -138,10 +143,11 @@ class Variant:
                 given = getattr(given.resolve_conj(), part).contiguous()
             values[name] = host_array(given) if self.device is None else given.detach()
         if self.device is None:
-            found = iter(self.executable.run(values))
+            made = self.executable.run(values)
         else:
             stream = torch.cuda.current_stream(self.device).cuda_stream
-            found = iter(self.executable.run_async(values, stream, ""))
+            made = self.executable.run_async(values, stream, "")
+        found = (as_tensor(r.value) for r in made)
         if self.unstored is not None:
             self._store()
         out: list[Any] = []
@@ -151,12 +157,12 @@ class Variant:
             elif kind == "value":
                 out.append(detail)
             elif kind == "complex":
-                out.append(torch.complex(as_tensor(next(found)), as_tensor(next(found))))
+                out.append(torch.complex(next(found), next(found)))
             elif kind == "number":
-                out.append(as_tensor(next(found)).item())
+                out.append(next(found).item())
             else:
-                made = as_tensor(next(found))
-                out.append(made if detail is None else _arranged(made, detail))
+                tensor = next(found)
+                out.append(tensor if detail is None else _arranged(tensor, detail))
         return out
 
     def _store(self) -> None:

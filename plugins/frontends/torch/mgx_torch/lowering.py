@@ -76,7 +76,8 @@ class MgxModule(torch.nn.Module):
         values = {n: t.detach() if own else host_array(t.cpu()) for n, t in zip(self.input_names, given, strict=True)}
         with torch.no_grad():
             found = [
-                as_tensor(r) for r in executable.run({n: v for n, v in values.items() if n in executable.parameters})
+                as_tensor(r.value)
+                for r in executable.run({n: v for n, v in values.items() if n in executable.parameters})
             ]
         if kinds == {"cuda"} and not own:
             found = [f.cuda() for f in found]

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from mgx_core import Argument, UnsupportedError
-from mgx_core.types.argument import Array
+from mgx_core.types.argument import Array, Value
+from mgx_core.types.dtype import of
 
 from .element_types import dtype_of, torch_dtype
 
@@ -61,17 +62,14 @@ def borrowed(tensor: torch.Tensor, name: str) -> Any:
     return host_array(tensor.detach().cpu())
 
 
-def as_tensor(result: Argument) -> torch.Tensor:
-    """A result as a tensor on the same memory, which belongs to the result alone."""
-    value = result.value
-    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:  # a broadcast: torch may write to what it gets
-        value = value.copy(order="C")
-    if isinstance(value, np.ndarray) and value.dtype.isbuiltin == 1:
-        return torch.from_numpy(value)
-    if result.on_device:
-        found: torch.Tensor = torch.from_dlpack(result)
+def as_tensor(value: Value) -> torch.Tensor:
+    """A result, as ops compute on it, as a tensor on the same memory, which belongs to the result alone."""
+    if not isinstance(value, np.ndarray):  # on a device
+        found: torch.Tensor = torch.from_dlpack(Argument.from_value(value))
         return found
-    from mgx_core.types.dtype import of
-
+    if not value.flags.c_contiguous:  # a broadcast: torch may write to what it gets
+        value = value.copy(order="C")
     kind = value.dtype
+    if kind.isbuiltin == 1:
+        return torch.from_numpy(value)
     return torch.from_numpy(value.view(f"i{kind.itemsize}")).view(torch_dtype(of(kind)))
