@@ -106,11 +106,6 @@ class GraphConverter:
         target = n.fx.target
         if not isinstance(n.value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return n.value
-        if isinstance(n.value, torch.SymInt) and target is torch.ops.aten.sym_size.int:
-            x, axis = self.resolve(n.fx.args[0]), int(n.fx.args[1])
-            found = (x.real if isinstance(x, Complex) else x).shape.dims[axis]
-            self.extents.learn(n.value, found)
-            return found
         if isinstance(n.value, torch.SymInt) and (
             not isinstance(target, torch._ops.OpOverload) or self.extents.knows(n.value)
         ):

@@ -1,0 +1,76 @@
+"""Sizes and memory of tensors as numbers, and what torch calls core."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import mgx_core
+from mgx_torch import from_exported
+from mgx_torch.decompositions import all_converters, converts, traced_table
+
+
+def test_every_core_operator_is_converted_or_said_in_others() -> None:
+    converters = all_converters()
+    others = traced_table(converters)
+    packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten)]
+    overloads = [getattr(p, o) for p in packets if isinstance(p, torch._ops.OpOverloadPacket) for o in p.overloads()]
+    core = [op for op in overloads if torch.Tag.core in op.tags]
+    assert len(core) > 150
+    assert [str(op) for op in core if not converts(converters, op) and op not in others] == []
+
+
+class Resized(nn.Module):
+    def __init__(self, size: list[int]) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.resize_(x.clone(), self.size) + 1
+
+
+@pytest.mark.parametrize("size", [[2, 2], [5, 4], [2, 3, 2], [12]])
+@pytest.mark.parametrize("turned", [False, True])
+def test_resized_memory(size: list[int], turned: bool) -> None:
+    x = torch.randn(4, 3).t() if turned else torch.randn(3, 4)
+    program = from_exported(torch.export.export(Resized(size), (x,)))
+    program.compile(mgx_core.get_target("ref"))
+    (found,) = program.run({"x": x.numpy()})
+    wanted = Resized(size)(x)
+    got = torch.from_numpy(found.to_numpy())
+    assert got.shape == wanted.shape
+    defined = min(12, wanted.numel())
+    assert torch.equal(got.reshape(-1)[:defined], wanted.reshape(-1)[:defined])
+
+
+def test_sizes_are_named_by_their_operators() -> None:
+    class Counted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x[x > 0]
+            return y * torch.ops.aten.sym_numel(y) + torch.ops.aten.sym_stride(x, 0) + torch.ops.aten.sym_size(x, 0)
+
+    sizes = {"x": {0: torch.export.Dim("rows"), 1: torch.export.Dim("columns")}}
+    program = from_exported(torch.export.export(Counted(), (torch.randn(3, 4),), dynamic_shapes=sizes))
+    program.compile(mgx_core.get_target("cpu"))
+    x = torch.randn(6, 5)
+    assert torch.equal(torch.from_numpy(program.run({"x": x.numpy()})[0].to_numpy()), Counted()(x))
+
+
+def test_part_takes_memory_in_any_order() -> None:
+    """What torch's own part gives need not lie as it lay when the part was compiled: no guard of Dynamo's watches it."""
+    straight = True
+
+    @torch.library.custom_op("mgx_tests::laid", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def laid(x: torch.Tensor) -> torch.Tensor:
+        return x.clone() if straight else x.t().contiguous().t()
+
+    laid.register_fake(torch.empty_like)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return laid(x * 2) + torch.arange(12.0).view(3, 4)
+
+    compiled = torch.compile(function, backend="mgx", dynamic=False)
+    x = torch.randn(3, 4)
+    for straight in (True, False):  # noqa: B007  # which the operator reads
+        assert torch.equal(compiled(x), x * 2 + torch.arange(12.0).view(3, 4))
