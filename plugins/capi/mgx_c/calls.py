@@ -30,7 +30,7 @@ SUCCESS, BAD_PARAMETER, UNKNOWN_TARGET, UNKNOWN_ERROR = 0, 1, 3, 4
 
 _HANDLE = re.compile(r"(?:const )?(const_)?migraphx_(\w+)_t(\*?)$")
 _NEVER_DESTROYED = ("module", "context")
-_SCALARS = ("size_t*", "bool*", "migraphx_shape_datatype_t*", "void**")
+_SCALARS = ("size_t*", "bool*", "double*", "migraphx_shape_datatype_t*", "migraphx_program_verify_mode*", "void**")
 
 Read = Callable[..., Any]  # of one C argument, or of a pointer and a size
 Store = Callable[[Sequence[Any], Any, "Handle | None", Sequence[Any]], None]  # rest: the values of all arguments
@@ -204,6 +204,10 @@ class Calls:
         given[0][0], given[1][0] = kept, len(result)
 
     def _put_names(self, given: Sequence[Any], result: Any, owner: Handle | None, _: Any) -> None:
+        if isinstance(result, str) and owner is not None:
+            made = self.ffi.new("char[]", result.encode())
+            given[0][0] = owner.memory.setdefault(result, made)
+            return
         for index, text in enumerate([result] if isinstance(result, str) else result):
             given[0][index] = self.name(text)
 

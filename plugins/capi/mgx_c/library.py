@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from . import options, tensors
+from . import options, tensors, verifying
 from .calls import SUCCESS, Calls
 from .custom_operators import CustomOperators
 from .declarations import Function, functions
@@ -22,7 +22,7 @@ def install(ffi: Any, lib: Any) -> None:
     text = (root() / "include" / "migraphx" / "migraphx.h").read_text()
     calls = Calls(ffi, lib, frozenset(re.findall(r"typedef struct migraphx_(\w+)\*", text)))
     operators = CustomOperators(calls)
-    owners = (tensors, options, Programs(calls, operators), operators)
+    owners = (tensors, options, verifying, Programs(calls, operators), operators)
     for function in functions(text):
         ffi.def_extern(name=f"py_{function.name}", error=4)(_bound(calls, function, owners))
     ffi.def_extern(name="py_mgx_start", error=0)(lambda: 1)

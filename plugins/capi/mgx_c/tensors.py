@@ -12,6 +12,7 @@ from mgx_core import UnsupportedError
 from migraphx import argument, shape
 
 from .calls import UnknownTarget
+from .handles import HandleError
 
 # the first two of the C enumeration are no types of the Python module
 FIRST_TYPE: Final = 2
@@ -29,6 +30,16 @@ def dynamic_dimension_create_min_max(low: int, high: int) -> Any:
 
 def dynamic_dimension_create_min_max_optimals(low: int, high: int, optimals: Sequence[int]) -> Any:
     return Range(low, high, set(optimals))
+
+
+def dynamic_dimension_create_symbolic(expression: str | None, names: Sequence[str], ranges: Sequence[Any]) -> Any:
+    if expression is None or len(names) != len(ranges):
+        raise HandleError("an expression, and as many ranges as names are required")
+    return Range(expression, dict(zip(names, ranges, strict=True)))
+
+
+def dynamic_dimension_is_symbolic(dimension: Any) -> bool:
+    return bool(dimension.is_symbolic())
 
 
 def dynamic_dimension_is_fixed(dimension: Any) -> bool:

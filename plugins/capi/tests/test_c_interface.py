@@ -73,7 +73,7 @@ def run(program: Path, *arguments: object, folder: Path, **environment: str) -> 
 
 def test_the_library_exports_the_header_and_nothing_else() -> None:
     declared = {f.name for f in functions((root() / "include" / "migraphx" / "migraphx.h").read_text())}
-    assert len(declared) == 169
+    assert len(declared) == 200
     table = subprocess.run(
         ["nm", "-D", "--defined-only", root() / "lib" / "libmigraphx_c.so"], capture_output=True, text=True
     )
@@ -87,6 +87,14 @@ def test_shapes_arguments_modules_and_messages(build: Build, tmp_path: Path) -> 
 
 def test_compile_options_lie_behind_their_handle(build: Build, tmp_path: Path) -> None:
     run(build("options.cpp"), folder=tmp_path)
+
+
+def test_programs_are_compared_with_the_reference(build: Build, tmp_path: Path) -> None:
+    run(build("verifying.cpp"), folder=tmp_path)
+
+
+def test_extents_that_are_expressions(build: Build, model: Path, tmp_path: Path) -> None:
+    run(build("symbolic.cpp"), model, folder=tmp_path)
 
 
 def test_a_model_is_parsed_run_traced_saved_and_loaded(build: Build, model: Path, tmp_path: Path) -> None:

@@ -42,6 +42,20 @@ typedef enum {
 } migraphx_compile_mode;
 
 typedef enum {
+    migraphx_program_verify_mode_outputs = 0,
+    migraphx_program_verify_mode_instructions = 1,
+    migraphx_program_verify_mode_reduce = 2,
+    migraphx_program_verify_mode_bisect = 3,
+    migraphx_program_verify_mode_layerwise = 4
+} migraphx_program_verify_mode;
+
+typedef enum {
+    migraphx_program_verify_precision_fp32 = 0,
+    migraphx_program_verify_precision_fp16 = 1,
+    migraphx_program_verify_precision_bf16 = 2
+} migraphx_program_verify_precision;
+
+typedef enum {
     migraphx_shape_tuple_type = 0,
     migraphx_shape_fp4x2_type = 1,
     migraphx_shape_bool_type = 2,
@@ -103,6 +117,12 @@ typedef struct migraphx_file_options* migraphx_file_options_t;
 typedef const struct migraphx_file_options* const_migraphx_file_options_t;
 typedef struct migraphx_compile_options* migraphx_compile_options_t;
 typedef const struct migraphx_compile_options* const_migraphx_compile_options_t;
+typedef struct migraphx_program_verify_options* migraphx_program_verify_options_t;
+typedef const struct migraphx_program_verify_options* const_migraphx_program_verify_options_t;
+typedef struct migraphx_program_verify_layer* migraphx_program_verify_layer_t;
+typedef const struct migraphx_program_verify_layer* const_migraphx_program_verify_layer_t;
+typedef struct migraphx_program_verify_result* migraphx_program_verify_result_t;
+typedef const struct migraphx_program_verify_result* const_migraphx_program_verify_result_t;
 typedef struct migraphx_tf_options* migraphx_tf_options_t;
 typedef const struct migraphx_tf_options* const_migraphx_tf_options_t;
 typedef struct migraphx_quantize_op_names* migraphx_quantize_op_names_t;
@@ -149,6 +169,12 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_create_min_max(
     migraphx_dynamic_dimension_t* dynamic_dimension, size_t min, size_t max);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_create_min_max_optimals(
     migraphx_dynamic_dimension_t* dynamic_dimension, size_t min, size_t max, migraphx_optimals_t optimals);
+/* An expression of names, and the range of each: "n * 3" with n from 1 to 8.  The text may have the ranges: "n({[1..8]}, {2, 4})". */
+MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_create_symbolic(
+    migraphx_dynamic_dimension_t* dynamic_dimension, const char* expression, const char** names, size_t names_size,
+    const const_migraphx_dynamic_dimension_t* ranges, size_t ranges_size);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_is_symbolic(
+    bool* out, const_migraphx_dynamic_dimension_t dynamic_dimension);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_is_fixed(
     bool* out, const_migraphx_dynamic_dimension_t dynamic_dimension);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_dynamic_dimension_equal(
@@ -390,6 +416,75 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_parse_onnx(
     migraphx_program_t* out, const char* name, migraphx_onnx_options_t options);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_parse_onnx_buffer(
     migraphx_program_t* out, const void* data, size_t size, migraphx_onnx_options_t options);
+
+/* Options for comparing a program with the reference.  Tolerances that are not set are MIGraphX's: 0.001, or with 16-bit floats 0.08
+   for the root of the mean square and 0.04 for the others.  compiled_model: a file whose program's results are compared instead. */
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_destroy(
+    migraphx_program_verify_options_t program_verify_options);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_assign_to(
+    migraphx_program_verify_options_t output, const_migraphx_program_verify_options_t input);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_create(
+    migraphx_program_verify_options_t* program_verify_options);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_compile_options(
+    migraphx_program_verify_options_t program_verify_options, migraphx_compile_options_t compile_options);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_rms_tolerance(
+    migraphx_program_verify_options_t program_verify_options, double value);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_absolute_tolerance(
+    migraphx_program_verify_options_t program_verify_options, double value);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_relative_tolerance(
+    migraphx_program_verify_options_t program_verify_options, double value);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_precision(
+    migraphx_program_verify_options_t program_verify_options, migraphx_program_verify_precision value);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_ref_use_double(
+    migraphx_program_verify_options_t program_verify_options, bool value);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_compiled_model(
+    migraphx_program_verify_options_t program_verify_options, const char* filename);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_options_set_name(
+    migraphx_program_verify_options_t program_verify_options, const char* name);
+
+/* Compares a program on a target with the reference; parameters without a value get random numbers. */
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify(
+    migraphx_program_verify_result_t* out, migraphx_program_t program, migraphx_target_t target,
+    migraphx_program_verify_mode mode, migraphx_program_parameters_t params, migraphx_program_verify_options_t options);
+
+/* All comparisons of one call.  Of the first instruction that differs, if any, get_failure_step gives the index. */
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_destroy(
+    migraphx_program_verify_result_t program_verify_result);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_assign_to(
+    migraphx_program_verify_result_t output, const_migraphx_program_verify_result_t input);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_passed(
+    bool* out, const_migraphx_program_verify_result_t program_verify_result);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_get_mode(
+    migraphx_program_verify_mode* out, const_migraphx_program_verify_result_t program_verify_result);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_has_failure_step(
+    bool* out, const_migraphx_program_verify_result_t program_verify_result);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_get_failure_step(
+    size_t* out, const_migraphx_program_verify_result_t program_verify_result);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_size(
+    size_t* out, const_migraphx_program_verify_result_t program_verify_result);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_result_get(
+    const_migraphx_program_verify_layer_t* out, const_migraphx_program_verify_result_t program_verify_result,
+    size_t idx);
+
+/* One comparison.  Its texts live as long as it does; the message says why it failed. */
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_destroy(
+    migraphx_program_verify_layer_t program_verify_layer);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_assign_to(
+    migraphx_program_verify_layer_t output, const_migraphx_program_verify_layer_t input);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_get_name(
+    const char** out, const_migraphx_program_verify_layer_t program_verify_layer);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_get_operator(
+    const char** out, const_migraphx_program_verify_layer_t program_verify_layer);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_get_message(
+    const char** out, const_migraphx_program_verify_layer_t program_verify_layer);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_get_index(
+    size_t* out, const_migraphx_program_verify_layer_t program_verify_layer);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_get_rms_error(
+    double* out, const_migraphx_program_verify_layer_t program_verify_layer);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_passed(
+    bool* out, const_migraphx_program_verify_layer_t program_verify_layer);
+MIGRAPHX_C_EXPORT migraphx_status migraphx_program_verify_layer_threw_exception(
+    bool* out, const_migraphx_program_verify_layer_t program_verify_layer);
 
 /* Options for reading TensorFlow files. */
 MIGRAPHX_C_EXPORT migraphx_status migraphx_tf_options_destroy(migraphx_tf_options_t tf_options);

@@ -94,6 +94,9 @@ MGX_C_HANDLE(operation)
 MGX_C_HANDLE(onnx_options)
 MGX_C_HANDLE(file_options)
 MGX_C_HANDLE(compile_options)
+MGX_C_HANDLE(program_verify_options)
+MGX_C_HANDLE(program_verify_layer)
+MGX_C_HANDLE(program_verify_result)
 MGX_C_HANDLE(tf_options)
 MGX_C_HANDLE(quantize_op_names)
 MGX_C_HANDLE(quantize_int8_options)
@@ -191,7 +194,7 @@ public:
     }
 };
 
-/* The extents that an axis may have. */
+/* The extents that an axis may have: a range, or an expression of names and the range of each. */
 class dynamic_dimension : public handle_base<const migraphx_dynamic_dimension> {
 public:
     using handle_base::handle_base;
@@ -200,12 +203,29 @@ public:
     {
         make_handle(&migraphx_dynamic_dimension_create_min_max_optimals, min, max, preferred.get_handle_ptr());
     }
+    /* "n * 3" with {"n", {1, 8}}, or a text with the ranges: "n({[1..8]}, {2, 4}) * 3". */
+    explicit dynamic_dimension(const std::string& expression) : dynamic_dimension(expression, named_ranges()) {}
+    dynamic_dimension(const std::string& expression, const std::vector<std::pair<std::string, dynamic_dimension>>& ranges)
+    {
+        std::vector<const char*> names;
+        std::vector<const_migraphx_dynamic_dimension_t> all;
+        for (const auto& range : ranges) {
+            names.push_back(range.first.c_str());
+            all.push_back(range.second.get_handle_ptr());
+        }
+        make_handle(&migraphx_dynamic_dimension_create_symbolic, expression.c_str(), names.data(), names.size(), all.data(),
+                    all.size());
+    }
+    bool is_symbolic() const { return value_of<bool>(&migraphx_dynamic_dimension_is_symbolic, get_handle_ptr()); }
     bool is_fixed() const { return value_of<bool>(&migraphx_dynamic_dimension_is_fixed, get_handle_ptr()); }
     friend bool operator==(const dynamic_dimension& x, const dynamic_dimension& y)
     {
         return value_of<bool>(&migraphx_dynamic_dimension_equal, x.get_handle_ptr(), y.get_handle_ptr());
     }
     friend bool operator!=(const dynamic_dimension& x, const dynamic_dimension& y) { return !(x == y); }
+
+private:
+    using named_ranges = std::vector<std::pair<std::string, dynamic_dimension>>;
 };
 
 class dynamic_dimensions : public handle_base<migraphx_dynamic_dimensions>, public array_base<dynamic_dimensions> {
@@ -215,6 +235,12 @@ public:
     dynamic_dimensions(Ts... dimensions)
     {
         std::array<const_migraphx_dynamic_dimension_t, sizeof...(Ts)> all{{dimensions.get_handle_ptr()...}};
+        make_handle(&migraphx_dynamic_dimensions_create, all.data(), all.size());
+    }
+    explicit dynamic_dimensions(const std::vector<dynamic_dimension>& dimensions)
+    {
+        std::vector<const_migraphx_dynamic_dimension_t> all;
+        for (const auto& d : dimensions) all.push_back(d.get_handle_ptr());
         make_handle(&migraphx_dynamic_dimensions_create, all.data(), all.size());
     }
     size_t size() const { return value_of<size_t>(&migraphx_dynamic_dimensions_size, get_handle_ptr()); }
@@ -253,6 +279,11 @@ public:
     shape(migraphx_shape_datatype_t type, const dynamic_dimensions& dimensions)
     {
         make_handle(&migraphx_shape_create_dynamic, type, dimensions.get_handle_ptr());
+    }
+    /* Of extents as texts: {"n({[1..8]}, {2, 4})", "3"}. */
+    shape(migraphx_shape_datatype_t type, std::initializer_list<std::string> expressions)
+        : shape(type, dynamic_dimensions(std::vector<dynamic_dimension>(expressions.begin(), expressions.end())))
+    {
     }
 
     std::vector<size_t> lengths() const { return numbers(&migraphx_shape_lengths); }
@@ -526,6 +557,94 @@ public:
     }
 };
 
+/* How a program is compared with the reference; migraphx.h says what is not set. */
+class program_verify_options : public handle_base<migraphx_program_verify_options> {
+public:
+    using handle_base::handle_base;
+    program_verify_options() { make_handle(&migraphx_program_verify_options_create); }
+
+    void set_compile_options(const compile_options& options)
+    {
+        call(&migraphx_program_verify_options_set_compile_options, get_handle_ptr(), options.get_handle_ptr());
+    }
+    void set_rms_tolerance(double value)
+    {
+        call(&migraphx_program_verify_options_set_rms_tolerance, get_handle_ptr(), value);
+    }
+    void set_absolute_tolerance(double value)
+    {
+        call(&migraphx_program_verify_options_set_absolute_tolerance, get_handle_ptr(), value);
+    }
+    void set_relative_tolerance(double value)
+    {
+        call(&migraphx_program_verify_options_set_relative_tolerance, get_handle_ptr(), value);
+    }
+    void set_precision(migraphx_program_verify_precision value)
+    {
+        call(&migraphx_program_verify_options_set_precision, get_handle_ptr(), value);
+    }
+    void set_ref_use_double(bool value = true)
+    {
+        call(&migraphx_program_verify_options_set_ref_use_double, get_handle_ptr(), value);
+    }
+    void set_compiled_model(const std::string& filename)
+    {
+        call(&migraphx_program_verify_options_set_compiled_model, get_handle_ptr(), filename.c_str());
+    }
+    void set_name(const std::string& name)
+    {
+        call(&migraphx_program_verify_options_set_name, get_handle_ptr(), name.c_str());
+    }
+};
+
+/* One comparison of a verified program. */
+class program_verify_layer : public handle_base<const migraphx_program_verify_layer> {
+public:
+    using handle_base::handle_base;
+    std::string get_name() const { return value_of<const char*>(&migraphx_program_verify_layer_get_name, get_handle_ptr()); }
+    std::string get_operator() const
+    {
+        return value_of<const char*>(&migraphx_program_verify_layer_get_operator, get_handle_ptr());
+    }
+    std::string get_message() const
+    {
+        return value_of<const char*>(&migraphx_program_verify_layer_get_message, get_handle_ptr());
+    }
+    size_t get_index() const { return value_of<size_t>(&migraphx_program_verify_layer_get_index, get_handle_ptr()); }
+    double get_rms_error() const { return value_of<double>(&migraphx_program_verify_layer_get_rms_error, get_handle_ptr()); }
+    bool passed() const { return value_of<bool>(&migraphx_program_verify_layer_passed, get_handle_ptr()); }
+    bool threw_exception() const
+    {
+        return value_of<bool>(&migraphx_program_verify_layer_threw_exception, get_handle_ptr());
+    }
+};
+
+/* All comparisons of one call of verify. */
+class program_verify_result : public handle_base<migraphx_program_verify_result>, public array_base<program_verify_result> {
+public:
+    using handle_base::handle_base;
+    bool passed() const { return value_of<bool>(&migraphx_program_verify_result_passed, get_handle_ptr()); }
+    migraphx_program_verify_mode get_mode() const
+    {
+        return value_of<migraphx_program_verify_mode>(&migraphx_program_verify_result_get_mode, get_handle_ptr());
+    }
+    bool has_failure_step() const
+    {
+        return value_of<bool>(&migraphx_program_verify_result_has_failure_step, get_handle_ptr());
+    }
+    /* The first instruction that differs.  Errors: if there is none. */
+    size_t get_failure_step() const
+    {
+        return value_of<size_t>(&migraphx_program_verify_result_get_failure_step, get_handle_ptr());
+    }
+    size_t size() const { return value_of<size_t>(&migraphx_program_verify_result_size, get_handle_ptr()); }
+    program_verify_layer operator[](size_t index) const
+    {
+        return {value_of<const_migraphx_program_verify_layer_t>(&migraphx_program_verify_result_get, get_handle_ptr(), index),
+                share_handle()};
+    }
+};
+
 /* A model: built or parsed, compiled, run. */
 class program : public handle_base<migraphx_program> {
 public:
@@ -575,6 +694,17 @@ public:
         migraphx_trace_callback_t function = called;
         return {value_of<migraphx_arguments_t>(&migraphx_program_run_trace, get_handle_ptr(), values.get_handle_ptr(),
                                                function, static_cast<void*>(&callback)),
+                own{}};
+    }
+
+    /* Compares the program on a target with the reference; parameters without a value get random numbers. */
+    program_verify_result verify(const target& on,
+                                 migraphx_program_verify_mode mode = migraphx_program_verify_mode_outputs,
+                                 const program_parameters& values = program_parameters(),
+                                 const program_verify_options& options = program_verify_options()) const
+    {
+        return {value_of<migraphx_program_verify_result_t>(&migraphx_program_verify, get_handle_ptr(), on.get_handle_ptr(),
+                                                           mode, values.get_handle_ptr(), options.get_handle_ptr()),
                 own{}};
     }
 
