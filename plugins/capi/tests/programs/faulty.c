@@ -1,20 +1,68 @@
-/* Faults of each kind that the checks of memory look for, by name in argv[1]; nothing else uses this program. */
+/* Faults of each kind that the checks of memory look for, those named in argv, each in a function of its name; nothing else uses this. */
 #include <migraphx/migraphx.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define FAULT __attribute__((noinline)) static int
+
+/* 0 if the library made a shape of two lengths and gave it back. */
+static int shape_of(size_t* lengths)
+{
+    migraphx_shape_t shape = NULL;
+    if (migraphx_shape_create(&shape, migraphx_shape_float_type, lengths, 2) != migraphx_status_success) return 2;
+    return migraphx_shape_destroy(shape) == migraphx_status_success ? 0 : 3;
+}
+
+static size_t* two_lengths(void)
+{
+    size_t* lengths = malloc(2 * sizeof *lengths);
+    lengths[0] = 2, lengths[1] = 3;
+    return lengths;
+}
+
+FAULT none(void)
+{
+    size_t* lengths = two_lengths();
+    int status = shape_of(lengths);
+    free(lengths);
+    return status;
+}
+
+FAULT beyond(void)
+{
+    size_t* lengths = two_lengths();
+    int status = shape_of(lengths);
+    volatile size_t read = lengths[2];
+    free(lengths);
+    return (void) read, status;
+}
+
+FAULT freed(void)
+{
+    size_t* lengths = two_lengths();
+    int status = shape_of(lengths);
+    free(lengths);
+    volatile size_t read = lengths[1];
+    return (void) read, status;
+}
+
+FAULT lost(void) { return shape_of(two_lengths()); }
+
+FAULT unwritten(void)
+{
+    size_t* lengths = malloc(2 * sizeof *lengths); /* what the library reads was never written */
+    int status = shape_of(lengths);
+    free(lengths);
+    return status;
+}
+
 int main(int argc, char** argv)
 {
-    const char* fault = argc > 1 ? argv[1] : "";
-    migraphx_shape_t shape = NULL;
-    size_t* lengths = malloc(2 * sizeof *lengths);
-    volatile size_t read = 0;
-    if (strcmp(fault, "unwritten")) lengths[0] = 2, lengths[1] = 3; /* otherwise what the library reads was never written */
-    if (migraphx_shape_create(&shape, migraphx_shape_float_type, lengths, 2) != migraphx_status_success) return 2;
-    if (!strcmp(fault, "beyond")) read = lengths[2];
-    if (strcmp(fault, "lost")) free(lengths);
-    if (!strcmp(fault, "freed")) read = lengths[1];
-    lengths = NULL;
-    (void) read;
-    return migraphx_shape_destroy(shape) == migraphx_status_success ? 0 : 3;
+    const char* names[] = {"none", "beyond", "freed", "lost", "unwritten"};
+    int (*faults[])(void) = {none, beyond, freed, lost, unwritten};
+    int status = 0;
+    for (int n = 1; n < argc; ++n)
+        for (int k = 0; k < 5; ++k)
+            if (!strcmp(argv[n], names[k])) status |= faults[k]();
+    return status;
 }
