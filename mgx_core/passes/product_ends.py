@@ -120,7 +120,7 @@ def _earlier_sums(ins: Instruction, read: Instruction, position: Mapping[Instruc
 
     The earlier product then ends in its own work, and its sums need not be stored for the loop or epilogue of the later one.
     """
-    own = _product_before(read) if ins.shape.dtype is float32 else None
+    own = _product_before(read, narrow=False) if ins.shape.dtype is float32 else None
     if own is None or own is read or not own.shape.dtype.is_integer:
         return None
     others = (_product_before(i) for i in ins.inputs if i is not read and not is_constant(i))
@@ -128,12 +128,17 @@ def _earlier_sums(ins: Instruction, read: Instruction, position: Mapping[Instruc
     return EARLIER if later else None
 
 
-def _product_before(ins: Instruction) -> Instruction | None:
-    """The product whose result a chain of work on elements begins with."""
+def _product_before(ins: Instruction, narrow: bool = True) -> Instruction | None:
+    """The product whose result a chain of work on elements begins with.
+
+    narrow: also where the work made narrow numbers in between.
+    """
     at = ins
     for _ in range(STEPS):
         if at.op.product:
             return at
+        if not narrow and at.shape.dtype.bits <= 8:
+            return None  # that product has ended: what is read are not its sums
         if not isinstance(at.op, Pointwise) or len(at.users) > 1:
             return None
         varying = [i for i in at.inputs if not is_constant(i)]

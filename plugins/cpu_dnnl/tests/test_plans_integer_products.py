@@ -76,6 +76,20 @@ def test_each_of_two_products_that_are_added_ends_in_its_own_work() -> None:
     assert {s for s in steps if s != "copy"} == {"conv"}
 
 
+def test_a_rounded_product_is_added_by_the_later_one() -> None:
+    """The branch of a residual network that changes the number of channels: its bytes are not made floats by a step of their own."""
+    b = Builder()
+    x = b.given("x", 1, 16, 6, 6)
+    parts = []
+    for n in range(2):
+        w = b.main.add_literal(rng.integers(-127, 128, (24, 16, 1, 1), np.int8))
+        wide = b.add("dequantizelinear", w, b.main.add_literal(np.full(24, 0.01 + 0.01 * n, np.float32)), axis=0)
+        made = b.narrow(b.add("convolution", b.wide(x, 0.05, 128), wide), 0.2, 119 + n)
+        parts.append(b.wide(made, 0.2, 119 + n))
+    steps = b.compared({"x": rng.integers(0, 256, (1, 16, 6, 6), np.uint8)}, b.narrow(b.add("add", *parts), 0.3, 120))
+    assert [s for s in steps if s != "copy"] == ["conv", "conv"]
+
+
 def test_unsigned_right_operands_are_multiplied_by_the_library() -> None:
     b = Builder()
     x, y = b.given("x", 2, 3, 40, 32), b.given("y", 2, 3, 40, 32)
