@@ -17,8 +17,10 @@ from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
 from mgx_core.types.shape import Shape
 from mgx_tf.flex import _context
+from mgx_tf.ops.composed_text import StringFormat
+from mgx_tf.ops.csv_lines import DecodeCsv
 from mgx_tf.ops.matrix import Matrix
-from mgx_tf.ops.raw_bytes import DecodeCsv, Decompress, StringFormat
+from mgx_tf.ops.raw_bytes import Decompress
 from mgx_tf.ops.sound import DecodeWav, Mfcc
 from mgx_tf.ops.sparse_pairs import SparsePair
 from mgx_tf.ops.sparse_rows import EditDistance
@@ -109,16 +111,38 @@ def test_long_tensors_in_texts(most: int, dims: tuple[int, ...], wanted: str):
     assert str(StringFormat(template="%s", placeholder="%s", most=most).compute(x)) == wanted
 
 
-def test_dense_matrices_of_bands_have_a_limit():
-    three, right = np.ones((3, 1000)), np.ones((1000, 1))
-    with limited(1 << 20), pytest.raises(DeviceError, match="a dense matrix"):
-        Matrix(function="TridiagonalSolve").compute(three, right)
-    with limited(1 << 20), pytest.raises(DeviceError, match="a dense matrix"):
-        Matrix(function="BandedTriangularSolve").compute(three, right)
+def test_equations_with_few_diagonals_take_no_dense_matrix():
+    random = np.random.default_rng(0)
+    three, right = random.normal(size=(3, 5000)), random.normal(size=(5000, 2))
+    with limited(1 << 20):
+        found = Matrix(function="TridiagonalSolve").compute(three, right)
+        made = three[1, :, None] * found
+        made[:-1] += three[0, :-1, None] * found[1:]
+        made[1:] += three[2, 1:, None] * found[:-1]
+        np.testing.assert_allclose(made, right, atol=1e-8)
     with pytest.raises(ShapeError, match="three diagonals"):
         Matrix(function="TridiagonalSolve").infer(Shape.of(dt.float64, (2, 5)), Shape.of(dt.float64, (5, 1)))
     with pytest.raises(ShapeError, match="3 diagonals"):
         Matrix(function="TridiagonalSolve").compute(three[:2], right)
+    with pytest.raises(ShapeError, match="inverted"):
+        Matrix(function="TridiagonalSolve").compute(np.zeros((3, 4)), np.ones((4, 1)))
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_triangular_matrices_of_bands(lower: bool, adjoint: bool):
+    random = np.random.default_rng(1)
+    bands, right = random.normal(size=(2, 3, 7)), random.normal(size=(2, 7, 2))
+    dense = np.zeros((2, 7, 7))
+    for away, row in np.ndindex(3, 7):
+        column = row - away if lower else row + away
+        if 0 <= column < 7:
+            dense[:, row, column] = bands[:, away if lower else 2 - away, row]
+    wanted = np.linalg.solve(dense.swapaxes(1, 2) if adjoint else dense, right)
+    flags = tuple(name for name, on in (("lower", lower), ("adjoint", adjoint)) if on)
+    np.testing.assert_allclose(
+        Matrix(function="BandedTriangularSolve", flags=flags).compute(bands, right), wanted, rtol=1e-9
+    )
 
 
 def test_distances_are_found_where_there_are_sequences(monkeypatch: pytest.MonkeyPatch):

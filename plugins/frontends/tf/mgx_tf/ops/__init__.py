@@ -6,11 +6,14 @@ from mgx_core import OpSet
 
 from . import (
     boxes,
+    composed_text,
+    csv_lines,
     ctc,
     example,
     fingerprint,
     keyed_hash,
     matrix,
+    murmur_hash,
     patterns,
     picture,
     project,
@@ -32,6 +35,6 @@ from . import (
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    boxes, ctc, example, fingerprint, keyed_hash, matrix, patterns, picture, project, ragged, raw_bytes, segment, sound, sparse,
-    sparse_pairs, sparse_rows, special, table, text, unicode, window, word_parts,
+    boxes, composed_text, csv_lines, ctc, example, fingerprint, keyed_hash, matrix, murmur_hash, patterns, picture, project,
+    ragged, raw_bytes, segment, sound, sparse, sparse_pairs, sparse_rows, special, table, text, unicode, window, word_parts,
 )  # fmt: skip

@@ -39,6 +39,19 @@ class HashBucket(Operation):
         return each(lambda w: fingerprint(encoded(w)) % self.buckets, x, np.int64)
 
 
+@op("tf_fingerprint_bytes", exact=True)
+class FingerprintBytes(Operation):
+    """The eight bytes of the fingerprint of each string.  x: string [n] -> uint8 [n, 8].  Source: TensorFlow Fingerprint."""
+
+    def infer(self, x: Shape) -> Shape:
+        strings(x)
+        return Shape.of(dt.uint8, (*x.dims, 8))
+
+    def compute(self, x: Array) -> Array:
+        found = each(lambda w: fingerprint(encoded(w)), x, np.uint64)
+        return found.astype("<u8").view(np.uint8).reshape(*x.shape, 8)
+
+
 def fingerprint(data: bytes) -> int:
     """64 bits of a string.  Source: FarmHash, Fingerprint64."""
     size = len(data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,34 +10,14 @@ from mgx_core.errors import ShapeError
 from mgx_core.types.argument import Array
 from mgx_core.types.memory_limit import require_room
 
+from .jpeg_blocks import ZIGZAG, Component, Scan
 from .jpeg_codes import Bits, Table
 from .jpeg_pixels import coloured, fast_pixels, larger, pixels_of, wider
 
 __all__ = ["extents", "jpeg"]
 
-ZIGZAG = np.array([
-    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35,
-    42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-])  # fmt: skip
-PLACES: list[int] = ZIGZAG.tolist()
 SCANS = 256  # passes over a picture; encoders make about ten
 FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
-
-
-@dataclass
-class Component:
-    """One of the planes: its blocks a unit, its tables, its coefficients [rows, columns, 64]."""
-
-    across: int
-    down: int
-    table: int
-    rows: int = 0  # of blocks that hold pixels
-    columns: int = 0
-    blocks: list[list[list[int]]] = field(default_factory=list)
-    direct: int = 0
-    coded: int = 0
-    last: int = 0
-    seen: bool = False  # whether a scan holds its first coefficients
 
 
 class _Decoder:
@@ -53,7 +32,6 @@ class _Decoder:
         self.height = self.width = self.restart = 0
         self.progressive = False
         self.transform: int | None = None
-        self.pending = 0  # blocks whose coefficients of a band have ended
 
     def read(self, stop: bool = False) -> None:
         """All segments; with `stop` only up to the extents."""
@@ -149,7 +127,7 @@ class _Decoder:
             part.direct, part.coded = body[2 + 2 * k] >> 4, body[2 + 2 * k] & 15
             chosen.append(part)
         first, last, shifts = body[1 + 2 * count : 4 + 2 * count]
-        high, low = shifts >> 4, shifts & 15
+        scan = Scan(self.tables, self.progressive, first, last, shifts >> 4, shifts & 15)
         if self.progressive and (first > last or last > 63 or (count > 1 and last)):
             raise ShapeError(f"a scan of {count} planes cannot hold the coefficients {first} to {last}")
         for part in chosen:
@@ -170,20 +148,15 @@ class _Decoder:
                 self._ended(f"{len(pieces)} of {-(-len(order) // each)} pieces of a scan are there")
                 break
             bits = Bits(pieces[k])
-            self.pending = 0
+            scan.pending = 0
             for p in chosen:
                 p.last = 0
             for unit in order[start : start + each]:
                 if bits.ended:
                     self._ended("a scan lacks blocks")
                     break
-                for part, r, c in unit:
-                    block = part.blocks[r][c]
-                    self._block(bits, part, block, first, last, high, low)
-                    if bits.ended:
-                        if not self.progressive:
-                            block[:] = [0] * 64
-                        break
+                for part, r, c in unit:  # the unit in which the data end is read to its own end, from zeros
+                    scan.read(bits, part, part.blocks[r][c])
             if bits.ended:
                 self._ended("a scan lacks blocks")
         return end
@@ -206,77 +179,6 @@ class _Decoder:
                 at += 1
             else:
                 return [*pieces, self.data[begin:at]], at
-
-    def _block(self, bits: Bits, part: Component, block: list[int], first: int, last: int, high: int, low: int) -> None:
-        if not self.progressive:
-            first, last, high, low = 0, 63, 0, 0
-        if first == 0:
-            if high:
-                block[0] |= bits.take(1) << low
-            else:
-                part.last += bits.number(bits.code(self.tables[0, part.direct]))
-                block[0] = part.last << low
-            first = 1
-            if self.progressive:
-                return
-        if high:
-            self._refined(bits, self.tables[1, part.coded], block, first, last, 1 << low)
-        else:
-            self._band(bits, self.tables[1, part.coded], block, first, last, low)
-
-    def _band(self, bits: Bits, table: Table, block: list[int], k: int, last: int, low: int) -> None:
-        if self.pending:
-            self.pending -= 1
-            return
-        while k <= last:
-            symbol = bits.code(table)
-            run, size = symbol >> 4, symbol & 15
-            if size:
-                k += run
-                if k > 63:
-                    raise ShapeError("a block of a JPEG file has too many coefficients")
-                block[PLACES[k]] = bits.number(size) << low
-                k += 1
-            elif run == 15:
-                k += 16
-            else:
-                self.pending = (1 << run) - 1 + bits.take(run)
-                return
-
-    def _refined(self, bits: Bits, table: Table, block: list[int], k: int, last: int, unit: int) -> None:
-        """One more bit of each coefficient of a band, and those that were zero so far."""
-
-        def more(place: int) -> None:
-            if bits.take(1) and not abs(block[place]) & unit:
-                block[place] += unit if block[place] > 0 else -unit
-
-        if not self.pending:
-            while k <= last:
-                symbol = bits.code(table)
-                run, size = symbol >> 4, symbol & 15
-                value = 0
-                if size:
-                    value = unit if bits.take(1) else -unit
-                elif run < 15:
-                    self.pending = (1 << run) + bits.take(run)
-                    break
-                while k <= last:
-                    place = PLACES[k]
-                    k += 1
-                    if block[place]:
-                        more(place)
-                    elif run:
-                        run -= 1
-                    else:
-                        if value:
-                            block[place] = value
-                        break
-        if self.pending:
-            while k <= last:
-                if block[PLACES[k]]:
-                    more(PLACES[k])
-                k += 1
-            self.pending -= 1
 
 
 def extents(data: bytes) -> tuple[int, int, int]:

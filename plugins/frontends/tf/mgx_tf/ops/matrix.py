@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim
-from mgx_core.types.memory_limit import require_room
+
+from .banded import banded_triangular, tridiagonal
 
 __all__: list[str] = []
 
@@ -93,13 +93,10 @@ class Matrix(Operation):
                 return np.linalg.solve(np.swapaxes(a, -1, -2) if adjoint else a, y).astype(kind)
             case "TridiagonalSolve":
                 assert y is not None
-                return np.linalg.solve(_banded(x, (1, 0, -1), (0, 0, 1)), y).astype(kind)
+                return tridiagonal(x, y)
             case "BandedTriangularSolve":
                 assert y is not None
-                count, lower = x.shape[-2], "lower" in self.flags
-                places = range(0, -count, -1) if lower else range(count - 1, -1, -1)
-                a = _banded(x, places, [max(-p, 0) for p in places])
-                return np.linalg.solve(np.swapaxes(a, -1, -2) if adjoint else a, y).astype(kind)
+                return banded_triangular(x, y, "lower" in self.flags, adjoint)
             case "MatrixSolveLs":
                 assert y is not None
                 return _least_squares(x.astype(np.float64), y, self.regular).astype(kind)
@@ -122,20 +119,6 @@ class Matrix(Operation):
                 return s.astype(kind), u.astype(kind), np.swapaxes(v, -1, -2).astype(kind)
         q, r = np.linalg.qr(x, "complete" if "full_matrices" in self.flags else "reduced")
         return q.astype(kind), r.astype(kind)
-
-
-def _banded(diagonals: Array, places: Sequence[int], starts: Sequence[int]) -> Array:
-    """Matrices with some diagonals, each given as long as a row; its numbers from `starts` on are used."""
-    size = diagonals.shape[-1]
-    if len(places) != diagonals.shape[-2]:
-        raise ShapeError(f"{len(places)} diagonals are needed, got {diagonals.shape[-2]}")
-    require_room((*diagonals.shape[:-2], size, size), diagonals.itemsize, "a dense matrix")
-    out = np.zeros((*diagonals.shape[:-2], size, size), diagonals.dtype)
-    for k, (place, start) in enumerate(zip(places, starts, strict=True)):
-        for j in range(size - abs(place)):
-            row, column = (j, j + place) if place >= 0 else (j - place, j)
-            out[..., row, column] = diagonals[..., k, start + j]
-    return out
 
 
 def _least_squares(a: Array, y: Array, regular: float) -> Array:

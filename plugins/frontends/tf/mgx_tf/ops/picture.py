@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 
 from mgx_core import Shape
+from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
@@ -17,7 +18,7 @@ from mgx_core.types.dtype import DType
 from mgx_core.types.memory_limit import require_room
 
 from .damage import reading
-from .jpeg import jpeg
+from .jpeg import extents, jpeg
 from .png_rows import unfiltered
 from .text import encoded, strings
 
@@ -32,6 +33,22 @@ DEPTHS = {
     6: (8, 16),
 }  # bits a number, by the kind of colours
 PLANES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # numbers of a pixel, by the kind of colours
+
+
+@op("tf_jpeg_extents", exact=True)
+class JpegExtents(Operation):
+    """Height, width and channels of a JPEG file.
+
+    x: string, one element -> int64 [3].  Errors: ShapeError for damaged files.  Source: TensorFlow ExtractJpegShape.
+    """
+
+    def infer(self, x: Shape) -> Shape:
+        strings(x)
+        return Shape.of(dt.int64, (3,))
+
+    def compute(self, x: Array) -> Array:
+        with reading("JPEG file"):
+            return np.array(extents(encoded(str(x.reshape(-1)[0]))), np.int64)
 
 
 @op("tf_decode_picture")

@@ -1,0 +1,85 @@
+"""Strings that are made of others: joined by segment, and templates with tensors in their places."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core import Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import fresh
+from mgx_core.types.memory_limit import require_room
+
+from .text import strings
+
+__all__: list[str] = []
+
+
+@op("tf_segment_join", exact=True)
+class SegmentJoin(Operation):
+    """The words of each segment, joined.
+
+    x: string [n], segments: int64 [n], count: int64, one element -> string [count].
+    Errors: ShapeError for segments outside.  Source: TensorFlow UnsortedSegmentJoin.
+    """
+
+    separator: str = ""
+
+    def infer(self, x: Shape, segments: Shape, count: Shape) -> Shape:
+        strings(x)
+        return Shape.of(dt.string, (fresh("segments"),))
+
+    def compute(self, x: Array, segments: Array, count: Array) -> Array:
+        total = int(count.reshape(-1)[0])
+        require_room((max(total, 0),), 64)
+        rows: list[list[str]] = [[] for _ in range(total)]
+        for word, at in zip(x.tolist(), segments.tolist(), strict=True):
+            if at >= total:
+                raise ShapeError(f"segment {at} lies outside 0..{total - 1}")
+            if at >= 0:
+                rows[at].append(word)
+        out = np.empty(total, object)
+        out[:] = [self.separator.join(row) for row in rows]
+        return out
+
+
+@op("tf_string_format", exact=True)
+class StringFormat(Operation):
+    """A text with tensors in place of each `placeholder`, of long ones the first and the last `most` elements an axis.
+
+    xs: any -> string [].  Errors: ShapeError for another number of places.  Source: TensorFlow StringFormat.
+    """
+
+    template: str
+    placeholder: str
+    most: int = 3
+
+    def infer(self, *xs: Shape) -> Shape:
+        return Shape.of(dt.string, ())
+
+    def compute(self, *xs: Array) -> Array:
+        parts = self.template.split(self.placeholder)
+        if len(parts) != len(xs) + 1:
+            raise ShapeError(f"{len(parts) - 1} tensors are needed, got {len(xs)}")
+        words = [self._text(x, 1) for x in xs]
+        made = parts[0] + "".join(w + p for w, p in zip(words, parts[1:], strict=True))
+        out = np.empty((), object)
+        out[()] = made
+        return out
+
+    def _text(self, x: Array, level: int) -> str:
+        """level: the axes from the first one to x's, and one more."""
+        if not x.ndim:
+            value = x[()]
+            return f'"{value}"' if x.dtype == object else f"{value:.6g}" if x.dtype.kind == "f" else str(value)
+        gap = " " if x.ndim == 1 else "\n" * (x.ndim - 1) + " " * level
+        if not 0 <= self.most * 2 < len(x):
+            return "[" + gap.join(self._text(np.asarray(r), level + 1) for r in x) + "]"
+        first, last = (
+            [self._text(np.asarray(r), level + 1) for r in rows] for rows in (x[: self.most], x[len(x) - self.most :])
+        )
+        # what is left out has a gap before it even if nothing stands there
+        return "[" + gap.join(first) + gap + gap.join(["...", *last]) + "]"

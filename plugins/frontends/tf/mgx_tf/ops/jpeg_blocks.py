@@ -1,0 +1,123 @@
+"""Coefficients of the blocks of a JPEG file, as one scan gives or refines them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from mgx_core.errors import ShapeError
+
+from .jpeg_codes import Bits, Table
+
+__all__ = ["ZIGZAG", "Component", "Scan"]
+
+ZIGZAG: Final = np.array([
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35,
+    42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+])  # fmt: skip
+PLACES: Final[list[int]] = ZIGZAG.tolist()
+
+
+@dataclass
+class Component:
+    """One of the planes: its blocks a unit, its tables, its coefficients [rows, columns, 64]."""
+
+    across: int
+    down: int
+    table: int
+    rows: int = 0  # of blocks that hold pixels
+    columns: int = 0
+    blocks: list[list[list[int]]] = field(default_factory=list)
+    direct: int = 0
+    coded: int = 0
+    last: int = 0
+    seen: bool = False  # whether a scan holds its first coefficients
+
+
+class Scan:
+    """The blocks of one pass over some planes.
+
+    tables: codes by kind and name; progressive: whether the file has several passes;
+    first, last: the coefficients of this one; high, low: the bits that are known of them before and after it.
+    """
+
+    def __init__(
+        self, tables: dict[tuple[int, int], Table], progressive: bool, first: int, last: int, high: int, low: int
+    ) -> None:
+        self.tables = tables
+        self.progressive = progressive
+        self.first, self.last, self.high, self.low = (first, last, high, low) if progressive else (0, 63, 0, 0)
+        self.pending = 0  # blocks whose coefficients of a band have ended
+
+    def read(self, bits: Bits, part: Component, block: list[int]) -> None:
+        """One block of a plane, or what this scan adds to it."""
+        first, last, high, low = self.first, self.last, self.high, self.low
+        if first == 0:
+            if high:
+                block[0] |= bits.take(1) << low
+            else:
+                part.last += bits.number(bits.code(self.tables[0, part.direct]))
+                block[0] = part.last << low
+            first = 1
+            if self.progressive:
+                return
+        if high:
+            self._refined(bits, self.tables[1, part.coded], block, first, last, 1 << low)
+        else:
+            self._band(bits, self.tables[1, part.coded], block, first, last, low)
+
+    def _band(self, bits: Bits, table: Table, block: list[int], k: int, last: int, low: int) -> None:
+        if self.pending:
+            self.pending -= 1
+            return
+        while k <= last:
+            symbol = bits.code(table)
+            run, size = symbol >> 4, symbol & 15
+            if size:
+                k += run
+                if k > 63:
+                    raise ShapeError("a block of a JPEG file has too many coefficients")
+                block[PLACES[k]] = bits.number(size) << low
+                k += 1
+            elif run == 15:
+                k += 16
+            else:
+                self.pending = (1 << run) - 1 + bits.take(run)
+                return
+
+    def _refined(self, bits: Bits, table: Table, block: list[int], k: int, last: int, unit: int) -> None:
+        """One more bit of each coefficient of a band, and those that were zero so far."""
+
+        def more(place: int) -> None:
+            if bits.take(1) and not abs(block[place]) & unit:
+                block[place] += unit if block[place] > 0 else -unit
+
+        if not self.pending:
+            while k <= last:
+                symbol = bits.code(table)
+                run, size = symbol >> 4, symbol & 15
+                value = 0
+                if size:
+                    value = unit if bits.take(1) else -unit
+                elif run < 15:
+                    self.pending = (1 << run) + bits.take(run)
+                    break
+                while k <= last:
+                    place = PLACES[k]
+                    k += 1
+                    if block[place]:
+                        more(place)
+                    elif run:
+                        run -= 1
+                    else:
+                        if value:
+                            block[place] = value
+                        break
+        if self.pending:
+            while k <= last:
+                if block[PLACES[k]]:
+                    more(PLACES[k])
+                k += 1
+            self.pending -= 1
