@@ -11,9 +11,10 @@ from mgx_core.ir.graph import Graph
 from mgx_core.plugins.manager import manager
 from mgx_core.types.dim import symbol
 
+from .context import Context
 from .model import Model, Signature
 from .options import TfliteOptions
-from .scope import Context, Scope
+from .scope import Scope
 
 __all__ = ["all_converters", "parse_model"]
 

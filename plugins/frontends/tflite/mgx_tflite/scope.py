@@ -8,21 +8,19 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError, UnsupportedError
-from mgx_core.converting.converters import Converter, Converters, fitting, no_converter
-from mgx_core.converting.known import Known
+from mgx_core.converting.converters import fitting
 from mgx_core.types.argument import Array
 
-from .model import Model, Subgraph, Tensor
+from .context import Context
+from .model import Subgraph, Tensor
 from .node import Node
-from .options import TfliteOptions
 
-__all__ = ["Context", "Scope"]
+__all__ = ["Scope"]
 
 MALFORMED: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 
@@ -43,37 +41,6 @@ ON_COMPLEX: Final = frozenset({
 EFFECTS: Final = frozenset({"ASSIGN_VARIABLE", "CALL_ONCE"})
 # operators that see to quantisation themselves
 OWN: Final = frozenset({"QUANTIZE", "DEQUANTIZE", "WHILE", "IF", "CALL_ONCE", "CUSTOM:TFLite_Detection_PostProcess"})
-
-
-@dataclass
-class Context:
-    """State shared by all subgraphs: the model, options, converters, variables and tables."""
-
-    main: Module
-    model: Model
-    options: TfliteOptions
-    converters: Converters
-    more: Callable[[], Converters]  # those of plugins, which are looked for where an operator has no other
-    known: Known = field(default_factory=Known)
-    nodes: int = 0
-    names: dict[str, int] = field(default_factory=dict)
-    states: dict[str, tuple[Instruction, Array]] = field(default_factory=dict)  # parameter and initial value
-    current: dict[str, Instruction] = field(default_factory=dict)
-    initial: dict[str, Array] = field(default_factory=dict)  # what a CALL_ONCE assigns
-    tables: dict[str, tuple[Array, Array]] = field(default_factory=dict)
-    initializing: bool = False
-    shared: dict[str, Any] = field(default_factory=dict)  # what converters of plugins keep
-
-    def converter(self, name: str) -> Converter:
-        """The converter of an operator.  Errors: UnsupportedError."""
-        found = self.converters.find("", name, 1)
-        if found is None:
-            self.converters = self.converters + self.more()
-            self.more = Converters
-            found = self.converters.find("", name, 1)
-        if found is None:
-            raise no_converter(name)
-        return found
 
 
 class Scope:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.rearranged import (
@@ -18,10 +16,10 @@ from mgx_core.converting.rearranged import (
 from mgx_core.converting.strided import Masks, slice_of_size, strided_slice
 from mgx_core.ops.reshape import resolve
 from mgx_core.types.dim import Dim
-from mgx_core.types.memory_limit import require_room
 
 from ..converter import converts
 from ..node import Node
+from .parts import replaced
 
 
 def known(n: Node, x: Instruction, what: str) -> tuple[Dim, ...]:
@@ -119,29 +117,7 @@ def strided(n: Node, x: Instruction, begin: Instruction, end: Instruction, strid
 
 @converts("DYNAMIC_UPDATE_SLICE")
 def update_slice(n: Node, x: Instruction, update: Instruction, start: Instruction) -> Instruction:
-    dims = update.shape.dims
-    if not all(isinstance(d, int) for d in (*dims, *x.shape.dims)):
-        n.unsupported("extents that are known only at run time")
-    most = np.array([int(a) - int(b) for a, b in zip(x.shape.dims, dims, strict=True)], np.int64)
-    if (most < 0).any():
-        n.fail(f"a part of extents {list(dims)} does not fit {x.shape}")
-    at = n.pointwise("clip", n.convert(start, dt.int64), n.literal(np.zeros_like(most)), n.literal(most))
-    return replaced(n, x, update, at)
-
-
-def replaced(n: Node, x: Instruction, update: Instruction, at: Instruction) -> Instruction:
-    """x with a part in place of its own from `at` on, a vector of places at which the part lies inside.
-
-    Only axes up to the last one along which the part is shorter are indexed: the others are replaced as a whole.
-    """
-    dims = [int(d) for d in update.shape.dims]
-    count = max((k + 1 for k, d in enumerate(dims) if d != x.shape.dims[k]), default=0)
-    if not count:
-        return update
-    require_room((*dims[:count], count), 8, "the places of a part")
-    places = np.stack(np.meshgrid(*(np.arange(d) for d in dims[:count]), indexing="ij"), -1)
-    first = n.slice(at, [0], [0], [count])
-    return n.add("scatternd_none", x, n.pointwise("add", n.literal(places), first), update)
+    return replaced(n, x, update, start)
 
 
 @converts("TILE")

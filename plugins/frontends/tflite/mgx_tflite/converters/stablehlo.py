@@ -17,7 +17,7 @@ from mgx_core.types.memory_limit import require_room
 from ..converter import converts
 from ..node import Node
 from .control import results_of, while_
-from .movement import replaced
+from .parts import inside, replaced
 
 ELEMENTWISE = {
     "LOGISTIC": "sigmoid", "ADD": "add", "DIVIDE": "div", "MULTIPLY": "mul", "MAXIMUM": "max", "MINIMUM": "min", "ABS": "abs",
@@ -116,37 +116,21 @@ def slice_(n: Node, x: Instruction) -> Instruction:
     return cut(n, x, range(x.shape.rank), starts, ends, steps)
 
 
-def _starts(n: Node, starts: Sequence[Instruction], most: Sequence[int]) -> Instruction:
-    """Begins as one vector, moved so that a part of some extents stays inside."""
-    at = n.concat([n.reshape(n.convert(s, np.int64), (1,)) for s in starts], 0)
-    return n.pointwise("clip", at, n.literal([0] * len(most), np.int64), n.literal(list(most), np.int64))
-
-
-def _room(n: Node, x: Instruction, sizes: Sequence[Dim], starts: Sequence[Instruction]) -> list[int]:
-    pairs = list(zip(x.shape.dims, sizes, strict=True))
-    if len(starts) != x.shape.rank:
-        n.fail(f"{x.shape.rank} begins are needed, got {len(starts)}")
-    room = [d - s for d, s in pairs if isinstance(d, int) and isinstance(s, int)]
-    if len(room) < len(pairs):
-        n.unsupported("extents that are known only at run time")
-    if min(room, default=0) < 0:
-        n.fail(f"a part of extents {list(sizes)} does not fit {x.shape}")
-    return room
+def _vector(n: Node, starts: Sequence[Instruction]) -> Instruction:
+    return n.concat([n.reshape(n.convert(s, np.int64), (1,)) for s in starts], 0)
 
 
 @converts("STABLEHLO_DYNAMIC_SLICE")
 def dynamic_slice(n: Node, x: Instruction, *starts: Instruction) -> Instruction:
     sizes = n.options("SliceSizes")
-    first = _starts(n, starts, _room(n, x, sizes, starts))
+    first = inside(n, x, sizes, _vector(n, starts))
     last = n.pointwise("add", first, n.literal(sizes, np.int64))
     return n.reshape(n.add("slice", x, first, last, axes=tuple(range(x.shape.rank))), sizes)
 
 
 @converts("STABLEHLO_DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(n: Node, x: Instruction, update: Instruction, *starts: Instruction) -> Instruction:
-    dims = update.shape.dims
-    at = _starts(n, starts, _room(n, x, dims, starts))
-    return replaced(n, x, update, at)
+    return replaced(n, x, update, _vector(n, starts))
 
 
 @converts("STABLEHLO_PAD")

@@ -1,0 +1,48 @@
+"""What all subgraphs of a file share while they become instructions: converters, options, states and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mgx_core import Instruction, Module
+from mgx_core.converting.converters import Converter, Converters, no_converter
+from mgx_core.converting.known import Known
+from mgx_core.types.argument import Array
+
+from .model import Model
+from .options import TfliteOptions
+
+__all__ = ["Context"]
+
+
+@dataclass
+class Context:
+    """State shared by all subgraphs: the model, options, converters, variables and tables."""
+
+    main: Module
+    model: Model
+    options: TfliteOptions
+    converters: Converters
+    more: Callable[[], Converters]  # those of plugins, which are looked for where an operator has no other
+    known: Known = field(default_factory=Known)
+    nodes: int = 0
+    names: dict[str, int] = field(default_factory=dict)
+    states: dict[str, tuple[Instruction, Array]] = field(default_factory=dict)  # parameter and initial value
+    current: dict[str, Instruction] = field(default_factory=dict)
+    initial: dict[str, Array] = field(default_factory=dict)  # what a CALL_ONCE assigns
+    tables: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    initializing: bool = False
+    shared: dict[str, Any] = field(default_factory=dict)  # what converters of plugins keep
+
+    def converter(self, name: str) -> Converter:
+        """The converter of an operator.  Errors: UnsupportedError."""
+        found = self.converters.find("", name, 1)
+        if found is None:
+            self.converters = self.converters + self.more()
+            self.more = Converters
+            found = self.converters.find("", name, 1)
+        if found is None:
+            raise no_converter(name)
+        return found

@@ -1,0 +1,49 @@
+"""Parts of a value from places that are known only at run time, which are moved so that the part lies inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mgx_core import Instruction
+from mgx_core import dtype as dt
+from mgx_core.types.dim import Dim
+from mgx_core.types.memory_limit import require_room
+
+from ..node import Node
+
+__all__ = ["inside", "replaced"]
+
+
+def inside(n: Node, x: Instruction, sizes: Sequence[Dim], start: Instruction) -> Instruction:
+    """A vector of begins, one an axis, moved so that a part of some extents lies inside x.
+
+    Errors: ParseError if it does not fit x, UnsupportedError for extents that are known only at run time.
+    """
+    if list(start.shape.dims) != [x.shape.rank]:
+        n.fail(f"{x.shape.rank} begins are needed, got {start.shape}")
+    room = [d - s for d, s in zip(x.shape.dims, sizes, strict=True) if isinstance(d, int) and isinstance(s, int)]
+    if len(room) < x.shape.rank:
+        n.unsupported("extents that are known only at run time")
+    if min(room, default=0) < 0:
+        n.fail(f"a part of extents {list(sizes)} does not fit {x.shape}")
+    return n.pointwise(
+        "clip", n.convert(start, dt.int64), n.literal([0] * len(room), np.int64), n.literal(room, np.int64)
+    )
+
+
+def replaced(n: Node, x: Instruction, update: Instruction, start: Instruction) -> Instruction:
+    """x with a part in place of its own from `start` on.
+
+    Only axes up to the last one along which the part is shorter are indexed: the others are replaced as a whole.
+    """
+    at = inside(n, x, update.shape.dims, start)
+    dims = [int(d) for d in update.shape.dims]
+    count = max((k + 1 for k, d in enumerate(dims) if d != x.shape.dims[k]), default=0)
+    if not count:
+        return update
+    require_room((*dims[:count], count), 8, "the places of a part")
+    places = np.stack(np.meshgrid(*(np.arange(d) for d in dims[:count]), indexing="ij"), -1)
+    first = n.slice(at, [0], [0], [count])
+    return n.add("scatternd_none", x, n.pointwise("add", n.literal(places), first), update)
