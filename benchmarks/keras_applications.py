@@ -66,7 +66,7 @@ def row(name: str, python: str, folder: Path) -> str:
     """One line of the table."""
     made = subprocess.run([python, str(MAKER), str(folder), name], capture_output=True, text=True, timeout=3000)
     if made.returncode:
-        return f"| {name} | not made: {made.stderr.strip().splitlines()[-1]} |"
+        return f"| {name} | not made: {(made.stderr.strip().splitlines() or [f'ended with {made.returncode}'])[-1]} |"
     notes = next((json.loads(line[len(name) :]) for line in made.stdout.splitlines() if line.startswith(name)), {})
     cells = [name]
     for form, pattern in FORMS.items():

@@ -1,4 +1,4 @@
-"""What all subgraphs of a file share while they become instructions: converters, options, states and tables."""
+"""The state of a conversion that all subgraphs of a file share: converters, options, states and tables."""
 
 from __future__ import annotations
 
