@@ -53,8 +53,12 @@ class CpuTarget(Target):
             from mgx_core.passes.tabulate_bytes import TabulateBytes
             from mgx_core.rules.converts import CONVERTS
 
+            from .native_library import native
+            from .zero_points import ZERO_POINTS
+
             return (
                 *([TabulateBytes()] if options.optimize else []),
+                *([Rewrite(ZERO_POINTS)] if native().onednn_sums_bytes() else []),
                 ExpandComposites(NORMS | QUANTIZERS),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),
