@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .model import Model
+from .pace import Spent
 from .tensors import Array
 
 __all__ = ["Ran", "Request", "first_come", "kind_of", "run", "shapes_of"]
@@ -34,7 +35,7 @@ class Request:
     started: float = 0.0
 
 
-Ran = tuple[list[list[Array]], float]  # outputs by request, seconds
+Ran = tuple[list[list[Array]], Spent]  # outputs by request
 
 
 def first_come(request: Request) -> int:
@@ -61,7 +62,7 @@ def shapes_of(model: Model, batch: Sequence[Request]) -> tuple[tuple[int, ...], 
 
 def run(model: Model, batch: Sequence[Request]) -> Ran:
     """Runs requests together, filled up to one of the model's sizes.  Errors: those of `Model.run`."""
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.thread_time()
     rows = sum(r.rows for r in batch)
     spare = _size(model.sizes, batch[0], rows) - rows
     if len(batch) == 1 and not spare:
@@ -71,7 +72,7 @@ def run(model: Model, batch: Sequence[Request]) -> Ran:
         ends = np.cumsum([r.rows for r in batch])
         parts = [np.split(made, ends)[: len(batch)] for made in model.run(feeds)]
         results = [list(made) for made in zip(*parts, strict=True)]
-    return results, time.perf_counter() - start
+    return results, Spent(time.perf_counter() - start, time.thread_time() - busy)
 
 
 def _size(sizes: Sequence[int], first: Request, rows: int) -> int:

@@ -18,15 +18,13 @@ from .deployment import Backend, Deployment, within
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
 from .metrics import Recorder
 from .model import Model, Signature
+from .pace import Paces
 from .settings import ModelSettings
 from .tensors import Array
 
 __all__ = ["Batcher", "OneProcess"]
 
 log = logging.getLogger("mgx_serve")
-SHORT = 250e-6  # seconds: a run that is shorter than the way to a busy thread and back is run at once
-LONG = 20e-3  # seconds: a few turns of waiting for the interpreter's lock; a run that takes longer has work to do
-KINDS = 1024  # of runs, whose usual time is kept
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
 
@@ -51,8 +49,7 @@ class Batcher(Deployment):
         self._idle = asyncio.Event()
         self._again: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
-        # seconds of a run by its kind: a mean of the latest, in which one that was interrupted counts little
-        self._usual: dict[Any, float] = {}
+        self._paces = Paces()
 
     async def infer(
         self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
@@ -170,11 +167,15 @@ class Batcher(Deployment):
         kind, started = kind_of(batch), time.monotonic()
         for request in batch:
             request.started = started
-        if self._usual.get(kind, math.inf) < SHORT:
+        if self._paces.short(kind):
             try:
-                self._ran(batch, kind, started, *run(self.model, batch))
+                results, spent = run(self.model, batch)
             except Exception as error:
+                self._paces.in_loop(kind, None)
                 self._failed(batch, error)
+            else:
+                self._paces.in_loop(kind, spent)
+                self._ran(batch, kind[0], started, results, spent.seconds)
         else:
             running = self._loop.run_in_executor(self._threads, run, self.model, batch)
             running.add_done_callback(functools.partial(self._ended, batch, kind, started))
@@ -182,33 +183,22 @@ class Batcher(Deployment):
     def _ended(self, batch: Sequence[Request], kind: Any, started: float, running: asyncio.Future[Ran]) -> None:
         error = running.exception()
         if error is None:
-            self._ran(batch, kind, started, *running.result())
+            results, spent = running.result()
+            # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
+            self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
+            self._ran(batch, kind[0], started, results, spent.seconds)
         else:
             self._failed(batch, error)
         self._start()
 
     def _ran(
-        self, batch: Sequence[Request], kind: Any, started: float, results: Sequence[list[Array]], spent: float
+        self, batch: Sequence[Request], rows: int, started: float, results: Sequence[list[Array]], seconds: float
     ) -> None:
         self._free += 1
-        self._note(batch, kind, spent)
-        self.metrics.ran(self.signature, [started - r.arrived for r in batch], spent, kind[0])
+        self.metrics.ran(self.signature, [started - r.arrived for r in batch], seconds, rows)
         for request, result in zip(batch, results, strict=True):
             if not request.done.done():
                 request.done.set_result(result)
-
-    def _note(self, batch: Sequence[Request], kind: Any, spent: float) -> None:
-        usual = self._usual.get(kind)
-        if usual is None:
-            if len(self._usual) >= KINDS:
-                del self._usual[next(iter(self._usual))]
-            # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
-            measured = self.model.seconds.get(shapes_of(self.model, batch), math.inf)
-            self._usual[kind] = min(spent, measured) if spent < LONG else spent
-        elif usual < SHORT and spent >= LONG:  # it kept the event loop from others, which no other run shall do
-            self._usual[kind] = spent
-        else:  # three runs above 4 * SHORT in a row are enough to have threads again
-            self._usual[kind] = usual + (min(spent, 4 * max(usual, SHORT)) - usual) / 8
 
     def _failed(self, batch: Sequence[Request], error: BaseException) -> None:
         if len(batch) == 1:

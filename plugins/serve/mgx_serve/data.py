@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from .errors import BadRequest
-from .model import Tensor
 from .on_ray.handover import Handed, hand_over
 from .settings import ModelSettings
-from .tensors import Array
+from .tensors import Array, Tensor
 
 __all__ = ["Predictor", "map_batches"]
 

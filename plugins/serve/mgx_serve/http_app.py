@@ -21,9 +21,10 @@ from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
 from .http_regions import DevicePaths, HostPaths
 from .inference import EXTENSIONS, Service
 from .metrics import Record
-from .model import Signature, Tensor
+from .model import Signature
 from .openapi import document
 from .page import page
+from .tensors import Tensor
 
 __all__ = ["app"]
 

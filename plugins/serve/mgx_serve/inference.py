@@ -12,10 +12,10 @@ from .access import EVERYTHING, Access
 from .budget import NUMBER_COST, TENSOR_COST, Budget, Share
 from .errors import BadRequest
 from .metrics import Metrics, Record
-from .model import Signature, Tensor
+from .model import Signature
 from .repository import Repository
 from .shared_memory import Place, Regions
-from .tensors import Array, from_bytes, to_bytes
+from .tensors import Array, Tensor, from_bytes, to_bytes
 from .tracing import NoTraces
 
 __all__ = ["EXTENSIONS", "Answer", "Call", "Service", "Stored"]

@@ -1,19 +1,19 @@
-"""The protocol's gRPC messages, made from a table.
+"""Messages made from tables: the protocol's, for gRPC, and others that are read as text.
 
-The messages lie in a pool of their own: a client library in the same process may bring its own messages of the same names.
+Each table has a pool of its own: a client library in the same process may bring its own messages of the same names.
 Source: the Open Inference Protocol's field names and numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["SERVICE", "messages"]
+__all__ = ["SERVICE", "made_of", "messages"]
 
 SERVICE: Final = "inference.GRPCInferenceService"
 
@@ -83,21 +83,33 @@ _SCALARS: Final = {
 
 @cache
 def messages() -> Mapping[str, Any]:
-    """Returns the message classes by name."""
+    """Returns the protocol's message classes by name."""
+    return made_of(TABLE)
+
+
+def made_of(table: str, enumerations: Mapping[str, Sequence[str]] | None = None) -> Mapping[str, Any]:
+    """Returns the message classes of a table by name.
+
+    enumerations: their values by name, which count from 0.
+    """
     file = descriptor_pb2.FileDescriptorProto(name="mgx_serve/inference.proto", package="inference", syntax="proto3")
-    rows = [" ".join(row.split()) for row in re.split(r"\n(?! )", TABLE.strip())]
+    for name, values in (enumerations or {}).items():
+        enumeration = file.enum_type.add(name=name)
+        for number, value in enumerate(values):
+            enumeration.value.add(name=value, number=number)
+    rows = [" ".join(row.split()) for row in re.split(r"\n(?! )", table.strip())]
     for row in rows:
         name, _, fields = row.partition(": ")
         made = file.message_type.add(name=name)
         for text in filter(None, fields.split(", ")):
-            _add(made, text)
+            _add(made, text, enumerations or {})
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     names = [row.partition(":")[0] for row in rows]
     return {n: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"inference.{n}")) for n in names}
 
 
-def _add(message: Any, text: str) -> None:
+def _add(message: Any, text: str, enumerations: Mapping[str, Sequence[str]]) -> None:
     """``number name type``; ``*`` after the type: repeated; ``|``: one of several; ``<type>``: a map from strings."""
     matched = _FIELD.match(text)
     assert matched is not None, text
@@ -114,7 +126,8 @@ def _add(message: Any, text: str) -> None:
     elif kind in _SCALARS:
         field.type = _SCALARS[kind]
     else:
-        field.type, field.type_name = _Field.TYPE_MESSAGE, f".inference.{kind}"
+        field.type = _Field.TYPE_ENUM if kind in enumerations else _Field.TYPE_MESSAGE
+        field.type_name = f".inference.{kind}"
     if mark == "|":
         if not message.oneof_decl:
             message.oneof_decl.add(name="parameter_choice")

@@ -16,29 +16,11 @@ from mgx_core import MgxError, Program, Shape
 
 from .errors import BadRequest, Internal
 from .settings import ModelSettings
-from .tensors import DATATYPES, Array, datatype_of
+from .tensors import OPEN, Array, Tensor, datatype_of
 
-__all__ = ["Model", "Signature", "Tensor", "batch_sizes", "compiled", "source"]
+__all__ = ["Model", "Signature", "batch_sizes", "compiled", "source"]
 
 log = logging.getLogger("mgx_serve")
-
-OPEN = -1  # an extent that varies, in the protocol
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An input or output: name, the protocol's element type, extents of which those that vary are -1."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return DATATYPES[self.datatype]
-
-    def __str__(self) -> str:
-        return f"{self.datatype}{list(self.shape)}"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import ml_dtypes
@@ -14,7 +15,7 @@ from mgx_core.types.strings import decoded, encoded
 
 from .errors import BadRequest
 
-__all__ = ["DATATYPES", "datatype_of", "from_bytes", "from_list", "of_items", "to_bytes", "to_list"]
+__all__ = ["DATATYPES", "OPEN", "Tensor", "datatype_of", "from_bytes", "from_list", "of_items", "to_bytes", "to_list"]
 
 Array = np.ndarray[Any, Any]
 MOST_AXES: Final = 32
@@ -36,6 +37,24 @@ DATATYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "BYTES": np.dtype(object),
 }
 _NAMES: Final = {dtype: name for name, dtype in DATATYPES.items()}
+
+OPEN: Final = -1  # an extent that varies, in the protocol
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output: name, the protocol's element type, extents of which those that vary are -1."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return DATATYPES[self.datatype]
+
+    def __str__(self) -> str:
+        return f"{self.datatype}{list(self.shape)}"
 
 
 def datatype_of(dtype: np.dtype[Any]) -> str:

@@ -17,8 +17,10 @@ from mgx_serve import ModelSettings
 from mgx_serve.batch import run
 from mgx_serve.batching import Batcher
 from mgx_serve.metrics import Recorder
-from mgx_serve.model import Model, Signature, Tensor, batch_sizes
+from mgx_serve.model import Model, Signature, batch_sizes
+from mgx_serve.pace import Spent
 from mgx_serve.settings import model_settings
+from mgx_serve.tensors import Tensor
 
 
 class Watched:
@@ -158,7 +160,7 @@ def test_sizes_are_left_to_requests_where_the_settings_say_so(small_model: Any, 
         pytest.param(1e-2, [1e-5, 1e-5], [False, True], id="zeros were slow"),
         pytest.param(1e-5, [2.0, 2.0], [False, False], id="values take longer than zeros"),
         pytest.param(1e-5, [1e-5, 2.0, 2.0, 1e-5], [False, True, False, False], id="some values do"),
-        pytest.param(1e-5, [1e-5, *[5e-3] * 4], [False, True, True, True, False], id="by less than is seen at once"),
+        pytest.param(1e-5, [1e-5, *[5e-3] * 6], [False, *[True] * 5, False], id="by less than is seen at once"),
         pytest.param(1e-5, [1e-5, 5e-3, 1e-5, 1e-5], [False, True, True, True], id="one was interrupted"),
     ],
 )
@@ -174,7 +176,7 @@ def test_runs_that_are_short_have_no_thread(
 ) -> None:
     """measured: seconds of a run on zeros; spent: of each run; inside: those that are made in the event loop."""
     left = iter(spent)
-    monkeypatch.setattr("mgx_serve.batching.run", lambda *given: (run(*given)[0], next(left)))
+    monkeypatch.setattr("mgx_serve.batching.run", lambda *given: (run(*given)[0], Spent(next(left), 0.0)))
 
     async def ask(model: Any) -> None:
         batcher = Batcher(model, NoRecorder())
