@@ -21,8 +21,8 @@ DISTRIBUTIONS = {
     "mgx_conformance": "conformance/mgx_conformance",
 }
 ALLOWED = {
-    # instructions hold modules and modules hold instructions: one recursive type, whose orders and copies have files of their own
-    frozenset(f"mgx_core.ir.{name}" for name in ("copying", "instruction", "module", "ordering")),
+    # instructions hold modules and modules hold instructions: one recursive type, whose list, orders and copies have files of their own
+    frozenset(f"mgx_core.ir.{name}" for name in ("copying", "instruction", "instruction_list", "module", "ordering")),
 }
 
 Graph = dict[str, set[str]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ..ir.module import Module, nested, same_type
+from ..ir.module import Module, nested
 from ..ir.ordering import captures
 from ..ir.verify import verify
 from ..rules.engine import Rewriter, Rules
 from ..targets.kernel_table import Kernels
-from ..types.shape import AnyShape, TupleShape
+from ..types.shape import AnyShape, TupleShape, same_type
 from .lower import UNCHANGED
 
 __all__ = ["Invariant", "claimed", "groups", "lowered", "simplified", "well_formed"]

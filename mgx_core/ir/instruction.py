@@ -16,7 +16,7 @@ from ..types.tensor_shape import MAX_BYTES
 if TYPE_CHECKING:
     from .module import Module
 
-__all__ = ["Instruction", "infer_shape"]
+__all__ = ["Instruction", "exchanged", "infer_shape"]
 
 
 class Instruction:
@@ -150,3 +150,16 @@ def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[
                 f"{op!r} would give {found}: {count * found.dtype.size} bytes, more than any tensor may take"
             )
     return found
+
+
+def exchanged(inputs: tuple[Instruction, ...], old: Instruction, new: Instruction) -> tuple[Instruction, ...]:
+    """Inputs with one instead of another; a return may have thousands."""
+    if len(inputs) < 8:
+        return tuple([new if i is old else i for i in inputs])
+    changed, at = list(inputs), -1
+    try:
+        while True:
+            at = changed.index(old, at + 1)
+            changed[at] = new
+    except ValueError:
+        return tuple(changed)

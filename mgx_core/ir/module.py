@@ -9,16 +9,16 @@ from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..types.argument import Argument
-from ..types.dim import Dim, Sym, symbol
-from ..types.shape import AnyShape, Shape, TupleShape, matches
+from ..types.dim import Dim
+from ..types.shape import AnyShape, Shape, TupleShape, same_type
 from .copying import Copies, inlined
-from .instruction import Instruction, infer_shape
-from .ordering import shuffled, sorted_by_needs
+from .instruction import Instruction, exchanged, infer_shape
+from .instruction_list import InstructionList
 from .reading import nested
-from .symbols import Substitution, needed_for_extents
+from .symbols import Substitution, needed_for_extents, own_symbol
 from .text.writer import module_text
 
-__all__ = ["Module", "everywhere", "nested", "same_type"]
+__all__ = ["Module", "everywhere", "nested"]
 
 
 class Expansion(Protocol):
@@ -31,52 +31,18 @@ class Expansion(Protocol):
         ...
 
 
-class Module:
+class Module(InstructionList):
     """Instructions in execution order.
 
     name: unique in its program; parent: the module whose instruction runs this one (None for ``main``).  Instructions may
-    read values of enclosing modules directly.  Iterates over its instructions; editing while iterating is safe as long as the
-    current instruction's successor stays.
+    read values of enclosing modules directly.
     """
 
     def __init__(self, name: str = "main") -> None:
-        self.name = name
-        self._first: Instruction | None = None
-        self._last: Instruction | None = None
-        self._count = 0
-        self.runners = 0  # how often instructions name it as their sub-module
-        self.version = 0  # grows with every edit, so that what was derived from the module can be kept
+        super().__init__(name)
         self.derived: dict[str, tuple[int, Any]] = {}
 
     # looking
-
-    def __iter__(self) -> Iterator[Instruction]:
-        at = self._first
-        while at is not None:
-            following = at._next
-            if at.parent is self:
-                yield at
-                following = at._next if at.parent is self else following
-            at = following
-
-    def __reversed__(self) -> Iterator[Instruction]:
-        at = self._last
-        while at is not None:
-            before = at._prev
-            yield at
-            at = before
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def first(self) -> Instruction | None:
-        return self._first
-
-    @property
-    def last(self) -> Instruction | None:
-        """The last instruction: the return, if there is one."""
-        return self._last
 
     @property
     def parameters(self) -> dict[str, Instruction]:
@@ -88,11 +54,6 @@ class Module:
         """The modules that its instructions run, in their order, each once."""
         found: tuple[Module, ...] = self.derive("modules", _modules)
         return found
-
-    @property
-    def returned(self) -> Instruction | None:
-        """The return instruction, if the module has one."""
-        return self._last if self._last is not None and self._last.is_return else None
 
     @property
     def outputs(self) -> tuple[Instruction, ...]:
@@ -162,7 +123,7 @@ class Module:
         if name in there:
             raise ParameterError(f"module {self.name!r} has a parameter {name!r} already")
         if isinstance(shape, Shape) and shape.dynamic() and shape.ranked:
-            shape = Shape.of(shape.dtype, (_own_symbol(name, d) for d in shape.dims))
+            shape = Shape.of(shape.dtype, (own_symbol(name, d) for d in shape.dims))
         last = next(reversed(there.values()), None)
         made = self.insert(
             Instruction(Param(label=name, shape=shape), shape), self._first if last is None else last._next
@@ -199,87 +160,7 @@ class Module:
             self.remove(self.returned)
         return self.add_return(args)
 
-    def insert(self, made: Instruction, before: Instruction | None = None) -> Instruction:
-        """Put an instruction that is in no module before another one (None: at the end, before the return)."""
-        if before is None:
-            before = self.returned
-        if before is not None:
-            self._own(before)
-        after = self._last if before is None else before._prev
-        made.parent, made._prev, made._next = self, after, before
-        if after is None:
-            self._first = made
-        else:
-            after._next = made
-        if before is None:
-            self._last = made
-        else:
-            before._prev = made
-        made._use()
-        self._count += 1
-        self.version += 1
-        return made
-
-    def append(self, made: Instruction) -> Instruction:
-        """Put an instruction that is in no module at the very end; copies and files are built so, a return last."""
-        made.parent, made._prev, made._next = self, self._last, None
-        if self._last is None:
-            self._first = made
-        else:
-            self._last._next = made
-        self._last = made
-        made._use()
-        self._count += 1
-        self.version += 1
-        return made
-
     # editing
-
-    def remove(self, ins: Instruction) -> None:
-        """Take an instruction out.  Errors: ParameterError if something still reads it, or if it is not in this module."""
-        self._own(ins)
-        if ins._users:
-            raise ParameterError(f"{ins!r} is still read by {next(iter(ins._users))!r}")
-        ins._unuse()
-        for module in ins.modules:
-            if not module.runners:
-                module.clear()
-        self._unlink(ins)
-        ins.parent = None
-        self._count -= 1
-
-    remove_instruction = remove
-
-    def clear(self) -> None:
-        """Take all instructions out, last first."""
-        for ins in list(reversed(self)):
-            self.remove(ins)
-
-    def _own(self, ins: Instruction) -> None:
-        if ins.parent is not self:
-            raise ParameterError(f"{ins!r} is not in module {self.name!r}")
-
-    def _unlink(self, ins: Instruction) -> None:
-        if ins._prev is None:
-            self._first = ins._next
-        else:
-            ins._prev._next = ins._next
-        if ins._next is None:
-            self._last = ins._prev
-        else:
-            ins._next._prev = ins._prev
-        self.version += 1
-
-    def move(self, ins: Instruction, before: Instruction | None) -> None:
-        """Put an instruction before another one (None: at the end, before the return)."""
-        if ins is before:
-            return
-        for one in (ins,) if before is None else (ins, before):
-            self._own(one)
-        self._unlink(ins)
-        self._count -= 1
-        ins._unuse()
-        self.insert(ins, before)
 
     def replace(self, old: Instruction, new: Instruction) -> None:
         """Let everything that reads `old` read `new`; `old` stays until it is swept.
@@ -292,7 +173,7 @@ class Module:
             raise ShapeError(f"{old!r} cannot be replaced by {new!r}: the result's type would change")
         for user, count in list(old._users.items()):
             if user is not new:
-                user.inputs = _exchanged(user.inputs, old, new)
+                user.inputs = exchanged(user.inputs, old, new)
                 del old._users[user]
                 new._users[user] = new._users.get(user, 0) + count
                 if user.is_return and new.result is not old.result:
@@ -370,28 +251,6 @@ class Module:
                         gone += module._sweep(seen)
         return gone
 
-    def shuffle(self, seed: int = 0) -> None:
-        """Bring the instructions into a random order in which each still follows its inputs; parameters stay in front."""
-        for ins in shuffled([i for i in self if not (i.is_param or i.is_return)], seed):
-            self.move(ins, None)
-
-    def sort(self) -> None:
-        """Order instructions so that every one follows its inputs.  Errors: ShapeError if they form a cycle."""
-        order = sorted_by_needs(self)
-        last = self.returned
-        if last is not None:
-            order.remove(last)
-            order.append(last)
-        before: Instruction | None = None
-        for ins in order:
-            ins._prev = before
-            ins._next = None
-            if before is not None:
-                before._next = ins
-            before = ins
-        self._first, self._last = (order[0], order[-1]) if order else (None, None)
-        self.version += 1
-
     # copies
 
     def clone(
@@ -442,29 +301,3 @@ def _parameters(module: Module) -> dict[str, Instruction]:
 
 def _modules(module: Module) -> tuple[Module, ...]:
     return tuple(dict.fromkeys([inner for ins in module if ins.modules for inner in ins.modules]))
-
-
-def _exchanged(inputs: tuple[Instruction, ...], old: Instruction, new: Instruction) -> tuple[Instruction, ...]:
-    """Inputs with one instead of another; a return may have thousands."""
-    if len(inputs) < 8:
-        return tuple([new if i is old else i for i in inputs])
-    changed, at = list(inputs), -1
-    try:
-        while True:
-            at = changed.index(old, at + 1)
-            changed[at] = new
-    except ValueError:
-        return tuple(changed)
-
-
-def _own_symbol(parameter: str, d: Dim) -> Dim:
-    """Anonymous extents (from `dyn_dims`) get their parameter's name, so that two parameters do not share them."""
-    own = d.symbol if isinstance(d, Sym) else None
-    if own is not None and own.name.startswith("_") and not own.written:
-        return symbol(parameter + own.name, own.lo, own.hi, own.optimals)
-    return d
-
-
-def same_type(a: AnyShape, b: AnyShape) -> bool:
-    """True if two results have one dtype and structurally equal dims (strides do not matter)."""
-    return matches(a, b) or matches(b, a)

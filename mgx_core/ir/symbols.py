@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..ops.operation import Operation
-from ..types.dim import Dim, Sym, solve
+from ..types.dim import Dim, Sym, solve, symbol
 from ..types.shape import AnyShape, Shape, TupleShape, symbols_in
 from .reading import Step
 
@@ -17,6 +17,7 @@ __all__ = [
     "learn_symbols",
     "mentioned",
     "needed_for_extents",
+    "own_symbol",
 ]
 
 
@@ -131,3 +132,11 @@ def found_extents(old: AnyShape, new: AnyShape) -> dict[str, Dim]:
     symbols: dict[str, Dim] = {}
     learn_symbols(old, new, symbols)
     return {name: d for name, d in symbols.items() if "?" in name}
+
+
+def own_symbol(parameter: str, d: Dim) -> Dim:
+    """Anonymous extents (from `dyn_dims`) get their parameter's name, so that two parameters do not share them."""
+    own = d.symbol if isinstance(d, Sym) else None
+    if own is not None and own.name.startswith("_") and not own.written:
+        return symbol(parameter + own.name, own.lo, own.hi, own.optimals)
+    return d

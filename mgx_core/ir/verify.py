@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..errors import MgxError
+from ..types.shape import same_type
 from .instruction import Instruction, infer_shape
-from .module import Module, same_type
+from .module import Module
 
 __all__ = ["misplaced", "verify"]
 

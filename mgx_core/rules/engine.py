@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import MgxError, No, PassError
 from ..ir.instruction import Instruction
-from ..ir.module import Module, nested, same_type
+from ..ir.module import Module, nested
 from ..ir.symbols import found_extents, needed_for_extents
 from ..ops.operation import Operation
+from ..types.shape import same_type
 from .stats import Refusal, Tally
 
 __all__ = ["EXACT", "RANGE", "ROUNDING", "Builder", "Refusal", "Rewriter", "Rule", "Rules"]

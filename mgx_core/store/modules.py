@@ -8,12 +8,12 @@ import numpy as np
 
 from ..errors import MgxError, StoreError, UnsupportedError
 from ..ir.instruction import Instruction, infer_shape
-from ..ir.module import Module, same_type
+from ..ir.module import Module
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..ops.opset import OpSet
 from ..types.argument import Argument, Array
-from ..types.shape import TupleShape
+from ..types.shape import TupleShape, same_type
 from .codec import Decoder, Encoder
 from .literals import LiteralReader, LiteralWriter
 

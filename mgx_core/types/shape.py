@@ -9,7 +9,8 @@ from .dim import Dim, Sym, may_equal, symbols_of
 from .tensor_shape import Shape, row_major
 
 __all__ = [
-    "AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major", "symbols_in",
+    "AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major", "same_type",
+    "symbols_in",
 ]  # fmt: skip
 
 
@@ -121,3 +122,8 @@ def symbols_in(value: Any) -> set[str]:
             if not isinstance(item, int):  # most are
                 found |= symbols_in(item)
     return found
+
+
+def same_type(a: AnyShape, b: AnyShape) -> bool:
+    """True if two results have one dtype and structurally equal dims (strides do not matter)."""
+    return matches(a, b) or matches(b, a)

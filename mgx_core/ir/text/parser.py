@@ -17,10 +17,10 @@ from ...ops.opset import OpSet
 from ...types.argument import Argument, Value
 from ...types.dim import Dim, fresh, symbol
 from ...types.polynomial import UNBOUNDED
-from ...types.shape import AnyShape, TupleShape
+from ...types.shape import AnyShape, TupleShape, same_type
 from ..graph import Graph
 from ..instruction import Instruction, infer_shape
-from ..module import Module, same_type
+from ..module import Module
 from .cursor import Cursor
 from .writer import FRESH, RESERVED
 
