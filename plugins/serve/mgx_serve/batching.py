@@ -65,7 +65,9 @@ class Batcher(Deployment):
         rows, key = self._joinable(feeds)
         now = time.monotonic()
         limit = timeout or self._settings.timeout
-        request = Request(feeds, rows, key, priority, now + limit, self._loop.create_future(), now)
+        request = Request(
+            feeds, rows, key, priority or self._settings.priority, now + limit, self._loop.create_future(), now
+        )
         bisect.insort(self._waiting, request, key=first_come)  # first come, first served within a priority
         if self._free and not self._scheduled:
             self._schedule()

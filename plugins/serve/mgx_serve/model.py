@@ -85,8 +85,9 @@ class Model:
         given = {n: _tensor_shape(n, s) for n, s in program.get_parameter_shapes().items()}
         names = program.get_output_names()
         results = {n: _tensor_shape(n, s) for n, s in zip(names, program.get_output_shapes(), strict=True)}
-        inputs = tuple(_tensor("input", n, s) for n, s in given.items())
+        inputs = _stated("input", [_tensor("input", n, s) for n, s in given.items()], settings.inputs)
         outputs = tuple(_tensor("output", n, s) for n, s in results.items())
+        _stated("output", outputs, settings.outputs)
         self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs)
         self.batches = settings.max_batch > 1 and _one_batch([*given.values()], [*results.values()])
         self.sizes = batch_sizes(settings.max_batch, settings.preferred) if self.batches else ()
@@ -177,6 +178,26 @@ def _tensor(what: str, name: str, shape: Shape) -> Tensor:
         return Tensor(name, datatype_of(shape.dtype.numpy), dims)
     except BadRequest as error:
         raise mgx.UnsupportedError(f"{what} {name!r}: {error}") from None
+
+
+def _stated(what: str, found: Sequence[Tensor], stated: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Returns the model's tensors with those open extents filled in that the settings state.
+
+    Errors: ParameterError where the settings state what the model does not have.
+    """
+    known = {t.name: t for t in found}
+    for tensor in stated:
+        if tensor.name not in known:
+            raise mgx.ParameterError(
+                f"the settings state an {what} {tensor.name!r}; the model has {', '.join(known) or 'none'}"
+            )
+        own = known[tensor.name]
+        fits = own.datatype == tensor.datatype and len(own.shape) == len(tensor.shape)
+        if not fits or any(a != b and OPEN not in (a, b) for a, b in zip(own.shape, tensor.shape, strict=True)):
+            raise mgx.ParameterError(f"{what} {tensor.name!r}: the settings state {tensor}, the model has {own}")
+        dims = tuple(b if a == OPEN else a for a, b in zip(own.shape, tensor.shape, strict=True))
+        known[tensor.name] = Tensor(own.name, own.datatype, dims)
+    return tuple(known.values())
 
 
 def _one_batch(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import glob
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from .settings import ModelSettings, model_settings
 __all__ = ["Entry", "Repository"]
 
 log = logging.getLogger("mgx_serve")
+MODELS = "model.*"
 
 
 @dataclass
@@ -61,13 +64,21 @@ class Repository:
             return
         found = {f.name: f for f in sorted(self.root.iterdir()) if f.is_dir() and not f.name.startswith(".")}
         for name, folder in found.items():
-            versions = {p.name: _model_in(p, self.root) for p in folder.iterdir() if p.is_dir() and _is_version(p.name)}
+            file = self._file(folder)
+            inside = [p for p in folder.iterdir() if p.is_dir() and _is_version(p.name)]
+            versions = {p.name: _model_in(p, self.root, file) for p in inside}
             paths = {v: p for v, p in versions.items() if p is not None}
             if paths:
                 entry = self.entries.setdefault(name, Entry(name, {}, folder))
                 entry.paths = paths
         for name in [n for n, e in self.entries.items() if not (n in found or e.loaded or e.loading.locked())]:
             del self.entries[name]
+
+    def _file(self, folder: Path) -> str:
+        """Returns the pattern of the model's name in the folder of a version."""
+        with contextlib.suppress(MgxError, OSError):  # loading tells what is wrong with the settings
+            return glob.escape(model_settings(folder, self.settings).file) or MODELS
+        return MODELS
 
     def find(self, name: str, version: str = "") -> Deployment:
         """Returns the version of a model, its newest if none is named.  Errors: NotFound, Unavailable."""
@@ -108,6 +119,7 @@ class Repository:
             start = time.monotonic()
             try:
                 settings = self.settings if entry.folder is None else model_settings(entry.folder, self.settings)
+                version = _newest(entry.paths, settings.versions)
                 deployed = await self.backend.deploy(name, version, entry.paths[version], settings)
             except Exception as error:  # whatever a file makes of its reader, other models go on
                 if not isinstance(error, (MgxError, OSError, ServeError)):
@@ -165,12 +177,20 @@ def _is_version(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-def _model_in(folder: Path, root: Path) -> Path | None:
-    """Returns the version's model, of several files named ``model.*`` the one that most likely is it.
+def _newest(there: Collection[str], wanted: Collection[int]) -> str:
+    """Returns the newest of the versions that are to be served.  Errors: ParameterError if none of them is there."""
+    found = [v for v in there if not wanted or int(v) in wanted]
+    if not found:
+        raise ParameterError(f"one of versions {sorted(wanted)} is required, there are {sorted(map(int, there))}")
+    return max(found, key=int)
+
+
+def _model_in(folder: Path, root: Path, pattern: str) -> Path | None:
+    """Returns the version's model, of several files with fitting names the one that most likely is it.
 
     It may lie in a folder of its name, beside its weights.  A link that leads out of the repository is none.
     """
-    found = [p / p.name if (p / p.name).is_file() else p for p in sorted(folder.glob("model.*"))]
+    found = [p / p.name if (p / p.name).is_file() else p for p in sorted(folder.glob(pattern))]
     return min((p for p in found if p.resolve().is_relative_to(root)), key=_doubt, default=None)
 
 

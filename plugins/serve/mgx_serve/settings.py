@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mgx_core import ParameterError
+
+from .pbtxt import settings_of
+from .tensors import DATATYPES, Tensor
 
 __all__ = ["ModelSettings", "Settings", "model_settings"]
 
@@ -24,7 +26,10 @@ class ModelSettings:
     at most, 0 to run each request by itself: to be set where rows of the model do not depend on each other;
     preferred: batch sizes that are run without waiting for more; queue_delay: seconds that a request may wait for others;
     queue_size: requests that may wait before others are refused; timeout: seconds after which a waiting request is given up;
-    warm: the sizes of runs are compiled and measured when the model is loaded, and not when the first request of each comes.
+    warm: the sizes of runs are compiled and measured when the model is loaded, and not when the first request of each comes;
+    priority: of requests that state none; versions: those that may be served, () for all; file: the model's name in the folder
+    of a version, "" for ``model.*``; inputs, outputs: what the model is known to have: extents of inputs that it leaves open may
+    be stated, and are required of requests then.
 
     On Ray: replicas: processes that run the model, as many as are needed between it and max_replicas where this is larger;
     load: requests of a replica, waiting and running, above which another is started; cpus, gpus: of a replica, parts of a GPU
@@ -40,6 +45,11 @@ class ModelSettings:
     queue_size: int = 256
     timeout: float = 60.0
     warm: bool = True
+    priority: int = 0
+    versions: tuple[int, ...] = ()
+    file: str = ""
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
     replicas: int = 1
     max_replicas: int = 0
     load: float = 0.0
@@ -61,6 +71,10 @@ class ModelSettings:
             raise ParameterError(f"max_replicas, load, cpus and gpus start at 0, got {self}")
         if any(not isinstance(n, int) or not 0 < n <= max(self.max_batch, 1) for n in self.preferred):
             raise ParameterError(f"preferred batch sizes lie between 1 and max_batch, got {self.preferred}")
+        if self.priority < 0 or any(not isinstance(n, int) or n < 0 for n in self.versions):
+            raise ParameterError(f"priority and versions start at 0, got {self.priority} and {self.versions}")
+        if self.file and (Path(self.file).name != self.file or self.file == ".."):
+            raise ParameterError(f"file is a name in the folder of a version, got {self.file!r}")
 
 
 @dataclass(frozen=True)
@@ -108,9 +122,10 @@ def model_settings(folder: Path, default: ModelSettings) -> ModelSettings:
         return _changed(toml, default, given)
     if pbtxt.is_file():
         try:
-            return _changed(pbtxt, default, _of_pbtxt(pbtxt.read_text()))
-        except UnicodeDecodeError as error:
+            given = settings_of(pbtxt.read_text())
+        except (ParameterError, UnicodeDecodeError) as error:
             raise ParameterError(f"{pbtxt}: {error}") from None
+        return _changed(pbtxt, default, given)
     return default
 
 
@@ -120,6 +135,9 @@ def _changed(path: Path, default: ModelSettings, given: Mapping[str, Any]) -> Mo
         if name not in known:
             raise ParameterError(f"{path}: there is no setting {name!r}; known are {', '.join(known)}")
     changed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    for name in ("inputs", "outputs"):
+        if name in changed:
+            changed[name] = _tensors(f"{path}: {name}", changed[name])
     for name, value in changed.items():
         wanted = type(getattr(default, name))
         fits = isinstance(value, (wanted, int) if wanted is float else wanted)
@@ -131,24 +149,15 @@ def _changed(path: Path, default: ModelSettings, given: Mapping[str, Any]) -> Mo
         raise ParameterError(f"{path}: {error}") from None
 
 
-_MAX_BATCH = re.compile(r"\bmax_batch_size\s*:\s*(\d+)")
-_DELAY = re.compile(r"\bmax_queue_delay_microseconds\s*:\s*(\d+)")
-_PREFERRED = re.compile(r"\bpreferred_batch_size\s*:\s*\[([\d,\s]*)\]")
-_COUNT = re.compile(r"\binstance_group\b[^}]*\bcount\s*:\s*(\d+)")
-_QUEUE = re.compile(r"\bmax_queue_size\s*:\s*(\d+)")
-
-
-def _of_pbtxt(text: str) -> dict[str, Any]:
-    """Returns the settings that this server shares with Triton's configuration; other fields are left aside."""
-    text = re.sub(r"#[^\n]*", "", text)
-    found: dict[str, Any] = {}
-    for name, pattern in (("max_batch", _MAX_BATCH), ("instances", _COUNT), ("queue_size", _QUEUE)):
-        matched = pattern.search(text)
-        if matched:
-            found[name] = int(matched[1])
-    delay, preferred = _DELAY.search(text), _PREFERRED.search(text)
-    if delay:
-        found["queue_delay"] = int(delay[1]) / 1e6
-    if preferred:
-        found["preferred"] = tuple(int(n) for n in preferred[1].replace(",", " ").split())
-    return found
+def _tensors(place: str, given: Any) -> tuple[Tensor, ...]:
+    """Returns the inputs or outputs that a list of tables states.  Errors: ParameterError."""
+    made = []
+    for item in given if isinstance(given, tuple) else (given,):
+        if isinstance(item, dict) and item.keys() == {"name", "datatype", "shape"}:
+            shape = item["shape"]
+            if isinstance(shape, list) and all(isinstance(n, int) and n >= -1 for n in shape):
+                item = Tensor(str(item["name"]), str(item["datatype"]), tuple(shape))
+        if not isinstance(item, Tensor) or item.datatype not in DATATYPES:
+            raise ParameterError(f"{place}: name, datatype and shape are required of each, got {item!r}")
+        made.append(item)
+    return tuple(made)

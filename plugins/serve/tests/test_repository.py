@@ -149,3 +149,20 @@ def test_a_link_out_of_the_repository_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").touch()
     (tmp_path / "root" / "m" / "1" / "model.onnx").symlink_to(tmp_path / "model.onnx")
     assert not Repository(tmp_path / "root", ModelSettings(), Metrics(NoTraces()), Compiling()).entries
+
+
+def test_the_newest_of_the_versions_that_the_settings_name(root: Path) -> None:
+    for version in ("2", "3"):
+        (root / "quick" / version).mkdir()
+        (root / "quick" / version / "model.onnx").touch()
+
+    async def served(text: str) -> str:
+        (root / "quick" / "config.pbtxt").write_text(text)
+        repository = Repository(root, ModelSettings(), Metrics(NoTraces()), Compiling())
+        await repository.load("quick")
+        return repository.find("quick").signature.version
+
+    assert asyncio.run(served("")) == "3"
+    assert asyncio.run(served("version_policy { specific { versions: [ 1, 2, 9 ] } }")) == "2"
+    with pytest.raises(Unavailable, match=r"one of versions \[9\] is required, there are \[1, 2, 3\]"):
+        asyncio.run(served("version_policy { specific { versions: 9 } }"))

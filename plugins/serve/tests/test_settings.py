@@ -1,0 +1,165 @@
+"""A model's settings in `config.toml` and Triton's `config.pbtxt`, and what a model makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import ParameterError
+from mgx_serve import ModelSettings
+from mgx_serve.errors import BadRequest
+from mgx_serve.metrics import Metrics
+from mgx_serve.model import Model
+from mgx_serve.repository import Repository
+from mgx_serve.settings import model_settings
+from mgx_serve.tensors import Tensor
+from mgx_serve.tracing import NoTraces
+
+DEFAULT = ModelSettings(target="ref")
+FULL = """
+name: "m" # a comment with [ and {
+platform: "onnxruntime_onnx"
+max_batch_size: 8
+input [
+  { name: "x [1]" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, 224, -1 ] },
+  { name: "words" data_type: TYPE_STRING dims: 1 }
+]
+output { name: "y" data_type: TYPE_BF16 dims: [ 1000 ] label_filename: "labels.txt" }
+instance_group [ { count: 2 kind: KIND_GPU gpus: [ 0, 1 ] }, { kind: KIND_CPU } ]
+dynamic_batching {
+  preferred_batch_size: 4
+  preferred_batch_size: [ 8 ]
+  max_queue_delay_microseconds: 100
+  preserve_ordering: true
+  priority_levels: 3
+  default_priority_level: 2
+  default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 500000 max_queue_size: 16 }
+}
+version_policy: { specific { versions: [ 1, 3 ] } }
+default_model_filename: "net.onnx"
+optimization { execution_accelerators { gpu_execution_accelerator [ { name : "tensorrt" } ] } }
+parameters: { key: "mgx.precision" value: { string_value: "fp16" } }
+parameters { key: "mgx.warm" value { string_value: "false" } }
+parameters { key: "execution_mode" value { string_value: "1" } }
+model_warmup [ { name: "w" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 dims: 3 zero_data: true } } } ]
+"""
+
+
+def read(folder: Path, text: str, name: str = "config.pbtxt") -> ModelSettings:
+    (folder / name).write_text(text)
+    return model_settings(folder, DEFAULT)
+
+
+def test_a_configuration_of_triton(tmp_path: Path) -> None:
+    assert read(tmp_path, FULL) == ModelSettings(
+        target="ref",
+        precision="fp16",
+        instances=3,
+        max_batch=8,
+        preferred=(4, 8),
+        queue_delay=1e-4,
+        queue_size=16,
+        timeout=0.5,
+        warm=False,
+        priority=2,
+        versions=(1, 3),
+        file="net.onnx",
+        inputs=(Tensor("x [1]", "FP32", (-1, 3, 224, -1)), Tensor("words", "BYTES", (-1, 1))),
+        outputs=(Tensor("y", "BF16", (-1, 1000)),),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "max_batch_size: 0\ndynamic_batching { }", 'backend: "x" instance_group []'])
+def test_what_is_not_stated_stays(text: str, tmp_path: Path) -> None:
+    assert read(tmp_path, text) == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("max_batch_size: x", r"config.pbtxt: this is no model configuration: line 1:17 .*parse integer"),
+        ("a {", "no model configuration"),
+        ("ensemble_scheduling { step [ { model_version: -1 } ] }", "ensemble_scheduling is not offered"),
+        ("sequence_batching { }", "sequence_batching is not offered"),
+        ('input { name: "x" dims: 1 }', "input 'x': a data_type out of"),
+        ('input { name: "x" data_type: TYPE_INT8 dims: 1 reshape { shape: [] } }', "input 'x': reshape is not offered"),
+        ('parameters { key: "mgx.nosuch" value { string_value: "1" } }', "there is no setting 'nosuch'"),
+        ('parameters { key: "mgx.instances" value { string_value: "two" } }', "instances must be of type int"),
+        ('default_model_filename: "../../secret.onnx"', "file is a name in the folder of a version"),
+        ("max_batch_size: 2\ndynamic_batching { preferred_batch_size: [ 4 ] }", "between 1 and max_batch"),
+    ],
+)
+def test_configurations_that_are_refused(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=why):
+        read(tmp_path, text)
+
+
+def test_inputs_in_toml(tmp_path: Path) -> None:
+    stated = '[[inputs]]\nname = "x"\ndatatype = "FP32"\nshape = [2, 4]\n'
+    assert read(tmp_path, stated, "config.toml").inputs == (Tensor("x", "FP32", (2, 4)),)
+    for wrong in (stated.replace("FP32", "FP33"), stated.replace("[2, 4]", '"2"'), "inputs = [1]", 'inputs = "x"'):
+        with pytest.raises(ParameterError, match="inputs"):
+            read(tmp_path, wrong, "config.toml")
+
+
+@pytest.fixture
+def made(small_model: Callable[..., Path], tmp_path: Path) -> Callable[..., Model]:
+    """Makes a model of x: FP32[-1, 4], y: FP32[-1, 4], z: FP32[-1, 1]."""
+    path = small_model(tmp_path / "m.onnx")
+    return lambda text: Model.read("m", "1", path, read(tmp_path, text))
+
+
+def test_extents_that_the_settings_state_are_required(made: Callable[..., Model]) -> None:
+    model = made('input { name: "x" data_type: TYPE_FP32 dims: [ 3, 4 ] }')
+    assert model.signature.inputs == (Tensor("x", "FP32", (3, 4)),)
+    model.signature.check({"x": np.ones((3, 4), np.float32)})
+    with pytest.raises(BadRequest, match=r"FP32\[3, 4\] is required, got FP32\[2, 4\]"):
+        model.signature.check({"x": np.ones((2, 4), np.float32)})
+    model.warm()
+    assert list(model.seconds) == [((3, 4),)]
+
+
+def test_the_batch_axis_is_not_written(made: Callable[..., Model]) -> None:
+    text = 'max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: 4 }'
+    model = made(text + ' output { name: "z" data_type: TYPE_FP32 dims: 1 }')
+    assert model.signature.inputs == (Tensor("x", "FP32", (-1, 4)),) and model.batches
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('input { name: "q" data_type: TYPE_FP32 dims: [ -1, 4 ] }', "state an input 'q'; the model has x"),
+        (
+            'input { name: "x" data_type: TYPE_FP16 dims: [ -1, 4 ] }',
+            r"'x': the settings state FP16\[-1, 4\], the model",
+        ),
+        (
+            'input { name: "x" data_type: TYPE_FP32 dims: [ -1, 5 ] }',
+            r"state FP32\[-1, 5\], the model has FP32\[-1, 4\]",
+        ),
+        ('input { name: "x" data_type: TYPE_FP32 dims: 4 }', r"state FP32\[4\]"),
+        ('output { name: "z" data_type: TYPE_FP32 dims: [ -1, 2 ] }', r"output 'z': the settings state FP32\[-1, 2\]"),
+    ],
+)
+def test_what_the_model_does_not_have(text: str, why: str, made: Callable[..., Model]) -> None:
+    with pytest.raises(ParameterError, match=why):
+        made(text)
+
+
+def test_versions_and_names_of_files(tmp_path: Path) -> None:
+    for version in ("1", "2", "3"):
+        (tmp_path / "m" / version).mkdir(parents=True)
+        (tmp_path / "m" / version / "net[1].onnx").touch()
+    (tmp_path / "m" / "2" / "model.onnx").touch()
+
+    def paths() -> Any:
+        found = Repository(tmp_path, DEFAULT, Metrics(NoTraces()), None).entries  # type: ignore[arg-type]
+        return found["m"].paths if found else {}
+
+    assert list(paths()) == ["2"]
+    (tmp_path / "m" / "config.pbtxt").write_text('default_model_filename: "net[1].onnx"')
+    assert {v: p.name for v, p in paths().items()} == dict.fromkeys(("1", "2", "3"), "net[1].onnx")
