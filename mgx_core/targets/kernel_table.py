@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import DeviceError, No, ParameterError, PluginError, UnsupportedError
 from ..ir.module import Module
 from ..ops.operation import Operation
 from ..options import CompileOptions
-from ..types.shape import AnyShape
+from ..types.dtype import DType
+from ..types.shape import AnyShape, Shape, TupleShape
 from .kernel import Kernel
 
 __all__ = ["Kernels", "Picked"]
@@ -37,25 +38,30 @@ class Kernels:
         self._options: CompileOptions | None = None
         self._asked: dict[type[Operation], list[Plan]] = {}  # by the class of the op, with the options bound
 
-    def plan(self, *ops: type[Operation]) -> Callable[[Plan], Plan]:
+    def plan(self, *ops: type[Operation], dtypes: Collection[DType] = ()) -> Callable[[Plan], Plan]:
         """Decorator: a function ``(op, input shapes, context) -> Kernel | No`` offered for some ops (none named: for any).
 
         It is offered for ops of derived classes, too; plans for an op's own class are asked before those for its bases.
         Absent inputs have the shape None.  For ops that take sub-modules the function gets them as a fourth argument.
         One that has a parameter `options` gets the compile options in it.
+        dtypes: the element types that it is made for (none given: any); it is not asked where a tensor input has another one.
         An UnsupportedError that it raises is a refusal like No; everything else is reported as the plan's mistake.
-        Errors: ParameterError for what is not a class derived from Operation.
+        Errors: ParameterError for what is not a class derived from Operation, or not an element type.
         """
         for op in ops:
             if not (isinstance(op, type) and issubclass(op, Operation)):
                 raise ParameterError(f"a plan for target {self.target!r} must name classes of operations, got {op!r}")
+        for dtype in dtypes:
+            if not isinstance(dtype, DType):
+                raise ParameterError(f"a plan for target {self.target!r} must name element types, got {dtype!r}")
 
         def keep(function: Plan) -> Plan:
             self._asked.clear()
+            plan = _made_for(dtypes, function) if dtypes else function
             for op in ops:
-                self._plans.setdefault(op, []).append(function)
+                self._plans.setdefault(op, []).append(plan)
             if not ops:
-                self._any.append(function)
+                self._any.append(plan)
             return function
 
         return keep
@@ -156,6 +162,29 @@ class Kernels:
         out = self + Kernels(self.target)
         out._options = options
         return out
+
+
+def _made_for(dtypes: Collection[DType], plan: Plan) -> Plan:
+    """Returns a plan that declines inputs of other element types."""
+
+    @functools.wraps(plan)
+    def asked(op: Operation, shapes: Sequence[AnyShape | None], *given: Any, **options: Any) -> Kernel | No:
+        for dtype in (d for shape in shapes if shape is not None for d in _dtypes(shape)):
+            if dtype not in dtypes:
+                return No(f"made for {', '.join(map(str, dtypes))}, got {dtype}")
+        return plan(op, shapes, *given, **options)
+
+    return asked
+
+
+def _dtypes(shape: AnyShape) -> Iterator[DType]:
+    if isinstance(shape, Shape):
+        yield shape.dtype
+    elif isinstance(shape, TupleShape):
+        for item in shape.items:
+            yield from _dtypes(item)
+    else:
+        yield from _dtypes(shape.element)
 
 
 def described(given: Any) -> str:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.errors import No, UnsupportedError
+from mgx_core import dtype as dt
+from mgx_core.errors import No, ParameterError, UnsupportedError
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
 from mgx_core.targets.kernel import HostKernel, Kernel, Launch, Reference
 from mgx_core.targets.kernel_table import Kernels
-from mgx_core.types.shape import Shape
+from mgx_core.types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 
 Relu, Neg, Group = (STANDARD.get(n) for n in ("relu", "neg", "group"))
 S = Shape("float", [2])
@@ -131,6 +132,27 @@ def test_launches_of_references_follow_symbols():
     assert launch.substitute({"m": 3}) is launch
     native = Launch(named("native"), op, Shape("float", [n, 2]))
     assert native.substitute({"n": 3}) is native
+
+
+def test_plans_say_which_element_types_they_are_made_for():
+    plans = Kernels("t")
+
+    @plans.plan(Relu, dtypes=(dt.float32, dt.float16))
+    def narrow(op, shapes, context, options):
+        return named(f"narrow {options.fast_math}")
+
+    asked = plans.for_options(mgx.CompileOptions(fast_math=False))
+    assert asked.pick(Relu(), [S]).kernel.name == "narrow False"
+    assert asked.pick(Relu(), [None, TupleShape([S, S])]).kernel.name == "narrow False"
+    for wrong in (
+        Shape("double", [2]),
+        TupleShape([S, Shape("double", [2])]),
+        OptionalShape(SequenceShape(Shape("double", [2]))),
+    ):
+        with pytest.raises(UnsupportedError, match="narrow: made for float32, float16, got float64"):
+            asked.pick(Relu(), [S, wrong])
+    with pytest.raises(ParameterError, match="must name element types, got 'float'"):
+        plans.plan(Relu, dtypes=["float"])
 
 
 def test_plans_that_ask_for_the_options_get_them():

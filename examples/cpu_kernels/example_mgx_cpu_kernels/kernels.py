@@ -49,10 +49,8 @@ def library() -> ctypes.CDLL | No:
     return ctypes.CDLL(str(path))
 
 
-@PLANS.plan(Decay)
+@PLANS.plan(Decay, dtypes=[float32])
 def by_c_function(op: Decay, inputs: Sequence[Shape], context: Any) -> Kernel | No:
-    if inputs[0].dtype is not float32:
-        return No(f"made for float32, got {inputs[0].dtype}")
     found = library()
     if isinstance(found, No):
         return found

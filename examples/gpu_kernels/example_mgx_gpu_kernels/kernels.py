@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mgx_core import Kernel, Kernels, No, Shape
+from mgx_core import Kernel, Kernels, Shape
 from mgx_core.types.dtype import float32
 from mgx_gpu_hip.hip_kernels import hip_kernel
 
@@ -23,10 +23,8 @@ def rows_and_length(x: Shape) -> tuple[int, int]:
     return x.elements() // max(1, n), n
 
 
-@PLANS.plan(LeakySum)
-def by_hip(op: LeakySum, inputs: Sequence[Shape], context: Any) -> Kernel | No:
-    if inputs[0].dtype is not float32:
-        return No(f"made for float32, got {inputs[0].dtype}")
+@PLANS.plan(LeakySum, dtypes=[float32])
+def by_hip(op: LeakySum, inputs: Sequence[Shape], context: Any) -> Kernel:
     return hip_kernel(
         "leaky sum in HIP",
         op,

@@ -1,6 +1,6 @@
 """The kernel for cpu: C text, a row an item of work."""
 
-from mgx_core import Kernels, No
+from mgx_core import Kernels
 from mgx_core.types.dtype import float32
 from mgx_cpu_dnnl.c_kernels import c_kernel, float_bits
 
@@ -26,10 +26,8 @@ void clip_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t
 """
 
 
-@PLANS.plan(ClipRows)
+@PLANS.plan(ClipRows, dtypes=[float32])
 def in_c(op, inputs, context):
-    if inputs[0].dtype is not float32:
-        return No(f"made for float32, got {inputs[0].dtype}")
     n = inputs[0].lens()[-1]
     rows = inputs[0].elements() // max(1, n)
     return c_kernel("clip_rows in C", op, TEXT, lambda s: rows, lambda s: [n, float_bits(op.limit)], grain=16)

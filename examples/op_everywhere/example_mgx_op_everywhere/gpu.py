@@ -1,6 +1,6 @@
 """The kernel for gpu: HIP text, one thread a row."""
 
-from mgx_core import Kernels, No
+from mgx_core import Kernels
 from mgx_core.types.dtype import float32
 from mgx_gpu_hip.hip_kernels import hip_kernel
 
@@ -19,10 +19,8 @@ extern "C" __global__ void clip_rows(const float* x, float* y, int rows, int n, 
 """
 
 
-@PLANS.plan(ClipRows)
+@PLANS.plan(ClipRows, dtypes=[float32])
 def in_hip(op, inputs, context):
-    if inputs[0].dtype is not float32:
-        return No(f"made for float32, got {inputs[0].dtype}")
     n = inputs[0].lens()[-1]
     rows = inputs[0].elements() // max(1, n)
     return hip_kernel("clip_rows in HIP", op, TEXT, grid=lambda s: -(-rows // 256), args=lambda s: [rows, n, op.limit])

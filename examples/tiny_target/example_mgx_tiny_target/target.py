@@ -18,29 +18,25 @@ plans = Kernels("tiny")
 ELEMENTWISE = {Add: np.add, Sub: np.subtract, Mul: np.multiply, Max: np.maximum, Tanh: np.tanh}
 
 
-@plans.plan(*ELEMENTWISE)
+@plans.plan(*ELEMENTWISE, dtypes=[float32])
 def elementwise(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel | No:
-    if inputs[0].dtype is not float32:
-        return No(f"float32 only, got {inputs[0].dtype}")
     function = ELEMENTWISE[type(op)]
     return HostKernel(f"tiny {function.__name__}", function)
 
 
-@plans.plan(Dot)
+@plans.plan(Dot, dtypes=[float32])
 def matrix(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel | No:
     a, b = inputs
-    if a.dtype is not float32:
-        return No(f"float32 only, got {a.dtype}")
     if a.rank != 2 or b.rank != 2:
         return No(f"matrices only, got ranks {a.rank} and {b.rank}")
     return HostKernel("tiny matrix product", np.matmul)
 
 
-@plans.plan(Dot)
+@plans.plan(Dot, dtypes=[float32])
 def batched(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel | No:
     """Asked after `matrix`: the order of definition is the order of preference."""
-    if inputs[0].dtype is not float32 or inputs[0].rank > 3:
-        return No("batches of float32 matrices only, up to rank 3")
+    if inputs[0].rank > 3:
+        return No(f"batches of matrices up to rank 3 only, got rank {inputs[0].rank}")
     return HostKernel("tiny batched product", np.matmul)
 
 

@@ -58,7 +58,7 @@ def test_second_plan_when_the_first_declines():
     ("op", "dtype", "dims", "reason"),
     [
         ("exp", "float32", [2, 2], "no plan is offered"),
-        ("tanh", "float64", [2, 2], "elementwise: float32 only, got float64"),
+        ("tanh", "float64", [2, 2], "elementwise: made for float32, got float64"),
         ("dot", "float32", [1, 2, 2, 2], "up to rank 3"),
     ],
 )
