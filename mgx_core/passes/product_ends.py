@@ -62,7 +62,7 @@ def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
     """
     if not isinstance(ins.op, Convert) or ins.inputs[0].shape.dtype.bits > 8 or ins.shape.dtype.bits < 16:
         return False
-    own = _product_before(ins)
+    own = _last_product_before(ins, position)
     at = ins
     for _ in range(STEPS):
         if own is None or len(at.users) != 1 or not isinstance(at.users[0].op, Pointwise):
@@ -70,8 +70,8 @@ def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
         reader = at.users[0]
         others = [i for i in reader.inputs if i is not at and not is_constant(i)]
         if others:
-            later = _product_before(others[0])
-            return later is not None and position.get(later, -1) > position[own]
+            later = _last_product_before(others[0], position)
+            return later is not None and position[later] > position[own]
         at = reader
     return False
 
@@ -120,24 +120,21 @@ def _earlier_sums(ins: Instruction, read: Instruction, position: Mapping[Instruc
 
     The earlier product then ends in its own work, and its sums need not be stored for the loop or epilogue of the later one.
     """
-    own = _product_before(read, narrow=False) if ins.shape.dtype is float32 else None
+    own = _product_before(read) if ins.shape.dtype is float32 else None
     if own is None or own is read or not own.shape.dtype.is_integer:
         return None
-    others = (_product_before(i) for i in ins.inputs if i is not read and not is_constant(i))
+    others = (_last_product_before(i, position) for i in ins.inputs if i is not read and not is_constant(i))
     later = any(o is not None and o.shape.dtype.is_integer and position[o] > position[own] for o in others)
     return EARLIER if later else None
 
 
-def _product_before(ins: Instruction, narrow: bool = True) -> Instruction | None:
-    """The product whose result a chain of work on elements begins with.
-
-    narrow: also where the work made narrow numbers in between.
-    """
+def _product_before(ins: Instruction) -> Instruction | None:
+    """The product whose result a chain of work on elements begins with, if that work made no narrow numbers."""
     at = ins
     for _ in range(STEPS):
         if at.op.product:
             return at
-        if not narrow and at.shape.dtype.bits <= 8:
+        if at.shape.dtype.bits <= 8:
             return None  # that product has ended: what is read are not its sums
         if not isinstance(at.op, Pointwise) or len(at.users) > 1:
             return None
@@ -146,3 +143,18 @@ def _product_before(ins: Instruction, narrow: bool = True) -> Instruction | None
             return None
         at = varying[0]
     return None
+
+
+def _last_product_before(ins: Instruction, position: Mapping[Instruction, int]) -> Instruction | None:
+    """The last of the products that work on elements begins with: the one that this work is done by."""
+    last: Instruction | None = None
+    pending = [ins]
+    for _ in range(STEPS):
+        if not pending:
+            break
+        at = pending.pop()
+        if at.op.product and at in position:
+            last = at if last is None or position[at] > position[last] else last
+        elif isinstance(at.op, Pointwise) and len(at.users) == 1:
+            pending += [i for i in at.inputs if not is_constant(i)]
+    return last

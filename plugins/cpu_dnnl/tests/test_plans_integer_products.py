@@ -112,3 +112,21 @@ def test_a_sum_that_cannot_be_in_place_reads_its_operand() -> None:
     joined = b.add("concat", b.wide(total, 2.0, 100), b.wide(skip, 0.3, 120), axis=1)
     steps = b.compared({"x": rng.integers(0, 256, (1, 16, 5, 5), np.uint8)}, b.narrow(joined, 2.5, 100))
     assert steps.count("conv") == 2
+
+
+def test_a_chain_of_sums_of_products_is_stored_in_bytes() -> None:
+    """As skip connections of a WaveNet: each convolution adds to the sum of those before it, and ends there."""
+    b = Builder()
+    x, total = b.wide(b.given("x", 1, 16, 50), 0.05, 128), None
+    for n in range(4):
+        parts = []
+        for _ in range(2):
+            w = b.main.add_literal(rng.integers(-127, 128, (16, 16, 1), np.int8))
+            wide = b.add("dequantizelinear", w, b.main.add_literal(rng.uniform(0.004, 0.008, 16).astype(np.float32)), axis=0)  # fmt: skip
+            parts.append(b.wide(b.narrow(b.add("convolution", x, wide), 0.1, 120), 0.1, 120))
+        x = b.wide(b.narrow(b.add("add", x, parts[0]), 0.1, 128), 0.1, 128)
+        total = parts[1] if total is None else b.add("add", total, parts[1])
+        total = b.wide(b.narrow(total, 0.1, 110 + n), 0.1, 110 + n)
+    out = b.narrow(b.add("add", x, total), 0.2, 128)
+    steps = b.compared({"x": rng.integers(0, 256, (1, 16, 50), np.uint8)}, out)
+    assert [steps.count(s) for s in ("conv", "loop")] == [8, 1]
