@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
-from ..errors import MgxError, No, ParameterError, PluginError, Refused, UnsupportedError
+from ..errors import MgxError, No, ParameterError, PluginError, Refused
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter
 from ..ir.module import Module
-from ..ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast
 from ..ops.operation import Operation
 from ..rules.decomposition import decomposed
-from ..types.argument import Array
-from ..types.shape import AnyShape, Shape, TupleShape
 from .emission_cache import Recording, operand_key
 from .groups import members_of
-from .kernel import Kernel, Launch, Reference, call_kernel, check_result, op_of
+from .host_steps import DeviceFunction, HostFunction, HostSteps, Results
+from .kernel import Kernel, Launch, Reference, op_of
 from .kernel_table import Kernels
 from .schedule import Call
-from .step_list import StepList
-from .values import Value
+from .values import Value, count_reads, type_of
+from .view_steps import emit_view
 
 __all__ = [
     "APART",
@@ -30,17 +26,11 @@ __all__ = [
     "KernelEmitter",
     "Results",
     "Tuning",
-    "count_reads",
     "emit_view",
-    "type_of",
 ]
 
 APART: Final = "apart"  # a choice of tuning: a group's members one by one
 MISSING: Final = object()
-
-Results: TypeAlias = Value | tuple[Value, ...]
-HostFunction: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
-DeviceFunction: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 class Tuning(Protocol):
@@ -57,7 +47,7 @@ class Tuning(Protocol):
         ...
 
 
-class KernelEmitter(StepList):
+class KernelEmitter(HostSteps):
     """Emits instructions by the kernels of a table.
 
     kernels: the plans to ask for ops that are not launches, and when a kernel declines; context: the target's, for them;
@@ -70,22 +60,7 @@ class KernelEmitter(StepList):
         self.context = context
         self.tuning = tuning
         self.choices: dict[str, str] = {}  # of tuning, by problem
-        self.current: Instruction | None = None  # of the lowered module
         self._recordings: dict[Hashable, Recording] = {}
-
-    @abstractmethod
-    def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Add a step that calls `function` with row-major arrays of `given` and puts what it returns into `outputs`."""
-
-    def device_step(
-        self, name: str, function: DeviceFunction, given: Sequence[Value], outputs: Sequence[Value]
-    ) -> None:
-        """Add a step that calls ``function(given, outputs)`` with tensors in the memory of the context's device.
-
-        What it does with them it enqueues on the context's `queue`, or has done when it returns; it may write into both.
-        Errors: Refused, here, for targets that compute in the host's memory.
-        """
-        raise Refused("the target computes in the host's memory")
 
     def alone(self, op: Operation) -> bool:
         """True if the instruction being emitted is this op itself, and no group or composite with it inside."""
@@ -300,81 +275,6 @@ class KernelEmitter(StepList):
                 elif value is not None:
                     value.buffer.readers -= 1
 
-    def host(
-        self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str] = ()
-    ) -> Results:
-        """A kernel that is called from Python, as a visible step on the host.
-
-        Errors: UnsupportedError if an extent of the result depends on data.
-        """
-        by_definition = isinstance(kernel, Reference)
-        why = "; ".join(dict.fromkeys(kernel.reasons or reasons)) if by_definition else "it is a Python function"
-        outer = self.call
-        self.call = Call(op, kernel.name, self.sources, tuple(reasons), why or "no plan takes it", self.current)
-        try:
-            return self._call_on_host(kernel, op, modules, args)
-        finally:
-            self.call = outer
-
-    def _call_on_host(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        flat = [
-            tuple(map(self.row_major, a)) if isinstance(a, tuple) else a if a is None else self.row_major(a)
-            for a in args
-        ]
-        result = op.result([None if a is None else type_of(a) for a in flat], modules)
-        items = result.items if isinstance(result, TupleShape) else (result,)
-        shapes = [r for r in items if isinstance(r, Shape) and not r.dynamic()]
-        if len(shapes) != len(items):
-            raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known at run time only")
-        outputs = [self.allocate(r.dtype, r.lens()) for r in shapes]
-        given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
-
-        unchecked = [True]  # results are compared with their types in the first run
-
-        def call(arrays: Sequence[Array]) -> Sequence[Array]:
-            left = iter(arrays)
-            values: list[Any] = [
-                None if a is None else tuple(next(left) for _ in a) if isinstance(a, tuple) else next(left)
-                for a in flat
-            ]
-            found: Any = call_kernel(kernel, op, values, modules, Interpreter().run)
-            if unchecked:
-                check_result(kernel, op, result, found)
-                unchecked.clear()
-            return list(found) if isinstance(result, TupleShape) else [found]
-
-        name = f"host {op.name}" if isinstance(kernel, Reference) else kernel.name
-        self.host_step(name, call, given, outputs)
-        return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
-
     def finish(self) -> None:
         super().finish()
-        self.current = None
         self._recordings.clear()
-
-
-def emit_view(e: KernelEmitter, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Value | No:
-    """The emit function of ops with a view: the operand seen in another way, after a copy to row-major order where that helps."""
-    x, *others = args
-    if not isinstance(x, Value):
-        return No("the operand is not a tensor")
-    if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
-        return No("an operand that defines the view is known only at run time")
-    found = e.view_of(op, x, others)
-    if found is None:
-        found = e.view_of(op, e.row_major(x), others)
-    return No("the elements must be moved") if found is None else found
-
-
-def type_of(value: Any) -> AnyShape:
-    """The type of a value, or of a tuple of values, without regard to how it lies."""
-    return TupleShape(map(type_of, value)) if isinstance(value, tuple) else Shape(value.shape.dtype, value.lens)
-
-
-def count_reads(value: Any, uses: int) -> None:
-    """Count reads of a value's memory; its items' for a tuple."""
-    if isinstance(value, tuple):
-        for v in value:
-            v.buffer.readers += uses
-    elif value is not None:
-        value.buffer.readers += uses

@@ -8,9 +8,18 @@ from typing import Any, Final
 
 from ..types.argument import Array
 from ..types.dtype import DType
-from ..types.shape import Shape, row_major
+from ..types.shape import AnyShape, Shape, TupleShape, row_major
 
-__all__ = ["NEVER_OVERWRITTEN", "Buffer", "Value", "channels_last", "packed_strides", "view_of"]
+__all__ = [
+    "NEVER_OVERWRITTEN",
+    "Buffer",
+    "Value",
+    "channels_last",
+    "count_reads",
+    "packed_strides",
+    "type_of",
+    "view_of",
+]
 
 NEVER_OVERWRITTEN: Final = 1 << 30  # readers of memory that no step may write over, since others still fill it
 
@@ -113,3 +122,17 @@ def packed_strides(lens: Sequence[int], order: Sequence[int]) -> list[int]:
 def channels_last(lens: Sequence[int]) -> list[int]:
     """Strides with axis 1 innermost (NHWC and its like)."""
     return packed_strides(lens, [0, *range(2, len(lens)), 1])
+
+
+def type_of(value: Any) -> AnyShape:
+    """The type of a value, or of a tuple of values, without regard to how it lies."""
+    return TupleShape(map(type_of, value)) if isinstance(value, tuple) else Shape(value.shape.dtype, value.lens)
+
+
+def count_reads(value: Any, uses: int) -> None:
+    """Count reads of a value's memory; its items' for a tuple."""
+    if isinstance(value, tuple):
+        for v in value:
+            v.buffer.readers += uses
+    elif value is not None:
+        value.buffer.readers += uses

@@ -1,0 +1,98 @@
+"""Steps that call a Python function: a kernel on the host, or work enqueued on the context's device."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ..errors import Refused, UnsupportedError
+from ..ir.instruction import Instruction
+from ..ir.interpreter import Interpreter
+from ..ir.module import Module
+from ..ops.operation import Operation
+from ..types.argument import Array
+from ..types.shape import Shape, TupleShape
+from .kernel import Kernel, Reference, call_kernel, check_result
+from .schedule import Call
+from .step_list import StepList
+from .values import Value, type_of
+
+__all__ = ["DeviceFunction", "HostFunction", "HostSteps", "Results"]
+
+Results: TypeAlias = Value | tuple[Value, ...]
+HostFunction: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
+DeviceFunction: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], None]
+
+
+class HostSteps(StepList):
+    """A list of steps that kernels add, those among them that Python functions do."""
+
+    def __init__(self, reuse: bool = True) -> None:
+        super().__init__(reuse)
+        self.current: Instruction | None = None  # of the lowered module
+
+    @abstractmethod
+    def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:
+        """Add a step that calls `function` with row-major arrays of `given` and puts what it returns into `outputs`."""
+
+    def device_step(
+        self, name: str, function: DeviceFunction, given: Sequence[Value], outputs: Sequence[Value]
+    ) -> None:
+        """Add a step that calls ``function(given, outputs)`` with tensors in the memory of the context's device.
+
+        What it does with them it enqueues on the context's `queue`, or has done when it returns; it may write into both.
+        Errors: Refused, here, for targets that compute in the host's memory.
+        """
+        raise Refused("the target computes in the host's memory")
+
+    def host(
+        self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str] = ()
+    ) -> Results:
+        """A kernel that is called from Python, as a visible step on the host.
+
+        Errors: UnsupportedError if an extent of the result depends on data.
+        """
+        by_definition = isinstance(kernel, Reference)
+        why = "; ".join(dict.fromkeys(kernel.reasons or reasons)) if by_definition else "it is a Python function"
+        outer = self.call
+        self.call = Call(op, kernel.name, self.sources, tuple(reasons), why or "no plan takes it", self.current)
+        try:
+            return self._call_on_host(kernel, op, modules, args)
+        finally:
+            self.call = outer
+
+    def _call_on_host(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        flat = [
+            tuple(map(self.row_major, a)) if isinstance(a, tuple) else a if a is None else self.row_major(a)
+            for a in args
+        ]
+        result = op.result([None if a is None else type_of(a) for a in flat], modules)
+        items = result.items if isinstance(result, TupleShape) else (result,)
+        shapes = [r for r in items if isinstance(r, Shape) and not r.dynamic()]
+        if len(shapes) != len(items):
+            raise UnsupportedError(f"{op!r} on the host gives {result}, whose extents are known at run time only")
+        outputs = [self.allocate(r.dtype, r.lens()) for r in shapes]
+        given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
+
+        unchecked = [True]  # results are compared with their types in the first run
+
+        def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            left = iter(arrays)
+            values: list[Any] = [
+                None if a is None else tuple(next(left) for _ in a) if isinstance(a, tuple) else next(left)
+                for a in flat
+            ]
+            found: Any = call_kernel(kernel, op, values, modules, Interpreter().run)
+            if unchecked:
+                check_result(kernel, op, result, found)
+                unchecked.clear()
+            return list(found) if isinstance(result, TupleShape) else [found]
+
+        name = f"host {op.name}" if isinstance(kernel, Reference) else kernel.name
+        self.host_step(name, call, given, outputs)
+        return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
+
+    def finish(self) -> None:
+        super().finish()
+        self.current = None

@@ -1,0 +1,28 @@
+"""Views: values that are their operand's memory under another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import No
+from ..ir.module import Module
+from ..ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast
+from ..ops.operation import Operation
+from .step_list import StepList
+from .values import Value
+
+__all__ = ["emit_view"]
+
+
+def emit_view(e: StepList, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Value | No:
+    """The emit function of ops with a view: the operand seen in another way, after a copy to row-major order where that helps."""
+    x, *others = args
+    if not isinstance(x, Value):
+        return No("the operand is not a tensor")
+    if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
+        return No("an operand that defines the view is known only at run time")
+    found = e.view_of(op, x, others)
+    if found is None:
+        found = e.view_of(op, e.row_major(x), others)
+    return No("the elements must be moved") if found is None else found
