@@ -131,19 +131,28 @@ add("depth", "If 2^25", nested(25, lambda g, d: n("If", ["c"], ["z"], then_branc
 
 
 def wire(number: int, payload: bytes) -> bytes:
-    out, size = bytearray([number << 3 | 2]), len(payload)
+    return head(number, len(payload)) + payload
+
+
+def head(number: int, size: int) -> bytes:
+    """The bytes before a field's payload of a size."""
+    out = bytearray([number << 3 | 2])
     while size >= 0x80:
         out.append(size & 0x7F | 0x80)
         size >>= 7
-    return bytes(out) + bytes([size]) + payload
+    return bytes(out) + bytes([size])
 
 
 def deep(levels: int) -> bytes:
-    """A model whose sub-graphs nest `levels` deep, written without protobuf, which would refuse."""
-    at = b""
+    """A model whose sub-graphs nest `levels` deep, written without protobuf, which would refuse, and each byte once."""
+    around: list[bytes] = []  # before each graph, the innermost first: its node, up to the graph in its attribute
+    size = 0
     for _ in range(levels):
-        at = wire(1, wire(4, b"If") + wire(5, wire(1, b"then_branch") + wire(6, at)))
-    return b"\x08\x0a" + wire(7, at) + wire(8, b"\x10\x14")
+        attribute = wire(1, b"then_branch") + head(6, size)
+        node = wire(4, b"If") + head(5, len(attribute) + size) + attribute
+        around.append(head(1, len(node) + size) + node)
+        size += len(around[-1])
+    return b"\x08\x0a" + head(7, size) + b"".join(reversed(around)) + wire(8, b"\x10\x14")
 
 
 add("depth", "If 20,000 deep", lambda folder: deep(20_000))
