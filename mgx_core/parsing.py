@@ -118,7 +118,8 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     files go to a frontend of that name where the file holds no program.
     Errors: UnsupportedError for an extension that nothing reads.
     """
-    from .plugins.manager import KNOWN, manager
+    from .plugins.manager import manager
+    from .plugins.missing import KNOWN
 
     name = Path(path).name.lower()
     offered = {n.lstrip(".").lower(): n for n in manager().names("frontends")}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsInt
 
 from .errors import MgxError, ParameterError
-from .ir.graph import Graph
+from .ir.graph import Graph, names_of_results
 from .ir.module import Module
 from .options import CompileOptions
 from .types.argument import Argument
@@ -140,7 +140,7 @@ class Program:
 
     def get_output_names(self) -> list[str]:
         """Names of the results in order; ``output_0`` and so on where the model states none."""
-        return self.output_names or [f"output_{n}" for n in range(len(self._shapes.results) + len(self.states))]
+        return names_of_results(self.output_names, len(self._shapes.results) + len(self.states))
 
     @property
     def _shapes(self) -> Signature:

@@ -10,9 +10,9 @@ from .module import Module, nested
 __all__ = ["Graph", "names_of_results"]
 
 
-def names_of_results(stated: Sequence[str], main: Module) -> list[str]:
-    """The names of what a module returns: those stated, or ``output_0`` and so on."""
-    return list(stated) or [f"output_{n}" for n in range(len(main.outputs))]
+def names_of_results(stated: Sequence[str], count: int) -> list[str]:
+    """The names of results: those stated, or ``output_0`` and so on."""
+    return list(stated) or [f"output_{n}" for n in range(count)]
 
 
 class Graph:

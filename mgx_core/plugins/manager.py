@@ -7,7 +7,7 @@ imported to list what there is.  An error of a plugin is kept on its record, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pluggy
@@ -16,6 +16,7 @@ from ..errors import MgxError, PluginError, UnsupportedError
 from ..settings import setting
 from .entry_points import entries
 from .hooks import GROUP, INTERFACE, Hooks, Lazy, hookimpl, hookspec, resolve
+from .missing import absent, missing
 from .record import ASKED, PluginRecord
 
 if TYPE_CHECKING:
@@ -28,16 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
 
 T = TypeVar("T")
-
-# what to install for the names that people ask for first
-KNOWN: Final = {
-    "ref": "mgx-ref",
-    "cpu": "mgx-cpu-dnnl",
-    "gpu": "mgx-gpu-hip",
-    "onnx": "mgx-onnx",
-    "tf": "mgx-tf",
-    "tflite": "mgx-tflite",
-}
 
 NAMED: Final = ("targets", "frontends", "operations", "commands")  # hooks whose answer is always the same
 
@@ -156,33 +147,16 @@ class Plugins:
         if name in contested:
             raise PluginError(contested[name])
         if name not in offered:
-            raise UnsupportedError(self._missing(hook[:-1], name, offered))
+            raise UnsupportedError(missing(self.records, hook[:-1], name, offered))
         record, lazy = offered[name]
         return record, record.load(hook, lazy, kind)
-
-    def _missing(self, what: str, name: str, offered: Iterable[str]) -> str:
-        for r in self.records:
-            known = name == r.name or KNOWN.get(name) == r.distribution or any(name in o for o in r.offers.values())
-            if known and r.state != "ok":
-                verb = "failed" if r.state == "failed" else "is disabled"
-                return f"the plugin for {what} {name!r} ({r.distribution}) {verb}: {r.error}"
-        have = ", ".join(map(repr, offered)) or "none"
-        hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that brings it"
-        return f"there is no {what} {name!r} (installed: {have}); {hint}{self.absent()}"
 
     def absent(self, *hooks: str) -> str:
         """The end of a message on something that nothing installed offers: the plugins that failed or are disabled.
 
         hooks: of those that loaded, the ones of whose hooks one of these failed (none given: of whose hooks any failed).
         """
-        failed = [
-            f"{r.name} ({r.distribution}: {r.error})"
-            for r in self.records
-            if r.state == "failed" and (not hooks or any(f.hook in ("", *hooks) for f in r.failures))
-        ]
-        left_out = [f"{r.name} ({r.distribution})" for r in self.records if r.state == "disabled"]
-        said = {"plugins that failed": failed, "left out by MGX_PLUGINS": left_out}
-        return "".join(f"; {what}: {', '.join(plugins)}" for what, plugins in said.items() if plugins)
+        return absent(self.records, *hooks)
 
     def make(self, hook: str, name: str, checked: Callable[[Any, str], T]) -> T:
         """The object that a class or function of a hook makes.
@@ -227,7 +201,7 @@ class Plugins:
         for name in self.memory_targets():
             return name
         raise UnsupportedError(
-            f"memory of a device is required: {self._missing('target', 'gpu', self.names('targets'))}"
+            f"memory of a device is required: {missing(self.records, 'target', 'gpu', self.names('targets'))}"
         )
 
     def best_target(self) -> str:
@@ -244,31 +218,15 @@ class Plugins:
                 record.fail(
                     "targets", f"target {lazy.name!r}: {lazy.available} failed: {type(error).__name__}: {error}", error
                 )
-        raise UnsupportedError(self._missing("target", "ref", ()))
+        raise UnsupportedError(missing(self.records, "target", "ref", ()))
 
     def opset(self) -> OpSet:
         """The standard ops joined with those of all plugins; a name that two plugins give is refused when it is asked for."""
         if "opset" not in self._loaded:
             from ..ops import STANDARD
-            from ..ops.opset import OpSet
+            from .joining import joined
 
-            standard, ops = set(STANDARD), STANDARD
-            for record, found in self._load_each("operations"):
-                for op in found:
-                    known = ops.get(op.name) if op.name in ops else None
-                    if known is None or known is op:
-                        continue
-                    clash = (
-                        f"two ops are called {op.name!r}: {known.__module__}.{known.__qualname__} and "
-                        f"{op.__module__}.{op.__qualname__} of {record.title}"
-                    )
-                    if known in standard:
-                        record.fail("operations", f"{clash}; the core's stays, choose another name")
-                        found = OpSet(o for o in found if o is not op)
-                    else:
-                        record.fail("operations", clash)
-                        ops = ops.contesting(op.name, f"{clash}; uninstall one or set MGX_PLUGINS")
-                ops = ops | found
+            ops = joined(STANDARD, self._load_each("operations"))
             self._loaded["opset"] = ops.lacking(self.absent("operations"))
         found_ops: OpSet = self._loaded["opset"]
         return found_ops

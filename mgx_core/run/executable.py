@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import DeviceError, MgxError, ParameterError, PluginError
+from ..errors import DeviceError, ParameterError
 from ..ir.interpreter import bind_all
 from ..ir.module import Module
-from ..log import debugging, log, timed, traced
+from ..log import log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
-from ..targets.runner import Runner, Timing
+from ..targets.runner import Timing
 from ..targets.saved import SavedInstance
 from ..targets.target import Target
 from ..types.argument import Argument, Value
@@ -25,6 +25,7 @@ from ..types.shape import AnyShape
 from .arguments import Arguments
 from .binding import owned, tensor_type
 from .instance import Instance
+from .instantiation import instantiated
 from .known import Key, Known, plain
 from .tracing import Traced, Tracer
 
@@ -271,39 +272,10 @@ class Executable:
 
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
         given = {n: s for n, s in shapes.items() if self.parameters[n].dynamic()}
-        lowered = self._lowered(given)
         saved = self._saved.get(tuple(given.items()))
-        if saved is not None:
-            try:
-                runner = self.target.restored(saved, lowered, self.context, self.options)
-                return Instance(given, runner, lowered, None, saved.placements)
-            except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                self.note(f"the file's kernels could not be used and were compiled again: {error}")
-        from ..compile.pipeline import PassRecord
-        from ..targets.schedule import Schedule
-
-        module, records = lowered.module, lowered.records
-        self.note_lost()
-        count, start = records[-1].after, time.perf_counter()
-        plan = lowered.plan
-        planned = time.perf_counter()
-        records.append(PassRecord("plan", "plan-memory", planned - start, True, count, count))
-        if isinstance(plan, Schedule):
-            runner = self.target.assemble(plan, lowered.emitter, self.context, self.options)
-        else:
-            runner = self.target.runner(module, plan, self.context, self.options)
-        if not isinstance(runner, Runner):
-            method = "assemble" if isinstance(plan, Schedule) else "runner"
-            raise PluginError(
-                f"{method}(...) of {self.target!r} must give an instance of mgx_core.Runner, got {runner!r}"
-            )
-        records.append(PassRecord("plan", "make-runner", time.perf_counter() - planned, True, count, count))
-        if debugging():
-            seconds = time.perf_counter() - start + sum(r.seconds for r in records[:-2])
-            log.debug(
-                "instance for %s: %d kernels, %.1f ms", given or "fixed shapes", len(lowered.placements), seconds * 1e3
-            )
-        return Instance(given, runner, lowered, module)
+        return instantiated(
+            given, self._lowered(given), saved, self.target, self.context, self.options, self.note, self.note_lost
+        )
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module

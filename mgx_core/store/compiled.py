@@ -93,7 +93,7 @@ def restore(
             target,
             context,
             options,
-            plain.get("results") or contents.output_names or names_of_results((), contents.graph().main),
+            plain.get("results") or contents.output_names or names_of_results((), len(contents.graph().main.outputs)),
             functools.partial(_records, plain["passes"]),
             saved,
             parameters,

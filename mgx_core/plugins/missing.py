@@ -1,0 +1,47 @@
+"""Messages on what no installed plugin offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from .record import PluginRecord
+
+__all__ = ["absent", "missing"]
+
+# what to install for the names that people ask for first
+KNOWN: Final = {
+    "ref": "mgx-ref",
+    "cpu": "mgx-cpu-dnnl",
+    "gpu": "mgx-gpu-hip",
+    "onnx": "mgx-onnx",
+    "tf": "mgx-tf",
+    "tflite": "mgx-tflite",
+}
+
+
+def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iterable[str]) -> str:
+    """The message on something that no plugin offers: whether its plugin failed or is disabled, or else what to install."""
+    for r in records:
+        known = name == r.name or KNOWN.get(name) == r.distribution or any(name in o for o in r.offers.values())
+        if known and r.state != "ok":
+            verb = "failed" if r.state == "failed" else "is disabled"
+            return f"the plugin for {what} {name!r} ({r.distribution}) {verb}: {r.error}"
+    have = ", ".join(map(repr, offered)) or "none"
+    hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that brings it"
+    return f"there is no {what} {name!r} (installed: {have}); {hint}{absent(records)}"
+
+
+def absent(records: Sequence[PluginRecord], *hooks: str) -> str:
+    """The end of a message on something that nothing installed offers: the plugins that failed or are disabled.
+
+    hooks: of those that loaded, the ones of whose hooks one of these failed (none given: of whose hooks any failed).
+    """
+    failed = [
+        f"{r.name} ({r.distribution}: {r.error})"
+        for r in records
+        if r.state == "failed" and (not hooks or any(f.hook in ("", *hooks) for f in r.failures))
+    ]
+    left_out = [f"{r.name} ({r.distribution})" for r in records if r.state == "disabled"]
+    named = {"plugins that failed": failed, "left out by MGX_PLUGINS": left_out}
+    return "".join(f"; {what}: {', '.join(plugins)}" for what, plugins in named.items() if plugins)

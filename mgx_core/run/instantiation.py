@@ -1,0 +1,67 @@
+"""Making of instances: a runner restored from a file, or assembled from a schedule, for one set of input shapes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MgxError, PluginError
+from ..log import debugging, log
+from ..options import CompileOptions
+from ..targets.runner import Runner
+from ..targets.saved import SavedInstance
+from ..targets.target import Target
+from ..types.shape import AnyShape
+from .instance import Instance
+
+if TYPE_CHECKING:
+    from ..targets.lowered import Lowered
+
+__all__ = ["instantiated"]
+
+
+def instantiated(
+    given: Mapping[str, AnyShape],
+    lowered: Lowered,
+    saved: SavedInstance | None,
+    target: Target,
+    context: Any,
+    options: CompileOptions,
+    note: Callable[[str], None],
+    note_lost: Callable[[], None],
+) -> Instance:
+    """The instance for the shapes `given`: as a file has it, or made from the lowered module.
+
+    note: told if the file's kernels cannot be used; note_lost: called before the target is asked for a runner.
+    Errors: PluginError if the target gives something that is no runner.
+    """
+    if saved is not None:
+        try:
+            runner = target.restored(saved, lowered, context, options)
+            return Instance(given, runner, lowered, None, saved.placements)
+        except (MgxError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            note(f"the file's kernels could not be used and were compiled again: {error}")
+    from ..compile.pipeline import PassRecord
+    from ..targets.schedule import Schedule
+
+    module, records = lowered.module, lowered.records
+    note_lost()
+    count, start = records[-1].after, time.perf_counter()
+    plan = lowered.plan
+    planned = time.perf_counter()
+    records.append(PassRecord("plan", "plan-memory", planned - start, True, count, count))
+    if isinstance(plan, Schedule):
+        runner = target.assemble(plan, lowered.emitter, context, options)
+    else:
+        runner = target.runner(module, plan, context, options)
+    if not isinstance(runner, Runner):
+        method = "assemble" if isinstance(plan, Schedule) else "runner"
+        raise PluginError(f"{method}(...) of {target!r} must give an instance of mgx_core.Runner, got {runner!r}")
+    records.append(PassRecord("plan", "make-runner", time.perf_counter() - planned, True, count, count))
+    if debugging():
+        seconds = time.perf_counter() - start + sum(r.seconds for r in records[:-2])
+        log.debug(
+            "instance for %s: %d kernels, %.1f ms", given or "fixed shapes", len(lowered.placements), seconds * 1e3
+        )
+    return Instance(given, runner, lowered, module)
