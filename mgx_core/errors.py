@@ -109,9 +109,9 @@ def suggestion(name: str, known: Iterable[str], listing: str = "") -> str:
     names = list(dict.fromkeys(known))
     near = difflib.get_close_matches(name, names, 3)
     if near:
-        said = f"did you mean {' or '.join(map(repr, near))}?"
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
     elif len(names) <= FEW:
         return f"known are {', '.join(names)}" if names else "there are none"
     else:
-        said = f"none of the {len(names)} known names is near"
-    return f"{said} ({listing} lists them all)" if listing and len(names) > FEW else said
+        hint = f"none of the {len(names)} known names is near"
+    return f"{hint} ({listing} lists them all)" if listing and len(names) > FEW else hint

@@ -27,10 +27,10 @@ def setting(name: str) -> str:
 
 def threads() -> int:
     """Returns the number of ``MGX_THREADS``, 0 if it is not set.  Errors: ParameterError for what is not a number."""
-    said = setting("MGX_THREADS")
-    if said and not said.isdigit():
-        raise ParameterError(f"MGX_THREADS must be a number of threads, got {said!r}")
-    return int(said or 0)
+    value = setting("MGX_THREADS")
+    if value and not value.isdigit():
+        raise ParameterError(f"MGX_THREADS must be a number of threads, got {value!r}")
+    return int(value or 0)
 
 
 def keeps_programs() -> bool:
@@ -38,10 +38,10 @@ def keeps_programs() -> bool:
 
     Errors: ParameterError for a ``MGX_KEEP_PROGRAMS`` other than 0 and 1.
     """
-    said = setting("MGX_KEEP_PROGRAMS")
-    if said not in ("", "0", "1"):
-        raise ParameterError(f"MGX_KEEP_PROGRAMS must be 0 or 1, got {said!r}")
-    return said == "1"
+    value = setting("MGX_KEEP_PROGRAMS")
+    if value not in ("", "0", "1"):
+        raise ParameterError(f"MGX_KEEP_PROGRAMS must be 0 or 1, got {value!r}")
+    return value == "1"
 
 
 def of_code(*prefixes: str) -> list[tuple[str, str]]:

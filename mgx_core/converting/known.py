@@ -68,7 +68,7 @@ ARITHMETIC: Final[dict[type[Operation], Callable[..., Any]]] = {
 
 
 class Known:
-    """Looks values up, evaluating what depends on constants or on extents of inputs alone; remembers its answers."""
+    """Looks values up, evaluating what depends on constants or on extents of inputs alone; each is evaluated once."""
 
     def __init__(self) -> None:
         self._constants: dict[Instruction, Array | None] = {}

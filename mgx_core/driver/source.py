@@ -130,14 +130,14 @@ class Source:
         """The reader that the options name; None for the one of the file's extension."""
         from ..parsing import PROGRAM
 
-        said = [
+        given = [
             n
             for n, on in (("onnx", self.onnx), ("tf", self.tf), (PROGRAM, self.stored), (self.frontend, self.frontend))
             if on and n
         ]
-        if len(said) > 1:
+        if len(given) > 1:
             raise click.UsageError("--onnx, --tf, --migraphx and --frontend exclude each other")
-        return said[0] if said else None
+        return given[0] if given else None
 
     def _parse_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}

@@ -53,7 +53,7 @@ class Slice(Operation):
     """A range of positions along some axes: from start to before end, negative ones counted from the end, all clipped.
 
     x: any [..] -> same rank.  Each of starts, ends, axes, steps is an attribute or a run-time input; without axes the
-    first ones are meant, without steps 1.  A negative step walks backwards, from start down to but without end.
+    first ones are meant, without steps 1.  A negative step counts down, from start to but without end.
     Errors: ShapeError for a step of 0, axes outside the rank, lists of unequal lengths.  Source: ONNX Slice-13.
     """
 

@@ -87,7 +87,7 @@ class Hooks:
     def passes(self, target: str, stage: str, options: CompileOptions) -> list[Lazy]:
         """Passes for a stage; the object is a pass.
 
-        A hook declares the parameters that it wants.  target: empty where programs are optimised for none yet.
+        A hook declares the parameters that it needs.  target: empty where programs are optimised for none yet.
         """
         return []
 

@@ -119,7 +119,7 @@ class Rules:
 class Rewriter:
     """Applies rules to a fixed point with a worklist.
 
-    What fired and what was refused is kept in `tally`, each instruction with what a rule last said of it.
+    What fired and what was refused is kept in `tally`, with the last refusal of each rule for each instruction.
     limit: rewrites allowed per instruction of the module.
     Errors: PassError if a rule changes a result's type, or if the rewrite does not terminate within the limit.
     """
@@ -214,11 +214,11 @@ class Rewriter:
 
     def _endless(self, recent: Iterable[Rule], rewrites: int, ins: Instruction) -> str:
         """Returns the message on rules that keep each other firing."""
-        said = [f"{_blamed(rule)} ({count} times)" for rule, count in Counter(recent).most_common()]
+        firing = [f"{_blamed(rule)} ({count} times)" for rule, count in Counter(recent).most_common()]
         whose = (
-            f"{said[0]} keeps firing on what it gives"
-            if len(said) == 1
-            else f"these undo each other: {', '.join(said)}"
+            f"{firing[0]} keeps firing on what it gives"
+            if len(firing) == 1
+            else f"these undo each other: {', '.join(firing)}"
         )
         return (
             f"{self.name}: the rewrite does not terminate; in the last of {rewrites} rewrites {whose}; last on {ins!r}"

@@ -73,7 +73,7 @@ def same_constant(x: Instruction | None, y: Instruction | None) -> bool:
 
 
 def _alike(x: Quantized, y: Quantized) -> bool:
-    """True if two tensors have one scale and zero point each, and the same."""
+    """True if two tensors have the same scale and zero point, one of each."""
     return (
         x.by_tensor
         and y.by_tensor

@@ -55,7 +55,7 @@ class RuleSelection:
         self.level = options.aggressiveness
         close = ROUNDING if options.fast_math or options.aggressiveness > 1 else EXACT
         self.changes = RANGE if options.fast_math and options.aggressiveness > 1 else close
-        self.said: dict[str, bool] = {}
+        self.stated: dict[str, bool] = {}
         names = {*known, *PASSES} if options.fusion_rules else PASSES
         for name, on in options.fusion_rules.items():
             meant = FUSIONS.get(name.replace("-", "_")) or tuple(
@@ -64,17 +64,17 @@ class RuleSelection:
             if not names.issuperset(meant) or not meant:
                 near = suggestion(name.replace("_", "-"), [*FUSIONS, *sorted(names)], "mgx-driver rules")
                 raise ParameterError(f"fusion_rules: there is no rule {name!r}; {near}")
-            self.said.update(dict.fromkeys(meant, on))
+            self.stated.update(dict.fromkeys(meant, on))
 
     def on(self, name: str) -> bool:
         """True if a pass or a part of one is on."""
-        return self.said.get(name, name not in OPTIONAL)
+        return self.stated.get(name, name not in OPTIONAL)
 
     def rules(self, rules: Rules) -> Rules:
         """Those that are on: by what they may change, unless they are named."""
-        if self.level == 0 and not any(self.said.values()):
+        if self.level == 0 and not any(self.stated.values()):
             return Rules(rules.name)
-        return Rules(rules.name, (r for r in rules.rules if self.said.get(r.name, self._usual(r))))
+        return Rules(rules.name, (r for r in rules.rules if self.stated.get(r.name, self._usual(r))))
 
     def _usual(self, rule: Rule) -> bool:
         return self.level > 0 and rule.changes <= self.changes and rule.name not in OPTIONAL

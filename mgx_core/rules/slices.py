@@ -26,7 +26,7 @@ Range = tuple[Dim, Dim, int]
 
 
 def ranges(ins: Instruction) -> dict[int, Range] | None:
-    """Start, end and step of a slice by axis, where all are attributes, walk forward and lie within the extent."""
+    """Start, end and step of a slice by axis, where all are attributes, the steps positive and the bounds within the extent."""
     if not isinstance(ins.op, Slice) or len(ins.inputs) > 1 or not ins.inputs[0].shape.ranked:
         return None
     op: Slice = ins.op
@@ -79,7 +79,7 @@ def join_slices(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     outer, below = ranges(i), ranges(inner)
     if outer is None or below is None:
-        return No("a bound is known only at run time, or a step walks backwards")
+        return No("a bound is known only at run time, or a step is negative")
     out = dict(below)
     for axis, (start, end, step) in outer.items():
         first, last, stride = below.get(axis, (0, inner.inputs[0].shape.dims[axis], 1))
@@ -105,7 +105,7 @@ def slice_of_concat(i: Instruction, b: Builder) -> Instruction | No | None:
         return No("a bound is known only at run time, or another axis is cut")
     start, end, step = found.pop(axis)
     if step != 1:
-        return No("it walks in steps")
+        return No("its step is not 1")
     parts: list[tuple[Instruction, Range]] = []
     at: Dim = 0
     for x in whole.inputs:

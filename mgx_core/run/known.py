@@ -60,5 +60,5 @@ class Known(Generic[Made]):
             self._instances[key] = instance
 
     def forget(self) -> None:
-        """Forgets everything: an instance was given up."""
+        """Drops all entries, since an instance was dropped."""
         self._instances = {}

@@ -72,8 +72,8 @@ class Origin:
     def of(cls, path: Any, frontend: str, options: Mapping[str, Any]) -> Self | None:
         """The origin of what a frontend reads from a file; None where it cannot be known, or not be kept."""
         listen()
-        said = _said(dict(options))
-        if said is None or debugging() or not seals():
+        given = _as_text(dict(options))
+        if given is None or debugging() or not seals():
             return None
         code = stamp(STAGES)
         if not code:
@@ -89,7 +89,7 @@ class Origin:
                     return None
         except (OSError, TypeError, ValueError):
             return None
-        about = repr((FORMAT, digest, frontend, said, code, of_code("MGX_")))
+        about = repr((FORMAT, digest, frontend, given, code, of_code("MGX_")))
         return cls(Path(path).absolute(), mapped, digest, hashlib.sha256(about.encode()).hexdigest(), state)
 
     @property
@@ -243,7 +243,7 @@ def _identity(state: os.stat_result) -> tuple[int, ...]:
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
-def _said(value: Any) -> Any:
+def _as_text(value: Any) -> Any:
     """Options as what names them in a key; None if they hold something that has no such name."""
     match value:
         case None | bool() | int() | float() | str() | bytes() if type(value) in PLAIN:
@@ -253,11 +253,11 @@ def _said(value: Any) -> Any:
         case DynamicDimension():
             names = value.ranges() if value.is_symbolic() else {}
             own = (value.min, value.max, sorted(value.optimals), str(value.extent))
-            return repr((*own, [(n, _said(r)) for n, r in names.items()]))
+            return repr((*own, [(n, _as_text(r)) for n, r in names.items()]))
         case Mapping():
-            parts = [(_said(k), _said(v)) for k, v in value.items()]
+            parts = [(_as_text(k), _as_text(v)) for k, v in value.items()]
             return None if any(p is None for pair in parts for p in pair) else repr(("mapping", parts))
         case list() | tuple():
-            items = [_said(v) for v in value]
+            items = [_as_text(v) for v in value]
             return None if None in items else repr(("list", items))
     return None

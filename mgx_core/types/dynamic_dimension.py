@@ -120,7 +120,7 @@ class DynamicDimension:
 
 
 def _expression(text: str, given: Mapping[str, Any]) -> Dim:
-    """The extent that a text says; given: the ranges of its names.  Errors: ParameterError."""
+    """The extent that a text states; given: the ranges of its names.  Errors: ParameterError."""
     from .dim_text import parse  # brings Python's parser along, which most programs do not need
 
     ranges: dict[str, Dim] = {}

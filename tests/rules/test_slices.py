@@ -169,7 +169,7 @@ REFUSES = [
   %1 = slice[axes=[0], starts=[-1], ends=[-6], steps=[-1]](%x)
   %2 = slice[axes=[0], starts=[0], ends=[2]](%1)
   @return(%2)""",
-        "a bound is known only at run time, or a step walks backwards",
+        "a bound is known only at run time, or a step is negative",
     ),
     (
         "slice-of-concat",

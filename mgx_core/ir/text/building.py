@@ -1,4 +1,4 @@
-"""Programs as code that builds them again: the walk over modules and instructions; subclasses know a language."""
+"""Programs as code that builds them again: modules and instructions in order; subclasses write a language."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ class _Writer(BuildingCode):
             return f"{kind}, lens={shape.lens()})"
         ranges = [DynamicDimension.of(d) for d in shape.dims]
         if self.package != "mgx_core" and any(r.is_symbolic() for r in ranges):
-            said = {"type": shape.type_string(), "dynamic_dimensions": [r.record() for r in ranges]}
-            return f"{self.package}.shape.from_json({json.dumps(said)!r})"
+            record = {"type": shape.type_string(), "dynamic_dimensions": [r.record() for r in ranges]}
+            return f"{self.package}.shape.from_json({json.dumps(record)!r})"
         return f"{kind}, dyn_dims=[{', '.join(map(self.extent, shape.dims))}])"
 
     def extent(self, d: Any) -> str:
