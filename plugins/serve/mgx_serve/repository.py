@@ -45,22 +45,26 @@ class Entry:
 class Repository:
     """Finds, loads, replaces and unloads models.  Requests name models, never files: what lies outside the root is out of reach.
 
-    root: a model's file, or the folder.
+    root: a model's file or folder, or a folder of models.
     Errors: ParameterError if it is neither.
     """
 
     def __init__(self, root: Path, settings: ModelSettings, metrics: Metrics, backend: Backend) -> None:
         self.root, self.settings, self.metrics, self.backend = root.resolve(), settings, metrics, backend
-        self._stem = root.stem  # as it was named: a link has a name of its own
         if not self.root.exists():
             raise ParameterError(f"{root}: there is no such model or folder")
+        self._one = self.root.is_file() or not _doubt(self.root)  # TensorFlow's models are folders
+        # as it was named: a link has a name of its own
+        self._name = root.stem if self.root.is_file() else root.name.removesuffix(".savedmodel")
         self.entries: dict[str, Entry] = {}
         self.scan()
+        if not self.entries:
+            log.warning("%s holds no model: files NAME/VERSION/model.* are required", root)
 
     def scan(self) -> None:
         """Looks for models that are new on disk, and forgets those that are gone and not loaded."""
-        if self.root.is_file():
-            self.entries.setdefault(self._stem, Entry(self._stem, {"1": self.root}))
+        if self._one:
+            self.entries.setdefault(self._name, Entry(self._name, {"1": self.root}))
             return
         found = {f.name: f for f in sorted(self.root.iterdir()) if f.is_dir() and not f.name.startswith(".")}
         for name, folder in found.items():

@@ -53,7 +53,7 @@ class Server:
     async def start(self, load: bool = True) -> None:
         """Starts both services, then loads the models; until these are ready the server is live and not ready.
 
-        Errors: ParameterError if there is nothing to serve; OSError if a port is taken.
+        Errors: ParameterError if there is no such file or folder; OSError if a port is taken.
         """
         given = self.settings
         traces = opened(given.traces)

@@ -166,3 +166,17 @@ def test_the_newest_of_the_versions_that_the_settings_name(root: Path) -> None:
     assert asyncio.run(served("version_policy { specific { versions: [ 1, 2, 9 ] } }")) == "2"
     with pytest.raises(Unavailable, match=r"one of versions \[9\] is required, there are \[1, 2, 3\]"):
         asyncio.run(served("version_policy { specific { versions: 9 } }"))
+
+
+def test_a_model_that_is_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "net.v2.savedmodel"
+    folder.mkdir()
+    (folder / "saved_model.pb").touch()
+    repository = Repository(folder, ModelSettings(), Metrics(NoTraces()), Compiling())
+    assert {name: entry.paths for name, entry in repository.entries.items()} == {"net.v2": {"1": folder}}
+
+
+def test_a_folder_without_models_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "model.onnx").touch()
+    assert not Repository(tmp_path, ModelSettings(), Metrics(NoTraces()), Compiling()).entries
+    assert f"{tmp_path} holds no model: files NAME/VERSION/model.* are required" in caplog.text
