@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mgx_core import Instruction, Module, Pass
-from mgx_core.ir.module import nested
+from mgx_core.ir.module import everywhere
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.ops.slice import Slice
@@ -28,10 +28,9 @@ class AbsorbViews(Pass):
 
     def apply(self, module: Module) -> bool:
         changed = False
-        for inner in list(nested(module)):
-            for ins in list(inner):
-                if ins.op.tag == "attention":
-                    changed |= _absorb(inner, ins)
+        for inner, ins in everywhere(module):
+            if ins.op.tag == "attention":
+                changed |= _absorb(inner, ins)
         return changed
 
 

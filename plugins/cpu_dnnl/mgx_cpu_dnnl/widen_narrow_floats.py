@@ -7,7 +7,7 @@ from typing import Final
 
 from mgx_core import Instruction, MgxError, Module, Pass, Shape, TupleShape
 from mgx_core import dtype as dt
-from mgx_core.ir.module import nested
+from mgx_core.ir.module import everywhere
 from mgx_core.ops import STANDARD
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.bitwise import BitCast
@@ -49,10 +49,9 @@ class WidenNarrowFloats(Pass):
 
     def apply(self, module: Module) -> bool:
         changed, widening = False, Widening(self.dtypes)
-        for inner in list(nested(module)):  # enclosing modules come first
-            for ins in list(inner):
-                if ins.parent is inner and widening.spares_rounding(ins):
-                    changed |= widening.widen(inner, ins)
+        for inner, ins in everywhere(module):  # enclosing modules come first
+            if widening.spares_rounding(ins):
+                changed |= widening.widen(inner, ins)
         return changed
 
 
