@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,7 +65,7 @@ def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
 @contextmanager
 def kept_whole(converters: Converters) -> Iterator[None]:
     """While it lasts, operators that are made of others and have a converter are traced as they are."""
-    from torch._export.utils import _collect_all_valid_cia_ops, _special_op_to_preserve_cia
+    from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia, _special_op_to_preserve_cia
     from torch.export.exported_program import _override_composite_implicit_decomp
 
     ops = [
@@ -73,8 +73,19 @@ def kept_whole(converters: Converters) -> Iterator[None]:
         for op in _collect_all_valid_cia_ops()
         if converts(converters, op) and (op.namespace != "aten" or op._schema.name.partition("::")[2] in WHOLE)
     ]
-    with _override_composite_implicit_decomp(dict.fromkeys(ops, _special_op_to_preserve_cia)):
+    callables: dict[Any, Callable[..., Any]] = dict.fromkeys(ops, _special_op_to_preserve_cia)
+    callables[torch.ops.aten.einsum.default] = products_only(_get_decomp_for_cia(torch.ops.aten.einsum.default))
+    with _override_composite_implicit_decomp(callables):
         yield
+
+
+def products_only(apart: Callable[..., Any]) -> Callable[..., Any]:
+    """An einsum of one operand taken apart: it may be a view, whose memory torch shares though the operator's schema denies it."""
+
+    def einsum(equation: str, operands: Sequence[Any], *, path: Sequence[int] | None = None) -> Any:
+        return NotImplemented if len(operands) > 1 else apart(equation, operands, path=path)
+
+    return einsum
 
 
 TRACING = threading.RLock()  # compiling one graph may compile another

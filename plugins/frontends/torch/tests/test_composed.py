@@ -135,6 +135,16 @@ def test_complex_inputs_and_weights_are_taken() -> None:
     same(model, torch.randn(2, 4, 32), torch.randn(17, dtype=torch.cfloat).conj())
 
 
+def test_view_by_einsum_shares_memory() -> None:
+    function = torch.compile(lambda x: (torch.einsum("ii->i", x), torch.einsum("ij,jk->ik", x, x)), backend="mgx")
+    x = torch.randn(3, 3)
+    with torch.no_grad():
+        diagonal, product = function(x)
+    torch.testing.assert_close(product, x @ x)
+    x[1, 1] = 7
+    assert torch.equal(diagonal, x.diagonal())
+
+
 def test_what_calls_functions_stays_with_torch_whole() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
