@@ -86,6 +86,11 @@ def isfinite(n: Node, x: Instruction) -> Instruction:
 
 @converts("signbit")
 def signbit(n: Node, x: Instruction) -> Instruction:
+    """True for what is negative, -0.0 and NaN by their bits."""
+    if x.shape.dtype is dt.bool_:
+        return n.full_like(x, False)
+    if x.shape.dtype.is_float:
+        x = n.add("bit_cast", x, target_type={16: dt.int16, 32: dt.int32, 64: dt.int64}[x.shape.dtype.bits])
     return n.add("less", x, n.full_like(x, 0))
 
 

@@ -69,7 +69,14 @@ converts("reciprocal")(unary("recip"))
 
 @converts("sign", "sgn")
 def sign(n: Node, x: Instruction) -> Instruction:
-    return x if x.shape.dtype is dt.bool_ else n.add("sign", x)
+    """The sign, which of NaN is 0 in torch."""
+    if x.shape.dtype is dt.bool_:
+        return x
+    if not x.shape.dtype.is_float:
+        return n.add("sign", x)
+    zero = n.full_like(x, 0)
+    above, below = (n.convert(n.add(name, x, zero), x.shape.dtype) for name in ("greater", "less"))
+    return n.add("sub", above, below)
 
 
 def rounding(name: str) -> Converter:
@@ -170,14 +177,16 @@ def floor_divide(n: Node, x: Scalar, y: Scalar) -> Instruction:
 
 
 def floor_divided(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """The quotient rounded down, exact where the quotient itself is rounded."""
-    less = n.add("sub", a, n.add("mod", a, b))
-    out = n.add("div", less, b)
+    """The quotient rounded down, exact where the quotient itself is rounded; NaN where the dividend is infinite."""
     if not a.shape.dtype.is_float:
-        return out
+        return n.add("div", n.add("sub", a, n.add("mod", a, b)), b)
     zero = n.full_like(a, 0)
-    plain = n.add("logical_or", n.add("equal", b, zero), n.add("isinf", n.add("div", a, b)))
-    return n.add("where", plain, n.add("floor", n.add("div", a, b)), n.add("nearbyint", out))
+    rest = n.add("fmod", a, b)
+    whole = n.add("nearbyint", n.add("div", n.add("sub", a, rest), b))
+    signs = n.add("logical_xor", n.add("less", b, zero), n.add("less", rest, zero))
+    beyond = n.add("logical_and", n.add("not_equal", rest, zero), signs)
+    out = n.add("where", beyond, n.add("sub", whole, n.full_like(a, 1)), whole)
+    return n.add("where", n.add("equal", b, zero), n.add("div", a, b), out)
 
 
 def binary(name: str) -> Converter:
@@ -254,8 +263,13 @@ def atan2(n: Node, x: Scalar, y: Scalar) -> Instruction:
 
 @converts("hypot")
 def hypot(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    a, b = n.tensors((x, y), n.dtype)
-    return n.add("sqrt", n.add("add", n.add("mul", a, a), n.add("mul", b, b)))
+    """The root of two squares, of which none overflows; infinite where either is, even beside NaN."""
+    a, b = (n.add("abs", v) for v in n.tensors((x, y), n.dtype))
+    zero, one, long = n.full_like(a, 0), n.full_like(a, 1), n.add("max", a, b)
+    ratio = n.add("div", n.add("min", a, b), n.add("where", n.add("equal", long, zero), one, long))
+    out = n.add("mul", long, n.add("sqrt", n.add("add", one, n.add("mul", ratio, ratio))))
+    infinite = n.add("logical_or", n.add("isinf", a), n.add("isinf", b))
+    return n.add("where", infinite, n.full_like(a, float("inf")), out)
 
 
 @converts("addcmul")

@@ -1,0 +1,39 @@
+"""NaN, infinities, signed zeros and values whose squares overflow: what torch makes of them."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+aten = torch.ops.aten
+INFINITE = float("inf")
+VALUES = (float("nan"), INFINITE, -INFINITE, 0.0, -0.0, 1.0, -1.0, 0.1, -0.1, 2.5, -3.0, 1e30, -1e30)
+UNARY = (aten.sign.default, aten.sgn.default, aten.isnan.default, aten.isinf.default, aten.relu.default)
+BINARY = (aten.floor_divide.default, aten.hypot.default, aten.maximum.default, aten.minimum.default)
+
+
+def compare(op: Any, args: tuple[torch.Tensor, ...], target: str, overloads: ModuleType) -> None:
+    (found,) = overloads.computed(op, args, {}, target)
+    torch.testing.assert_close(found, op(*args), rtol=1e-5, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_special_values(dtype: torch.dtype, target: str, overloads: ModuleType) -> None:
+    x = torch.tensor(VALUES, dtype=dtype)
+    for op in UNARY:
+        compare(op, (x,), target, overloads)
+    compare(aten.signbit.default, (x[1:],), target, overloads)  # torch's casts choose the sign of NaN
+    pair = torch.cartesian_prod(x, x).t().contiguous()
+    for op in BINARY:
+        compare(op, (pair[0], pair[1]), target, overloads)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int64])
+def test_signs_of_whole_numbers(dtype: torch.dtype, overloads: ModuleType) -> None:
+    x = torch.tensor([0, 1, -5, 127]).to(dtype)
+    compare(aten.sign.default, (x,), "ref", overloads)
+    compare(aten.signbit.default, (x,), "ref", overloads)
