@@ -7,6 +7,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import DynamicDimension, ParameterError, Shape
+from mgx_core.ir.text.cpp import cpp
 from mgx_core.types.dim import symbol
 
 
@@ -95,6 +96,12 @@ def test_scripts_keep_expressions() -> None:
     scope: dict[str, mgx.Program] = {}
     exec(program(*dims).to_py(), scope)
     assert scope["p"].get_parameter_shapes()["x"].dyn_dims() == dims
+
+
+def test_cpp_programs_keep_expressions() -> None:
+    written = cpp(program(DynamicDimension("n * 3 + 1", {"n": DynamicDimension(1, 8, {2})})).get_main_module())
+    named = 'migraphx::dynamic_dimension("3*n+1", {{"n", migraphx::dynamic_dimension(1, 8, migraphx::optimals{2})}})'
+    assert f"migraphx::dynamic_dimensions({named})" in written
 
 
 def test_a_symbol_of_one_linear_extent_is_known_to_the_ops() -> None:
