@@ -30,8 +30,9 @@ SIZES: Final = {
 }  # fmt: skip
 
 _PLAIN = re.compile(r'(?:extern\s+"C"\s+)?__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void(\s+)(\w+)(\s*)\(')
-_SHARED = re.compile(r"\b(?<!extern )__shared__\s+(?:alignas\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*((?:\[[^\]]*\]\s*)+);")
-_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+(?:alignas\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+_ALIGNED = r"(?:\balignas\(\d+\)\s*)?"
+_SHARED = re.compile(rf"{_ALIGNED}\b(?<!extern )__shared__\s+{_ALIGNED}([\w ]+?)\s+(\w+)\s*((?:\[[^\]]*\]\s*)+);")
+_DYNAMIC = re.compile(rf"{_ALIGNED}\bextern\s+__shared__\s+{_ALIGNED}([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
 
 
 def hip_kernel(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+import mgx_gpu_hip
 from mgx_core import HostKernel, Kernel, Kernels, Operation, OpSet, Shape, define_op
 from mgx_core.plugins import manager as plugins
 from mgx_gpu_hip.compile import build as builder
@@ -123,8 +126,24 @@ def test_other_extents_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(texts) == 1
 
 
-def test_dynamic_shared_memory() -> None:
-    text = TEXT.replace("__shared__ float sums[64];", "extern __shared__ float sums[];")
+@pytest.mark.parametrize("declared", ["alignas(16) __shared__ float", "__shared__ alignas(16) float"])
+def test_aligned_shared_memory(declared: str) -> None:
+    program = compiled(by_text(TEXT.replace("__shared__ float", declared)), (5, 9))
+    x = given(5, 9)
+    np.testing.assert_allclose(program.run({"x": x})[0].to_numpy(), x.sum(0), rtol=1e-5, atol=1e-6)
+
+
+def test_alignment_comes_before_other_attributes() -> None:
+    """As clang 17 demands, which is the compiler of ROCm 6.0; later ones, and NVRTC, take it in either place."""
+    texts = [p for p in Path(mgx_gpu_hip.__file__).parent.rglob("*") if p.suffix in (".h", ".hip", ".py")]
+    assert len(texts) > 50
+    found = [p.name for p in texts if re.search(r"__\w+__ +alignas", p.read_text())]
+    assert not found
+
+
+@pytest.mark.parametrize("declared", ["extern __shared__ float sums[];", "alignas(16) extern __shared__ float sums[];"])
+def test_dynamic_shared_memory(declared: str) -> None:
+    text = TEXT.replace("__shared__ float sums[64];", declared)
     x = given(5, 9)
     program = compiled(by_text(text, shared_bytes=lambda shapes: 256), (5, 9))
     np.testing.assert_allclose(program.run({"x": x})[0].to_numpy(), x.sum(0), rtol=1e-5, atol=1e-6)

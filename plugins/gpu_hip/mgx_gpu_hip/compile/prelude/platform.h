@@ -85,7 +85,8 @@ static __device__ __forceinline__ void __threadfence() { __builtin_amdgcn_fence(
   name##_shared_type& name = *(name##_shared_type*)emulator->shared(&name##_shared_key, sizeof(name##_shared_type))
 #define SHARED_DYNAMIC(type, name) type* name = (type*)emulator->shared(0, 0)
 #else
-#define SHARED(type, name, dims) __shared__ alignas(16) type name dims
+// alignas comes first: clang 17, which ROCm 6.0 has, takes it nowhere else
+#define SHARED(type, name, dims) alignas(16) __shared__ type name dims
 struct alignas(16) shared_word { u64 low, high; };
 extern __shared__ shared_word gpu_dynamic_shared[];
 #define SHARED_DYNAMIC(type, name) type* name = (type*)gpu_dynamic_shared
