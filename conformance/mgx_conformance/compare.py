@@ -10,7 +10,7 @@ from mgx_core import dtype
 from mgx_core.ops.scalar import widen
 from mgx_core.types.argument import shape_of
 
-from .accuracy import deviation
+from .rounding import deviation
 
 __all__ = ["differs", "flat", "text_of"]
 

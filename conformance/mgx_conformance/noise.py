@@ -21,8 +21,11 @@ from mgx_core.ops.scalar import widen
 from mgx_core.rules.decomposition import decomposed as parts_of
 from mgx_core.types.argument import shape_of
 
-from .accuracy import SAFETY, deviation, finite_magnitude, internal_spread, local_error, rounding, smallest
+from .accuracy import local_error
 from .compare import flat
+from .primitive_errors import SAFETY
+from .rounding import deviation, finite_magnitude, rounding, smallest
+from .spread import internal_spread
 
 __all__ = ["Expected", "decomposed", "expected", "spread_of_parts"]
 

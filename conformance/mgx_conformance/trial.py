@@ -17,13 +17,14 @@ from mgx_core.ops.movement import Transpose
 from mgx_core.ops.operation import Operation
 from mgx_core.ops.slice import Slice
 
-from .accuracy import SAFETY, tolerance
+from .accuracy import tolerance
 from .cases import all_cases
 from .cases.case import Case, Operand
 from .claims import false_claims, watched
 from .compare import differs
 from .guard import Guarded
 from .noise import expected, spread_of_parts
+from .primitive_errors import SAFETY
 
 __all__ = ["NotApplicable", "Trial", "applies", "attempt", "selected"]
 

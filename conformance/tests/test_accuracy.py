@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgx_conformance.accuracy import growth, tolerance, ulps
+from mgx_conformance.accuracy import tolerance
 from mgx_conformance.compare import differs
 from mgx_conformance.guard import Guarded
 from mgx_conformance.known import OPS
 from mgx_conformance.noise import expected
+from mgx_conformance.primitive_errors import growth, ulps
 from mgx_core import Pointwise, Program, Shape
 
 RNG = np.random.default_rng(0)

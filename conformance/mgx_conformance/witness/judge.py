@@ -8,8 +8,8 @@ import numpy as np
 
 from mgx_core import dtype
 
-from ..accuracy import finite_magnitude
 from ..compare import differs
+from ..rounding import finite_magnitude
 from .engines import WITNESSES, Declined, by_definition, of_one_op, version
 from .question import Question
 
