@@ -21,7 +21,6 @@ from .node_order import in_order
 from .options import OnnxOptions
 from .tensors import DataFolder, sparse_array, tensor_array
 
-AttributeProto = onnx.AttributeProto
 GraphProto = onnx.GraphProto
 NodeProto = onnx.NodeProto
 
