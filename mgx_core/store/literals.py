@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
 import sys
 import zlib
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import numpy as np
 from ..errors import StoreError
 from ..types import dtype as dt
 from ..types.argument import Array, Value
+from ..types.mapped import mapped
 from .codec import dtype_named
 
 __all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "aligned"]
@@ -143,16 +143,10 @@ class LiteralReader:
 
 def _place_in_file(array: Array, raw: Array, file: Array) -> int | None:
     """The offset of an array's bytes in a file that it was mapped from; None if it was not, or if they are not there."""
-    base: Any = array
-    while base is not None and not isinstance(
-        base, mmap.mmap
-    ):  # arrays, memory views, and what numpy puts between them
-        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
-    if base is None or len(base) != file.size or not array.flags.c_contiguous:
+    place = mapped(array)
+    if place is None or place.bytes.size != file.size or not array.flags.c_contiguous:
         return None
-    start = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
-    offset = int(array.__array_interface__["data"][0] - start)
-    return offset if np.array_equal(raw, file[offset : offset + raw.size]) else None
+    return place.first if np.array_equal(raw, file[place.first : place.end]) else None
 
 
 def _raw(array: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mgx_core import StoreError
 from mgx_core.types.argument import Array
+from mgx_core.types.mapped import mapped
 
 from .native_library import native
 
@@ -62,16 +63,11 @@ def aligned(given: Array) -> Array:
 
 def forget_pages(array: Array) -> None:
     """Releases the memory of an array mapped from a file; the next access reads the file again."""
-    base: Any = array
-    while not isinstance(base, mmap.mmap):  # arrays, memory views, and what numpy puts between them
-        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
-        if base is None:
-            return
-    file = np.frombuffer(base, np.uint8)
-    start = address_of(file)
-    first, end = (int(at) - start for at in np.lib.array_utils.byte_bounds(array))
-    first = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
-    length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
+    place = mapped(array)
+    if place is None:
+        return
+    first = -(-place.first // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = place.end // mmap.PAGESIZE * mmap.PAGESIZE - first
     # written pages would be lost, so only read-only maps
-    if length > 0 and not file.flags.writeable:
-        base.madvise(mmap.MADV_DONTNEED, first, length)
+    if length > 0 and not place.bytes.flags.writeable:
+        place.map.madvise(mmap.MADV_DONTNEED, first, length)

@@ -1,0 +1,34 @@
+"""Arrays that lie in files mapped into memory."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .dtype import Array
+
+__all__ = ["Mapped", "mapped"]
+
+
+class Mapped(NamedTuple):
+    """The place of an array in a mapped file: the map, all of its bytes, and the array's first byte and the one after its last."""
+
+    map: mmap.mmap
+    bytes: Array
+    first: int
+    end: int
+
+
+def mapped(array: Array) -> Mapped | None:
+    """Returns where an array lies in the file that it was mapped from; None if it was not."""
+    base: Any = array
+    while not isinstance(base, mmap.mmap):  # arrays, memory views, and what numpy puts between them
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+        if base is None:
+            return None
+    file = np.frombuffer(base, np.uint8)
+    start = file.__array_interface__["data"][0]
+    first, end = (int(at) - start for at in np.lib.array_utils.byte_bounds(array))
+    return Mapped(base, file, first, end)

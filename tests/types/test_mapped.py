@@ -1,0 +1,38 @@
+"""Arrays in mapped files are found there; others are not."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+
+from mgx_core.types.mapped import mapped
+
+
+def window(path: Path) -> mmap.mmap:
+    np.arange(64, dtype=np.float32).tofile(path)
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def test_views_of_a_map_are_found_through_buffers_and_arrays(tmp_path: Path) -> None:
+    whole = window(tmp_path / "numbers")
+    views = np.frombuffer(whole, np.float32), np.frombuffer(memoryview(whole)[64:], np.float32).reshape(6, 8)
+    place = mapped(views[0][8:16])
+    assert place is not None
+    assert (place.first, place.end, place.map) == (32, 64, whole)
+    place = mapped(views[1][1:3, ::-1])  # steps below zero: the first byte is that of the lowest address
+    assert place is not None
+    assert (place.first, place.end, place.bytes.size) == (64 + 32, 64 + 96, 256)
+
+
+def test_an_empty_view_has_a_place_and_no_bytes(tmp_path: Path) -> None:
+    place = mapped(np.frombuffer(window(tmp_path / "numbers"), np.float32)[4:4])
+    assert place is not None
+    assert place.first == place.end
+
+
+def test_arrays_of_this_process_have_none(tmp_path: Path) -> None:
+    assert mapped(np.arange(4)) is None
+    assert mapped(np.frombuffer(window(tmp_path / "numbers"), np.float32).copy()) is None
