@@ -12,6 +12,7 @@
 #include <pybind11/stl.h>
 
 #include "errors.h"
+#include "product_tiles.h"
 
 namespace py = pybind11;
 
@@ -102,7 +103,8 @@ public:
     size_t number(const std::string &name) {
         auto [found, added] = numbers_.try_emplace(name, numbers_.size());
         if (added) {
-            void *address = dlsym(RTLD_DEFAULT, name.c_str());
+            void *address = reinterpret_cast<void *>(product_tile(name));
+            if (!address) address = dlsym(RTLD_DEFAULT, name.c_str());
             if (!address) refuse("there is no function " + name);
             addresses_.push_back(address);
         }

@@ -72,7 +72,9 @@ def test_every_number_of_rows(engine, m, weights):
 
 
 @pytest.mark.parametrize("weights", [np.float32, dt.bfloat16.numpy])
-@pytest.mark.parametrize(("m", "k", "n"), [(250, 800, 96), (12, 1000, 300), (1, 1023, 257), (40, 385, 64)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(250, 800, 96), (12, 1000, 300), (1, 1023, 257), (40, 385, 64), (29, 2601, 70)]
+)
 def test_depths_and_blocks(engine, m, k, n, weights):
     r = np.random.default_rng(1)
     a = r.standard_normal((m, k)).astype(np.float32)
@@ -80,6 +82,20 @@ def test_depths_and_blocks(engine, m, k, n, weights):
     out = np.full((m, n), np.nan, np.float32)
     run(engine, a, b, out, chunks=2, threads=4)
     assert (np.abs(out - a.astype(np.float64) @ b.astype(np.float64)) <= bound(a, b)).all()
+
+
+def test_products_of_any_size_share_one_function(engine):
+    """Extents, the order of the loops and what is prefetched are numbers of a kernel, not part of its code."""
+    r = np.random.default_rng(7)
+    found = set()
+    width = panel_width(engine)
+    for m, k, panels_ in ((1, 7, 1), (5, 16, 3), (64, 40, 2), (500, 1999, 4)):
+        a = r.standard_normal((m, k)).astype(np.float32)
+        b = r.standard_normal((k, panels_ * width)).astype(np.float32)
+        out = np.full((m, panels_ * width), np.nan, np.float32)
+        found.add(run(engine, a, b, out, threads=2).code.symbol)
+        assert (np.abs(out - a.astype(np.float64) @ b) <= bound(a, b)).all()
+    assert len(found) == 1
 
 
 def test_rows_with_gaps_and_results_with_gaps(engine):

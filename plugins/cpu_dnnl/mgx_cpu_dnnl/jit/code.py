@@ -33,7 +33,6 @@ class Code:
     def __init__(self, lanes: int, wide: bool) -> None:
         self.lanes = lanes  # float32 lanes of one machine vector
         self.wide = wide  # AVX-512 instructions may be used
-        self.opaque_counters = False  # of loops; see `opaque`
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.extra: dict[str, str] = {}  # helper functions by name
@@ -127,14 +126,6 @@ class Code:
         small = self.cast("trunc", limit, elem) if elem == "i32" else limit
         return self.compare("ult", self.iota(elem, n), self.splat(small, n))
 
-    def opaque(self, x: V) -> V:
-        """x as the result of an empty instruction, of which LLVM knows nothing.
-
-        Loop strength reduction takes half of the time that a loop with many addresses takes to compile, and wins nothing where
-        they are a base, the counter and a constant: it leaves counters that are made so alone.
-        """
-        return self.make(f'call {x.type} asm "", "=r,0"({x.type} {x.ref})', x.elem, x.n)
-
     # memory
 
     def gep(self, base: V, index: V | int, elem: str) -> V:
@@ -222,8 +213,6 @@ class Code:
         following = body(i, phis)
         ref = step.ref if isinstance(step, V) else str(step)
         onward = self.make(f"add nsw i64 {i.ref}, {ref}", "i64", 0)
-        if self.opaque_counters:
-            onward = self.opaque(onward)
         latch = self.block
         self.emit(f"br label %{head}")
         rows = [f"  {i.ref} = phi i64 [{begin.ref}, %{before}], [{onward.ref}, %{latch}]"]
@@ -232,27 +221,6 @@ class Code:
         self.lines[at] = "\n".join(rows)
         self.label(after)
         return [i, *phis]
-
-    def rise(self, begin: V, step: int, body: Callable[[V, list[V]], Sequence[V]], carried: Sequence[V]) -> list[V]:
-        """``do .. while`` for i = begin, begin + step, .. below 0, with values carried along; returns their last values."""
-        before, inner, after = (self.fresh(w) for w in ("pre", "body", "after"))
-        self.emit(f"br label %{before}")
-        self.label(before)
-        self.emit(f"br label %{inner}")
-        self.label(inner)
-        i = V(self.name(), "i64", 0)
-        phis = [V(self.name(), c.elem, c.n) for c in carried]
-        at = len(self.lines)
-        self.lines.append("")  # the phis, once the values of the next trip are known
-        following = body(i, phis)
-        onward = self.opaque(self.op("add", i, V(str(step), "i64", 0)))
-        rows = [f"  {i.ref} = phi i64 [{begin.ref}, %{before}], [{onward.ref}, %{self.block}]"]
-        for phi, first, later in zip(phis, carried, following, strict=True):
-            rows.append(f"  {phi.ref} = phi {phi.type} [{first.ref}, %{before}], [{later.ref}, %{self.block}]")
-        self.lines[at] = "\n".join(rows)
-        self.emit(f"br i1 {self.compare('slt', onward, V('0', 'i64', 0)).ref}, label %{inner}, label %{after}")
-        self.label(after)
-        return list(following)
 
     def when(self, condition: V, body: Callable[[], None]) -> None:
         """Run `body` where the scalar condition holds."""

@@ -21,7 +21,6 @@ from .gemm_plan import (
     FAR,
     FEW,
     GROUP,
-    MANY,
     NEAR,
     UNROLL,
     WEIGHTS,
@@ -32,6 +31,7 @@ from .gemm_plan import (
     panel_width,
     row_step,
 )
+from .gemm_tiles import tall
 from .graph import Graph, Node, read_in_place, walk
 from .kernel import JitKernel
 
@@ -100,28 +100,26 @@ def compile_gemm(
         return No(f"oneDNN is as fast for {m} rows with work of {cost} instructions behind them")
     lanes, width = engine.lanes, panel_width(engine)
     few = m <= FEW
-    tall, low = (12, 8) if engine.wide else (6, 4)
-    heights = (m,) if few else (min(tall, m), min(tall if m >= MANY else low, m))
-    chains = {1: 4, 2: 2}.get(m, 1) if few else 1
+    height = min(tall(engine.wide), m)
     widened = weights is dt.bfloat16 and not few
-    whole = not few and k <= WHOLE and not widened
+    whole = few or (k <= WHOLE and not widened)
     panels = -(-columns // width)
-    near = whole and 4 * k * width * panels <= NEAR
-    depth = k if few or whole else even_part(k, DEPTH, 4)
+    near = whole and not few and 4 * k * width * panels <= NEAR
+    depth = k if whole else even_part(k, DEPTH, 4)
     most = min(240, BLOCK // depth, m // (4 * threads) if near else m)
-    rows = m if few else even_part(m, max(heights[0], most), heights[0])
+    rows = m if few else even_part(m, max(height, most), height)
     blocks = -(-m // rows)
     group = panels if near else max(1, min(GROUP, panels * blocks // (4 * threads)))
     trips = 4 * width // 64 * UNROLL  # lines of a panel that a trip of the innermost loop works on
-    ahead = 1 if near else max(1, min(4, -(-trips // max(1, min(rows, m) // heights[0]))))
+    ahead = 0 if near or few else max(1, min(4, -(-trips // max(1, min(rows, m) // height))))
     plan = GemmPlan(
-        weights=weights, outs=tuple(o.dtype for o in outs), heights=heights, even=k % UNROLL == 0, chains=chains,
-        ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=widened, whole=whole, near=near,
-        rows_first=m * k > FAR, ahead=ahead, graph=graph, loads=loads, at=at, extra=len(extra),
+        weights=weights, outs=tuple(o.dtype for o in outs), ragged=columns % width != 0,
+        narrow=0 < columns % width <= lanes, widened=widened, whole=whole, graph=graph, loads=loads, at=at, extra=len(extra),
     )  # fmt: skip
     numbers = {
         "m": m, "n": columns, "k": k, "lda": a.strides()[0] if m > 1 else k, "depth": depth, "rows": rows,
         "group": group, "panels": panels, "blocks": blocks, "groups": -(-panels // group),
+        "near": int(near), "ahead": ahead, "rows_first": int(not few and m * k > FAR),
     }  # fmt: skip
     for word, value in numbers.items():
         plan.slots[word] = plan.args.add(value)
@@ -130,7 +128,7 @@ def compile_gemm(
     for j, (_, step, by_column) in enumerate(loads):
         plan.slots[f"r{j}"] = plan.args.add(step)
         plan.slots[f"c{j}"] = plan.args.add(by_column)
-    sums = heights[0] * width if whole else (rows + heights[0]) * group * width
+    sums = height * width if whole else rows * group * width
     plan.slots["panel"] = plan.args.add(sums)
     plan.key = key_of(plan, lanes)
     beside = 2 + plan.ragged  # buffers before those of the pointwise part

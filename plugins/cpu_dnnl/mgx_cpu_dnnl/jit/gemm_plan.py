@@ -19,7 +19,6 @@ __all__ = [
     "FAR",
     "FEW",
     "GROUP",
-    "MANY",
     "NEAR",
     "UNROLL",
     "VECTORS",
@@ -35,7 +34,6 @@ __all__ = [
 UNROLL: Final = 4  # rows of a panel in a trip of the innermost loop
 VECTORS: Final = 2  # of a panel's row
 FEW: Final = 3  # rows up to which the weights are read once and nothing is worth blocking
-MANY: Final = 384  # rows from which those of tiles that are not full do not count
 DEPTH: Final = 1024  # rows of a panel that are in use together: they stream from the second-level cache
 WHOLE: Final = 2048  # rows of a panel that are worked through in one piece
 NEAR: Final = 128 * 1024  # bytes of weights that stay in the second-level cache beside all else
@@ -54,26 +52,18 @@ def panel_width(engine: Engine) -> int:
 class GemmPlan:
     """`key` holds everything that the code depends on; extents and steps are args.
 
-    heights: rows of a register tile, the usual one first; even: no trip of the innermost loop is cut short; chains: sums kept for
-    each result, so that additions do not wait for each other; ragged: the last panel is not full; narrow: one vector of its row
-    is enough; widened: bfloat16 panels are converted to scratch before use; whole: the depth is worked through in one piece;
-    near: the weights are so small that a tile's rows are finished from end to end; rows_first: the left matrix is large and read
-    once; ahead: cache lines that a trip prefetches; at: which parameter of the pointwise part is the product; extra: how many
-    others there are.
+    ragged: the last panel is not full; narrow: one vector of its row is enough; widened: bfloat16 panels are converted to scratch
+    before use; whole: the depth is worked through in one piece; at: which parameter of the pointwise part is the product; extra:
+    how many others there are.  Of the args, near: the weights are so small that a tile's rows are finished from end to end;
+    rows_first: the left matrix is large and read once; ahead: cache lines that a trip prefetches.
     """
 
     weights: DType
     outs: tuple[DType, ...]
-    heights: tuple[int, ...]
-    chains: int
     ragged: bool
-    even: bool
     narrow: bool
     widened: bool
     whole: bool
-    near: bool
-    rows_first: bool
-    ahead: int
     graph: Graph | None
     loads: list[tuple[Node, int, int]]  # with their steps by row and by column
     at: int
@@ -106,11 +96,8 @@ def even_part(extent: int, most: int, unit: int) -> int:
 
 def key_of(plan: GemmPlan, lanes: int) -> str:
     words = [
-        f"gemm {plan.weights} {' '.join(map(str, plan.outs))} heights={plan.heights} chains={plan.chains} ragged={plan.ragged}",
-        f"even={plan.even}",
-        f"narrow={plan.narrow} widened={plan.widened} whole={plan.whole} near={plan.near}",
-        f"rows_first={plan.rows_first} ahead={plan.ahead}",
-        f"at={plan.at} extra={plan.extra} lanes={lanes}",
+        f"gemm {plan.weights} {' '.join(map(str, plan.outs))} ragged={plan.ragged} narrow={plan.narrow}",
+        f"widened={plan.widened} whole={plan.whole} at={plan.at} extra={plan.extra} lanes={lanes}",
     ]
     if plan.graph is not None:
         steps = {x.ident: (bool(r), s if s in (0, 1) else 2) for x, r, s in plan.loads}

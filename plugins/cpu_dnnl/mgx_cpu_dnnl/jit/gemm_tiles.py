@@ -1,47 +1,59 @@
-"""The division of a block's rows into register tiles of one height, or of two with less waste at the end."""
+"""Register tiles: the division of a block's rows into them, and the call of the native module's function for one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from .code import Code, V
 
-__all__ = ["tiles"]
+__all__ = ["Rows", "Tile", "tall", "tile_sums"]
 
 ZERO = V("0", "i64", 0)
 
 
-def tiles(c: Code, heights: Sequence[int], rows: V, body: Callable[[int, V, V], None]) -> None:
-    """Runs `body` for each tile of some rows: its height, first row and number.  heights: the usual one, and a lower one."""
-    tall, low = heights
-    lows = ZERO if tall == low else _low_tiles(c, tall, low, rows)
-    rest = c.intrinsic("smax", c.op("sub", rows, c.op("mul", lows, _number(low))), ZERO)
-    talls = c.op("udiv", c.op("add", rest, _number(tall - 1)), _number(tall))
-
-    def tall_tile(t: V, _: list[V]) -> list[V]:
-        body(tall, c.op("mul", t, _number(tall)), t)
-        return []
-
-    def low_tile(t: V, _: list[V]) -> list[V]:
-        body(low, c.op("add", c.op("mul", talls, _number(tall)), c.op("mul", t, _number(low))), c.op("add", talls, t))
-        return []
-
-    c.loop(ZERO, talls, 1, tall_tile)
-    if tall != low:
-        c.loop(ZERO, lows, 1, low_tile)
+def tall(wide: bool) -> int:
+    """Rows of the tallest tile: with two vectors of each and what is loaded for them, as many as registers hold."""
+    return 12 if wide else 6
 
 
-def _low_tiles(c: Code, tall: int, low: int, rows: V) -> V:
-    """Returns the number of low tiles (2/3 of a tall one): as few as leave less than half a tall one's waste.
+class Rows:
+    """Some rows as tiles that differ by at most one row in height, so that none is so low that additions wait for each other."""
 
-    0 if most of a tall one is left over, else 1 or 2.
+    def __init__(self, c: Code, count: V) -> None:
+        most = tall(c.wide)
+        self.c, self.count = c, count
+        self.tiles = c.op("udiv", c.op("add", count, V(str(most - 1), "i64", 0)), V(str(most), "i64", 0))
+        self.low = c.op("udiv", count, self.tiles)
+        self.over = c.op("urem", count, self.tiles)
+
+    def tile(self, t: V) -> tuple[V, V]:
+        """The first row of a tile, and how many it has."""
+        c = self.c
+        first = c.op("add", c.op("mul", t, self.low), c.intrinsic("smin", t, self.over))
+        higher = c.cast("zext", c.compare("ult", t, self.over), "i64")
+        return first, c.op("add", self.low, higher)
+
+
+class Tile(NamedTuple):
+    """The arguments of the function for a tile, in its order; steps in elements.
+
+    add: 1 if products are added to what the sums hold, else 0.
     """
-    one, over = V("1", "i64", 0), c.op("urem", rows, _number(tall))
-    some = c.select(c.compare("ule", over, _number(low)), one, ZERO)
-    lows = c.select(c.compare("ule", over, _number(2 * low - tall)), _number(2), some)
-    short = c.compare("ult", rows, _number(low + 1))  # a single low tile
-    return c.select(c.compare("eq", over, ZERO), ZERO, c.select(short, one, lows))
+
+    left: V
+    left_step: V
+    panel: V
+    depth: V
+    sums: V
+    sums_step: V
+    rows: V
+    vectors: V
+    add: V
 
 
-def _number(value: int) -> V:
-    return V(str(value), "i64", 0)
+def tile_sums(c: Code, elem: str, tile: Tile, prefetch: V, ahead: V) -> None:
+    """Calls the function for a tile with weights of a type; prefetch: `ahead` cache lines from there for each trip."""
+    name = f"mgx_product_tile_1_{'avx512' if c.wide else 'avx2'}_{elem}"
+    args = (*tile, prefetch, ahead)
+    c.declared[name] = f"declare void @{name}({', '.join(a.type for a in args)})"
+    c.emit(f"call void @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})")

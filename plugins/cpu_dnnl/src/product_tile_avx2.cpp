@@ -1,0 +1,5 @@
+// Register tiles of products for processors with AVX2.
+#define MGX_LANES 8
+#define MGX_TALL 6
+#define MGX_TILE product_tile_avx2
+#include "product_tile_loop.h"

@@ -1,0 +1,5 @@
+// Register tiles of products for processors with AVX-512.
+#define MGX_LANES 16
+#define MGX_TALL 12
+#define MGX_TILE product_tile_avx512
+#include "product_tile_loop.h"

@@ -1,0 +1,137 @@
+// Register tiles of one instruction set: included with MGX_LANES, MGX_TALL (rows of the tallest tile) and MGX_TILE.
+#include <immintrin.h>
+
+#include <array>
+#include <utility>
+
+#include "product_tiles.h"
+#include "vectors.h"
+
+namespace mgx {
+
+namespace {
+
+constexpr int64_t width = 2 * lanes; // of a panel
+constexpr int few = 3;               // rows up to which weights are read once, and those in bfloat16 widened on the way
+
+inline Floats weights(const float *from) { return load(from); }
+
+inline Floats weights(const uint16_t *from) {
+#if MGX_LANES == 16
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)));
+    return (Floats)_mm512_slli_epi32(wide, 16);
+#else
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
+    return (Floats)_mm256_slli_epi32(wide, 16);
+#endif
+}
+
+// Keeps the compiler from making an address of its own for each row, for which there are too few registers.
+template <class T> inline void opaque(T &pointer) { asm("" : "+r"(pointer)); }
+
+// sum += a * b, in place and in the order of the text, for which there are enough registers.
+[[gnu::always_inline]] inline void add_product(Floats &sum, Floats a, Floats b) {
+    asm volatile("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+}
+
+#define MGX_UNROLLED _Pragma("GCC unroll 48")
+
+// H rows and V vectors.  Low tiles keep several sums of each result, so that additions do not wait for each other.
+template <class Weight, int H, int V>
+void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth, float *home, int64_t sums_step, int64_t, int64_t,
+        int64_t add, const char *prefetch, int64_t ahead) {
+    constexpr int chains = H * V >= 8 ? 1 : H * V >= 4 ? 2 : 4;
+    constexpr int trip = H <= few ? 8 : 4;
+    constexpr int bases = (H + 2) / 3; // each row is at a base, or one or two steps from it
+    const int64_t left_step = step * int64_t(sizeof(float));
+    auto panel = static_cast<const Weight *>(panel_begin);
+    const char *left[bases];
+    MGX_UNROLLED
+    for (int b = 0; b < bases; ++b)
+        left[b] = reinterpret_cast<const char *>(rows) + 3 * b * left_step;
+    Floats sums[chains][H][V];
+    MGX_UNROLLED
+    for (int c = 0; c < chains; ++c)
+        MGX_UNROLLED
+        for (int r = 0; r < H; ++r)
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                sums[c][r][v] = Floats {};
+    if (add)
+        MGX_UNROLLED
+        for (int r = 0; r < H; ++r)
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                sums[0][r][v] = load(home + r * sums_step + v * lanes);
+    int64_t rest = depth;
+    for (; rest >= trip; rest -= trip) {
+        for (int64_t n = 0; n < ahead * (trip / 4); ++n, prefetch += 64)
+            _mm_prefetch(prefetch, _MM_HINT_T1);
+        if constexpr (H <= few) // weights that are read once
+            for (int n = 0; n < trip * int(width * sizeof(Weight)) / 64; ++n)
+                _mm_prefetch(reinterpret_cast<const char *>(panel) + 2048 + 64 * n, _MM_HINT_T1);
+        MGX_UNROLLED
+        for (int u = 0; u < trip; ++u) {
+            Floats some[V];
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                some[v] = weights(panel + u * width + v * lanes);
+            MGX_UNROLLED
+            for (int r = 0; r < H; ++r) {
+                Floats many = all(*reinterpret_cast<const float *>(left[r / 3] + r % 3 * left_step + u * int(sizeof(float))));
+                MGX_UNROLLED
+                for (int v = 0; v < V; ++v)
+                    add_product(sums[u % chains][r][v], many, some[v]);
+            }
+        }
+        MGX_UNROLLED
+        for (int b = 0; b < bases; ++b) {
+            left[b] += trip * sizeof(float);
+            opaque(left[b]);
+        }
+        panel += trip * width;
+        opaque(panel);
+    }
+    for (; rest > 0; --rest) {
+        MGX_UNROLLED
+        for (int r = 0; r < H; ++r) {
+            Floats many = all(*reinterpret_cast<const float *>(left[r / 3] + r % 3 * left_step));
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                sums[0][r][v] += many * weights(panel + v * lanes);
+        }
+        MGX_UNROLLED
+        for (int b = 0; b < bases; ++b) {
+            left[b] += sizeof(float);
+            opaque(left[b]);
+        }
+        panel += width;
+        opaque(panel);
+    }
+    MGX_UNROLLED
+    for (int r = 0; r < H; ++r)
+        MGX_UNROLLED
+        for (int v = 0; v < V; ++v) {
+            MGX_UNROLLED
+            for (int c = 1; c < chains; ++c)
+                sums[0][r][v] += sums[c][r][v];
+            store(home + r * sums_step + v * lanes, sums[0][r][v]);
+        }
+}
+
+template <class Weight, int... I> constexpr std::array<ProductTile, sizeof...(I)> table(std::integer_sequence<int, I...>) {
+    return {run<Weight, I / 2 + 1, I % 2 + 1>...};
+}
+
+template <class Weight, int most>
+void product_tile(const float *left, int64_t left_step, const void *panel, int64_t depth, float *sums, int64_t sums_step,
+        int64_t rows, int64_t vectors, int64_t add, const char *prefetch, int64_t ahead) {
+    static constexpr auto runs = table<Weight>(std::make_integer_sequence<int, 2 * most> {});
+    runs[2 * rows + vectors - 3](left, left_step, panel, depth, sums, sums_step, rows, vectors, add, prefetch, ahead);
+}
+
+} // namespace
+
+ProductTile MGX_TILE(bool bfloat16) { return bfloat16 ? product_tile<uint16_t, few> : product_tile<float, MGX_TALL>; }
+
+} // namespace mgx
