@@ -80,7 +80,7 @@ def kept_whole(converters: Converters) -> Iterator[None]:
 
 
 def products_only(apart: Callable[..., Any]) -> Callable[..., Any]:
-    """An einsum of one operand taken apart: it may be a view, whose memory torch shares though the operator's schema denies it."""
+    """An einsum of one operand taken apart: it may be a view, though the operator's schema denies that memory is shared."""
 
     def einsum(equation: str, operands: Sequence[Any], *, path: Sequence[int] | None = None) -> Any:
         return NotImplemented if len(operands) > 1 else apart(equation, operands, path=path)
