@@ -10,8 +10,9 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu
-from ..ops.broadcast import Multibroadcast
+from ..ops.broadcast import Broadcast, Multibroadcast
 from ..ops.concat import Concat
+from ..ops.elementwise import Pointwise
 from ..ops.movement import Transpose
 from ..ops.operation import Operation
 from ..ops.pointwise import Clip
@@ -19,9 +20,10 @@ from ..ops.pooling import Pooling
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.resize import Resize
 from ..types.dim import bounds
-from .constants import aligned, finite, uniform
+from .constants import aligned, finite, is_constant, uniform
 from .engine import Builder, Rules
 from .matching import one_user, op_as
+from .outline import is_view
 
 __all__ = ["QUANTIZATION", "Quantized", "dequantized", "same_constant"]
 
@@ -150,6 +152,8 @@ def move_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     if given.values.shape.dtype.bits > 8:
         return No(f"{given.values.shape.dtype} is not narrow")
+    if isinstance(i.op, (Broadcast, Multibroadcast)) and _moved_constant(given.values) and _for_elements(i):
+        return No("what is repeated is a constant of work on elements, which in its wide form is a constant, too")
     if given.by_tensor:
         return b.add(given.op, b.add(i.op, given.values, *i.inputs[1:]), *given.parameters)
     if isinstance(i.op, Transpose):
@@ -159,6 +163,18 @@ def move_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
     if at is None:
         return No("the scale varies along an axis that is not kept")
     return b.add(given.op.replace(axis=at), b.add(i.op, given.values, *i.inputs[1:]), *given.parameters)
+
+
+def _moved_constant(ins: Instruction) -> bool:
+    """True for a constant, also where its elements are still to be moved."""
+    while ins.op.moves and len(ins.inputs) == 1:
+        ins = ins.inputs[0]
+    return is_constant(ins)
+
+
+def _for_elements(ins: Instruction) -> bool:
+    """True if only work on elements reads an instruction, or views of it."""
+    return all(isinstance(u.op, Pointwise) or (is_view(u) and _for_elements(u)) for u in ins.users)
 
 
 def _transposed(order: Sequence[int], given: Quantized, b: Builder) -> Instruction:

@@ -394,6 +394,18 @@ REFUSALS = [
   @return(%3)""",
         "the scales or zero points differ",
     ),
+    (
+        "move-narrow-values",
+        """\
+  %x = @param["x"] -> float32[4, 3]
+  %q = @literal(1, -2, 3) -> int8[3]
+  %s = @literal(0.1) -> float32[]
+  %1 = dequantizelinear(%q, %s)
+  %2 = multibroadcast[out_lens=[4, 3]](%1)
+  %3 = mul(%x, %2)
+  @return(%3)""",
+        "what is repeated is a constant of work on elements, which in its wide form is a constant, too",
+    ),
 ]
 
 
