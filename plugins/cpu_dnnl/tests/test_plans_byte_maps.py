@@ -79,3 +79,22 @@ def test_work_becomes_a_table_only_when_optimized(optimize: bool) -> None:
     m.add_return([m.add(mgx.op("quantizelinear", out_type="int8"), work, step)])
     program.compile(CpuTarget(), optimize=optimize)
     assert ("table" in names(program)) == optimize
+
+
+def test_repeated_bytes_are_mapped_once_and_results_lie_as_what_is_not_repeated() -> None:
+    """A statistic a pixel, beside channels that lie last."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape(dt.uint8, [2, 5, 5, 24]))
+    one = m.add_parameter("one", mgx.Shape(dt.uint8, [2, 1, 5, 5]))
+    channels = m.add(mgx.op("transpose", permutation=[0, 3, 1, 2]), x)
+    wide = m.add(mgx.op("multibroadcast", out_lens=[2, 24, 5, 5]), one)
+    total = m.add(mgx.op("max"), m.add(ByteMap(), wide, m.add_literal(TABLE)), channels)
+    m.add_return([m.add(mgx.op("transpose", permutation=[0, 2, 3, 1]), total)])
+    program.compile(CpuTarget())
+    r = np.random.default_rng(0)
+    feed = {"x": r.integers(0, 256, (2, 5, 5, 24), np.uint8), "one": r.integers(0, 256, (2, 1, 5, 5), np.uint8)}
+    (got,) = program.run(feed)
+    wanted = np.maximum(TABLE[feed["one"]].transpose(0, 2, 3, 1), feed["x"])
+    np.testing.assert_array_equal(np.asarray(got), wanted)
+    assert names(program) == ["table", "loop"]

@@ -90,6 +90,17 @@ def test_a_rounded_product_is_added_by_the_later_one() -> None:
     assert [s for s in steps if s != "copy"] == ["conv", "conv"]
 
 
+def test_left_operands_whose_rows_lie_across_are_laid_in_rows() -> None:
+    """oneDNN multiplies them by a loop that takes 60 times as long."""
+    b = Builder()
+    x = b.given("x", 64, 40)
+    w = b.main.add_literal(rng.integers(-127, 128, (64, 32), np.int8))
+    wide = b.add("dequantizelinear", w, b.main.add_literal(np.full(32, 0.01, np.float32)), axis=1)
+    across = b.add("transpose", b.wide(x, 0.05, 128), permutation=[1, 0])
+    steps = b.compared({"x": rng.integers(0, 256, (64, 40), np.uint8)}, b.narrow(b.add("dot", across, wide), 0.3, 120))
+    assert steps == ["copy", "matmul"]
+
+
 def test_unsigned_right_operands_are_multiplied_by_the_library() -> None:
     b = Builder()
     x, y = b.given("x", 2, 3, 40, 32), b.given("y", 2, 3, 40, 32)

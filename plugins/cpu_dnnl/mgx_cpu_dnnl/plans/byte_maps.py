@@ -33,10 +33,20 @@ def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
         raise Refused("an extent is 0")
     table = by_bits(e, table, x.shape.dtype)
     to = table.shape.dtype
+    if any(s == 0 and n != 1 for n, s in zip(x.lens, x.strides, strict=True)):
+        return _repeated(e, x, table)
     out = e.place_in_concat(to, x.lens, same_order(x))
     if out is None and e.may_overwrite(x, x.shape.dtype):
         out = Value(Shape(to, x.lens, x.strides), x.buffer, x.offset)
     return mapped(e, x, table, out)
+
+
+def _repeated(e: CpuEmitter, x: Value, table: Value) -> Value:
+    """Bytes of axes along which they repeat, each mapped once; the result repeats likewise."""
+    once = [1 if s == 0 else n for n, s in zip(x.lens, x.strides, strict=True)]
+    made = mapped(e, x.seen_as(0, Shape(x.shape.dtype, once, x.strides)), table)
+    steps = [0 if s == 0 else n for n, s in zip(made.strides, x.strides, strict=True)]
+    return made.seen_as(0, Shape(made.shape.dtype, x.lens, steps))
 
 
 def mapped(e: CpuEmitter, x: Value, table: Value, out: Value | None = None) -> Value:

@@ -139,6 +139,8 @@ def product(e: CpuEmitter, args: Sequence[Value | None], epilogue: Epilogue | No
     if 0 in lens or not a.lens[-1]:
         raise Refused("an extent is 0")
     a, b = (matrix_ready(e, with_rank(x, rank)) for x in (a, b))
+    if a.strides[-1] != 1 and a.lens[-1] != 1:
+        a = e.row_major(a)  # oneDNN's quick products of bytes read the left operand row by row
     flat = not any(n != 1 and s for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)) and a.shape.standard()
     extras = Extras(e, epilogue, -1, lens[-1], 2 if flat else 1 << (rank - 1), [a, b], row_major(lens))
     extras.zero_point(e, a_zero, extras.native.ARG_SRC)

@@ -43,7 +43,7 @@ def output_like(e: CpuEmitter, dtype: Any, lens: Sequence[int], args: Sequence[V
 @lru_cache(1024)
 def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
     for shape in shapes:
-        if shape.dims == lens and shape.rank > 1:
+        if shape.dims == lens and shape.rank > 1 and not shape.broadcasted():  # what repeats says nothing of an order
             return Shape(dtype, lens, same_order(shape))
     return Shape(dtype, lens)
 
