@@ -16,6 +16,7 @@ from .pointwise_loops import write
 from .pointwise_plan import BLOCK, make_plan
 from .primitive import raw_type, supported
 from .weave import compile_weave
+from .whole import keep_whole
 
 __all__ = ["compile_copy", "compile_pointwise"]
 
@@ -33,6 +34,7 @@ def compile_pointwise(
         graph = read(body, inputs, dims)
     except Refused as error:
         return error.no
+    keep_whole(graph)
     return build(graph, inputs, outputs, engine, name or body.name)
 
 

@@ -168,6 +168,8 @@ def _float(c: Code, name: str, args: list[V]) -> V:
         return c.op("f" + name, a, args[1])
     if name == "exact_div":
         return c.op("fdiv", a, args[1])
+    if name in ("whole_int8", "whole_uint8"):  # of whole numbers that the type holds
+        return c.cast("trunc", c.cast("fptosi", a, "i32"), "i8")
     if name in ("max", "min"):
         return extreme(c, name, a, args[1])
     if name in _ROUNDING:
@@ -177,6 +179,7 @@ def _float(c: Code, name: str, args: list[V]) -> V:
         "abs": lambda: c.intrinsic("fabs", a),
         "sqrt": lambda: c.intrinsic("sqrt", a),
         "rsqrt": lambda: c.op("fdiv", c.const(1.0, a), c.intrinsic("sqrt", a)),
+        "number": lambda: c.select(c.compare("uno", a, a), c.const(0.0, a), a),  # 0 in place of NaN
         "isnan": lambda: c.compare("uno", a, a),
         "isinf": lambda: c.compare("oeq", c.intrinsic("fabs", a), c.const(np.inf, a)),
         "sign": lambda: _sign(c, a),

@@ -27,6 +27,7 @@ from .reduce_plan import (
     padded,
 )
 from .simplify import simplify
+from .whole import keep_whole
 
 __all__ = ["compile_reduce"]
 
@@ -53,6 +54,7 @@ def compile_reduce(
     except Refused as error:
         return error.no
     simplify(graph)
+    keep_whole(graph)
     return build(graph, inputs, outputs, engine, name or body.name)
 
 

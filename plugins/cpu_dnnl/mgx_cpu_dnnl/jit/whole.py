@@ -1,0 +1,160 @@
+"""Rewrites of a graph in which whole numbers of known size are kept as floats: what requantizing bytes does without need.
+
+Work between two quantizations rounds, adds a zero point, bounds, converts to bytes, converts back and subtracts the zero point.
+Where the bounds of a value are known, all but rounding and bounding falls away, and the conversions that remain need no bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from mgx_core import dtype as dt
+
+from .graph import Graph, Node, number, walk
+
+__all__ = ["keep_whole"]
+
+WHOLE: Final = {dt.int8: "whole_int8", dt.uint8: "whole_uint8"}  # conversions of whole numbers that the type holds
+EXACT: Final = float(1 << 24)  # whole numbers of float32 are exact up to it
+
+
+class _Range(NamedTuple):
+    """The bounds of a number that is not NaN, and whether it is whole and may be NaN."""
+
+    low: float
+    high: float
+    whole: bool
+    nan: bool
+
+
+ANY: Final = _Range(-math.inf, math.inf, False, True)
+
+
+def keep_whole(graph: Graph) -> None:
+    """Drops conversions to bytes and back, zero points that are added and subtracted again, and bounds that conversions have."""
+    _Rewriting(graph).run()
+
+
+class _Rewriting:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.known: dict[int, _Range] = {}
+
+    def run(self) -> None:
+        if not any(n.kind == "convert" and n.dtype in WHOLE for n in walk(self.graph.outputs)):
+            return
+        went: dict[int, Node] = {}
+        for node in list(walk(self.graph.outputs)):
+            args = tuple(went[a.ident] for a in node.args)
+            made = node
+            if any(a is not b for a, b in zip(args, node.args, strict=True)):
+                made = self.graph.node(node.kind, node.dtype, args, node.extra, node.axes, node.level)
+            went[node.ident] = self.learned(self.simpler(made))
+        self.graph.outputs = [went[o.ident] for o in self.graph.outputs]
+
+    def learned(self, node: Node) -> Node:
+        if node.ident not in self.known:
+            self.known[node.ident] = _range(node, [self.known.get(a.ident, ANY) for a in node.args])
+        return node
+
+    def simpler(self, node: Node) -> Node:
+        if node.kind == "convert":
+            (x,) = node.args
+            if node.dtype is dt.float32 and x.kind == "prim" and x.extra in WHOLE.values():
+                return x.args[0]
+            found = self.known.get(x.ident, ANY)
+            to = next((d for d in WHOLE if d.name == node.extra), None)
+            if (
+                to is not None
+                and x.dtype is dt.float32
+                and found.whole
+                and to.lowest <= found.low
+                and found.high <= to.highest
+            ):
+                if found.nan:
+                    x = self.learned(self.graph.prim("number", dt.float32, (x,)))
+                return self.graph.node("prim", to, (x,), WHOLE[to], x.axes, x.level)
+        if (
+            node.kind == "prim"
+            and node.extra in ("sub", "add")
+            and node.dtype is dt.float32
+            and node.args[1].kind == "const"
+        ):
+            term = float(number(node.args[1]))
+            return self.shifted(node.args[0], -term if node.extra == "sub" else term) or node
+        return node
+
+    def shifted(self, x: Node, term: float) -> Node | None:
+        """x + term where x is a whole number to which -term was added, with bounds since then or without; None elsewhere."""
+        found = self.known.get(x.ident, ANY)
+        if not found.whole or found.nan or not term.is_integer() or _size(found) + abs(term) > EXACT:
+            return None
+        if x.kind != "prim" or len(x.args) != 2 or x.args[1].kind != "const":
+            return None
+        inner, by = x.args[0], float(number(x.args[1]))
+        if x.extra in ("add", "sub"):
+            under = self.known.get(inner.ident, ANY)
+            cancels = (by if x.extra == "add" else -by) == -term
+            return inner if cancels and under.whole and _size(under) <= EXACT else None
+        moved = self.shifted(inner, term) if x.extra in ("max", "min") else None
+        if moved is None:
+            return None
+        return self.learned(self.graph.prim(x.extra, dt.float32, (moved, self.graph.const(by + term, dt.float32))))
+
+
+def _size(found: _Range) -> float:
+    return max(abs(found.low), abs(found.high))
+
+
+def _range(node: Node, args: list[_Range]) -> _Range:
+    if node.kind in ("load", "convert") and node.dtype.is_integer and node.dtype.bits <= 16:
+        return _Range(node.dtype.lowest, node.dtype.highest, True, False)
+    if node.kind == "const" and node.dtype is dt.float32:
+        value = float(number(node))
+        return _Range(value, value, value.is_integer(), False) if math.isfinite(value) else ANY
+    if node.kind == "convert":
+        return args[0] if node.dtype is dt.float32 and node.args[0].dtype.is_integer else ANY
+    if node.kind != "prim":
+        return ANY
+    if node.extra in WHOLE.values():
+        return args[0]
+    return _of_primitive(node, args) if node.dtype is dt.float32 else ANY
+
+
+def _of_primitive(node: Node, args: list[_Range]) -> _Range:
+    x, y = args[0], args[-1]
+    whole, nan = all(a.whole for a in args), any(a.nan for a in args)
+    bounded = all(math.isfinite(_size(a)) for a in args)
+    match node.extra:
+        case "add" | "sub" if bounded:
+            low, high = (x.low + y.low, x.high + y.high) if node.extra == "add" else (x.low - y.high, x.high - y.low)
+            return _near(low, high, whole, nan)
+        case "mul" if bounded:
+            ends = [a * b for a in (x.low, x.high) for b in (y.low, y.high)]
+            return _near(min(ends), max(ends), whole, nan)
+        case "div" | "exact_div" if bounded and y.low == y.high and y.low:
+            ends = [x.low / y.low, x.high / y.low]
+            return _near(min(ends) - 1, max(ends) + 1, False, nan)
+        case "add" | "sub":  # of an unknown number and a known one: infinities stay, and what is whole stays whole
+            return _Range(-math.inf, math.inf, whole, nan or not (math.isfinite(_size(x)) or math.isfinite(_size(y))))
+        case "round" | "floor" | "ceil" | "trunc":
+            return _Range(x.low - 1, x.high + 1, True, x.nan)
+        case "max":
+            return _Range(max(x.low, y.low), max(x.high, y.high), whole, nan)
+        case "min":
+            return _Range(min(x.low, y.low), min(x.high, y.high), whole, nan)
+        case "number":
+            return _Range(min(x.low, 0.0), max(x.high, 0.0), x.whole, False)
+        case "neg":
+            return _Range(-x.high, -x.low, x.whole, x.nan)
+    return ANY
+
+
+def _near(low: float, high: float, whole: bool, nan: bool) -> _Range:
+    """A range of results that are rounded: beyond the finite numbers of float32 nothing is known."""
+    if max(abs(low), abs(high)) > 1e30:
+        return ANY
+    slack = 1e-6 * max(abs(low), abs(high))
+    exact = whole and max(abs(low), abs(high)) <= EXACT
+    return _Range(low, high, True, nan) if exact else _Range(low - slack, high + slack, False, nan)
