@@ -161,68 +161,6 @@ TURNS = [
   %3 = multibroadcast[out_lens=[5, 3, 4]](%2) -> float32[5, 3, 4]
   @return(%3)""",
     ),
-    (
-        "slice-of-product",
-        """\
-  %x = @param["x"] -> float32[3, 2]
-  %y = @param["y"] -> float32[2, 4]
-  %1 = dot(%x, %y)
-  %2 = slice[axes=[1], starts=[1], ends=[3]](%1)
-  @return(%2)""",
-        """\
-  %x = @param["x"] -> float32[3, 2]
-  %y = @param["y"] -> float32[2, 4]
-  %1 = slice[axes=[1], starts=[1], ends=[3], steps=[]](%y) -> float32[2, 2]
-  %2 = dot(%x, %1) -> float32[3, 2]
-  @return(%2)""",
-    ),
-    (
-        "slice-of-product",
-        """\
-  %x = @param["x"] -> float32[1, 2, 2, 2]
-  %w = @literal(1.0, 2.0, 3.0, 4.0, 5.0, 6.0) -> float32[3, 2, 1, 1]
-  %1 = convolution(%x, %w)
-  %2 = slice[axes=[1], starts=[1], ends=[2]](%1)
-  @return(%2)""",
-        """\
-  %x = @param["x"] -> float32[1, 2, 2, 2]
-  %1 = @literal(3.0, 4.0) -> float32[1, 2, 1, 1]
-  %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float32[1, 1, 2, 2]
-  @return(%2)""",
-    ),
-    (
-        "slice-before-epilogue",
-        """\
-  %x = @param["x"] -> float32[3, 2]
-  %y = @param["y"] -> float32[2, 4]
-  %c = @literal(1.0, 2.0, 3.0, 4.0) -> float32[4]
-  %b = multibroadcast[out_lens=[3, 4]](%c)
-  %1 = dot(%x, %y)
-  %2 = add(%1, %b)
-  %3 = slice[axes=[1], starts=[1], ends=[3]](%2)
-  @return(%3)""",
-        """\
-  %x = @param["x"] -> float32[3, 2]
-  %y = @param["y"] -> float32[2, 4]
-  %1 = dot(%x, %y) -> float32[3, 4]
-  %2 = slice[axes=[1], starts=[1], ends=[3], steps=[]](%1) -> float32[3, 2]
-  %3 = @literal(2.0, 3.0, 2.0, 3.0, 2.0, 3.0) -> float32[3, 2]
-  %4 = add(%2, %3) -> float32[3, 2]
-  @return(%4)""",
-    ),
-    (
-        "slice-of-repeated",
-        """\
-  %x = @param["x"] -> float32[1, 4]
-  %1 = multibroadcast[out_lens=[3, 2, 4]](%x)
-  %2 = slice[axes=[0, 2], starts=[1, 1], ends=[2, 4], steps=[1, 2]](%1)
-  @return(%2)""",
-        """\
-  %x = @param["x"] -> float32[1, 4]
-  %1 = slice[axes=[1], starts=[1], ends=[4], steps=[2]](%x) -> float32[1, 2]
-  %2 = multibroadcast[out_lens=[1, 2, 2]](%1) -> float32[1, 2, 2]
-  @return(%2)""",
-    ),
 ]
 
 
@@ -291,16 +229,6 @@ REFUSES = [
   %2 = dot(%1, %y)
   @return(%2)""",
         "int32 products may overflow in another order",
-    ),
-    (
-        "slice-of-product",
-        """\
-  %x = @param["x"] -> float32[3, 2]
-  %y = @param["y"] -> float32[2, 4]
-  %1 = dot(%x, %y)
-  %2 = slice[axes=[1], starts=[1], ends=[3]](%1)
-  @return(%1, %2)""",
-        "other parts of the product are read too",
     ),
     (
         "dot-of-transposes",
