@@ -56,8 +56,8 @@ def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
     """Let the named ops (or all) compute in float16; the program is changed and returned.
 
     Types of parameters and results stay.  With ``all``, ops whose results leave float16's range keep computing in float32, and
-    so do products of two computed values outside of attention, and what computes angles for sin, cos and tan.  Finite constants
-    beyond the range become its ends.
+    so do products of two computed values outside of attention, running sums, and what computes angles for sin, cos and tan.
+    Finite constants beyond the range become its ends.
     """
     return _truncate(program, dt.float16, ins_names, WIDE)
 

@@ -1,4 +1,4 @@
-"""Products of two computed values, which no trained weight keeps in float16's range: linear attention, state-space layers."""
+"""Sums over computed values that no trained weight keeps in float16's range: linear attention, state-space layers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.elementwise import Pointwise
 from ..ops.operation import Operation
-from ..ops.pointwise import Exp
-from ..ops.reduce import Reduce
+from ..ops.pointwise import Exp, Mul
+from ..ops.reduce import Reduce, ReduceSum
+from ..ops.scan import PrefixScanSum
 from ..ops.softmax import AlongAxis
 
 __all__ = ["unbounded"]
@@ -20,10 +21,12 @@ MOST: Final = 64  # instructions between a product and the softmax that bounds i
 
 
 def unbounded(main: Module) -> set[Instruction]:
-    """Matrix products of two computed values that no softmax follows or precedes, and what is computed from them up to the
-    next product with constants.
+    """Products of two computed values that no softmax follows or precedes, running sums, and what is computed from them up to
+    the next product with constants.
 
-    Models written for 16 bits compute these in float32 on purpose; a file exported in float32 no longer shows where.
+    A product is a matrix product, or written as factors that are multiplied and summed.  Running sums are subtracted from each
+    other: what their rounding loses is all that such a difference is.  Models written for 16 bits compute these in float32 on
+    purpose; a file exported in float32 no longer shows where.
     """
     computed: set[Instruction] = set()
     found: set[Instruction] = set()
@@ -33,8 +36,12 @@ def unbounded(main: Module) -> set[Instruction]:
                 continue
             computed.add(ins)
             if ins.op.product == "matrix" and computed.issuperset(ins.inputs[:2]):
-                if not _bounded(ins, computed):
+                if not _bounded(ins, ins, computed):
                     found.add(ins)
+            elif isinstance(ins.op, PrefixScanSum):
+                found.add(ins)
+            elif isinstance(ins.op, ReduceSum) and (factors := _multiplied(ins, computed)):
+                found.update((ins, *factors))
             elif (_hands_on(ins.op) or isinstance(ins.op, Reduce)) and not found.isdisjoint(ins.inputs):
                 found.add(ins)
     return found
@@ -45,9 +52,20 @@ def _hands_on(op: Operation) -> bool:
     return isinstance(op, Pointwise) or op.exact or op.reshapes or op.aligns
 
 
-def _bounded(product: Instruction, computed: set[Instruction]) -> bool:
-    """True for the two products of attention: scores that a softmax reads, and values weighed by one."""
-    return _reaches(product.users, lambda i: i.users, (AlongAxis, Exp), computed) or _reaches(
+def _multiplied(total: Instruction, computed: set[Instruction]) -> list[Instruction]:
+    """Returns what a sum is computed from up to the multiplication of two computed values; nothing if there is none."""
+    way = [total.inputs[0]]
+    while len(way[-1].inputs) == 1 and (way[-1].op.exact or way[-1].op.reshapes or way[-1].op.aligns):
+        way.append(way[-1].inputs[0])
+    product = way[-1]
+    if not isinstance(product.op, Mul) or not computed.issuperset(product.inputs) or len(set(product.inputs)) == 1:
+        return []
+    return [] if _bounded(product, total, computed) else way
+
+
+def _bounded(product: Instruction, total: Instruction, computed: set[Instruction]) -> bool:
+    """True for the two products of attention: scores that a softmax reads, and values weighed by one; total: their sums."""
+    return _reaches(total.users, lambda i: i.users, (AlongAxis, Exp), computed) or _reaches(
         product.inputs[:2], lambda i: i.inputs, (AlongAxis,), computed
     )
 

@@ -153,6 +153,52 @@ def test_linear_attention_keeps_its_sums():
     np.testing.assert_allclose(found, wanted, rtol=4 * dt.float16.epsilon)
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_factors_that_are_multiplied_and_summed_keep_their_range(moved):
+    """A state-space layer writes its products so: broadcast, multiplied, summed along an axis."""
+    program = Program()
+    m = program.get_main_module()
+    c, b = (m.add_parameter(n, Shape("float32", [4, 8])) for n in "cb")
+    wide = [m.add(op("unsqueeze", axes=[axis]), m.add(op("relu"), v)) for axis, v in ((1, c), (0, b))]
+    factors = [m.add(op("multibroadcast", out_lens=(4, 4, 8)), v) for v in wide]
+    product = m.add(op("mul"), *factors)
+    axis = 2
+    if moved:
+        product, axis = m.add(op("transpose", permutation=(2, 0, 1)), product), 0
+    sums = m.add(op("squeeze", axes=[axis]), m.add(op("reduce_sum", axes=[axis]), product))
+    weights = m.add_literal(np.eye(4, dtype=np.float32) * np.float32(1e-4))
+    m.add_return([m.add(op("dot"), m.add(op("mul"), sums, m.add_literal(np.full((4, 4), 0.01, np.float32))), weights)])
+    rng = np.random.default_rng(5)
+    given = [rng.uniform(200, 300, (4, 8)).astype(np.float32) for _ in "cb"]
+    (wanted,) = Interpreter().run(m, given)
+    quantize_fp16(program)
+    assert [i.shape.dtype for i in m if i.op.name in ("mul", "dot")] == [dt.float32, dt.float32, dt.float16]
+    (found,) = Interpreter().run(m, given)
+    np.testing.assert_allclose(found, wanted, rtol=4 * dt.float16.epsilon)
+
+
+def test_differences_of_running_sums_keep_their_digits():
+    program = Program()
+    m = program.get_main_module()
+    sums = m.add(op("prefix_scan_sum", axis=0), m.add_parameter("x", Shape("float32", [256])))
+    ends = (m.add(op("slice", axes=[0], starts=[n], ends=[n + 255]), sums) for n in (1, 0))
+    m.add_return([m.add(op("relu"), m.add(op("sub"), *ends))])
+    given = np.linspace(8, 9, 256, dtype=np.float32)
+    quantize_fp16(program)
+    (found,) = Interpreter().run(m, [given])
+    np.testing.assert_allclose(found, given[1:], rtol=1e-4)
+
+
+def test_weights_of_a_softmax_that_are_multiplied_and_summed_are_narrow():
+    program = Program()
+    m = program.get_main_module()
+    x, v = (m.add_parameter(n, Shape("float32", [4, 8])) for n in "xv")
+    weighed = m.add(op("mul"), m.add(op("softmax", axis=1), x), v)
+    m.add_return([m.add(op("reduce_sum", axes=[1]), weighed)])
+    quantize_fp16(program)
+    assert [i.shape.dtype for i in m if i.op.name == "mul"] == [dt.float16]
+
+
 @pytest.mark.parametrize("between", ["scale", "mask", "heads"])
 def test_products_of_attention_are_narrow(between):
     """Softmax bounds them, also where scores are scaled, masked, or mixed by weights before it and after."""
