@@ -53,11 +53,13 @@ class Product:
 class Loader:
     """Statements by which the threads of a block bring steps of x and w to shared memory.
 
-    zero: x has a zero point, which the places around an image hold.
+    zero: x has a zero point, which the places around an image hold.  Rows of a tile beyond the operand's end are not read: if
+    all of them read the last row, the one part of the cache that holds it would take as long as everything else.
     """
 
     def __init__(self, p: Product, tile: Tile, wave: int, zero: bool) -> None:
         self.p, self.tile, self.zero = p, tile, zero
+        self.inside: dict[str, str] = {}  # for each operand, the condition that its row exists
         self.threads = tile.waves * wave
 
     def lines(self) -> list[str]:
@@ -109,9 +111,14 @@ class Loader:
         axes = len(self.p.places) - 1
         if windowed:
             lines.append(f"i32 {name}_at[{count}][{axes}];")
+        cut = limit % rows != 0
+        if cut:
+            lines.append(f"bool {name}_in[{count}];")
+        self.inside[name] = f"{name}_in[i]" if cut else "true"
         lines += [
             f"UNROLL for (u32 i = 0; i < {count}; ++i) {{",
             f"  u32 r = (threadIdx.x + i * {self.threads}u) / {per_row}u + {start};",
+            *([f"  {name}_in[i] = r < {limit}u;"] if cut else []),
             f"  r = r < {limit}u ? r : {limit - 1}u;",
             *(f"  {line}" for line in self.row(name, base, axes if windowed else 0)),
             "}",
@@ -165,11 +172,12 @@ class Loader:
             whole = x.lens[-1] % CHUNK == 0  # weights are padded to whole chunks
         if whole and step == 1 and x.align % CHUNK == 0 and all(s % CHUNK == 0 for s in rows):
             limit = x.lens[-1] if name == "b" else depth
-            return [f"narrow_copy16(to, {name}_row[i] + k, k < {limit}u, {pad});"]
+            return [f"narrow_copy16(to, {name}_row[i] + k, k < {limit}u && {self.inside[name]}, {pad});"]
         return [
             "u32 word[4];",
             f"UNROLL for (u32 j = 0; j < {CHUNK}; ++j) {{",
-            f"  const u32 b = k + j < {depth}u ? {name}_row[i][(u64)(k + j) * {step}u] : {pad} & 0xffu;",
+            f"  const bool there = k + j < {depth}u && {self.inside[name]};",
+            f"  const u32 b = there ? {name}_row[i][(u64)(k + j) * {step}u] : {pad} & 0xffu;",
             "  word[j / 4] = j % 4 ? word[j / 4] | b << (8 * (j % 4)) : b;",
             "}",
             "words::w16 all = {word[0], word[1], word[2], word[3]};",
@@ -197,7 +205,7 @@ class Loader:
             setup, inside, place = pixel("k")
             return [
                 *setup,
-                f"const bool inside = {inside}, past = k >= {self.p.depth}u;",
+                f"const bool inside = {inside}, past = k >= {self.p.depth}u || !{self.inside['a']};",
                 f"narrow_copy16(to, a_row[i] + ({place}), inside && !past, past ? pad_a : outside);",
             ]
         setup, inside, place = pixel("kk")
