@@ -14,10 +14,13 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
+from mgx_core.ops.pad import Pad
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 
+from ..codegen.movement import pad
+from ..codegen.writing import static
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm import GemmProblem, Matrix
 from ..tuning import Timed
@@ -29,6 +32,9 @@ __all__ = ["FLOATS", "PLANS", "library_product", "rounded_columns", "timed_produ
 PLANS = Kernels("gpu")
 FLOATS: Final = (dt.float32, dt.float16, dt.bfloat16)
 COLUMNS: Final = 8  # of a vector of 16 bytes
+COPY: Final = 1.5  # microseconds that a launch takes at least
+BANDWIDTH: Final = 3e6  # bytes in a microsecond
+PADDED: Final = static(1, pad)
 
 
 @offer(PLANS, Dot, name="library")
@@ -59,11 +65,13 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     m, k, n = a.lens[-2], a.lens[-1], b.lens[-1]
     if 0 in lens or k == 0:
         raise Refused("an extent is 0")
+    b = _shared(b)
     rounded = rounded_columns(e, b, len(b.lens) - 1, epilogue)
     if rounded is not None:
         made = library_product(e, a, *rounded)
         return Value(Shape(a.shape.dtype, lens, made.strides), made.buffer, made.offset)
     batch = a.lens[:-2]
+    given = a, b
     a_matrix, a = _matrix(e, a, batch)
     b_matrix, b = _matrix(e, b, batch)
     count = prod(batch)
@@ -98,12 +106,52 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
         moved = 2 * count * m * n * a.shape.dtype.size
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
             raise Refused("a product and a launch for the rest are faster than cuDNN's fused product")
+    longer = _longer_rows(e, given[0], given[1], replace(epilogue, operands=operands), problem, found.us)
+    if longer is not None:
+        return library_product(e, *longer)
     out = e.allocate(a.shape.dtype, lens)
     if "bias" in operands:
         operands["bias"] = e.aligned(operands["bias"])
     aligns = {"a": a_matrix.align, "b": b_matrix.align}
     e.library(found.plan, "d", {"a": a, "b": b, "d": out, **operands}, aligns)
     return out
+
+
+def _shared(b: Value) -> Value:
+    """Weights that all products share, without the axes along which they are repeated: constants made of them are no longer."""
+    if any(s and n != 1 for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)):
+        return b
+    return b.seen_as(0, Shape(b.shape.dtype, b.lens[-2:], b.strides[-2:]))
+
+
+def _longer_rows(
+    e: GpuEmitter, a: Value, b: Value, epilogue: Steps, problem: GemmProblem, us: float
+) -> tuple[Value, Value, Steps] | None:
+    """The operands with zeros behind each row of a, and under constant weights, so that rows are whole vectors of 16 bytes.
+
+    None where the product with such operands and the copy are not measured to be faster than `us` microseconds.
+    """
+    k, more = problem.k, -problem.k % COLUMNS
+    if not more or a.shape.dtype.size != 2 or e.context.tuner is None or e.constant(b) is None:
+        return None
+    longer = replace(
+        problem,
+        k=k + more,
+        a=Matrix(a.shape.dtype, k + more, batch_stride=(k + more) * problem.m if problem.batch > 1 else 0, align=16),
+        b=Matrix(a.shape.dtype, problem.n, batch_stride=problem.b.batch_stride and (k + more) * problem.n, align=16),
+    )
+    found = timed_product(e, longer)
+    copied = COPY + 2 * problem.batch * problem.m * (k + more) * a.shape.dtype.size / BANDWIDTH
+    if isinstance(found, No) or found.us + copied >= us:
+        return None
+    rows = len(b.lens) - 2
+    tall = e.made_constant(b, ("rows", more), lambda array: _with_zeros(array, rows, more))
+    if tall is None:
+        return None
+    wide = e.allocate(a.shape.dtype, [*a.lens[:-1], k + more])
+    pads = [0] * len(a.lens)
+    e.kernel(PADDED, Pad(pads=(*pads, *pads[:-1], more)), (), [a], [wide])
+    return wide, tall, epilogue
 
 
 def rounded_columns(e: GpuEmitter, weights: Value, axis: int, epilogue: Steps) -> tuple[Value, Steps] | None:

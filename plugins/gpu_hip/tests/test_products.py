@@ -1,0 +1,69 @@
+"""How products are handed to a library: weights that all share, and rows that are no whole vectors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import Shape
+from mgx_core import dtype as dt
+from mgx_gpu_hip.emitter import GpuEmitter, KernelStep, LibraryStep
+from mgx_gpu_hip.plans import PLANS
+from mgx_gpu_hip.plans.products import library_product
+from mgx_gpu_hip.target import GpuTarget
+from mgx_gpu_hip.tuning import Timed
+
+UNPADDED = 12.0  # microseconds of a product whose rows are no whole vectors
+
+
+class Tuner:
+    """Stands for times on a device: `us` for products with rows of whole vectors."""
+
+    def __init__(self, us: float) -> None:
+        self.us = us
+
+    def gemm(self, problem: Any, compiled: bool, exhaustive: bool) -> Timed:
+        plan = SimpleNamespace(name=str(problem), problem=problem, workspace=0, choice={"library": "stand-in"})
+        return Timed.of(plan, UNPADDED if problem.k % 8 else self.us)
+
+
+def emitted(batch: int, k: int, n: int, us: float) -> tuple[GpuEmitter, list[Any], Any]:
+    """The emitter and its steps for [batch, 4, k] times weights [k, n] that are repeated over the batch."""
+    context = GpuTarget().get_context()
+    context.compile_for("sm_90")
+    context.__dict__.update(libraries=object(), tuner=Tuner(us))
+    e = GpuEmitter(PLANS, context)
+    weights = e.literal(np.arange(k * n, dtype=np.float32).reshape(k, n).astype(np.float16))
+    repeated = weights.seen_as(0, Shape(dt.float16, [batch, k, n], [0, n, 1]))
+    made = library_product(e, e.input(Shape(dt.float16, [batch, 4, k]), 0), repeated)
+    assert made.lens == [batch, 4, n]
+    return e, e.steps, weights.buffer.array
+
+
+@pytest.mark.parametrize("n", [32, 37])
+def test_weights_that_all_products_share_are_one_matrix(n: int) -> None:
+    """Also where their columns are rounded up: a batch of copies was a constant of its size, and products of few rows."""
+    _, (step,), weights = emitted(5, 16, n, 1.0)
+    assert isinstance(step, LibraryStep)
+    assert (step.plan.problem.folded.m, step.plan.problem.folded.batch) == (20, 1)
+    held = step.operands["b"].buffer.array
+    assert held.size == 16 * (-(-n // 8) * 8)
+    np.testing.assert_array_equal(held.reshape(16, -1)[:, :n], weights)
+
+
+def test_rows_are_made_longer_where_that_is_faster() -> None:
+    _, (copy, product), weights = emitted(5, 19, 32, 4.0)
+    assert isinstance(copy, KernelStep)
+    assert copy.outputs[0].lens == [5, 4, 24]
+    assert product.plan.problem.k == 24
+    tall = product.operands["b"].buffer.array.reshape(24, 32)
+    np.testing.assert_array_equal(tall[:19], weights)
+    assert not tall[19:].any()
+
+
+def test_rows_stay_where_a_copy_costs_more_than_it_gains() -> None:
+    _, (step,), _ = emitted(5, 19, 32, UNPADDED - 1.0)
+    assert step.plan.problem.k == 19
