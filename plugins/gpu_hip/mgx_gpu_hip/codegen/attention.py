@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from mgx_core import No
 from mgx_core import dtype as dt
@@ -15,6 +16,8 @@ from .pointwise import kernel
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, read, stored, written
 
 __all__ = ["attention_kernel"]
+
+IN_FLIGHT: Final = 8  # elements that a thread reads before it stores the first, where they cannot be read as vectors
 
 
 def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
@@ -101,12 +104,22 @@ def _copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, 
         ]
     across = strides[-1] != 1 and strides[-2] == 1  # keys lie along memory
     pair = (f"x % {rows}u", f"x / {rows}u") if across else (f"x / {columns}u", f"x % {columns}u")
+    count = rows * columns
+    whole = count % (IN_FLIGHT * threads) == 0
+    found = [f"const u32 x = x0 + i * {threads}u, r = {pair[0]}, c = {pair[1]};"]
+    inside = f"{first} + r < {limit}u && c < {real}u" + ("" if whole else f" && x < {count}u")
+    element = f"{source}[(u64)({first} + r) * {strides[-2]}u + (u64)c * {strides[-1]}u]"
     return [
-        f"for (u32 x = threadIdx.x; x < {rows * columns}u; x += {threads}u) {{",
-        f"  const u32 r = {pair[0]}, c = {pair[1]};",
-        f"  const bool in = {first} + r < {limit}u && c < {real}u;",
-        f"  {target}[r * {ld} + c] = in ? "
-        f"{source}[(u64)({first} + r) * {strides[-2]}u + (u64)c * {strides[-1]}u] : convert<{t}>(0.f);",
+        f"for (u32 x0 = threadIdx.x; x0 < {count}u; x0 += {IN_FLIGHT * threads}u) {{",
+        f"  {t} w[{IN_FLIGHT}];",
+        f"  UNROLL for (u32 i = 0; i < {IN_FLIGHT}; ++i) {{",
+        *(f"    {line}" for line in found),
+        f"    w[i] = {inside} ? {element} : convert<{t}>(0.f);",
+        "  }",
+        f"  UNROLL for (u32 i = 0; i < {IN_FLIGHT}; ++i) {{",
+        *(f"    {line}" for line in found),
+        f"    {'' if whole else f'if (x < {count}u) '}{target}[r * {ld} + c] = w[i];",
+        "  }",
         "}",
     ]
 
