@@ -89,7 +89,8 @@ class DeviceStep(CalledStep):
 def tensor_of(value: Value) -> Tensor:
     """A value as generators see it."""
     align = min(value.align(DEVICE_ALIGNMENT), 16)
-    return Tensor(value.shape.dtype, tuple(value.lens), tuple(value.strides), align)
+    constant = value.buffer.array is not None
+    return Tensor(value.shape.dtype, tuple(value.lens), tuple(value.strides), align, constant)
 
 
 class GpuEmitter(Emitter):

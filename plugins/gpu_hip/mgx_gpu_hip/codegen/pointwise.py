@@ -164,13 +164,16 @@ def _product(dims: Sequence[int]) -> int:
     return out
 
 
-def kernel(name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0) -> str:
+def kernel(
+    name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0, ahead: Sequence[str] = ()
+) -> str:
     """A kernel of one function; `blocks`: the least number that a multiprocessor should hold.
 
     It may be launched while the kernel before it is ending, and lets the next one start early if that is one of ours (`Chained`,
-    which `finish` puts behind the arguments of every launch).
+    which `finish` puts behind the arguments of every launch).  ahead: statements that run before the kernel before it has
+    ended; they read constant memory alone, write none and let no thread return.
     """
-    body = "".join(f"  {line}\n" for line in ("grid_wait();", "if (chained) grid_done();", *lines))
+    body = "".join(f"  {line}\n" for line in (*ahead, "grid_wait();", "if (chained) grid_done();", *lines))
     head = ", ".join([*parameters, "u32 chained"])
     return f"KERNEL({threads}{f', {blocks}' if blocks else ''}) {name}({head}) {{\n{body}}}\n"
 

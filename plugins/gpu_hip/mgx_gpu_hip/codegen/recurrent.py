@@ -12,10 +12,22 @@ from mgx_core.ops.recurrent import Gru, Lstm
 
 from .elements import pointers
 from .expressions import constant
-from .geometry import ceil_div
+from .geometry import aligned, ceil_div
 from .pointwise import kernel
 from .products import product_text
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, read, written
+from .source import (
+    NAME,
+    Buffer,
+    DeviceTraits,
+    KernelLaunch,
+    KernelSource,
+    Number,
+    Tensor,
+    finish,
+    read,
+    stored,
+    written,
+)
 
 __all__ = ["activation_functions", "cell_code", "evenly_spaced", "input_products", "recurrent"]
 
@@ -37,6 +49,7 @@ _FAST = {  # errors of 1e-6, for results in 16 bits
     "sigmoid": "fast::sigmoid({x})",
 }
 MOST_STEPS = 2048
+HELD = 128  # bytes of weights that a thread holds
 
 
 def activation_functions(op: Any, fast: bool = False) -> str:
@@ -108,6 +121,67 @@ def input_products(op: Any, x: Tensor, w: Tensor, traits: DeviceTraits) -> tuple
     return text, KernelLaunch(f"{NAME}_inputs", tiles, (workers, 1, 1), operands), 4 * directions * s * b * wide
 
 
+class _State:
+    """The products of a state with a unit's rows of the weights r: in whole vectors, which few threads hold at once."""
+
+    def __init__(self, r: Tensor, gates: int, hidden: int, wave: int) -> None:
+        self.r, self.gates, self.hidden = r, gates, hidden
+        widths = [v for v in (8, 4, 2) if v * r.dtype.size <= 16 and hidden % v == 0 and 2 * hidden >= v * wave]
+        wide = (v for v in widths if aligned(r, r.strides, 0, v))
+        self.width = next(wide, 1)
+        self.parts = ceil_div(hidden, self.width * wave)
+
+    def row(self, k: str) -> str:
+        a, b, c = self.r.strides
+        return f"(u64)d * {a}u + (u64)(g * {self.hidden} + j) * {b}u + (u64)({k}) * {c}u"
+
+    def inside(self, part: int) -> list[str]:
+        """Statements that find a thread's place in a part, and open a block for what is inside."""
+        return [f"{{ const u32 k = (lane + {part} * WAVE) * {self.width}u;", f"if (k < {self.hidden}u) {{"]
+
+    @property
+    def held(self) -> bool:
+        return self.parts * self.width * self.gates * self.r.dtype.size <= HELD
+
+    def weights(self) -> list[str]:
+        """Statements that read what a thread multiplies, if that is little."""
+        if not self.held:
+            return []
+        t, v = stored(self.r.dtype), self.width
+        lines = [f"vec<{t}, {v}> held[{self.parts}][{self.gates}];"]
+        for part in range(self.parts):
+            load = f"held[{part}][g] = ldv<{t}, {v}>(p2 + {self.row('k')});"
+            lines += [*self.inside(part), f"UNROLL for (int g = 0; g < {self.gates}; ++g) {load}", "} }"]
+        return lines
+
+    def products(self, begin: str) -> list[str]:
+        """Statements that add to back[]; begin: code of the first state's element k."""
+        every = f"UNROLL for (int g = 0; g < {self.gates}; ++g)"
+        if not self.held:
+            weight = read(f"p2[{self.row('k')}]", self.r.dtype)
+            return [
+                f"for (u32 k = lane; k < {self.hidden}u; k += WAVE) {{",
+                f"  const float v = step ? before[k] : {begin};",
+                f"  {every} back[g] += v * {weight};",
+                "}",
+            ]
+        v = self.width
+        loaded = f"load_many<float, {v}>(before + k)" if v > 4 else f"ldv<float, {v}>(before + k)"
+        first = begin.replace("(k)", "(k + i)")
+        lines: list[str] = []
+        for part in range(self.parts):
+            weight = read(f"held[{part}][g].v[i]", self.r.dtype)
+            lines += [
+                *self.inside(part),
+                f"vec<float, {v}> s;",
+                f"if (step) s = {loaded};",
+                f"else UNROLL for (int i = 0; i < {v}; ++i) s.v[i] = {first};",
+                f"{every} UNROLL for (int i = 0; i < {v}; ++i) back[g] += s.v[i] * {weight};",
+                "} }",
+            ]
+        return lines
+
+
 def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
     """rnn, gru (with linear_before_reset) and lstm.  States pass from launch to launch in scratch memory, as floats."""
     x, w, r, bias, lens, h0, c0, peephole = [*xs, *[None] * 8][:8]
@@ -133,11 +207,16 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         terms = [f"(u64)({c}) * {k}u" for c, k in zip(coordinates, t.strides, strict=True)]
         return read(f"p{n}[{' + '.join(terms)}]", t.dtype)
 
-    lines = [
-        "const u32 lane = lane_id(), unit = blockIdx.x * (blockDim.x / WAVE) + wave_id();",
-        f"if (unit >= {directions * b * h}u) return;",
+    units = directions * b * h
+    ahead = [
+        "const u32 lane = lane_id(), given_unit = blockIdx.x * (blockDim.x / WAVE) + wave_id();",
+        f"const u32 unit = given_unit < {units}u ? given_unit : {units - 1}u;",
         f"const u32 j = unit % {h}u, n = unit / {h}u % {b}u, d = unit / {b * h}u;",
     ]
+    products = _State(r, gates, h, traits.wave)
+    begin = at(h0, 5, "d", "n", "k") if h0 else "0.f"
+    lines = [f"if (given_unit >= {units}u) return;"]
+    (ahead if r.constant else lines).extend(products.weights())
     backward = "true" if op.direction == "reverse" else "d == 1"
     lines.append(f"const u32 t = {backward} ? {s - 1}u - step : step;")
     lines += [
@@ -146,10 +225,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         f"float in[{gates}], back[{gates}] = {{}};",
         f"const float* const own_inputs = inputs + ((u64)d * {s * b}u + t * {b}u + n) * {gates * h}u + j;",
         f"UNROLL for (int g = 0; g < {gates}; ++g) in[g] = own_inputs[g * {h}];",
-        f"for (u32 k = lane; k < {h}u; k += WAVE) {{",
-        f"  const float v = step ? before[k] : {at(h0, 5, 'd', 'n', 'k') if h0 else '0.f'};",
-        f"  UNROLL for (int g = 0; g < {gates}; ++g) back[g] += v * {at(r, 2, 'd', f'g * {h} + j', 'k')};",
-        "}",
+        *products.products(begin),
         f"UNROLL for (int g = 0; g < {gates}; ++g) back[g] = wave_reduce<Sum>(back[g]);",
     ]
     if bias is not None:
@@ -182,7 +258,8 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     lines.append("}")
     names, buffers = pointers(given, ys)
     threads = 256
-    text = functions + kernel(NAME, [*names, "float* states", "const float* inputs", "u32 step"], lines, threads)
+    parameters = [*names, "float* states", "const float* inputs", "u32 step"]
+    text = functions + kernel(NAME, parameters, lines, threads, ahead=ahead)
     grid = ceil_div(directions * b * h, threads // traits.wave)
     product, before, space = input_products(op, x, w, traits)
     text += product

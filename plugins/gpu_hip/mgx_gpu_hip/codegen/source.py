@@ -50,13 +50,15 @@ class DeviceTraits(NamedTuple):
 class Tensor(NamedTuple):
     """A strided view of device memory.
 
-    strides: in elements, not negative; align: bytes that its address is known to be a multiple of.
+    strides: in elements, not negative; align: bytes that its address is known to be a multiple of; constant: it is there
+    before the program runs, so that a kernel may read it while the one before it is ending.
     """
 
     dtype: DType
     lens: tuple[int, ...]
     strides: tuple[int, ...]
     align: int = 16
+    constant: bool = False
 
     @classmethod
     def of(cls, x: Shape | Tensor) -> Tensor:

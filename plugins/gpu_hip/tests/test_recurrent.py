@@ -1,0 +1,45 @@
+"""Recurrent layers too wide for registers, a launch a step, against their definition on the emulated device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import dtype as dt
+from mgx_core.ops.recurrent import Lstm
+from mgx_gpu_hip.codegen.recurrent import recurrent
+from mgx_gpu_hip.codegen.source import KernelSource
+from mgx_gpu_hip.trial import run, same, tensor, traits, values
+
+LIMITS = {"float16": 0.01, "float32": 2e-5}
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("of", "hidden", "vector"), [("float16", 136, 8), ("float32", 66, 2), ("float16", 76, 4)])
+def test_weights_are_read_as_vectors(of: str, hidden: int, vector: int, constant: bool) -> None:
+    """The last vectors of a row belong to some of the threads; constant ones are read before the step before has ended."""
+    directions, steps, sequences, width = 2, 3, 2, 4
+    rng = np.random.default_rng(4)
+
+    def part(*dims: int) -> Any:
+        return (values(rng, dt.of(of), dims) * dt.of(of).numpy.type(0.25)).astype(dt.of(of).numpy)
+
+    given = [part(steps, sequences, width), part(directions, 4 * hidden, width), part(directions, 4 * hidden, hidden)]
+    given += [
+        part(directions, 8 * hidden),
+        None,
+        part(directions, sequences, hidden),
+        part(directions, sequences, hidden),
+    ]
+    inputs = [None if g is None else tensor(of, g.shape) for g in given]
+    inputs[2] = inputs[2]._replace(constant=constant)
+    outputs = [tensor(of, (steps, directions, sequences, hidden)), tensor(of, (directions, sequences, hidden))]
+    op = Lstm(hidden_size=hidden, direction="bidirectional")
+    source = recurrent(op, inputs, outputs, traits(32))
+    assert isinstance(source, KernelSource)
+    load = f"ldv<{'half_t' if of == 'float16' else 'float'}, {vector}>(p2"
+    step = source.text[source.text.index("float* states") :]
+    assert (step.index(load) < step.index("grid_wait")) is constant
+    same(run(source, given, inputs, outputs), op.compute(*given)[:2], tolerance=LIMITS[of])
