@@ -1,4 +1,5 @@
-// Products with weights in codes of 4 or 8 bits and a scale a block, for few rows: codes become numbers in registers.
+// Products with weights in codes of 4 or 8 bits and a scale a block: codes become numbers in registers, for many rows in a tile
+// that the nearest cache holds.
 // Included with MGX_LANES (16: AVX-512, 8: AVX2) and MGX_ISA, the suffix of the loops' names.
 #include <immintrin.h>
 
@@ -17,8 +18,14 @@ using Ints = __m512i;
 inline Floats zeros() { return _mm512_setzero_ps(); }
 inline Floats all(float x) { return _mm512_set1_ps(x); }
 inline Floats load(const float *p) { return _mm512_loadu_ps(p); }
+inline void store(float *p, Floats x) { _mm512_storeu_ps(p, x); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline float sum(Floats a) { return _mm512_reduce_add_ps(a); }
+inline __m128 quarter(Floats a) {
+    const __m256 half = _mm256_add_ps(
+            _mm512_castps512_ps256(a), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1)));
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
 inline Ints bytes(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))); }
 inline Ints later(Ints c) { return _mm512_srli_epi32(c, 4); }
 inline Floats less(Ints c, Ints zero) { return _mm512_cvtepi32_ps(_mm512_sub_epi32(c, zero)); }
@@ -40,9 +47,11 @@ using Ints = __m256i;
 inline Floats zeros() { return _mm256_setzero_ps(); }
 inline Floats all(float x) { return _mm256_set1_ps(x); }
 inline Floats load(const float *p) { return _mm256_loadu_ps(p); }
+inline void store(float *p, Floats x) { _mm256_storeu_ps(p, x); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline __m128 quarter(Floats a) { return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); }
 inline float sum(Floats a) {
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    __m128 four = quarter(a);
     four = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 }
@@ -165,6 +174,89 @@ void rows(const Job &job, bool half, int64_t begin, int64_t end, int64_t first) 
         half ? nibbles<M, 1>(job, n, first) : whole_bytes<M, 1>(job, n, first);
 }
 
+constexpr int64_t tile = 16; // weights that stay in the nearest cache while all rows of a pass
+constexpr int64_t chunk = 512; // numbers of each of them, where they are unpacked
+constexpr int64_t apart = chunk + lanes; // from one weight's to the next: not all in the same lines of the cache
+constexpr int64_t together = 256; // rows of a that pass before weights are unpacked again: they stay in the next cache
+
+// The numbers that codes of 4 bits stand for, in the order in which they leave their bytes.
+void unpack(const Job &job, int64_t row, int64_t from, int64_t to, float *out) {
+    const uint8_t *codes = job.codes + row * job.row_bytes;
+    int64_t b = from / job.block;
+    for (int64_t k = from; k < to; ++b) {
+        const int64_t end = std::min(to, (b + 1) * job.block);
+        const Nibbles numbers(job.point_of(row, b), job.scales[row * job.blocks + b]);
+        for (; k < end; k += 2 * lanes, out += 2 * lanes) {
+            const Ints pair = bytes(codes + k / 2);
+            store(out, numbers(pair));
+            store(out + lanes, numbers(later(pair)));
+        }
+    }
+}
+
+// R rows of unpacked weights and M of activations: `count` of their numbers from `from` on.
+template <int M, int R>
+void dots(const Job &job, const float *w, int64_t row, int64_t first, int64_t from, int64_t count) {
+    Floats sums[M][R];
+    for (int m = 0; m < M; ++m)
+        for (int r = 0; r < R; ++r)
+            sums[m][r] = zeros();
+    const float *a = job.a + first * job.a_step + from;
+    for (int64_t k = 0; k < count; k += lanes) {
+        Floats x[M];
+        for (int m = 0; m < M; ++m)
+            x[m] = load(a + m * job.a_step + k);
+        for (int r = 0; r < R; ++r) {
+            const Floats y = load(w + r * apart + k);
+            for (int m = 0; m < M; ++m)
+                sums[m][r] = fma(x[m], y, sums[m][r]);
+        }
+    }
+    for (int m = 0; m < M; ++m) {
+        float *out = job.out + (first + m) * job.out_step + row;
+        if constexpr (R == 4) {
+            const __m128 pairs = _mm_hadd_ps(quarter(sums[m][0]), quarter(sums[m][1]));
+            const __m128 four = _mm_hadd_ps(pairs, _mm_hadd_ps(quarter(sums[m][2]), quarter(sums[m][3])));
+            _mm_storeu_ps(out, from ? _mm_add_ps(four, _mm_loadu_ps(out)) : four);
+        } else {
+            for (int r = 0; r < R; ++r)
+                out[r] = sum(sums[m][r]) + (from ? out[r] : 0.0f);
+        }
+    }
+}
+
+template <int M>
+void unpacked(const Job &job, const float *w, int64_t begin, int64_t end, int64_t first, int64_t from, int64_t count) {
+    int64_t n = begin;
+    for (; n + 4 <= end; n += 4)
+        dots<M, 4>(job, w + (n - begin) * apart, n, first, from, count);
+    for (; n < end; ++n)
+        dots<M, 1>(job, w + (n - begin) * apart, n, first, from, count);
+}
+
+// Weights in 4 bits with so many rows of a that unpacking once for all of them is faster.
+void many_rows(const Job &job, int64_t count, int64_t begin, int64_t end) {
+    alignas(64) float w[tile * apart];
+    const int64_t depth = job.blocks * job.block;
+    for (int64_t top = 0; top < count; top += together) {
+        const int64_t bottom = std::min(top + together, count);
+        for (int64_t n = begin; n < end; n += tile) {
+            const int64_t stop = std::min(n + tile, end);
+            for (int64_t from = 0; from < depth; from += chunk) {
+                const int64_t taken = std::min(chunk, depth - from);
+                for (int64_t row = n; row < stop; ++row)
+                    unpack(job, row, from, from + taken, w + (row - n) * apart);
+                constexpr int high = lanes == 16 ? 4 : 2; // sums and operands fit the registers
+                int64_t m = top;
+                for (; m + high <= bottom; m += high)
+                    unpacked<high>(job, w, n, stop, m, from, taken);
+                for (; m < bottom; ++m)
+                    unpacked<1>(job, w, n, stop, m, from, taken);
+            }
+        }
+    }
+}
+
 // Buffers: a (float, in the order that `coded_order` gives it for 4 bits), codes, scales, points (if there are any), out.
 // Numbers: rows of a, their step, blocks, block size, bytes a row of codes, step of out's rows, bits, the point where there are
 // none.  Work: rows of weights.
@@ -175,7 +267,8 @@ void coded_product(void *const *buffers, const int64_t *args, int64_t begin, int
             static_cast<float *>(buffers[given ? 4 : 3]), args[2], args[3], args[4], args[1], args[5],
             static_cast<int>(args[7])};
     const bool half = args[6] == 4;
-    constexpr int64_t tile = 8; // weights that stay in the nearest cache while all rows of a pass
+    if (half && args[0] > 4)
+        return many_rows(job, args[0], begin, end);
     for (int64_t n = begin; n < end; n += tile) {
         const int64_t stop = std::min(n + tile, end);
         int64_t m = 0;

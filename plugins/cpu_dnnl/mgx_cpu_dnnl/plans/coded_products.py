@@ -1,4 +1,4 @@
-"""Products with coded weights for few rows: codes become numbers in registers, and weights are read once in their own size."""
+"""Products with coded weights: codes become numbers in registers or the nearest cache; weights are read in their own size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PLANS"]
 PLANS = Kernels("cpu")
 
 FEW: Final = (
-    16  # rows up to which making the numbers again for each four of them is faster than a product of whole matrices
+    16  # rows up to which numbers of 8 bits, made again for each four of them, beat a product of whole matrices
 )
 
 
@@ -44,7 +44,7 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     out = e.allocate(dt.float32, [*outer, n])
     if not rows or not n or not k:
         raise Refused("an extent is 0")
-    if rows > FEW:
+    if op.bits == 8 and rows > FEW:
         raise Refused(f"{rows} rows: a product with the whole weights is faster")
     codes, scale = e.row_major(codes), e.row_major(scale)
     blocks, row_bytes = scale.lens[1], codes.lens[1]
@@ -66,5 +66,6 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     if op.bits == 8 and row_bytes != k:
         raise Refused("rows of codes are longer than those of the activations")
     read = [a, codes, scale, *given]
-    native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, max(2, 65536 // max(row_bytes, 1)))
+    grain = max(16 if rows > 4 else 2, 65536 // max(row_bytes * -(-rows // 4), 1))
+    native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, grain)
     return out.seen_as(0, Shape(dt.float32, out.lens))

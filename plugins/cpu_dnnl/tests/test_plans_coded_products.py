@@ -1,0 +1,34 @@
+"""Products with weights in 4 bits: one loop for any number of rows, numbers as the definition gives them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_cpu_dnnl.target import CpuTarget
+
+rng = np.random.default_rng(4)
+
+
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize(("rows", "k", "block"), [(4, 1104, 32), (5, 1104, 32), (31, 2208, 96), (270, 64, 64)])
+def test_rows_and_blocks_of_any_count(rows: int, k: int, block: int, points: bool) -> None:
+    """More rows than pass at once, rows and columns that fill no register tile, blocks that cross those of the loop."""
+    n, blocks = 39, -(-k // block)
+    codes = rng.integers(0, 256, (n, blocks * block // 2)).astype(np.uint8)
+    operands = [codes, rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)]
+    if points:
+        operands.append(rng.integers(0, 16, (n, blocks)).astype(np.uint8))
+    x = rng.standard_normal((rows, k)).astype(np.float32)
+    op = mgx.op("dequant_dot", bits=4, block_size=block)
+    program = mgx.Program()
+    main = program.get_main_module()
+    given = [main.add_literal(o) for o in operands]
+    main.add_return([main.add(op, main.add_parameter("x", mgx.Shape("float32", [rows, k])), *given)])
+    program.compile(CpuTarget())
+    got = np.asarray(program.run({"x": x})[0])
+    wanted = op.evaluate([x, *operands])
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+    steps = [s.name.split()[0] for s in program.executable.instances()[-1].runner.schedule.steps]
+    assert steps == ["order", "dequant_dot"]
