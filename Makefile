@@ -40,7 +40,7 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-all lint types wheels core-alone slow strangers test-capi test-capi-memory bench clean
+.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-mlserver test-all lint types wheels core-alone slow strangers test-capi test-capi-memory bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
@@ -49,6 +49,7 @@ help:
 	@echo "make test-torch the tests that need PyTorch, in an environment with it"
 	@echo "make slow-torch the long ones among them: all samples of torch's own tests on cpu"
 	@echo "make test-ray  mgx-serve on Ray, and asked by KServe's client, in an environment with both"
+	@echo "make test-mlserver our engine inside MLServer, in an environment with it"
 	@echo "make lint      style and import layers"
 	@echo "make types     mypy --strict"
 	@echo "make test-capi the C and C++ interface: programs that are compiled against it"
@@ -88,6 +89,11 @@ help:
 	$(call editable,.venv-ray,$(RAY),--group ray-test)
 	@touch $@
 
+.venv-mlserver/ready: pyproject.toml $(addsuffix /pyproject.toml,$(RAY))
+	$(call venv,.venv-mlserver)
+	$(call editable,.venv-mlserver,$(RAY),--group mlserver-test)
+	@touch $@
+
 .venv-core/ready: pyproject.toml
 	$(call venv,.venv-core)
 	@.venv-core/bin/python $(PIP) -e . --group core-test
@@ -125,8 +131,12 @@ test-ray: .venv-ray/ready
 	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/cluster
 	.venv-ray/bin/python -m pytest -q -W default plugins/serve/tests/kserve_client
 
+# the runtime for MLServer, which wants older packages than Ray
+test-mlserver: .venv-mlserver/ready
+	.venv-mlserver/bin/python -m pytest -q -W default plugins/serve/tests/mlserver_runtime
+
 # everything, long runs included; a test that looks at reports in a browser skips itself where there is none
-test-all: test test-torch test-ray wheels core-alone test-capi test-capi-memory slow slow-torch
+test-all: test test-torch test-ray test-mlserver wheels core-alone test-capi test-capi-memory slow slow-torch
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"

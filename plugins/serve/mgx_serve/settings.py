@@ -15,7 +15,7 @@ from mgx_core import ParameterError
 from .pbtxt import settings_of
 from .tensors import DATATYPES, Tensor
 
-__all__ = ["ModelSettings", "Settings", "model_settings"]
+__all__ = ["ModelSettings", "Settings", "changed_settings", "model_settings"]
 
 
 @dataclass(frozen=True)
@@ -119,34 +119,35 @@ def model_settings(folder: Path, default: ModelSettings) -> ModelSettings:
             given = tomllib.loads(toml.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ParameterError(f"{toml}: {error}") from None
-        return _changed(toml, default, given)
+        return changed_settings(toml, default, given)
     if pbtxt.is_file():
         try:
             given = settings_of(pbtxt.read_text())
         except (ParameterError, UnicodeDecodeError) as error:
             raise ParameterError(f"{pbtxt}: {error}") from None
-        return _changed(pbtxt, default, given)
+        return changed_settings(pbtxt, default, given)
     return default
 
 
-def _changed(path: Path, default: ModelSettings, given: Mapping[str, Any]) -> ModelSettings:
+def changed_settings(place: object, default: ModelSettings, given: Mapping[str, Any]) -> ModelSettings:
+    """Returns settings, those that are given by name changed.  Errors: ParameterError that names the place and the setting."""
     known = {f.name: f for f in dataclasses.fields(ModelSettings)}
     for name in given:
         if name not in known:
-            raise ParameterError(f"{path}: there is no setting {name!r}; known are {', '.join(known)}")
+            raise ParameterError(f"{place}: there is no setting {name!r}; known are {', '.join(known)}")
     changed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     for name in ("inputs", "outputs"):
         if name in changed:
-            changed[name] = _tensors(f"{path}: {name}", changed[name])
+            changed[name] = _tensors(f"{place}: {name}", changed[name])
     for name, value in changed.items():
         wanted = type(getattr(default, name))
         fits = isinstance(value, (wanted, int) if wanted is float else wanted)
         if not fits or isinstance(value, bool) != (wanted is bool):
-            raise ParameterError(f"{path}: {name} must be of type {wanted.__name__}, got {value!r}")
+            raise ParameterError(f"{place}: {name} must be of type {wanted.__name__}, got {value!r}")
     try:
         return dataclasses.replace(default, **changed)
     except ParameterError as error:
-        raise ParameterError(f"{path}: {error}") from None
+        raise ParameterError(f"{place}: {error}") from None
 
 
 def _tensors(place: str, given: Any) -> tuple[Tensor, ...]:

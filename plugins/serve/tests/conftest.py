@@ -16,8 +16,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-# what needs Ray or KServe has an environment of its own, and a process each: two clients bring the same messages
-collect_ignore = [] if importlib.util.find_spec("ray") else ["cluster", "kserve_client"]
+# what needs Ray, KServe or MLServer has an environment of its own, and a process each: two clients bring the same messages
+needed = {"cluster": "ray", "kserve_client": "ray", "mlserver_runtime": "mlserver"}
+collect_ignore = [folder for folder, package in needed.items() if importlib.util.find_spec(package) is None]
 
 
 @dataclass

@@ -56,7 +56,8 @@ class Handed:
         return Model(self.name, self.version, compiled(mgx.load(path, trust=True), self.settings), self.settings)
 
     def _compiling(self) -> str:
-        return f"{self.settings.precision} {self.settings.max_batch} {self.settings.preferred} {self.settings.warm}"
+        given = self.settings
+        return f"{given.precision} {given.max_batch} {given.preferred} {given.warm} {given.inputs}"
 
     def _made(self, key: str) -> Path:
         """Returns the compiled file, compiled here or by the process that claimed it first."""

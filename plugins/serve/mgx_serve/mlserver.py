@@ -1,0 +1,94 @@
+"""This engine inside MLServer: ``"implementation": "mgx_serve.mlserver.MgxRuntime"`` in a model's `model-settings.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlserver import MLModel
+from mlserver.errors import MLServerError
+from mlserver.types import Datatype, InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput, TensorData
+from mlserver.utils import get_model_uri
+
+from mgx_core import MgxError
+from mgx_core.types.strings import encoded
+
+from .batching import OneProcess
+from .deployment import Deployment
+from .errors import BadRequest, ServeError
+from .inference import priority, seconds
+from .metrics import Metrics
+from .settings import ModelSettings, changed_settings
+from .tensors import Array, Tensor, from_list, of_items
+from .tracing import NoTraces
+
+__all__ = ["MgxRuntime"]
+
+
+class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every environment
+    """One model of any format that an installed package reads.
+
+    ``parameters.uri`` names its file, ``parameters.extra`` has the settings of `config.toml`: target, precision, max_batch...
+    """
+
+    _deployment: Deployment | None = None
+
+    async def load(self) -> bool:
+        """Errors: MLServerError with the reason if the model cannot be read or compiled."""
+        path = Path(await get_model_uri(self.settings))
+        try:
+            settings = changed_settings(path, ModelSettings(), self.settings.parameters.extra or {})
+            backend = OneProcess(Metrics(NoTraces()))
+            self._deployment = await backend.deploy(self.name, self.version or "1", path, settings)
+            signature = self._deployment.signature
+            self.inputs, self.outputs = (
+                list(map(_described, signature.inputs)),
+                list(map(_described, signature.outputs)),
+            )
+        except (MgxError, OSError) as error:
+            raise MLServerError(f"model {self.name!r} cannot be loaded: {error}", 500) from error
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Errors: MLServerError with the status of the refusal."""
+        assert self._deployment is not None, "the model is loaded before it is asked"
+        stated = payload.parameters.model_dump() if payload.parameters else {}
+        try:
+            feeds = {given.name: _tensor(given) for given in payload.inputs}
+            wanted = self._deployment.signature.chosen([o.name for o in payload.outputs or []])
+            signature, results = await self._deployment.infer(feeds, priority(stated), seconds(stated))
+        except ServeError as error:
+            raise MLServerError(str(error), error.http) from error
+        outputs = [_output(signature.outputs[n], results[n]) for n in wanted]
+        return InferenceResponse(model_name=self.name, model_version=signature.version, id=payload.id, outputs=outputs)
+
+    async def unload(self) -> bool:
+        """Lets what is queued be run, and ends."""
+        if self._deployment is not None:
+            await self._deployment.close()
+        return True
+
+
+def _described(tensor: Tensor) -> MetadataTensor:
+    """Errors: MLServerError for an element type that MLServer does not have."""
+    if tensor.datatype not in Datatype.__members__:
+        raise MLServerError(f"MLServer has no datatype {tensor.datatype}, which {tensor.name!r} needs", 500)
+    return MetadataTensor(name=tensor.name, datatype=tensor.datatype, shape=list(tensor.shape))
+
+
+def _tensor(given: Any) -> Array:
+    """Returns an input.  Errors: BadRequest."""
+    datatype = Datatype(given.datatype).value
+    data = given.data.root if isinstance(given.data, TensorData) else given.data  # which comes over HTTP, and over gRPC
+    if datatype != "BYTES":
+        return from_list(given.name, datatype, given.shape, data)
+    if not isinstance(data, list) or any(not isinstance(v, (str, bytes)) for v in data):
+        raise BadRequest(f"input {given.name!r}: a flat list of strings is required")
+    return of_items(given.name, given.shape, [encoded(v) if isinstance(v, str) else v for v in data])
+
+
+def _output(tensor: Tensor, array: Array) -> ResponseOutput:
+    items = array.ravel().tolist()
+    if tensor.datatype == "BYTES":
+        items = list(map(encoded, items))
+    return ResponseOutput(name=tensor.name, datatype=tensor.datatype, shape=list(array.shape), data=items)
