@@ -46,6 +46,42 @@ def test_several_results_a_channel_are_depthwise(channels: int, times: int, wind
     assert any(name.startswith("conv") and "dw" in name for name in steps), steps
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("lens", "gap", "padding"), [
+    ([2, 24, 50], 1, [1, 1]), ([1, 40, 61], 2, [4, 0]), ([2, 16, 70], 16, [16, 16]), ([1, 20, 40], 9, [18, 0]),
+    ([1, 16, 30, 29], 9, [9, 9]), ([2, 16, 30, 29], 8, [16, 0, 0, 16]),
+])  # fmt: skip
+def test_lines_and_wide_gaps_are_depthwise(
+    dtype: str, relu: bool, lens: list[int], gap: int, padding: list[int]
+) -> None:
+    """oneDNN's depthwise loops know images alone and narrow borders; its others take up to a hundred times as long."""
+    axes, tolerance = len(lens) - 2, 2e-2 if dtype == "bfloat16" else 1e-5
+    steps = convolved(
+        dtype, lens, [lens[1], 1, *[3] * axes], tolerance, relu, padding=padding, stride=[1] * axes, dilation=[gap] * axes,
+        group=lens[1],
+    )  # fmt: skip
+    assert any(name.startswith("conv") and "dw" in name for name in steps), steps
+
+
+def test_a_depthwise_convolution_of_lines_takes_its_epilogue_along() -> None:
+    """Bias, an operand for each pixel, and a residual that nothing else reads."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x, y = (m.add_parameter(n, mgx.Shape("float32", [2, 24, 50])) for n in "xy")
+    w, b = (m.add_literal(rng.standard_normal(s).astype(np.float32)) for s in ([24, 1, 5], [1, 24, 1]))
+    made = m.add(mgx.op("convolution", padding=[4, 4], stride=[1], dilation=[2], group=24), x, w)
+    made = m.add(mgx.op("add"), made, m.add(mgx.op("multibroadcast", out_lens=[2, 24, 50]), b))
+    m.add_return([m.add(mgx.op("add"), m.add(mgx.op("relu"), made), m.add(mgx.op("mul"), y, y))])
+    given = {n: rng.standard_normal([2, 24, 50]).astype(np.float32) for n in "xy"}
+    (wanted,) = Interpreter().run(m, list(given.values()))
+    program.compile(CpuTarget())
+    (found,) = program.run(given)
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5, atol=1e-5)
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+    assert any(name.startswith("conv") and "dw" in name for name in steps), steps
+
+
 @pytest.mark.parametrize(("groups", "channels", "results"), [(32, 4, 4), (6, 4, 8), (5, 3, 3), (3, 40, 8), (4, 24, 24)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_groups(dtype: str, groups: int, channels: int, results: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from mgx_core import Kernels, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import No, Refused
 from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.pad import Pad
 from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
@@ -27,6 +29,8 @@ __all__ = ["PLANS", "grouped"]
 
 PLANS = Kernels("cpu")
 TILE: Final = 32  # channels of bfloat16 in a row of a tile of AMX
+# Zeros beside a line up to which oneDNN has depthwise loops for windows with gaps; what it does else is 100 times slower.
+BORDER: Final = 6
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
@@ -50,10 +54,20 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     strides = per_axis(op.stride, len(window), "stride")
     dilations = per_axis(op.dilation, len(window), "dilation")
     begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
-    return windowed(
+    x = as_channels_last(e, x)
+    lines = False
+    if group > 1 and group == x.lens[1] == lens[1]:
+        if max(dilations) > 1 and max(*begin, *end) > BORDER:
+            x, begin, end = _bordered(e, x, begin, end), (0,) * len(window), (0,) * len(window)
+        lines = len(window) == 1
+    if lines:
+        x, w, epilogue = as_image(x), as_image(w), None if epilogue is None else epilogue.seen(as_image)
+        lens = [*lens[:2], 1, *lens[2:]]
+        strides, dilations, begin, end = (1, *strides), (1, *dilations), (0, *begin), (0, *end)
+    out = windowed(
         e,
         "convolution",
-        as_channels_last(e, x),
+        x,
         w,
         lambda weights: grouped(weights, group),
         lens,
@@ -64,6 +78,26 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         padding_begin=begin,
         padding_end=end,
     )
+    return out.seen_as(0, Shape(out.shape.dtype, result.lens(), [*out.strides[:2], out.strides[3]])) if lines else out
+
+
+def as_image(value: Value) -> Value:
+    """Lines [n, c, w] as images [n, c, 1, w]: oneDNN has its depthwise loops for these alone."""
+    (n, c, w), (by_n, by_c, by_w) = value.lens, value.strides
+    return Value(Shape(value.shape.dtype, [n, c, 1, w], [by_n, by_c, by_w * w, by_w]), value.buffer, value.offset)
+
+
+def _bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
+    """x [n, c, ..] with zeros around it, channels last."""
+    from ..jit.move import compile_pad
+
+    lens = [*x.lens[:2], *(n + a + b for n, a, b in zip(x.lens[2:], begin, end, strict=True))]
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    kernel = compile_pad(Pad(pads=(0, 0, *begin, 0, 0, *end)), x.shape, out.shape, e.engine)
+    if isinstance(kernel, No):
+        raise Refused(kernel.why)
+    e.loop(kernel, [x], [out])
+    return out
 
 
 def _groups_together(group: int, w: Value) -> int:

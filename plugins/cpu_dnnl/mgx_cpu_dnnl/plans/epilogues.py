@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
@@ -41,6 +41,13 @@ class Epilogue:
     bias: Value | None = None
     residual: Value | None = None
     _operands: list[Value] = field(default_factory=list)
+
+    def seen(self, view: Callable[[Value], Value]) -> Epilogue:
+        """The same with each operand under a view, for a primitive that is given its other operands so."""
+        views = {id(v): view(v) for _, v in self.links if v is not None}
+        links = [(link, None if v is None else views[id(v)]) for link, v in self.links]
+        residual = None if self.residual is None else views[id(self.residual)]
+        return replace(self, links=links, residual=residual)
 
     def attributes(self, e: CpuEmitter, out: Value, flat: tuple[int, int] | None = None) -> dict[str, Any]:
         """Keywords for the primitive's builder; `flat` are the extents of a result that is seen as one matrix.
