@@ -12,6 +12,7 @@ from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.quantized_product import QuantConvolution, QuantDot
 from ..ops.slice import Slice
+from ..types.dim import Symbol, symbols_of
 from .constants import is_constant
 from .engine import Builder, Rules
 from .matching import op_as
@@ -81,6 +82,9 @@ def slice_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
     wide = i.inputs[0]
     if not isinstance(wide.op, Multibroadcast) or len(wide.inputs) > 1 or len(i.inputs) > 1:
         return None
+    known = set[Symbol]().union(*(symbols_of(d) for d in wide.shape.dims))
+    if any(symbols_of(d) - known for d in i.shape.dims):
+        return No("an extent of the result is known only once the slice has run")
     x = wide.inputs[0]
     op = op_as(i, Slice)
     offset = wide.shape.rank - x.shape.rank

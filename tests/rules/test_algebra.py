@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+
+import mgx_core as mgx
+from mgx_core.types.dim import fresh
 
 TURNS = [
     (
@@ -247,3 +251,18 @@ REFUSES = [
 @pytest.mark.parametrize(("name", "before", "why"), REFUSES)
 def test_refuses(rule_refuses, name, before, why):
     rule_refuses(name, before, why)
+
+
+def test_a_slice_that_alone_knows_its_extent_stays() -> None:
+    """A part of a repeated number whose extent is clamped at run time; nothing else gives its symbol a value."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    n = fresh("n")
+    x = main.add_parameter("x", mgx.Shape(mgx.dtype.float32, [n, 5]))
+    wide = main.add(mgx.op("multibroadcast", out_lens=[n, 5]), main.add_literal(np.float32(2.5)))
+    part = main.add(mgx.op("slice", axes=(0,), starts=(0,), ends=(n - 1,)), wide)
+    main.add_return([main.add(mgx.op("concat", axis=0), part, x)])
+    program.compile(mgx.get_target("ref"))
+    for rows in (3, 1):
+        (found,) = program.run({"x": np.ones((rows, 5), np.float32)})
+        np.testing.assert_array_equal(np.asarray(found)[:, 0], [2.5] * (rows - 1) + [1.0] * rows)
