@@ -46,6 +46,20 @@ def test_slice_refuses_what_lies_outside(begin: list[int], size: list[int]):
         run("SLICE", None, [np.zeros((3, 4), np.float32)], [np.int32(begin), np.int32(size)])
 
 
+def test_parts_whose_sizes_are_inputs():
+    tensors = [Tensor("x", dt.float32, [6, 2], None, None), Tensor("sizes", dt.int32, [3], None, None)]
+    tensors.append(Tensor("axis", dt.int32, [], np.int32(0), None))
+    tensors += [Tensor(f"y{k}", dt.float32, [-1, 2], None, None) for k in range(3)]
+    operator = Operator("SPLIT_V", [0, 1, 2], [3, 4, 5], [], None, b"", 0)
+    program = parse_model(Model([Subgraph("main", tensors, [operator], [0, 1], [3, 4, 5])]), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    for sizes in ([1, 0, 5], [2, 3, 1]):
+        found = program.run({"x": x, "sizes": np.int32(sizes)})
+        for got, wanted in zip(found, np.split(x, np.cumsum(sizes)[:-1]), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), wanted)
+
+
 @pytest.mark.parametrize(("mode", "name"), [(0, "reflect"), (1, "symmetric")])
 def test_mirrored_borders(mode: int, name: Any):
     x, pads = np.arange(12, dtype=np.float32).reshape(3, 4), np.int32([[1, 2], [0, 3]])

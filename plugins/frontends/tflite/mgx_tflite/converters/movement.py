@@ -88,7 +88,10 @@ def split(n: Node, axis: Instruction, x: Instruction) -> Any:
 @converts("SPLIT_V")
 def split_v(n: Node, x: Instruction, sizes: Instruction, axis: Instruction) -> Any:
     (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
-    listed = list(known(n, sizes, "the sizes"))
+    found = n.dims(sizes)
+    if found is None:
+        return n.items(n.add("split", x, n.convert(sizes, dt.int64), axis=at, count=len(n.operator.outputs)))
+    listed = list(found)
     rest = [i for i, s in enumerate(listed) if isinstance(s, int) and s == -1]
     if rest:
         total: Dim = 0
