@@ -25,6 +25,7 @@ import layers  # noqa: F401
 import more_layers  # noqa: F401
 import number_functions  # noqa: F401
 import numpy as np
+import programs  # noqa: F401
 import tensorflow as tf
 from registry import MODELS, Call, f
 
