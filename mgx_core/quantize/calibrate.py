@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import ParameterError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..ops.builtin import Param
 from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.scalar import widen
 from ..ops.slice import Step
@@ -32,7 +33,7 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
     tensors: each with its axis of channels.  Extremes are found and samples taken within the run, so that no tensor outlives it.
     Errors: ParameterError without data, or for values that are not finite.
     """
-    observers = [Observer(t.sources[0] if t.sources else t.op.name) for t in tensors]
+    observers = [Observer(_named(t)) for t in tensors]
 
     def summaries(copy: Module, tensor: Instruction, axis: int) -> list[Instruction]:
         dims = tensor.shape.dims
@@ -58,6 +59,12 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
 
     watch(main, list(tensors), add, data, target, see)
     return observers
+
+
+def _named(tensor: Instruction) -> str:
+    if isinstance(tensor.op, Param):
+        return f"parameter {tensor.op.label!r}"
+    return tensor.sources[0] if tensor.sources else tensor.op.name
 
 
 def sample_steps(dims: Sequence[Dim], axis: int) -> list[int]:

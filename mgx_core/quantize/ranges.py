@@ -50,7 +50,9 @@ class Observer:
             return
         low, high = float(lows.min()), float(highs.max())
         if not (math.isfinite(low) and math.isfinite(high)):
-            raise ParameterError(f"calibration: {self.name} holds values that are not finite ({low} to {high})")
+            raise ParameterError(
+                f"calibration: {self.name} must be finite, got values from {low} to {high}: leave this batch out"
+            )
         first = not self.seen
         self.lows = lows if first else np.minimum(self.lows, lows)
         self.highs = highs if first else np.maximum(self.highs, highs)
