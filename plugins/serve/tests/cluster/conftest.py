@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
+from ray import serve as ray_serve
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,3 +37,20 @@ def repository(tmp_path_factory: pytest.TempPathFactory, small_model: Callable[.
 def cluster(cache: Path, serve: Callable[..., Any], repository: Path) -> Any:
     """``mgx-serve --ray`` with two replicas of `double`."""
     return serve(repository, "--ray")
+
+
+@pytest.fixture(scope="session")
+def workers(cache: Path) -> Iterator[None]:
+    """A cluster that this process has started, for all tests that need not start or end one: that takes longer than they do."""
+    ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False, namespace="mgx")
+    yield
+    ray_serve.shutdown()
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def emptied(workers: None) -> Iterator[None]:
+    """The cluster of `workers`, without what a module leaves there."""
+    yield
+    for name in list(ray_serve.status().applications):
+        ray_serve.delete(name)

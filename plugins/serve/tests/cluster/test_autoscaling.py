@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+import ray
 import tritonclient.http
 
 PATIENCE = 150.0  # seconds, for machines that do much else
@@ -26,12 +28,14 @@ def replicas() -> int:
     return found
 
 
+@pytest.mark.usefixtures("emptied")
 def test_load_starts_another_replica(
-    serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path
+    serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S", "1")  # Ray's own is ten seconds
     small_model(tmp_path / "grown" / "1" / "model.onnx", 19)
     (tmp_path / "grown" / "config.toml").write_text("replicas = 1\nmax_replicas = 2\nload = 1.0\ncpus = 0.2\n")
-    server = serve(tmp_path, "--ray")
+    server = serve(tmp_path, "--ray-address", ray.get_runtime_context().gcs_address)
     assert replicas() == 1
     wrong: list[Any] = []
     ended = threading.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,7 @@ from mgx_serve.on_ray.handover import hand_over
 ENSEMBLE = Path(__file__).parents[4] / "examples" / "ensemble" / "ensemble.py"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def workers() -> Iterator[None]:
-    ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False, namespace="mgx")
-    yield
-    serve.shutdown()
-    ray.shutdown()
+pytestmark = pytest.mark.usefixtures("emptied")
 
 
 def test_data_sets(small_model: Callable[..., Path], tmp_path: Path) -> None:

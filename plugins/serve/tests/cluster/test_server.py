@@ -111,7 +111,8 @@ def test_versions_are_replaced_while_clients_ask(
     cluster: Any, repository: Path, small_model: Callable[..., Path]
 ) -> None:
     former = set(replicas())
-    with load(cluster) as answers, tritonclient.http.InferenceServerClient(cluster.http) as c:
+    patient = tritonclient.http.InferenceServerClient(cluster.http, network_timeout=PATIENCE)
+    with load(cluster) as answers, patient as c:
         until(lambda: len(answers) > 20)
         small_model(repository / "double" / "2" / "model.onnx", 5)
         c.load_model("double")

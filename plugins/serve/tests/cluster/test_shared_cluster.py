@@ -6,7 +6,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,7 @@ from mgx_serve import ModelSettings
 from mgx_serve.on_ray.exchange import Exchange
 from mgx_serve.on_ray.handover import hand_over
 
-
-@pytest.fixture(scope="module", autouse=True)
-def workers() -> Iterator[None]:
-    ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False, namespace="mgx")
-    yield
-    ray_serve.shutdown()
-    ray.shutdown()
+pytestmark = pytest.mark.usefixtures("emptied")
 
 
 @ray_serve.deployment(ray_actor_options={"num_cpus": 0.1})
@@ -47,7 +42,8 @@ def test_servers_end_their_own_applications_alone(
     ray_serve.start(http_options={"location": "NoServer"})
     other = ray_serve.run(Other.bind(), name="mgx-double", route_prefix=None)  # type: ignore[attr-defined]
     address = ray.get_runtime_context().gcs_address
-    servers = [serve(tmp_path, "--ray-address", address) for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        servers = list(threads.map(lambda _: serve(tmp_path, "--ray-address", address), range(2)))
     assert len(ray_serve.status().applications) == 3
     x = np.ones((2, 4), np.float32)
     given = tritonclient.http.InferInput("x", [2, 4], "FP32")
