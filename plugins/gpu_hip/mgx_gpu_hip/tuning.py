@@ -19,7 +19,7 @@ from .library.attention import AttentionProblem
 from .library.convolution import ConvProblem
 from .library.cudnn_graph import packed
 from .library.cudnn_narrow import NarrowProblem
-from .library.gemm import GemmProblem, Matrix
+from .library.gemm_problem import GemmProblem, Matrix
 from .library.vendor import Libraries
 from .plan_builders import PlanBuilders, Question
 from .plan_timing import fastest_plan

@@ -13,7 +13,7 @@ from mgx_core import No, dtype
 from mgx_core.errors import DeviceError
 from mgx_gpu_hip import plan_timing
 from mgx_gpu_hip.library.cudnn_narrow import NarrowProblem
-from mgx_gpu_hip.library.gemm import GemmProblem
+from mgx_gpu_hip.library.gemm_problem import GemmProblem
 from mgx_gpu_hip.runtime import open_device
 from mgx_gpu_hip.tuning import Tuner
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .attention import AttentionProblem
 from .convolution import ConvProblem
 from .epilogue import Activation, Epilogue
-from .gemm import GemmProblem, Matrix
+from .gemm_problem import GemmProblem, Matrix
 from .vendor import Libraries, LibraryPlan, fastest
 
 __all__ = [

@@ -12,7 +12,7 @@ from .cudnn import Cudnn, CudnnPlan, notes_for
 from .cudnn_graph import Graph
 from .cudnn_tables import DATA_TYPES
 from .epilogue import residual_first
-from .gemm import GemmProblem, Matrix
+from .gemm_problem import GemmProblem, Matrix
 
 __all__ = ["gemm_graph", "plan_gemm", "plans_gemm"]
 

@@ -15,7 +15,8 @@ from .blas_tables import CUBLASLT, HIPBLASLT, BlasTable
 from .convolution import ConvProblem
 from .cudnn import Cudnn
 from .cudnn_narrow import NarrowProblem
-from .gemm import Blas, GemmProblem
+from .gemm import Blas
+from .gemm_problem import GemmProblem
 from .miopen import MIOpen
 
 __all__ = ["Libraries", "LibraryPlan", "fastest"]

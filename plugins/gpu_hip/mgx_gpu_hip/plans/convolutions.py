@@ -25,7 +25,7 @@ from ..codegen.unfold import Windows, unfold
 from ..codegen.writing import static
 from ..emitter import GpuEmitter, tensor_of
 from ..library.convolution import ConvProblem
-from ..library.gemm import GemmProblem, Matrix
+from ..library.gemm_problem import GemmProblem, Matrix
 from ..tuning import Timed
 from .epilogues import Steps, anchored, read_group
 from .offer import offer

@@ -22,7 +22,7 @@ from mgx_core.types.argument import Array
 from ..codegen.movement import pad
 from ..codegen.writing import static
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
-from ..library.gemm import GemmProblem, Matrix
+from ..library.gemm_problem import GemmProblem, Matrix
 from ..tuning import Timed
 from .epilogues import Steps, anchored, read_group
 from .offer import offer
