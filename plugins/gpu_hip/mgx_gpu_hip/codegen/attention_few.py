@@ -1,0 +1,120 @@
+"""Attention of few queries, split over the keys."""
+
+from __future__ import annotations
+
+from .attention_parts import batch_setup, flops, heads, logit
+from .attention_pattern import Pattern
+from .elements import pointers
+from .geometry import aligned, ceil_div, decompose
+from .pointwise import kernel
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, read, stored, written
+
+__all__ = ["few_queries", "streams"]
+
+
+def streams(p: Pattern, traits: DeviceTraits) -> bool:
+    """True if keys and values can be read in whole vectors by a part of a wave."""
+    step = 16 // p.out.dtype.size
+    lanes = p.d // step if step else 0
+    fits = all(aligned(p.tensor(a), a.strides, a.offset, step) for a in (p.q, p.k, p.v))
+    return p.d == p.e and p.d % step == 0 and lanes & (lanes - 1) == 0 and lanes <= traits.wave and fits
+
+
+def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
+    """A few lanes read a key and its value; the keys of a query are split over blocks, a second launch combines their results."""
+    t, step = stored(p.out.dtype), 16 // p.out.dtype.size
+    lanes = p.d // step
+    threads = 128 if traits.wave == 32 else 256
+    teams = threads // lanes
+    total = heads(p) * p.s
+    splits = max(1, min(ceil_div(p.t, 4 * teams), ceil_div(2 * traits.sm_count, total)))
+    share = ceil_div(p.t, splits)
+    split = splits > 1
+    lines = [
+        f"const u32 team = threadIdx.x / {lanes}u, lane = threadIdx.x % {lanes}u;  // {lanes} lanes read a key",
+        f"const u32 row = blockIdx.y % {p.s}u, head = blockIdx.y / {p.s}u;",
+        *batch_setup(p, "head"),
+        f"const vec<{t}, {step}> qv = ldv<{t}, {step}>(q + (u64)row * {p.q.strides[-2]}u + lane * {step});",
+        f"float top = (float)-m::inf(), sum = 0.f, acc[{step}] = {{}};",
+        f"const u32 low = blockIdx.x * {share}u, high = low + {share}u < {p.t}u ? low + {share}u : {p.t}u;",
+        f"for (u32 at = low; at < high; at += {teams}u) {{",
+        "  const u32 col = at + team;",
+        "  const bool in = col < high;",
+        "  float dot = 0.f;",
+        f"  vec<{t}, {step}> vv;",
+        "  if (in) {",
+        f"    const vec<{t}, {step}> kv = ldv<{t}, {step}>(k + (u64)col * {p.k.strides[-2]}u + lane * {step});",
+        f"    vv = ldv<{t}, {step}>(v + (u64)col * {p.v.strides[-2]}u + lane * {step});",
+        f"    UNROLL for (int i = 0; i < {step}; ++i) dot += {read('qv.v[i]', p.out.dtype)} * {read('kv.v[i]', p.out.dtype)};",
+        "  }",
+        f"  dot = wave_reduce<Sum, {lanes}>(dot);",
+        "  if (in) {",
+        *(f"    {line}" for line in logit(p, "dot")),
+        "    const float now = m::max(top, dot), base = now == (float)-m::inf() ? 0.f : now;",
+        "    const float less = m::exp(top - base), w = m::exp(dot - base);",
+        "    top = now; sum = sum * less + w;",
+        f"    UNROLL for (int i = 0; i < {step}; ++i) acc[i] = acc[i] * less + w * {read('vv.v[i]', p.out.dtype)};",
+        "  }",
+        "}",
+        f"SHARED(float, tops, [{teams}]);",
+        f"SHARED(float, sums, [{teams}]);",
+        f"SHARED(float, accs, [{teams}][{p.d}]);",
+        "if (lane == 0) { tops[team] = top; sums[team] = sum; }",
+        f"UNROLL for (int i = 0; i < {step}; ++i) accs[team][lane * {step} + i] = acc[i];",
+        "__syncthreads();",
+        f"for (u32 c = threadIdx.x; c < {p.d}u; c += {threads}u) {{",
+        "  float all = (float)-m::inf(), weight = 0.f, value = 0.f;",
+        f"  for (int i = 0; i < {teams}; ++i) all = m::max(all, tops[i]);",
+        "  const float base = all == (float)-m::inf() ? 0.f : all;",
+        f"  for (int i = 0; i < {teams}; ++i) {{",
+        "    const float w = m::exp(tops[i] - base);",
+        "    weight += w * sums[i]; value += w * accs[i][c];",
+        "  }",
+    ]
+    empty = "0.f" if p.zero else "m::nan()"
+    place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"
+    result = written(f"(weight > 0.f ? value / weight : {empty})", p.out.dtype)
+    if not split:
+        lines += [f"  {place} = {result};", "}"]
+        parameters, buffers = pointers(p.inputs, [p.out])
+        launch = KernelLaunch(NAME, (1, total, 1), (threads, 1, 1), tuple(buffers))
+        if total > 65535:
+            lines = [line.replace("blockIdx.x", "0u").replace("blockIdx.y", "blockIdx.x") for line in lines]
+            launch = KernelLaunch(NAME, (total, 1, 1), (threads, 1, 1), tuple(buffers))
+        return finish(
+            "attention", kernel(NAME, parameters, lines, threads), [launch], p.inputs, [p.out], flops=flops(p)
+        )
+    lines += [
+        f"  const u32 slot = blockIdx.y * {splits}u + blockIdx.x;",
+        f"  parts[(u64)slot * {p.d + 2}u + c] = value;",
+        f"  if (c == 0) {{ parts[(u64)slot * {p.d + 2}u + {p.d}u] = all; parts[(u64)slot * {p.d + 2}u + {p.d + 1}u] = weight; }}",
+        "}",
+    ]
+    parameters, buffers = pointers(p.inputs, [p.out])
+    parts = Buffer("scratch", 0)
+    text = kernel(f"{NAME}_parts", [*parameters, "float* parts"], lines, threads)
+    join = [
+        f"const u32 row = blockIdx.x % {p.s}u, head = blockIdx.x / {p.s}u;",
+        *decompose("head", p.batch, "h")[0],
+        f"{t}* const o = q0 + ({p.out_base()});",
+        f"const float* const mine = parts + (u64)blockIdx.x * {splits * (p.d + 2)}u;",
+        "float all = (float)-m::inf();",
+        f"for (u32 i = 0; i < {splits}u; ++i) all = m::max(all, mine[i * {p.d + 2}u + {p.d}u]);",
+        "const float base = all == (float)-m::inf() ? 0.f : all;",
+        f"for (u32 c = threadIdx.x; c < {p.d}u; c += 64u) {{",
+        "  float weight = 0.f, value = 0.f;",
+        f"  for (u32 i = 0; i < {splits}u; ++i) {{",
+        f"    const float w = m::exp(mine[i * {p.d + 2}u + {p.d}u] - base);",
+        f"    weight += w * mine[i * {p.d + 2}u + {p.d + 1}u]; value += w * mine[i * {p.d + 2}u + c];",
+        "  }",
+        f"  {place} = {result};",
+        "}",
+    ]
+    text += kernel(NAME, [f"{t}* RESTRICT q0", "const float* parts"], join, 64)
+    launches = [
+        KernelLaunch(f"{NAME}_parts", (splits, total, 1), (threads, 1, 1), (*buffers, parts)),
+        KernelLaunch(NAME, (total, 1, 1), (64, 1, 1), (Buffer("output", 0), parts)),
+    ]
+    return finish(
+        "attention", text, launches, p.inputs, [p.out], scratch=[4 * total * splits * (p.d + 2)], flops=flops(p)
+    )

@@ -1,0 +1,139 @@
+"""Attention of floats in tiles of fused multiply-adds."""
+
+from __future__ import annotations
+
+from mgx_core import No
+
+from .attention_parts import batch_setup, copy_tile, finished, heads, logit
+from .attention_pattern import Pattern
+from .geometry import ceil_div
+from .source import DeviceTraits, KernelSource
+
+__all__ = ["floats"]
+
+
+def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
+    """Blocks of queries against blocks of keys, 256 threads as 16 x 16, each with a few rows and columns.
+
+    Operands come from shared memory four neighbours at a time where head sizes allow.
+    """
+    queries, keys = (64, 32) if max(p.d, p.e) <= 64 else (32, 32)
+    if max(p.d, p.e) > 128:
+        queries, keys = 16, 16
+    rows, columns = queries // 16, keys // 16
+    by_four, wide = p.d % 4 == 0, p.e % 64 == 0
+    out = ceil_div(p.e, 16)
+    ld, lv, lw = (p.d + 4 if by_four else p.d + 1), p.e + 4 - p.e % 4, keys + 4
+    room = keys * max(ld, lv)
+    if (queries * ld + room + queries * lw) * 4 > min(traits.shared_bytes, 48 * 1024):
+        return No(f"attention over heads of {max(p.d, p.e)} floats needs more shared memory than there is")
+    arrived = ["async_commit();", "async_wait<0>();", "__syncthreads();"]
+    lines = [
+        f"const u32 first = blockIdx.x * {queries}u, tx = threadIdx.x % 16u, ty = threadIdx.x / 16u;",
+        *batch_setup(p, "blockIdx.y"),
+        f"SHARED(float, asked, [{queries * ld}]);",
+        f"SHARED(float, keys, [{room}]);  // then the values",
+        f"SHARED(float, weights, [{queries * lw}]);",
+        *copy_tile(p, p.q, "asked", "q", queries, p.d, "first", p.s, p.d, ld, 256),
+        f"float acc[{rows}][{out}], top[{rows}], sum[{rows}];",
+        f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
+        "  top[r] = (float)-m::inf(); sum[r] = 0.f;",
+        f"  UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = 0.f;",
+        "}",
+    ]
+    limit = f"{p.t}u"
+    if p.causal_offset is not None:
+        lines += [
+            f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends",
+            f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
+        ]
+        limit = "last"
+    step = 4 if by_four else 1
+    lane = ".v[x]" if by_four else ""
+    own = "vec<float, 4>" if by_four else "float"
+
+    def fetch(place: str) -> str:
+        return f"ldv<float, 4>({place})" if by_four else f"*({place})"
+
+    products = [
+        f"for (u32 i = 0; i < {p.d}u; i += {step}) {{",
+        f"  {own} b[{columns}];",
+        f"  UNROLL for (int c = 0; c < {columns}; ++c) b[c] = {fetch(f'keys + (c * 16 + tx) * {ld} + i')};",
+        f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
+        f"    const {own} a = {fetch(f'asked + (ty * {rows} + r) * {ld} + i')};",
+        f"    UNROLL for (int c = 0; c < {columns}; ++c)",
+        f"      UNROLL for (int x = 0; x < {step}; ++x) sf[r][c] = m::fma(a{lane}, b[c]{lane}, sf[r][c]);",
+        "  }",
+        "}",
+    ]
+    if wide:
+        sums = [
+            f"for (u32 i = 0; i < {keys}u; i += 4) {{",
+            f"  vec<float, 4> a[{rows}];",
+            f"  UNROLL for (int r = 0; r < {rows}; ++r) a[r] = ldv<float, 4>(weights + (ty * {rows} + r) * {lw} + i);",
+            "  UNROLL for (int x = 0; x < 4; ++x)",
+            f"    UNROLL for (int j = 0; j < {p.e // 64}; ++j) {{",
+            f"      const vec<float, 4> b = ldv<float, 4>(keys + (i + x) * {lv} + j * 64 + tx * 4);",
+            f"      UNROLL for (int r = 0; r < {rows}; ++r)",
+            "        UNROLL for (int c = 0; c < 4; ++c) acc[r][j * 4 + c] = m::fma(a[r].v[x], b.v[c], acc[r][j * 4 + c]);",
+            "    }",
+            "}",
+        ]
+        column = "c / 4 * 64 + tx * 4 + c % 4"
+    else:
+        column = "c * 16 + tx"
+        guarded = f"keys[i * {lv} + {column}]"
+        guarded = guarded if out * 16 == p.e else f"{column} < {p.e}u ? {guarded} : 0.f"
+        sums = [
+            f"for (u32 i = 0; i < {keys}u; ++i) {{",
+            f"  float b[{out}];",
+            f"  UNROLL for (int c = 0; c < {out}; ++c) b[c] = {guarded};",
+            f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
+            f"    const float a = weights[(ty * {rows} + r) * {lw} + i];",
+            f"    UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = m::fma(a, b[c], acc[r][c]);",
+            "  }",
+            "}",
+        ]
+    loop = [
+        "__syncthreads();",
+        *copy_tile(p, p.k, "keys", "k", keys, p.d, "key", p.t, p.d, ld, 256),
+        *arrived,
+        f"float sf[{rows}][{columns}] = {{}};",
+        *products,
+        "__syncthreads();",
+        *copy_tile(p, p.v, "keys", "v", keys, p.e, "key", p.t, p.e, lv, 256),
+        f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
+        "  float now = top[r], part = 0.f;",
+        f"  UNROLL for (int c = 0; c < {columns}; ++c) {{",
+        f"    const u32 row = first + ty * {rows} + r, col = key + c * 16 + tx;",
+        *(f"    {line}" for line in logit(p, "sf[r][c]", queries, keys)),
+        "    now = m::max(now, sf[r][c]);",
+        "  }",
+        "  now = wave_reduce<Max, 16>(now);",
+        "  const float base = now == (float)-m::inf() ? 0.f : now, less = m::exp(top[r] - base);",
+        "  top[r] = now;",
+        f"  UNROLL for (int c = 0; c < {columns}; ++c) {{",
+        "    const float w = m::exp(sf[r][c] - base);",
+        "    part += w;",
+        f"    weights[(ty * {rows} + r) * {lw} + c * 16 + tx] = w;",
+        "  }",
+        "  sum[r] = sum[r] * less + wave_reduce<Sum, 16>(part);",
+        f"  UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] *= less;",
+        "}",
+        *arrived,
+        *sums,
+    ]
+    empty = "0.f" if p.zero else "m::nan()"
+    lines += [
+        f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
+        *(f"  {line}" for line in loop),
+        "}",
+        f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
+        f"  const u32 row = first + ty * {rows} + r;",
+        f"  if (row < {p.s}u)",
+        f"    UNROLL for (int c = 0; c < {out}; ++c)",
+        f"      if ({column} < {p.e}u) o[(u64)row * {p.o[-2]}u + (u64)({column}) * {p.o[-1]}u] = "
+        f"sum[r] > 0.f ? acc[r][c] / sum[r] : {empty};",
+        "}",
+    ]
+    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), 256)

@@ -1,0 +1,120 @@
+"""Parts that all attention kernels have: where heads begin, logits, and rows that go to shared memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from mgx_core import No
+
+from .attention_pattern import Pattern
+from .bodies import Access
+from .elements import pointers
+from .geometry import aligned, decompose
+from .pointwise import kernel
+from .source import NAME, KernelLaunch, KernelSource, finish, stored
+
+__all__ = ["batch_setup", "copy_tile", "finished", "flops", "heads", "logit"]
+
+IN_FLIGHT: Final = 8  # elements that a thread reads before it stores the first, where they cannot be read as vectors
+
+
+def heads(p: Pattern) -> int:
+    return math.prod(p.batch)
+
+
+def flops(p: Pattern) -> int:
+    return 2 * heads(p) * p.s * p.t * (p.d + p.e)
+
+
+def batch_setup(p: Pattern, index: str) -> list[str]:
+    setup, _ = decompose(index, p.batch, "h")
+    t = stored(p.out.dtype)
+    return [
+        *setup,
+        *p.lines,
+        f"const {t}* const q = p{p.q.index} + ({p.base(p.q)});",
+        f"const {t}* const k = p{p.k.index} + ({p.base(p.k)});",
+        f"const {t}* const v = p{p.v.index} + ({p.base(p.v)});",
+        f"{t}* const o = q0 + ({p.out_base()});",
+    ]
+
+
+def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
+    """Statements that set `product` (code of an lvalue) to the logit; -inf for keys that are masked.
+
+    rows, keys: sizes of the tiles that cover queries and keys; where they divide the extents, no bounds are checked.
+    """
+    lines, code = p.logits()
+    edges = [f"col < {p.t}u"] * (not keys or p.t % keys != 0) + [f"row < {p.s}u"] * (not rows or p.s % rows != 0)
+    inside = " && ".join(x for x in (*edges, p.keep) if x)
+    if not inside:
+        return [f"const float s = {product};", *lines, f"{product} = {code};"]
+    return [
+        "float z = (float)-m::inf();",
+        f"if ({inside}) {{",
+        f"  const float s = {product};",
+        *(f"  {line}" for line in lines),
+        f"  z = {code};",
+        "}",
+        f"{product} = z;",
+    ]
+
+
+def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
+               limit: int, columns: int, ld: int, threads: int) -> list[str]:  # fmt: skip
+    """Rows of an operand to shared memory; zeros beyond its extents."""
+    tensor, strides = p.tensor(access), access.strides
+    t = stored(tensor.dtype)
+    step = 16 // tensor.dtype.size
+    if aligned(tensor, strides, access.offset, step) and real % step == 0 and columns % step == 0:
+        head = [
+            f"for (u32 x = threadIdx.x; x < {rows * columns // step}u; x += {threads}u) {{",
+            f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
+            f"  const bool in = {first} + r < {limit}u && c < {real}u;",
+        ]
+        place = f"{source} + (u64)({first} + r) * {strides[-2]}u + c"
+        if ld % step == 0:
+            return [*head, f"  async_copy16(&{target}[r * {ld} + c], {place}, in);", "}"]
+        return [
+            *head,
+            f"  vec<{t}, {step}> w;",
+            f"  if (in) w = ldv<{t}, {step}>({place});",
+            f"  else UNROLL for (int i = 0; i < {step}; ++i) w.v[i] = convert<{t}>(0.f);",
+            f"  UNROLL for (int i = 0; i < {step}; ++i) {target}[r * {ld} + c + i] = w.v[i];",
+            "}",
+        ]
+    across = strides[-1] != 1 and strides[-2] == 1  # keys lie along memory
+    pair = (f"x % {rows}u", f"x / {rows}u") if across else (f"x / {columns}u", f"x % {columns}u")
+    count = rows * columns
+    whole = count % (IN_FLIGHT * threads) == 0
+    found = [f"const u32 x = x0 + i * {threads}u, r = {pair[0]}, c = {pair[1]};"]
+    inside = f"{first} + r < {limit}u && c < {real}u" + ("" if whole else f" && x < {count}u")
+    element = f"{source}[(u64)({first} + r) * {strides[-2]}u + (u64)c * {strides[-1]}u]"
+    return [
+        f"for (u32 x0 = threadIdx.x; x0 < {count}u; x0 += {IN_FLIGHT * threads}u) {{",
+        f"  {t} w[{IN_FLIGHT}];",
+        f"  UNROLL for (u32 i = 0; i < {IN_FLIGHT}; ++i) {{",
+        *(f"    {line}" for line in found),
+        f"    w[i] = {inside} ? {element} : convert<{t}>(0.f);",
+        "  }",
+        f"  UNROLL for (u32 i = 0; i < {IN_FLIGHT}; ++i) {{",
+        *(f"    {line}" for line in found),
+        f"    {'' if whole else f'if (x < {count}u) '}{target}[r * {ld} + c] = w[i];",
+        "  }",
+        "}",
+    ]
+
+
+def finished(
+    p: Pattern, lines: list[str], grid: tuple[int, int, int], threads: int, blocks: int = 0
+) -> KernelSource | No:
+    """Returns the kernel of these statements; grid: tiles of queries, heads, 1."""
+    if grid[1] > 65535:  # more heads than the second grid axis allows
+        lines = [line.replace("blockIdx.y", "blockIdx.x").replace("@x", "blockIdx.y") for line in
+                 (line.replace("blockIdx.x", "@x") for line in lines)]  # fmt: skip
+        grid = (grid[1], grid[0], 1)
+    parameters, buffers = pointers(p.inputs, [p.out])
+    text = kernel(NAME, parameters, lines, threads, blocks)
+    launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))
+    return finish("attention", text, [launch], p.inputs, [p.out], flops=flops(p))

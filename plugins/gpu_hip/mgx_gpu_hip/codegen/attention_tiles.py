@@ -1,0 +1,137 @@
+"""Attention in tiles on matrix units."""
+
+from __future__ import annotations
+
+from mgx_core import No
+
+from .attention_parts import batch_setup, copy_tile, finished, heads, logit
+from .attention_pattern import Pattern
+from .geometry import ceil_div
+from .source import DeviceTraits, KernelSource, stored, written
+
+__all__ = ["tiles"]
+
+
+def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
+    t = stored(p.out.dtype)
+    d, e = ceil_div(p.d, 16) * 16, ceil_div(p.e, 16) * 16
+    keys = 64 if max(d, e) <= 128 else 32
+    waves = 4
+    while waves > 1 and ceil_div(p.s, 16 * waves) * heads(p) < traits.sm_count:
+        waves //= 2
+    queries = 16 * waves
+    threads = waves * traits.wave
+    ldk, ldv = d + 8, e + 8
+    buffers = 2 if (2 * keys * ldk + keys * ldv + waves * 256) * 2 <= min(traits.shared_bytes, 48 * 1024) else 1
+    room = max(keys, queries) * ldk  # the queries are staged in the keys' shared memory
+    nk, nd, ne = keys // 16, d // 16, e // 16
+
+    def load_keys(first: str, target: str) -> list[str]:
+        return copy_tile(p, p.k, target, "k", keys, p.d, first, p.t, d, ldk, threads)
+
+    lines = [
+        f"const u32 first = blockIdx.x * {queries}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
+        *batch_setup(p, "blockIdx.y"),
+        f"SHARED({t}, keys, [{buffers}][{room}]);",
+        f"SHARED({t}, values, [{keys * ldv}]);",
+        f"SHARED({t}, scratch, [{waves}][256]);",
+        *copy_tile(p, p.q, "keys[0]", "q", queries, p.d, "first", p.s, d, ldk, threads),
+        "async_commit();",
+        "async_wait<0>();",
+        "__syncthreads();",
+        f"frag_a<{t}> qf[{nd}];",
+        f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], keys[0] + wave * 16 * {ldk} + i * 16, {ldk});",
+        f"frag_c of[{ne}];",
+        f"UNROLL for (int i = 0; i < {ne}; ++i) frag_fill(of[i], 0.f);",
+        "float top[FRAG_ROWS], sum[FRAG_ROWS];",
+        "UNROLL for (int i = 0; i < FRAG_ROWS; ++i) { top[i] = (float)-m::inf(); sum[i] = 0.f; }",
+    ]
+    limit = f"{p.t}u"
+    if p.causal_offset is not None:
+        lines += [
+            f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends",
+            f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
+        ]
+        limit = "last"
+    values = copy_tile(p, p.v, "values", "v", keys, p.e, "key", p.t, e, ldv, threads)
+    if buffers == 2:  # the next keys are prefetched while these are used
+        lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
+        fetch = [
+            *values,
+            "async_commit();",
+            f"if (key + {keys}u < {limit}) {{",
+            *(f"  {x}" for x in load_keys(f"key + {keys}u", f"keys[(key / {keys}u + 1) % 2]")),
+            "}",
+            "async_commit();",
+            "async_wait<2>();",
+        ]
+        now, arrived = f"keys[key / {keys}u % 2]", "async_wait<1>();"
+    else:
+        fetch = [*load_keys("key", "keys[0]"), "async_commit();", *values, "async_commit();", "async_wait<1>();"]
+        now, arrived = "keys[0]", "async_wait<0>();"
+    loop = [
+        "__syncthreads();  // what was read before may be overwritten",
+        *fetch,
+        "__syncthreads();",
+        f"const {t}* const these = {now};",
+        f"frag_c sf[{nk}];",
+        f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
+        "  frag_fill(sf[n], 0.f);",
+        f"  UNROLL for (int i = 0; i < {nd}; ++i) {{",
+        f"    frag_b<{t}> kf;",
+        f"    frag_load_bt_shared(kf, these + n * 16 * {ldk} + i * 16, {ldk});",
+        "    frag_mma(sf[n], qf[i], kf);",
+        "  }",
+        "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
+        "    const u32 row = first + wave * 16 + frag_row(i), col = key + n * 16 + frag_col(i);",
+        *(f"    {line}" for line in logit(p, "sf[n].x[i]", queries, keys)),
+        "  }",
+        "}",
+        "float now[FRAG_ROWS], part[FRAG_ROWS];",
+        "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) { now[r] = top[r]; part[r] = 0.f; }",
+        f"UNROLL for (int n = 0; n < {nk}; ++n)",
+        "  UNROLL for (int i = 0; i < FRAG_C; ++i) now[frag_slot(i)] = m::max(now[frag_slot(i)], sf[n].x[i]);",
+        "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) {",
+        "  now[r] = frag_row_reduce<Max>(now[r]);",
+        "  const float base = now[r] == (float)-m::inf() ? 0.f : now[r];",
+        "  const float less = fast::exp(top[r] - base);  // what earlier sums are worth now",
+        "  top[r] = now[r]; now[r] = base; sum[r] = sum[r] * less;",
+        f"  UNROLL for (int j = 0; j < {ne}; ++j)",
+        "    UNROLL for (int i = 0; i < FRAG_C; ++i) if (frag_slot(i) == (u32)r) of[j].x[i] *= less;",
+        "}",
+        arrived,
+        "__syncthreads();",
+        f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
+        "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
+        "    sf[n].x[i] = fast::exp(sf[n].x[i] - now[frag_slot(i)]);",
+        "    part[frag_slot(i)] += sf[n].x[i];",
+        "  }",
+        f"  frag_a<{t}> pf;",
+        "  frag_c_to_a(pf, sf[n], scratch[wave]);",
+        f"  UNROLL for (int j = 0; j < {ne}; ++j) {{",
+        f"    frag_b<{t}> vf;",
+        f"    frag_load_b_shared(vf, values + n * 16 * {ldv} + j * 16, {ldv});",
+        "    frag_mma(of[j], pf, vf);",
+        "  }",
+        "}",
+        "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) sum[r] += frag_row_reduce<Sum>(part[r]);",
+    ]
+    empty = "0.f" if p.zero else "m::nan()"
+    row, column = p.o[-2], p.o[-1]
+    result = f"(total > 0.f ? of[j].x[i] * share : {empty})"
+    lines += [
+        f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
+        *(f"  {line}" for line in loop),
+        "}",
+        "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
+        "  const u32 row = first + wave * 16 + frag_row(i);",
+        "  const float total = sum[frag_slot(i)], share = 1.f / total;",
+        f"  if (row < {p.s}u)",
+        f"    UNROLL for (int j = 0; j < {ne}; ++j) {{",
+        "      const u32 c = j * 16 + frag_col(i);",
+        f"      if (c < {p.e}u) o[(u64)row * {row}u + (u64)c * {column}u] = {written(result, p.out.dtype)};",
+        "    }",
+        "}",
+    ]
+    blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
+    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks)
