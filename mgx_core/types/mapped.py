@@ -13,7 +13,7 @@ __all__ = ["Mapped", "mapped"]
 
 
 class Mapped(NamedTuple):
-    """The place of an array in a mapped file: the map, all of its bytes, and the array's first byte and the one after its last."""
+    """The place of an array in a mapped file: the map, its bytes, and where the array's bytes begin and end."""
 
     map: mmap.mmap
     bytes: Array

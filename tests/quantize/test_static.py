@@ -245,7 +245,9 @@ def test_bad_input() -> None:
         mgx.quantize_int8(network(), ref)
     with pytest.raises(ParameterError, match="calibration data is empty"):
         mgx.quantize_int8(network(), ref, [])
-    with pytest.raises(ParameterError, match=r"parameter 'x' must be finite, got values from nan .*leave this batch out"):
+    with pytest.raises(
+        ParameterError, match=r"parameter 'x' must be finite, got values from nan .*leave this batch out"
+    ):
         mgx.quantize_int8(network(), ref, [{"x": np.full((4, 64), np.nan, np.float32)}])
     with pytest.raises(ParameterError, match="must be mappings"):
         mgx.quantize_int8(network(), ref, [np.zeros((4, 64), np.float32)])
