@@ -69,7 +69,7 @@ class Plugins:
         if record.key in self._registered:
             raise PluginError(f"another plugin is registered as {record.key}")
         for hook in (*NAMED, *ASKED):
-            if self._hooks.parse_hookimpl_opts(plugin, hook) is not None:
+            if hasattr(plugin, hook) and self._hooks.parse_hookimpl_opts(plugin, hook) is not None:
                 record.check_parameters(hook, getattr(plugin, hook), getattr(self._hooks.hook, hook).spec.argnames)
         self._hooks.register(plugin, record.key)
         self._registered[record.key] = record

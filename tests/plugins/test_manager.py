@@ -6,6 +6,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
+import pluggy
 import pytest
 
 import mgx_core as mgx
@@ -184,6 +185,19 @@ def test_plugins_are_chosen_by_the_environment(monkeypatch, good, chosen, states
     if states[1] == "disabled":
         with pytest.raises(UnsupportedError, match="there is no target 'one'"):
             manager.target("one")
+
+
+def test_hooks_that_a_plugin_leaves_out_are_not_read(monkeypatch, good):
+    """pluggy 1.5 and 1.6 read the attribute that they are asked about, whether the plugin has it or not."""
+    parsed = pluggy.PluginManager.parse_hookimpl_opts
+
+    def strict(self, plugin, name):
+        getattr(plugin, name)
+        return parsed(self, plugin, name)
+
+    monkeypatch.setattr(pluggy.PluginManager, "parse_hookimpl_opts", strict)
+    (record,) = installed(monkeypatch, good=good).records
+    assert (record.state, record.error) == ("ok", "")
 
 
 def test_disabled_plugins_are_not_even_imported(monkeypatch):
