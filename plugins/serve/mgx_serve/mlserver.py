@@ -18,6 +18,7 @@ from .deployment import Deployment
 from .errors import BadRequest, ServeError
 from .inference import priority, seconds
 from .metrics import Metrics
+from .reasons import told
 from .settings import ModelSettings, changed_settings
 from .tensors import Array, Tensor, from_list, of_items
 from .tracing import NoTraces
@@ -46,7 +47,7 @@ class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every env
                 list(map(_described, signature.outputs)),
             )
         except (MgxError, OSError) as error:
-            raise MLServerError(f"model {self.name!r} cannot be loaded: {error}", 500) from error
+            raise MLServerError(f"model {self.name!r} cannot be loaded: {told(error)}", 500) from error
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:

@@ -15,6 +15,7 @@ import mgx_core as mgx
 from mgx_core import MgxError, Program, Shape
 
 from .errors import BadRequest, Internal
+from .reasons import told
 from .settings import ModelSettings
 from .tensors import OPEN, Array, Tensor, datatype_of
 
@@ -129,9 +130,10 @@ class Model:
         try:
             return [np.asarray(r) for r in self._results(feeds)]
         except (mgx.ParameterError, mgx.ShapeError) as error:  # it was compiled: what does not fit are the arguments
-            raise BadRequest(f"model {self.signature.name!r}: {error}") from error
+            raise BadRequest(f"model {self.signature.name!r}: {told(error)}") from error
         except MgxError as error:
-            raise Internal(f"model {self.signature.name!r} failed: {error}") from error
+            log.exception("model %s failed", self.signature.name)
+            raise Internal(f"model {self.signature.name!r} failed: {told(error)}") from error
 
     def _results(self, feeds: Mapping[str, Array]) -> Sequence[mgx.Argument]:
         """Returns what a run makes of a request alone: a program with states begins anew, whoever asked before."""

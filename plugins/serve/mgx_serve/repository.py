@@ -17,6 +17,7 @@ from mgx_core.parsing import PROGRAM, PROGRAM_TEXT, reader_of
 from .deployment import Backend, Deployment
 from .errors import NotFound, ServeError, Unavailable
 from .metrics import Metrics
+from .reasons import told
 from .settings import ModelSettings, model_settings
 
 __all__ = ["Entry", "Repository"]
@@ -104,10 +105,8 @@ class Repository:
     async def load_all(self) -> None:
         """Loads every model; the index says why one failed; the others are loaded."""
         for name in list(self.entries):
-            try:
+            with contextlib.suppress(Unavailable):  # which is logged
                 await self.load(name)
-            except Unavailable as error:
-                log.error("model %s cannot be served: %s", name, error)
 
     async def load(self, name: str) -> None:
         """Loads the newest version from disk, or loads it anew; the old one answers until the new one is ready.
@@ -128,7 +127,9 @@ class Repository:
             except Exception as error:  # whatever a file makes of its reader, other models go on
                 if not isinstance(error, (MgxError, OSError, ServeError)):
                     log.exception("model %s cannot be loaded", name)
-                entry.reason = str(error) or type(error).__name__
+                else:
+                    log.error("model %s cannot be loaded: %s", name, error)
+                entry.reason = told(error, self.root.parent if self._one else self.root)
                 if not entry.loaded:
                     entry.state = "UNAVAILABLE"
                 raise Unavailable(f"model {name!r} cannot be loaded: {entry.reason}") from error

@@ -180,3 +180,20 @@ def test_a_folder_without_models_is_told_in_the_log(tmp_path: Path, caplog: pyte
     (tmp_path / "model.onnx").touch()
     assert not Repository(tmp_path, ModelSettings(), Metrics(NoTraces()), Compiling()).entries
     assert f"{tmp_path} holds no model: files NAME/VERSION/model.* are required" in caplog.text
+
+
+def test_why_a_model_cannot_be_loaded_names_no_place_of_the_server(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / "quick" / "config.toml").write_text("nosuch = 1")
+
+    async def refused() -> None:
+        repository = Repository(root, ModelSettings(), Metrics(NoTraces()), Compiling())
+        for ask in (repository.load("quick"), asyncio.to_thread(repository.find, "quick")):
+            with pytest.raises(Unavailable, match=r"quick/config\.toml: there is no setting 'nosuch'") as caught:
+                await ask
+            assert str(root) not in str(caught.value)
+        assert str(root) not in repository.entries["quick"].reason
+
+    asyncio.run(refused())
+    assert str(root / "quick" / "config.toml") in caplog.text  # who runs the server reads where it is

@@ -1,0 +1,30 @@
+"""What of an error's text reaches clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mgx_serve.reasons import told
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("{root}/net/1/model.onnx: no model", "net/1/model.onnx: no model"),
+        ("weights '{root}/missing folder/w.bin' are missing", "weights 'missing folder/w.bin' are missing"),
+        ("cannot open {other}/kernels/k.so: no such file", "cannot open k.so: no such file"),
+        ("[Errno 13] Permission denied: '{other}'", "[Errno 13] Permission denied: 'cache'"),
+        ("node '/no-such/layer/MatMul': rows/s of a/b, 1 / 2", "node '/no-such/layer/MatMul': rows/s of a/b, 1 / 2"),
+    ],
+)
+def test_clients_learn_no_paths(text: str, read: str, tmp_path: Path) -> None:
+    root, other = tmp_path / "my models", tmp_path / "cache"
+    root.mkdir()
+    other.mkdir()
+    assert told(ValueError(text.format(root=root, other=other)), root) == read
+
+
+def test_errors_without_text_have_a_name() -> None:
+    assert told(KeyError()) == "KeyError"
