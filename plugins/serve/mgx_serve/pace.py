@@ -77,4 +77,4 @@ class Paces:
         elif spent.seconds >= LONG or spent.busy >= SHORT:
             pace.left = pace.patience  # it has work to do, or waits for a device
         else:
-            pace.left -= 1
+            pace.left = max(pace.left - 1, 0)  # runs that began together end one after the other

@@ -55,6 +55,13 @@ def test_tries_in_vain_get_rare() -> None:
         assert paces.short("k")
 
 
+def test_runs_that_end_together_are_followed_by_a_try() -> None:
+    paces = kept(WAITED)
+    for _ in range(TRY_AFTER + 1):  # the last two were begun before either had ended
+        paces.in_thread("k", WAITED, lambda: math.inf)
+    assert paces.short("k")
+
+
 def test_what_works_or_waits_for_a_device_for_long_is_never_tried() -> None:
     for spent in (WORKED, DEVICE):
         assert runs_before_a_try(kept(spent), spent) == 1000
