@@ -13,7 +13,7 @@ from typing import Any
 from mgx_core import ParameterError
 
 from .pbtxt import settings_of
-from .tensors import DATATYPES, Tensor
+from .tensors import DATATYPES, OPEN, Tensor
 
 __all__ = ["ModelSettings", "Settings", "changed_settings", "model_settings"]
 
@@ -156,9 +156,9 @@ def _tensors(place: str, given: Any) -> tuple[Tensor, ...]:
     for item in given if isinstance(given, tuple) else (given,):
         if isinstance(item, dict) and item.keys() == {"name", "datatype", "shape"}:
             shape = item["shape"]
-            if isinstance(shape, list) and all(isinstance(n, int) and n >= -1 for n in shape):
+            if isinstance(shape, list) and all(isinstance(n, int) for n in shape):
                 item = Tensor(str(item["name"]), str(item["datatype"]), tuple(shape))
-        if not isinstance(item, Tensor) or item.datatype not in DATATYPES:
+        if not isinstance(item, Tensor) or item.datatype not in DATATYPES or min(item.shape, default=0) < OPEN:
             raise ParameterError(f"{place}: name, datatype and shape are required of each, got {item!r}")
         made.append(item)
     return tuple(made)

@@ -87,6 +87,7 @@ def test_what_is_not_stated_stays(text: str, tmp_path: Path) -> None:
         ("sequence_batching { }", "sequence_batching is not offered"),
         ('input { name: "x" dims: 1 }', "input 'x': a data_type out of"),
         ('input { name: "x" data_type: TYPE_INT8 dims: 1 reshape { shape: [] } }', "input 'x': reshape is not offered"),
+        ('input { name: "x" data_type: TYPE_INT8 dims: -2 }', r"inputs: name, datatype and shape"),
         ('parameters { key: "mgx.nosuch" value { string_value: "1" } }', "there is no setting 'nosuch'"),
         ('parameters { key: "mgx.instances" value { string_value: "two" } }', "instances must be of type int"),
         ('default_model_filename: "../../secret.onnx"', "file is a name in the folder of a version"),
@@ -101,7 +102,13 @@ def test_configurations_that_are_refused(text: str, why: str, tmp_path: Path) ->
 def test_inputs_in_toml(tmp_path: Path) -> None:
     stated = '[[inputs]]\nname = "x"\ndatatype = "FP32"\nshape = [2, 4]\n'
     assert read(tmp_path, stated, "config.toml").inputs == (Tensor("x", "FP32", (2, 4)),)
-    for wrong in (stated.replace("FP32", "FP33"), stated.replace("[2, 4]", '"2"'), "inputs = [1]", 'inputs = "x"'):
+    for wrong in (
+        stated.replace("FP32", "FP33"),
+        stated.replace("[2, 4]", '"2"'),
+        stated.replace("2, 4", "-2"),
+        "inputs = [1]",
+        'inputs = "x"',
+    ):
         with pytest.raises(ParameterError, match="inputs"):
             read(tmp_path, wrong, "config.toml")
 
