@@ -21,7 +21,12 @@ def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instr
         return n.pointwise("floor", n.pointwise("div", x, y))
     if x.shape.dtype.kind == "u":
         return n.pointwise("div", x, y)
-    return n.pointwise("div", n.pointwise("sub", x, n.pointwise("mod", x, y)), y)
+    zero, one = n.literal(0, x.shape.dtype), n.literal(1, x.shape.dtype)
+    rest = n.pointwise("fmod", x, y)  # x less that of `mod` may be beyond the type's range
+    toward_zero = n.pointwise("div", n.pointwise("sub", x, rest), y)
+    signs = n.pointwise("logical_xor", n.pointwise("less", rest, zero), n.pointwise("less", y, zero))
+    beyond = n.pointwise("logical_and", n.pointwise("not_equal", rest, zero), signs)
+    return n.pointwise("where", beyond, n.pointwise("sub", toward_zero, one), toward_zero)
 
 
 def modulo_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:

@@ -86,10 +86,11 @@ def test_strided_slice(
 def test_integer_divisions(new_graph: Any):
     g = new_graph()
     for name in "ab":
-        g.placeholder(name, np.int32, [4])
+        g.placeholder(name, np.int32, [6])
     for op in ("FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod"):
         g.node(op, op, "a", "b", T=np.dtype(np.int32))
-    a, b = np.array([7, -7, 7, -7], np.int32), np.array([2, 2, -2, -2], np.int32)
+    a = np.array([7, -7, 7, -7, 2**31 - 1, -(2**31)], np.int32)
+    b = np.array([2, 2, -2, -2, -3, 5], np.int32)
     got = run(g, ["FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod"], a=a, b=b)
     np.testing.assert_array_equal(got, [a // b, a % b, np.trunc(a / b), np.fmod(a, b)])
 

@@ -37,3 +37,16 @@ def test_signs_of_whole_numbers(dtype: torch.dtype, overloads: ModuleType) -> No
     x = torch.tensor([0, 1, -5, 127]).to(dtype)
     compare(aten.sign.default, (x,), "ref", overloads)
     compare(aten.signbit.default, (x,), "ref", overloads)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_quotients_at_the_ends_of_the_range_are_rounded_down(
+    dtype: torch.dtype, target: str, overloads: ModuleType
+) -> None:
+    ends = torch.iinfo(dtype)
+    x, y = torch.cartesian_prod(
+        torch.tensor([ends.min, ends.min + 1, -7, -6, 0, 6, 7, ends.max], dtype=dtype),
+        torch.tensor([ends.min, -5, -3, 1, 3, 5, ends.max], dtype=dtype),
+    ).T
+    compare(aten.floor_divide.default, (x.contiguous(), y.contiguous()), target, overloads)

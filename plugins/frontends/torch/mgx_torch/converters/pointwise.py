@@ -6,6 +6,7 @@ from typing import Any
 
 from mgx_core import DType, Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import divide_floor
 
 from ..converter import Converter, converts
 from ..node import Node, Scalar
@@ -179,7 +180,7 @@ def floor_divide(n: Node, x: Scalar, y: Scalar) -> Instruction:
 def floor_divided(n: Node, a: Instruction, b: Instruction) -> Instruction:
     """The quotient rounded down, exact where the quotient itself is rounded; NaN where the dividend is infinite."""
     if not a.shape.dtype.is_float:
-        return n.add("div", n.add("sub", a, n.add("mod", a, b)), b)
+        return divide_floor(n, a, b)
     zero = n.full_like(a, 0)
     rest = n.add("fmod", a, b)
     whole = n.add("nearbyint", n.add("div", n.add("sub", a, rest), b))
