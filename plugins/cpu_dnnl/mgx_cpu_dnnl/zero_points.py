@@ -44,7 +44,7 @@ def sum_windows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
         sums = b.add(Reshape(dims=dims), _spread(b, b.add(Reshape(dims=apart), sums), repeated))
     point = _wide(b, w_zero)
     if point.shape.elements() != 1:
-        point = b.add(Reshape(dims=(kernels, *(1 for _ in window[1:]))), point)
+        point = b.add(Reshape(dims=(*point.shape.dims, *(1 for _ in window[1:]))), point)
     elif point.shape.rank:
         point = b.add(Reshape(dims=()), point)
     return b.add(Sub(), b.add(i.op, x, w, *rest), b.add(Mul(), _spread(b, sums, dims), _spread(b, point, dims)))

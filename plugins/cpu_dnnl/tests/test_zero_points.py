@@ -54,6 +54,21 @@ def test_weights_of_convolutions_of_any_batch() -> None:
     assert "conv" in steps_of(op, operands, [dim.symbol("n", 1, 8), 4, 9])
 
 
+@pytest.mark.parametrize("count", [1, 6])
+def test_weights_of_convolutions_with_any_number_of_zero_points(count: int) -> None:
+    """What the number is, one or one a kernel, is known only at run time."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("uint8", [3, 4, 9]))
+    point = main.add_parameter("point", mgx.Shape("int8", [dim.symbol("n", 1, 8)]))
+    op = mgx.op("quant_convolution", padding=(1, 1), group=2)
+    given = [drawn("uint8", 3, 4, 9), drawn("int8", 6, 2, 3), drawn("int8", count)]
+    main.add_return([main.add(op, x, main.add_literal(given[1]), main.add_absent(), point)])
+    program.compile(CpuTarget())
+    (got,) = program.run({"x": given[0], "point": given[2]})
+    np.testing.assert_array_equal(np.asarray(got), op.evaluate([*given[:2], None, given[2]]))
+
+
 @pytest.mark.parametrize("left", [(), (2, 5, 1), (5, 1)])
 @pytest.mark.parametrize("right", [(), (1, 16), (16,)])
 def test_rows_and_columns_of_matrix_products(left: tuple[int, ...], right: tuple[int, ...]) -> None:
