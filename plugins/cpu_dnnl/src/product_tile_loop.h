@@ -26,12 +26,32 @@ inline Floats weights(const uint16_t *from) {
 #endif
 }
 
+// The float `offset` bytes behind a row that is 0 to 2 steps from a base, in all lanes.  The instruction itself forms the address:
+// compilers form it before, and such additions take the execution ports of the products.
+template <int apart, int offset> [[gnu::always_inline]] inline Floats broadcast(const char *base, int64_t step) {
+    Floats many;
+    if constexpr (apart == 0)
+        asm volatile("vbroadcastss %c2(%1), %0" : "=v"(many) : "r"(base), "i"(offset));
+    else
+        asm volatile("vbroadcastss %c3(%1,%2,%c4), %0" : "=v"(many) : "r"(base), "r"(step), "i"(offset), "i"(apart));
+    return many;
+}
+
 // Keeps the compiler from making an address of its own for each row, for which there are too few registers.
 template <class T> inline void opaque(T &pointer) { asm("" : "+r"(pointer)); }
 
 // sum += a * b, in place and in the order of the text, for which there are enough registers.
 [[gnu::always_inline]] inline void add_product(Floats &sum, Floats a, Floats b) {
     asm volatile("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+}
+
+template <class Part, int... I> [[gnu::always_inline]] inline void each_of(Part part, std::integer_sequence<int, I...>) {
+    (part(std::integral_constant<int, I> {}), ...);
+}
+
+// part(0), part(1), .. with numbers that are constants of the program.
+template <int count, class Part> [[gnu::always_inline]] inline void each(Part part) {
+    each_of(part, std::make_integer_sequence<int, count> {});
 }
 
 #define MGX_UNROLLED _Pragma("GCC unroll 48")
@@ -57,33 +77,45 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
             MGX_UNROLLED
             for (int v = 0; v < V; ++v)
                 sums[c][r][v] = Floats {};
-    if (add)
+    if (add) {
+        const float *from = home;
         MGX_UNROLLED
-        for (int r = 0; r < H; ++r)
+        for (int r = 0; r < H; ++r) {
             MGX_UNROLLED
             for (int v = 0; v < V; ++v)
-                sums[0][r][v] = load(home + r * sums_step + v * lanes);
+                sums[0][r][v] = load(from + v * lanes);
+            from += sums_step;
+            opaque(from);
+        }
+    }
+    if (ahead == 0) prefetch = reinterpret_cast<const char *>(panel); // no address beyond the weights is looked up
+    ahead *= 64 * (trip / 4);                                         // bytes for a trip
     int64_t rest = depth;
     for (; rest >= trip; rest -= trip) {
-        for (int64_t n = 0; n < ahead * (trip / 4); ++n, prefetch += 64)
-            _mm_prefetch(prefetch, _MM_HINT_T1);
-        if constexpr (H <= few) // weights that are read once
+        if constexpr (H <= few) { // weights that are read once
             for (int n = 0; n < trip * int(width * sizeof(Weight)) / 64; ++n)
                 _mm_prefetch(reinterpret_cast<const char *>(panel) + 2048 + 64 * n, _MM_HINT_T1);
-        MGX_UNROLLED
-        for (int u = 0; u < trip; ++u) {
+        } else { // two lines or four, since a loop over their number would cost as much as some products
+            _mm_prefetch(prefetch, _MM_HINT_T1);
+            _mm_prefetch(prefetch + 64, _MM_HINT_T1);
+            if (ahead > 2 * 64) {
+                _mm_prefetch(prefetch + 128, _MM_HINT_T1);
+                _mm_prefetch(prefetch + 192, _MM_HINT_T1);
+            }
+            prefetch += ahead;
+        }
+        each<trip>([&](auto u) __attribute__((always_inline)) {
             Floats some[V];
             MGX_UNROLLED
             for (int v = 0; v < V; ++v)
                 some[v] = weights(panel + u * width + v * lanes);
-            MGX_UNROLLED
-            for (int r = 0; r < H; ++r) {
-                Floats many = all(*reinterpret_cast<const float *>(left[r / 3] + r % 3 * left_step + u * int(sizeof(float))));
+            each<H>([&](auto r) __attribute__((always_inline)) {
+                Floats many = broadcast<r % 3, u * int(sizeof(float))>(left[r / 3], left_step);
                 MGX_UNROLLED
                 for (int v = 0; v < V; ++v)
                     add_product(sums[u % chains][r][v], many, some[v]);
-            }
-        }
+            });
+        });
         MGX_UNROLLED
         for (int b = 0; b < bases; ++b) {
             left[b] += trip * sizeof(float);
@@ -109,14 +141,17 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
         opaque(panel);
     }
     MGX_UNROLLED
-    for (int r = 0; r < H; ++r)
+    for (int r = 0; r < H; ++r) {
         MGX_UNROLLED
         for (int v = 0; v < V; ++v) {
             MGX_UNROLLED
             for (int c = 1; c < chains; ++c)
                 sums[0][r][v] += sums[c][r][v];
-            store(home + r * sums_step + v * lanes, sums[0][r][v]);
+            store(home + v * lanes, sums[0][r][v]);
         }
+        home += sums_step;
+        opaque(home);
+    }
 }
 
 template <class Weight, int... I> constexpr std::array<ProductTile, sizeof...(I)> table(std::integer_sequence<int, I...>) {

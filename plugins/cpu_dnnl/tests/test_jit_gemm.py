@@ -84,6 +84,18 @@ def test_depths_and_blocks(engine, m, k, n, weights):
     assert (np.abs(out - a.astype(np.float64) @ b.astype(np.float64)) <= bound(a, b)).all()
 
 
+@pytest.mark.parametrize("m", range(1, 14))
+def test_every_height_of_a_tile_takes_rows_with_gaps_in_pieces(engine, m):
+    """Each row's address is part of an instruction; sums of later pieces begin with those of earlier ones."""
+    r = np.random.default_rng(m)
+    room = r.standard_normal((m, 2080)).astype(np.float32)
+    for k in (2055, 21):  # three pieces, one piece; neither in whole trips
+        a, b = room[:, 9 : 9 + k], r.standard_normal((k, 49)).astype(np.float32)
+        out = np.full((m, 49), np.nan, np.float32)
+        run(engine, a, b, out, threads=2)
+        assert (np.abs(out - a.astype(np.float64) @ b) <= bound(a, b)).all()
+
+
 def test_products_of_any_size_share_one_function(engine):
     """Extents, the order of the loops and what is prefetched are numbers of a kernel, not part of its code."""
     r = np.random.default_rng(7)
