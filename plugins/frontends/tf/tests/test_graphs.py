@@ -286,3 +286,24 @@ def test_saved_model_without_variables(tmp_path: Any, new_graph: Any):
         mgx.parse(tmp_path, tags="gpu")
     with pytest.raises(mgx.ParameterError, match="no signature 'other'"):
         mgx.parse(tmp_path, signature="other")
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_split_may_leave_one_size_open(known: bool, new_graph: Any):
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    for sizes, ends in (([1, -1, 2], [1, 4]), ([2, 3, 1], [2, 5]), ([-2, 7, 1], None), ([1, -1, 6], None)):
+        g = new_graph()
+        g.placeholder("x", F, [6, 2])
+        if known:
+            g.const("sizes", np.int32(sizes))
+        else:
+            g.placeholder("sizes", np.int32, [3])
+        g.const("axis", np.int32(0))
+        g.node("SplitV", "parts", "x", "sizes", "axis", T=F, Tlen=np.dtype(np.int32), num_split=3)
+        given = {"x": x} if known else {"x": x, "sizes": np.int32(sizes)}
+        if ends is None:
+            with pytest.raises(mgx.MgxError, match="add up to"):
+                run(g, ["parts:0", "parts:1", "parts:2"], **given)
+            continue
+        for got, wanted in zip(run(g, ["parts:0", "parts:1", "parts:2"], **given), np.split(x, ends), strict=True):
+            np.testing.assert_array_equal(got, wanted)

@@ -54,10 +54,33 @@ def test_parts_whose_sizes_are_inputs():
     program = parse_model(Model([Subgraph("main", tensors, [operator], [0, 1], [3, 4, 5])]), TfliteOptions())
     program.compile(mgx.get_target("ref"))
     x = np.arange(12, dtype=np.float32).reshape(6, 2)
-    for sizes in ([1, 0, 5], [2, 3, 1]):
+    for sizes, ends in (([1, 0, 5], [1, 1]), ([2, 3, 1], [2, 5]), ([1, -1, 2], [1, 4]), ([-1, 6, 0], [0, 6])):
         found = program.run({"x": x, "sizes": np.int32(sizes)})
-        for got, wanted in zip(found, np.split(x, np.cumsum(sizes)[:-1]), strict=True):
+        for got, wanted in zip(found, np.split(x, ends), strict=True):
             np.testing.assert_array_equal(np.asarray(got), wanted)
+    for wrong in ([1, -1, 6], [2, 2, 1], [-2, 7, 1]):
+        with pytest.raises(mgx.MgxError, match="sizes that add up to 6 are needed"):
+            program.run({"x": x, "sizes": np.int32(wrong)})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        ([3, 4], r"\[3, 4\] must not be negative and add up to the extent 6"),
+        ([2, 2], "add up to the extent 6"),
+        ([-2, 8], "must not be negative"),
+        ([7, -1], "must not be negative"),
+        ([-1, -1], "one size at most may be -1"),
+        ([1, 2, 3], "2 sizes are needed"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(sizes: list[int], why: str) -> None:
+    tensors = [Tensor("x", dt.float32, [6], None, None), Tensor("sizes", dt.int32, [len(sizes)], np.int32(sizes), None)]
+    tensors.append(Tensor("axis", dt.int32, [], np.int32(0), None))
+    tensors += [Tensor(f"y{k}", dt.float32, [-1], None, None) for k in range(2)]
+    operator = Operator("SPLIT_V", [0, 1, 2], [3, 4], [], None, b"", 0)
+    with pytest.raises(mgx.ParseError, match=why):
+        parse_model(Model([Subgraph("main", tensors, [operator], [0], [3, 4])]), TfliteOptions())
 
 
 @pytest.mark.parametrize(("mode", "name"), [(0, "reflect"), (1, "symmetric")])

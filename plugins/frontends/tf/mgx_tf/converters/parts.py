@@ -9,6 +9,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.splitting import edges_of_parts, sizes_of_parts
 from mgx_core.converting.strided import Masks, slice_of_size, strided_slice
 from mgx_core.types.dim import Dim
 
@@ -82,22 +83,8 @@ def split_v(n: Node, x: Instruction, sizes: Instruction, axis: Instruction) -> A
     (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
     known = n.dims(sizes)
     if known is None:
-        return n.items(n.add("split", x, n.convert(sizes, dt.int64), axis=at, count=n.int("num_split")))
-    length = x.shape.dims[at]
-    rest = [i for i, s in enumerate(known) if isinstance(s, int) and s == -1]
-    if len(rest) > 1:
-        n.fail(f"one size at most may be -1, got {list(known)}")
-    listed = list(known)
-    if rest:
-        total: Dim = 0
-        for i, s in enumerate(listed):
-            total = total if i in rest else total + s
-        listed[rest[0]] = length - total
-    edges: list[Dim] = [0]
-    for s in listed:
-        edges.append(edges[-1] + s)
-    if isinstance(edges[-1], int) and isinstance(length, int) and edges[-1] != length:
-        n.fail(f"sizes {list(known)} must add up to the extent {length} of axis {at}")
+        return n.items(n.add("split", x, sizes_of_parts(n, x, at, sizes), axis=at, count=n.int("num_split")))
+    edges = edges_of_parts(n, x, at, known, n.int("num_split", len(known)))
     return _parts(n, x, at, edges)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from mgx_core import Instruction
@@ -13,6 +14,7 @@ from mgx_core.converting.rearranged import (
     space_to_batch,
     space_to_depth,
 )
+from mgx_core.converting.splitting import edges_of_parts, sizes_of_parts
 from mgx_core.converting.strided import Masks, slice_of_size, strided_slice
 from mgx_core.ops.reshape import resolve
 from mgx_core.types.dim import Dim
@@ -88,21 +90,10 @@ def split(n: Node, axis: Instruction, x: Instruction) -> Any:
 @converts("SPLIT_V")
 def split_v(n: Node, x: Instruction, sizes: Instruction, axis: Instruction) -> Any:
     (at,) = n.axes(n.whole(axis, "the axis")[:1], x.shape.rank)
-    found = n.dims(sizes)
+    found, count = n.dims(sizes), len(n.operator.outputs)
     if found is None:
-        return n.items(n.add("split", x, n.convert(sizes, dt.int64), axis=at, count=len(n.operator.outputs)))
-    listed = list(found)
-    rest = [i for i, s in enumerate(listed) if isinstance(s, int) and s == -1]
-    if rest:
-        total: Dim = 0
-        for i, s in enumerate(listed):
-            total = total if i in rest else total + s
-        listed[rest[0]] = x.shape.dims[at] - total
-    parts, start = [], 0
-    for s in listed:
-        parts.append(n.slice(x, [at], [start], [start + s]))
-        start = start + s  # type: ignore[assignment]
-    return tuple(parts)
+        return n.items(n.add("split", x, sizes_of_parts(n, x, at, sizes), axis=at, count=count))
+    return tuple(n.slice(x, [at], [a], [b]) for a, b in pairwise(edges_of_parts(n, x, at, found, count)))
 
 
 @converts("SLICE")
