@@ -39,7 +39,11 @@ Model: 1 max_batch_size int32, 2 input Declared*, 3 output Declared*, 4 dynamic_
 LIST: Final = re.compile(
     r"(?P<kept>(?P<quote>[\"'])(?:\\.|(?!(?P=quote))[^\\\n])*(?P=quote)|#[^\n]*)|(?P<field>[A-Za-z_]\w*\s*)\["
 )
-NAMES: Final = {"TYPE_STRING": "BYTES"} | {f"TYPE_{name}": name for name in DATATYPES if name != "BYTES"}
+# by Triton's numbers from 1 on, which a text may have in place of names
+NAMES: Final = {f"TYPE_{name}": name for name in DATATYPES if name not in ("BYTES", "BF16")} | {
+    "TYPE_STRING": "BYTES",
+    "TYPE_BF16": "BF16",
+}
 REFUSED: Final = ("sequence_batching", "ensemble_scheduling")
 
 

@@ -73,6 +73,11 @@ def test_a_configuration_of_triton(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("number", "datatype"), [(1, "BOOL"), (6, "INT8"), (11, "FP32"), (13, "BYTES"), (14, "BF16")])
+def test_data_types_by_number(number: int, datatype: str, tmp_path: Path) -> None:
+    assert read(tmp_path, f'input {{ name: "x" data_type: {number} }}').inputs == (Tensor("x", datatype, ()),)
+
+
 @pytest.mark.parametrize("text", ["", "max_batch_size: 0\ndynamic_batching { }", 'backend: "x" instance_group []'])
 def test_what_is_not_stated_stays(text: str, tmp_path: Path) -> None:
     assert read(tmp_path, text) == DEFAULT
