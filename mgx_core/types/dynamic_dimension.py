@@ -142,7 +142,9 @@ def _expression(text: str, given: Mapping[str, Any]) -> Dim:
                 f"extent {text!r}: ranges as {name}({{[1..8]}}, {{2, 4}}) are required, got {match[0]!r}"
             )
         low, high = max(a for a, _ in found), min(b for _, b in found)
-        ranges[name] = symbol(name, low, high, map(int, sizes), written=True)
+        made = symbol(name, low, high, map(int, sizes), written=True)
+        if ranges.setdefault(name, made) != made:
+            raise ParameterError(f"extent {text!r}: one range is required for {name!r}, got two that differ")
         return name
 
     plain = _RANGED.sub(stated, text)

@@ -67,6 +67,8 @@ def test_extents_of_a_models_own_names_stay_ranges() -> None:
         (("n", {3: (1, 2)}), "a name of letters, digits and _ is required, got 3"),
         (("n({1..8})",), r"ranges as n\(\{\[1..8\]\}, \{2, 4\}\) are required"),
         (("n({[1..8]}, {a})",), "are required, got"),
+        (("n({[1..8]}) + n({[2..3]})",), "one range is required for 'n', got two that differ"),
+        (("n({[1..8]})", {"n": (2, 3)}), "one range is required for 'n', got two that differ"),
         ((1, None), "ints for min and max"),
         ((None, 1), "ints for min and max"),
     ],
