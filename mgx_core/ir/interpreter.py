@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import DeviceError, MgxError, ShapeError
 from ..ops.operation import Operation, Run
 from ..types.argument import Argument, Value, as_value
-from ..types.dim import Dim, Sym, linear, solve, solved, substitute
+from ..types.dim import Dim, Sym, bounds, linear, solve, solved, substitute
 from ..types.memory_limit import require_bytes, static_bytes
 from ..types.shape import AnyShape, Shape, TupleShape
 from .instruction import Instruction
@@ -150,9 +150,13 @@ def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what:
             if not isinstance(wanted, Sym):
                 if wanted != n:
                     raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted} as elsewhere, got {n}")
-            elif (parts := linear(wanted)) is not None and solved(parts, n) is None:
+                continue
+            parts, (low, high) = linear(wanted), bounds(wanted)
+            if parts is not None and solved(parts, n) is None:
                 of = parts[0]
                 raise ShapeError(f"{what}: axis {axis} ({d}) is {n} for no {of} from {of.lo} to {of.hi}")
+            if not low <= n <= high:
+                raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted}, which is {low} to {high}, got {n}")
 
 
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:

@@ -212,6 +212,21 @@ def test_an_extent_of_one_symbol_decides_it():
         executable.run({"x": seven, "y": three})
 
 
+def test_an_extent_that_its_other_symbols_do_not_allow_is_refused():
+    text = """
+        symbol n in 1..8
+        symbol m in 1..3
+        module main
+          %x = @param["x"] -> float32[(n//m)]
+          %y = @param["y"] -> float32[m]
+          @return(%x, %y)"""
+    executable = compiled(text).executable
+    six, three, two = (np.ones(k, np.float32) for k in (6, 3, 2))
+    assert [r.get_shape().lens() for r in executable.run({"x": two, "y": three})] == [[2], [3]]
+    with pytest.raises(ParameterError, match=r"'x': axis 0 \(\(n//m\)\) must be \(n//3\), which is 0 to 2, got 6"):
+        executable.run({"x": six, "y": three})
+
+
 def test_sequences_and_optionals():
     program = mgx.Program()
     main = program.get_main_module()
