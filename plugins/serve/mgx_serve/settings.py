@@ -113,19 +113,15 @@ def model_settings(folder: Path, default: ModelSettings) -> ModelSettings:
 
     Errors: ParameterError that names the file and the key.
     """
-    toml, pbtxt = folder / "config.toml", folder / "config.pbtxt"
-    if toml.is_file():
-        try:
-            given = tomllib.loads(toml.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ParameterError(f"{toml}: {error}") from None
-        return changed_settings(toml, default, given)
-    if pbtxt.is_file():
-        try:
-            given = settings_of(pbtxt.read_text())
-        except (ParameterError, UnicodeDecodeError) as error:
-            raise ParameterError(f"{pbtxt}: {error}") from None
-        return changed_settings(pbtxt, default, given)
+    for path, read in ((folder / "config.toml", tomllib.loads), (folder / "config.pbtxt", settings_of)):
+        if path.is_file():
+            try:
+                given = read(path.read_text())
+            except (ParameterError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise ParameterError(f"{path}: {error}") from None
+            except RecursionError:
+                raise ParameterError(f"{path}: it nests too deeply to be read") from None
+            return changed_settings(path, default, given)
     return default
 
 

@@ -104,6 +104,12 @@ def test_configurations_that_are_refused(text: str, why: str, tmp_path: Path) ->
         read(tmp_path, text)
 
 
+@pytest.mark.parametrize(("name", "text"), [("config.pbtxt", "a { " * 5000), ("config.toml", "a = " + "[" * 5000)])
+def test_files_that_nest_deeply_are_refused(name: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="nests too deeply"):
+        read(tmp_path, text, name)
+
+
 def test_inputs_in_toml(tmp_path: Path) -> None:
     stated = '[[inputs]]\nname = "x"\ndatatype = "FP32"\nshape = [2, 4]\n'
     assert read(tmp_path, stated, "config.toml").inputs == (Tensor("x", "FP32", (2, 4)),)
