@@ -42,7 +42,7 @@ _counter = itertools.count()
 
 def fresh(prefix: str = "n", lo: int = 0, hi: Dim = UNBOUNDED) -> Dim:
     """Returns a data-dependent extent (the number of nonzero elements, ...), at most `hi`."""
-    top = bounds(hi)[1]
+    top = min(bounds(hi)[1], UNBOUNDED)  # a product of open extents bounds nothing, and its bound outgrows 64 bits
     return symbol(f"{prefix}?{next(_counter)}", min(lo, top), top)
 
 

@@ -534,3 +534,14 @@ def test_a_module_without_return():
     assert read.name == "other"
     assert read.returned is None
     assert [o.name for o in read.outputs] == ["relu"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_results_of_as_many_rows_as_open_extents_have_elements(format: str) -> None:
+    """The product of three open extents exceeds 64 bits, which is all that msgpack holds."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [dim.symbol(name) for name in "abc"]))
+    main.add_return([main.add(mgx.op("nonzero"), x)])
+    (found,) = mgx.load_buffer(mgx.save_buffer(program, format=format)).get_output_shapes()
+    assert isinstance(found, Shape) and found.rank == 2 and dim.bounds(found.dims[1]) == (0, dim.UNBOUNDED)

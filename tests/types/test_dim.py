@@ -228,6 +228,11 @@ def test_fresh_symbols_differ_and_are_bounded():
     assert dim.fresh("n", 0, 0) == 0
 
 
+def test_fresh_symbols_are_not_bounded_by_products_of_open_extents():
+    found = dim.fresh("n", 0, dim.symbol("a") * dim.symbol("b") * dim.symbol("c"))
+    assert dim.bounds(found) == (0, dim.UNBOUNDED)
+
+
 def test_symbols_state_possible_bounds():
     for lo, hi in ((-1, 3), (4, 3)):
         with pytest.raises(ShapeError, match=r"0 <= min <= max, got min -?\d, max 3"):
