@@ -45,8 +45,16 @@ class MgxError(RuntimeError):
     def located(self, place: str) -> MgxError:
         """The same error with one more place (outermost last), e.g. ``node 'conv1' (Conv)``; returns itself for re-raising."""
         if place not in self.places:
-            self.places += (place,)
+            fuller = bool(self.places) and place.startswith(
+                f"{self.places[-1]} "
+            )  # the same place with more said of it
+            self.places = (*(self.places[:-1] if fuller else self.places), place)
         return self
+
+    def at_nodes(self, names: Iterable[str]) -> MgxError:
+        """The same error, located at the nodes of the model that an instruction comes from; as it is without any."""
+        nodes = ", ".join(map(repr, names))
+        return self.located(f"node {nodes}") if nodes else self
 
     def __str__(self) -> str:
         return ": ".join((*reversed(self.places), self.message))

@@ -88,3 +88,10 @@ def test_errors_tell_their_place_outermost_first():
     error = mgx.ShapeError("extents differ").located("add").located("node 'a'").located("add")
     assert str(error) == "node 'a': add: extents differ"
     assert error.message == "extents differ"
+
+
+def test_a_place_that_says_more_of_the_same_node_replaces_it():
+    error = mgx.ShapeError("extents differ").located("add").at_nodes(["a"]).located("node 'a' (Add, opset 18)")
+    assert str(error) == "node 'a' (Add, opset 18): add: extents differ"
+    assert str(mgx.ShapeError("extents differ").at_nodes([])) == "extents differ"
+    assert str(mgx.ShapeError("extents differ").at_nodes(["a", "ab"]).located("node 'a'")).count("'a'") == 2

@@ -78,8 +78,7 @@ class Lower(Pass):
                 kernel = Reference(ins.op, reasons)
                 made = Launch(kernel, ins.op, ins.result, "reference", "host", reasons, self.validate)
             except PluginError as error:
-                if ins.sources:
-                    error.located(f"node {', '.join(map(repr, ins.sources))}")
+                error.at_nodes(ins.sources)
                 raise
             self._made[key] = made
         module.replace_op(ins, made, ins.result)

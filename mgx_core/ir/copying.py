@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import ParameterError
+from ..errors import MgxError, ParameterError
 from ..ops.builtin import Param
+from ..ops.operation import Operation
 from ..types.dim import Dim
 from ..types.shape import AnyShape, TupleShape
 from .instruction import Instruction, infer_shape
@@ -63,9 +64,7 @@ class Copies:
                     if known is not None:
                         made.result = known
                     else:
-                        made.result = (
-                            TupleShape(i.result for i in inputs) if ins.is_return else infer_shape(op, inputs, modules)
-                        )
+                        made.result = _result(ins, op, inputs, modules)
                         learn_symbols(ins.result, made.result, symbols)
             went[ins] = copy.append(made)
         return copy
@@ -85,6 +84,17 @@ class Copies:
         return copy
 
 
+def _result(ins: Instruction, op: Operation, inputs: Sequence[Instruction], modules: Sequence[Module]) -> AnyShape:
+    """Returns what a copy of `ins` with other operands gives.  Errors name the nodes that `ins` comes from."""
+    if ins.is_return:
+        return TupleShape(i.result for i in inputs)
+    try:
+        return infer_shape(op, inputs, modules)
+    except MgxError as error:
+        error.at_nodes(ins.sources)
+        raise
+
+
 def inlined(into: Module, module: Module, args: Sequence[Instruction], before: Instruction | None) -> list[Instruction]:
     """Puts copies of a module's instructions into another one, its parameters replaced by `args`; returns what it returns."""
     went: dict[Instruction, Instruction] = {}
@@ -100,7 +110,7 @@ def inlined(into: Module, module: Module, args: Sequence[Instruction], before: I
         inputs = tuple(went.get(i, i) for i in ins.inputs)
         modules = tuple(m.clone(symbols, went) for m in ins.modules)
         op = ins.op.substitute(symbols) if symbols else ins.op
-        result = ins.result if ins.is_literal else infer_shape(op, inputs, modules)
+        result = ins.result if ins.is_literal else _result(ins, op, inputs, modules)
         learn_symbols(ins.result, result, symbols)
         made = Instruction(op, result, inputs, modules, ins.literal, ins.sources)
         went[ins] = into.insert(made, before)

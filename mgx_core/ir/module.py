@@ -90,7 +90,7 @@ class Module(InstructionList):
         try:
             result = infer_shape(op, inputs, modules)
         except MgxError as error:
-            raise (error.located(f"node {', '.join(map(repr, named))}") if named else error) from error.__cause__
+            raise error.at_nodes(named) from error.__cause__
         return self.insert(Instruction(op, result, tuple(inputs), tuple(modules), None, named), before)
 
     def add_instruction(

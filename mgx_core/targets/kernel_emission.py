@@ -94,8 +94,8 @@ class KernelEmitter(HostSteps):
                 return self._emit_launch(ins, ins.op, args)
             return self.run_op(ins.op, ins.modules, args)
         except (ParameterError, PluginError) as error:
-            if ins.sources and not any(place.startswith("node ") for place in error.places):
-                error.located(f"node {', '.join(map(repr, ins.sources))}")
+            if not any(place.startswith("node ") for place in error.places):
+                error.at_nodes(ins.sources)
             raise
         finally:
             self.sources = before

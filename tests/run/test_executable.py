@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import Argument
+from mgx_core import Argument, dim
 from mgx_core import dtype as dt
 from mgx_core.compile.invariants import lowered
 from mgx_core.errors import ParameterError, PassError
@@ -405,6 +405,16 @@ def test_values_known_while_running_reach_attributes():
     program = compiled(text)
     assert program.run({"x": np.float32([0, 1, 0, 2])})[0].tolist() == [11, 13]
     assert program.run({"x": np.float32([1, 1, 1, 1])})[0].tolist() == [10, 11, 12, 13]
+
+
+def test_extents_that_do_not_fit_are_refused_with_the_node():
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [dim.symbol("n")]))
+    main.add_return([main.add(mgx.op("topk", k=3, axis=0), x, sources=["best"])])
+    program.compile(Host())
+    with pytest.raises(mgx.ShapeError, match=r"^node 'best': topk.*k must lie in \[0, 2\]"):
+        program.run({"x": np.zeros(2, np.float32)})
 
 
 def test_running_before_compiling():
