@@ -98,16 +98,17 @@ def _best(corners: Array, scores: Array, most: int, overlap: float, least: float
     candidates = np.argsort(-scores, kind="stable")
     if least is not None:
         candidates = candidates[scores[candidates] > least]
-    areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
+    with np.errstate(all="ignore"):  # boxes may be infinite
+        areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
     kept: list[int] = []
     while len(candidates) and len(kept) < most:
         box, candidates = int(candidates[0]), candidates[1:]
         kept.append(box)
         low = np.maximum(corners[box, :2], corners[candidates, :2])
         high = np.minimum(corners[box, 2:], corners[candidates, 2:])
-        shared = np.prod(np.maximum(high - low, 0), axis=1)
-        union = areas[box] + areas[candidates] - shared
         with np.errstate(all="ignore"):
+            shared = np.prod(np.maximum(high - low, 0), axis=1)
+            union = areas[box] + areas[candidates] - shared
             ratio = np.where((areas[box] > 0) & (areas[candidates] > 0) & (union > 0), shared / union, 0)
         candidates = candidates[~(ratio > overlap)]
     return kept
