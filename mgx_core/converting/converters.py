@@ -106,14 +106,14 @@ def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Inst
     return given
 
 
-def no_converter(operator: str, otherwise: str = "") -> UnsupportedError:
+def no_converter(operator: str, otherwise: str = "", near: Sequence[str] = ()) -> UnsupportedError:
     """Returns the error for an operator that nothing converts, with the plugins whose converters are missing.
 
-    otherwise: what else a model may do.
+    otherwise: what else a model may do; near: operators whose names resemble it.
     """
     return UnsupportedError(
         f"no converter for operator {operator}; a package adds one through the plugin hook `converters`{otherwise}"
-        f"{plugin_manager().absent('converters')}"
+        f"{plugin_manager().absent('converters')}{f'; did you mean {near[0]!r}?' if near else ''}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -253,7 +254,9 @@ class GraphParser:
             made = node.add("unknown", *inputs, op=node.op_type)
             return [made] * max(node.outputs, 1)
         operator = f"{domain or 'ai.onnx'}::{node.op_type} (opset {version})"
-        raise no_converter(operator, ", or the model brings it as a local function")
+        known = [name for of, name in self.context.converters.names() if of == domain]
+        near = difflib.get_close_matches(node.op_type, known, 1)
+        raise no_converter(operator, ", or the model brings it as a local function", near)
 
     def _inline(self, node: Node, body: Any) -> list[Instruction | None]:
         """The nodes of a function in this module, in a scope of their own."""
