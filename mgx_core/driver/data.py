@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ..errors import ParameterError, StoreError
+from .group import CHOSEN
 from .words import by_name, split
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def inputs(shapes: Mapping[str, AnyShape], given: Mapping[str, Any]) -> dict[str
         declared = shapes[name]
         if isinstance(declared, Shape):
             _learn(declared, array, symbols)
+    stated = set(symbols)
     values: dict[str, Any] = {}
     for name, shape in shapes.items():
         if name in loaded:
@@ -65,6 +67,9 @@ def inputs(shapes: Mapping[str, AnyShape], given: Mapping[str, Any]) -> dict[str
         else:
             fill = 0 if name in zeros else 1 if name in ones else None
             values[name] = value_of(shape, symbols, fill, given["seed"] ^ zlib.crc32(name.encode()))
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[CHOSEN] = {name: size for name, size in symbols.items() if name not in stated}
     return values
 
 

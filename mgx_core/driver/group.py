@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import click
 
-from ..errors import MgxError, ParameterError, PluginError
+from ..errors import MgxError, ParameterError, PluginError, ShapeError
 
-__all__ = ["COMMANDS", "SEPARATOR", "DriverCommand", "DriverGroup"]
+__all__ = ["CHOSEN", "COMMANDS", "SEPARATOR", "DriverCommand", "DriverGroup"]
 
 # name -> (module of this package, what it does); the attribute is called `command`
 COMMANDS: Final = {
@@ -48,6 +48,7 @@ FLAGS: Final = {  # the options of the Python functions, as the command line has
     "signature": "--signature",
 }
 
+CHOSEN: Final = "mgx.chosen"  # in the context's `meta`: sizes that a command chose for open extents, by name
 SEPARATOR: Final = "\x1f"  # joins the values of one many-valued option into one token
 
 
@@ -143,7 +144,14 @@ class DriverGroup(click.Group):
         except BrokenPipeError:
             raise
         except MgxError as error:
-            self._report(in_flags(str(error)) if isinstance(error, ParameterError) else str(error))
+            message = in_flags(str(error)) if isinstance(error, ParameterError) else str(error)
+            chosen = ctx.meta.get(CHOSEN) if isinstance(error, ShapeError) else None
+            if chosen:
+                sizes = ", ".join(f"{name}={size}" for name, size in chosen.items())
+                message += (
+                    f" (no size was given for open extents, so {sizes}; --dim-param and --input-dim choose others)"
+                )
+            self._report(message)
             ctx.exit(3 if isinstance(error, PluginError) and error.__cause__ is not None else 2)
         except OSError as error:
             place = f": {error.filename}" if error.filename else ""

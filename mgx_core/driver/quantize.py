@@ -24,8 +24,8 @@ KINDS = ("int8", "fp8", "dynamic", "int4-weights")
 @click.option(
     "--data",
     type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="Calibration data: a folder of .npz files, one a batch, with an array for each parameter.",
+    metavar="PATH",
+    help="Calibration data: a .npz file, or a folder of them, one a batch, with an array for each parameter.",
 )
 @click.option("--target", metavar="NAME", help="What calibration runs on (default: the best installed).")
 @click.option(
@@ -80,7 +80,7 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
     done = quantizers.QuantizeReport()
     kind = given["kind"]
     if (kind in ("int8", "fp8") or (kind == "int4-weights" and given["method"] == "gptq")) and given["data"] is None:
-        raise click.UsageError(f"--kind {kind} needs calibration data: --data DIR")
+        raise click.UsageError(f"--kind {kind} needs calibration data: --data PATH")
     data = None if given["data"] is None else batches(given["data"], report)
     names, skip = frozenset(given["only"]), frozenset(given["skip"])
     if kind == "int4-weights":
@@ -97,7 +97,7 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
         from ..api import best_target
 
         if given["data"] is None:
-            raise click.UsageError("--time takes its inputs from --data DIR")
+            raise click.UsageError("--time takes its inputs from --data PATH")
         done.time(original, program, target or get_target(best_target()), next(batches(given["data"])))
     if page is not None:
         page.write_text(done.html(), encoding="utf-8")

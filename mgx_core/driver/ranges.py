@@ -30,8 +30,8 @@ def command(as_json: bool, iterations: int, **given: Any) -> None:
 
     \b
     Examples:
-      rocprofv3 --marker-trace --kernel-trace -- mgx-driver roctx model.onnx --gpu
-      nsys profile -t cuda,nvtx mgx-driver roctx model.onnx --gpu
+      rocprofv3 --marker-trace --kernel-trace -- mgx-driver ranges model.onnx --gpu
+      nsys profile -t cuda,nvtx mgx-driver ranges model.onnx --gpu
     """
     report = Report(as_json)
     _, executable, values = ready(asked_program(given), given)

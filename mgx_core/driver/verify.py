@@ -54,8 +54,8 @@ __all__ = ["command"]
 @click.option(
     "--data",
     type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="Inputs for --quantized: a folder of .npz files, one a batch (default: one batch of random numbers).",
+    metavar="PATH",
+    help="Inputs for --quantized: a .npz file, or a folder of them, one a batch (default: one batch of random numbers).",
 )
 @report_options
 def command(as_json: bool, **given: Any) -> None:

@@ -49,7 +49,9 @@ class Context:
 
         Default: UnsupportedError, there is none.
         """
-        raise UnsupportedError(f"{self!r} has no profiler that shows ranges")
+        raise UnsupportedError(
+            f"target {self.target.name!r} has no profiler that shows ranges; `mgx-driver perf` times its instructions"
+        )
 
     # memory that callers hold themselves (compile option ``offload_copy=False``)
 

@@ -16,6 +16,7 @@ from mgx_core import (
     dim,
     dtype,
     load,
+    op,
 )
 from mgx_core.driver.data import inputs, value_of
 
@@ -52,6 +53,19 @@ def test_seed_changes_the_values(drive_json, chain):
 def test_symbols_take_their_optimal_size(drive_json, chain):
     assert drive_json("run", chain("neg", "n 2"))["outputs"]["y"]["dims"] == [3, 2]
     assert drive_json("run", chain("neg", "n 2"), "--dim-param", "@n", "5")["outputs"]["y"]["dims"] == [5, 2]
+
+
+def test_sizes_that_nobody_gave_are_named_when_they_do_not_fit(drive, tmp_path):
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape.of(dtype.float32, (dim.symbol("n"),)))
+    main.add_return([main.add(op("topk", k=4, axis=0), x)])
+    program.save(str(tmp_path / "top.mxr"))
+    told = drive("run", tmp_path / "top.mxr", "--target", "host", code=2)
+    assert "k must lie in [0, 1]" in told and "so n=1; --dim-param and --input-dim choose others" in told
+    np.save(tmp_path / "x.npy", np.zeros(3, np.float32))
+    told = drive("run", tmp_path / "top.mxr", "--target", "host", "--load-arg", "@x", tmp_path / "x.npy", code=2)
+    assert "k must lie in [0, 3]" in told and "--dim-param" not in told
 
 
 def test_infinities_are_text_in_json(drive_json, chain, tmp_path):

@@ -286,7 +286,8 @@ def open_device(kind: str = "", index: int = 0) -> Device:
         found = available()
         if not found:
             raise DeviceError(
-                "no GPU was found: neither libamdhip64 nor libcuda loads and sees a device; the driver 'host' emulates one"
+                "no GPU was found: neither libamdhip64 nor libcuda loads and sees a device; MGX_GPU_DEVICE=host chooses an "
+                "emulated one, which is for tests and slow"
             )
         kind = found[0]
     return _opened(kind, index)
