@@ -12,7 +12,7 @@ from ..ops.reduce import Reduce, ReduceAll, ReduceAny, ReduceMax, ReduceMin
 from ..types import dtype as dt
 from .builder import InstructionBuilder
 
-__all__ = ["clipped", "divide_floor", "divide_no_nan", "l2_normalized", "log_add", "modulo_floor", "reduced", "turn"]
+__all__ = ["clipped", "divide_floor", "divide_no_nan", "l2_normalized", "modulo_floor", "reduced", "turn"]
 
 
 def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
@@ -52,12 +52,6 @@ def l2_normalized(n: InstructionBuilder, x: Instruction, axis: int, epsilon: flo
     total = n.add("reduce_sum", n.pointwise("mul", x, x), axes=(axis,))
     least = n.literal(np.float32(epsilon), x.shape.dtype)
     return n.pointwise("mul", x, n.pointwise("rsqrt", n.pointwise("max", total, least)))
-
-
-def log_add(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
-    """log(exp(x) + exp(y))."""
-    apart = n.pointwise("neg", n.pointwise("abs", n.pointwise("sub", x, y)))
-    return n.pointwise("add", n.pointwise("max", x, y), n.pointwise("log1p", n.pointwise("exp", apart)))
 
 
 def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
