@@ -11,12 +11,13 @@ from mgx_core.converting.channels_last import ChannelsLastBuilder
 from mgx_core.converting.known import Known
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+from mgx_core.types.strings import decoded
 
 from .context import Context
 from .control_graph import Frame, Places
 from .graph import FunctionGraph, Graph, GraphNode, Port
 from .values import Value
-from .wire.tensors import dims_of, dtype_of, tensor_array, text
+from .wire.tensors import dims_of, dtype_of, tensor_array
 
 __all__ = ["Node", "Surroundings"]
 
@@ -115,7 +116,7 @@ class Node(ChannelsLastBuilder):
 
     def string(self, name: str, default: Any = _REQUIRED) -> str:
         found = self._value(name, "s", default)
-        return str(default) if found is None else text(found)
+        return str(default) if found is None else decoded(found)
 
     def ints(self, name: str, default: Sequence[builtins.int] = ()) -> list[builtins.int]:
         found = self._value(name, "list", default)
@@ -127,7 +128,7 @@ class Node(ChannelsLastBuilder):
 
     def strings(self, name: str) -> list[str]:
         found = self._value(name, "list", ())
-        return [] if found is None else [text(v) for v in found.s]
+        return [] if found is None else [decoded(v) for v in found.s]
 
     def dtype(self, name: str = "T", default: Any = _REQUIRED) -> DType:
         """An attribute that names an element type.  Errors: UnsupportedError for resources and variants."""

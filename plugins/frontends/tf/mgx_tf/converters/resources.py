@@ -10,12 +10,12 @@ import numpy as np
 from mgx_core import Instruction, ParseError
 from mgx_core import dtype as dt
 from mgx_core.converting.rearranged import gather_in_batches
+from mgx_core.types.strings import decoded
 
 from ..converter import converts_values
 from ..node import Node
 from ..resources import Table
 from ..values import Handle, Value
-from ..wire.tensors import text
 
 LIMIT_LINES = 1 << 24
 
@@ -137,7 +137,7 @@ def import_text(n: Node, handle: Value, file: Instruction) -> Any:
     if folder is None or not path.resolve().is_relative_to((folder / "assets").resolve()):
         n.fail(f"a table is read from {str(path)!r}, which is not an asset of the model")
     try:
-        lines = [text(line) for line in path.read_bytes().splitlines()]
+        lines = [decoded(line) for line in path.read_bytes().splitlines()]
     except OSError as error:
         raise ParseError(f"asset {path.name!r} cannot be read: {error.strerror}") from None
     if len(lines) > LIMIT_LINES:

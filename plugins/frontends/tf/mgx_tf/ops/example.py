@@ -18,9 +18,9 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.dtype import DType
 from mgx_core.types.memory_limit import require_room
+from mgx_core.types.strings import decoded, encoded
 
 from ..wire.messages import message
-from .text import decoded, encoded
 
 __all__: list[str] = []
 

@@ -10,8 +10,9 @@ from mgx_core.errors import ParameterError
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
+from mgx_core.types.strings import decoded, encoded
 
-from .text import decoded, each, encoded, strings
+from .text import each, strings
 
 __all__: list[str] = []
 

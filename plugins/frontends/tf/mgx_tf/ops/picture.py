@@ -16,11 +16,12 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.dtype import DType
 from mgx_core.types.memory_limit import require_room
+from mgx_core.types.strings import encoded
 
 from .damage import reading
 from .jpeg import extents, jpeg
 from .png_rows import unfiltered
-from .text import encoded, strings
+from .text import strings
 
 __all__: list[str] = []
 

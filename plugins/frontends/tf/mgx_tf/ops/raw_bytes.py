@@ -16,11 +16,12 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.dtype import DType
 from mgx_core.types.memory_limit import require_bytes, require_room
+from mgx_core.types.strings import decoded, encoded
 
 from ..wire.messages import message
 from ..wire.tensors import tensor_array
 from .damage import reading
-from .text import decoded, each, encoded, strings
+from .text import each, strings
 
 __all__: list[str] = []
 

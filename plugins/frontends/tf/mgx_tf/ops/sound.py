@@ -15,9 +15,10 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.memory_limit import require_room
+from mgx_core.types.strings import encoded
 
 from .damage import reading
-from .text import encoded, strings
+from .text import strings
 
 __all__: list[str] = []
 

@@ -14,9 +14,9 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.memory_limit import require_room
+from mgx_core.types.strings import encoded
 
 from .fingerprint import fingerprint
-from .text import encoded
 
 __all__: list[str] = []
 

@@ -18,6 +18,7 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+from mgx_core.types.strings import decoded, encoded
 
 __all__: list[str] = []
 
@@ -35,14 +36,6 @@ def each(function: Callable[[str], Any], x: Array, kind: Any = object) -> Array:
     for n, word in enumerate(x.reshape(-1).tolist()):
         out[n] = function(word)
     return out.reshape(x.shape).astype(kind)
-
-
-def encoded(word: str) -> bytes:
-    return word.encode("utf-8", "surrogateescape")
-
-
-def decoded(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
 
 
 @op("tf_string_equal", exact=True)

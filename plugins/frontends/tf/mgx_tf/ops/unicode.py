@@ -15,8 +15,9 @@ from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
+from mgx_core.types.strings import decoded, encoded
 
-from .text import decoded, encoded, strings
+from .text import strings
 
 __all__: list[str] = []
 

@@ -17,10 +17,11 @@ from google.protobuf.message import DecodeError
 
 from mgx_core import ParseError, UnsupportedError
 from mgx_core.types.argument import Array
+from mgx_core.types.strings import decoded, encoded
 
 from .checksum import masked_checksum
 from .messages import message
-from .tensors import dims_of, dtype_of, text
+from .tensors import dims_of, dtype_of
 
 __all__ = ["Bundle"]
 
@@ -59,14 +60,14 @@ class Bundle:
 
     def keys(self) -> list[str]:
         """Keys of all tensors, slices left out."""
-        return [text(k) for k in self.entries if k and not k.startswith(b"\0")]
+        return [decoded(k) for k in self.entries if k and not k.startswith(b"\0")]
 
     def read(self, key: str) -> Array:
         """The array of a key; one that lies in one piece is borrowed from the file.
 
         Errors: ParseError for an unknown key or data that is not there.
         """
-        entry = self._entry(key.encode("utf-8", "surrogateescape"), key)
+        entry = self._entry(encoded(key), key)
         if entry.slices:
             return self._joined(key, entry)
         return self._piece(key, entry)
@@ -131,7 +132,7 @@ class Bundle:
 
     def check(self, key: str) -> bool:
         """True if the checksum of an entry's data is right; slow, for diagnosis."""
-        entry = self._entry(key.encode("utf-8", "surrogateescape"), key)
+        entry = self._entry(encoded(key), key)
         raw = self._shard(entry.shard_id)[entry.offset : entry.offset + entry.size]
         return masked_checksum(raw.tobytes()) == int(entry.crc32c)
 
@@ -227,16 +228,14 @@ def _strings(raw: bytes, count: int, key: str) -> Array:
         raise ParseError(f"the strings of entry {key!r} lie outside its data")
     out = np.empty(count, object)
     for n, length in enumerate(lengths):
-        out[n] = text(raw[at : at + length])
+        out[n] = decoded(raw[at : at + length])
         at += length
     return out
 
 
 def _slice_key(key: str, part: Any) -> bytes:
     """The key of a part: an ordered code of the name, the rank, and start and length of each axis."""
-    code = (
-        _ordered_number(0) + _ordered_text(key.encode("utf-8", "surrogateescape")) + _ordered_number(len(part.extent))
-    )
+    code = _ordered_number(0) + _ordered_text(encoded(key)) + _ordered_number(len(part.extent))
     for extent in part.extent:
         whole = not extent.HasField("length")
         code += _ordered_signed(0 if whole else int(extent.start)) + _ordered_signed(

@@ -11,6 +11,7 @@ from mgx_core import ParseError, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+from mgx_core.types.strings import decoded
 
 from .messages import DATA_TYPES
 
@@ -128,12 +129,7 @@ def _strings(tensor: Any, count: int) -> Array:
     if len(words) > count or (not words and count > 1 << 24):
         raise ParseError(f"{count} strings are required, got {len(words)}")
     out = np.empty(count, dtype=object)
-    filler = text(words[-1]) if words else ""
+    filler = decoded(words[-1]) if words else ""
     for n in range(count):
-        out[n] = text(words[n]) if n < len(words) else filler
+        out[n] = decoded(words[n]) if n < len(words) else filler
     return out
-
-
-def text(data: bytes) -> str:
-    """Bytes as a string: UTF-8, what is none in it as surrogates, which turn into the same bytes again."""
-    return bytes(data).decode("utf-8", "surrogateescape")
