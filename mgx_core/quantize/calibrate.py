@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -90,7 +90,7 @@ def watch(
     """Calls `see` with what `add` makes of the tensors, for each batch.
 
     add: takes a copy of the module and the tensors there, and returns the results that a run is to have.
-    Errors: ParameterError without data, or for a batch that is not a mapping.
+    Errors: ParameterError without data, or for a batch that is not a mapping or lacks a parameter.
     """
     copy = main.clone()
     place = {ins: n for n, ins in enumerate(main)}
@@ -102,8 +102,18 @@ def watch(
     for batch in data:
         if not isinstance(batch, Mapping):
             raise ParameterError(f"calibration data must be mappings from parameter names to values, got {type(batch)}")
-        results = executable.run({n: v for n, v in batch.items() if n in copy.parameters} if len(batch) else batch)
+        missing = [n for n in copy.parameters if n not in batch]
+        if missing:
+            raise ParameterError(
+                f"calibration data has no value of {_listed(missing)}; a batch has "
+                f"{_listed(batch) if batch else 'no names at all'}"
+            )
+        results = executable.run({n: v for n, v in batch.items() if n in copy.parameters})
         see([np.asarray(r) for r in results])
         empty = False
     if empty:
         raise ParameterError("calibration data is empty: at least one batch of inputs is required")
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(map(repr, names))

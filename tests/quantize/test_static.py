@@ -251,6 +251,10 @@ def test_bad_input() -> None:
         mgx.quantize_int8(network(), ref, [{"x": np.full((4, 64), np.nan, np.float32)}])
     with pytest.raises(ParameterError, match="must be mappings"):
         mgx.quantize_int8(network(), ref, [np.zeros((4, 64), np.float32)])
+    with pytest.raises(ParameterError, match="no value of 'x'; a batch has 'image', 'mask'"):
+        mgx.quantize_int8(network(), ref, [{"image": np.zeros((4, 64), np.float32), "mask": np.zeros(4, np.float32)}])
+    with pytest.raises(ParameterError, match="no value of 'x'; a batch has no names at all"):
+        mgx.quantize_int8(network(), ref, [{}])
     with pytest.raises(ParameterError, match="power of two"):
         mgx.quantize_int4_weights(network(), 48)
     with pytest.raises(ParameterError, match="needs calibration"):
