@@ -51,6 +51,13 @@ def test_recurrent_layers_stay_whole(tokens: torch.Tensor) -> None:
         torch.testing.assert_close(torch.from_numpy(a.to_numpy()), b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{}, {"bias": False, "bidirectional": True, "num_layers": 2}])
+def test_a_projected_lstm_is_refused_with_the_reason(options: dict[str, Any]) -> None:
+    layer = nn.LSTM(5, 6, proj_size=3, **options).eval()
+    with pytest.raises(mgx_core.UnsupportedError, match="LSTM with proj_size"):
+        from_exported(torch.export.export(layer, (torch.randn(4, 2, 5),)))
+
+
 def test_what_torch_says_of_results_that_nothing_reads_does_not_count() -> None:
     class First(nn.Module):
         def __init__(self) -> None:

@@ -52,6 +52,8 @@ def recurrent(kind: str, activation: str = "") -> Converter:
             states = [n.unsqueeze(s, [1]) for s in states]
         y = n.transpose(x, [1, 0, 2]) if batch_first else x
         ways, each = (2 if bidirectional else 1), len(weights) // (layers * (2 if bidirectional else 1))
+        if each % 2:  # the weights of x and of the state, a bias of each, and the one that is too many
+            n.unsupported("an LSTM with proj_size projects its state in every step, which the recurrent op does not")
         lasts: list[list[Instruction]] = [[] for _ in states]
         for layer in range(layers):
             sets = [weights[(layer * ways + d) * each : (layer * ways + d + 1) * each] for d in range(ways)]
