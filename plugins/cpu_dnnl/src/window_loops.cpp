@@ -1,4 +1,5 @@
-// The maximum of each window of an image, and where it was found.
+// The maximum of each window of an image, and where it was found.  NaN counts as larger than all, as it does in numpy: oneDNN's
+// maximum passes over it, and starts from the lowest finite number instead of minus infinity.
 #include "box.h"
 #include "loops.h"
 #include "scalars.h"
@@ -78,9 +79,145 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     }
 }
 
+// How many of eight elements there are: all bits of as many lanes of `part` are set.
+struct Lanes {
+    __m256i part;
+    int64_t count;
+    explicit Lanes(int64_t n) : count(n) {
+        part = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    }
+};
+inline __m256 widened(__m128i bits) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16)); }
+inline __m128i narrowed(__m256 x) { // exact: each is one of the elements read
+    const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(x), 16);
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(bits, bits), 0x08));
+}
+inline int64_t some(const BFloat *from, int64_t count) { // up to four, in a register: wide loads wait for narrow stores
+    uint64_t bits = 0;
+    if (count == 4)
+        std::memcpy(&bits, from, 8);
+    else
+        for (int64_t n = 0; n < count; ++n)
+            bits |= uint64_t {from[n].bits} << (16 * n);
+    return static_cast<int64_t>(bits);
+}
+template <bool whole>
+inline __m256 eight(const float *from, const Lanes &lanes) {
+    return whole ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, lanes.part);
+}
+template <bool whole>
+inline __m256 eight(const BFloat *from, const Lanes &lanes) {
+    if constexpr (whole) return widened(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
+    const int64_t n = lanes.count;
+    return n < 4 ? widened(_mm_set_epi64x(0, some(from, n))) : widened(_mm_set_epi64x(some(from + 4, n - 4), some(from, 4)));
+}
+template <bool whole>
+inline void keep(float *to, __m256 x, const Lanes &lanes) {
+    if constexpr (whole)
+        _mm256_storeu_ps(to, x);
+    else
+        _mm256_maskstore_ps(to, lanes.part, x);
+}
+template <bool whole>
+inline void keep(BFloat *to, __m256 x, const Lanes &lanes) {
+    BFloat some[8];
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(whole ? to : some), narrowed(x));
+    if (!whole) std::copy_n(some, lanes.count, to);
+}
+
+// The maxima of 8 V channels at the places `steps` from `x`.  The processor's maximum is its second operand where one is NaN, and
+// one comparison tells of two elements.
+template <int V, bool whole, typename T>
+inline void maxima_of_channels(const T *x, const int64_t *steps, int64_t count, T *out, const Lanes &lanes) {
+    __m256 best[V], missing[V];
+    for (int k = 0; k < V; ++k) {
+        best[k] = _mm256_set1_ps(-std::numeric_limits<float>::infinity());
+        missing[k] = _mm256_setzero_ps();
+    }
+    int64_t t = 0;
+    for (; t + 2 <= count; t += 2)
+        for (int k = 0; k < V; ++k) {
+            const __m256 v = eight<whole>(x + steps[t] + 8 * k, lanes), w = eight<whole>(x + steps[t + 1] + 8 * k, lanes);
+            best[k] = _mm256_max_ps(best[k], _mm256_max_ps(v, w));
+            missing[k] = _mm256_or_ps(missing[k], _mm256_cmp_ps(v, w, _CMP_UNORD_Q));
+        }
+    for (; t < count; ++t)
+        for (int k = 0; k < V; ++k) {
+            const __m256 v = eight<whole>(x + steps[t] + 8 * k, lanes);
+            best[k] = _mm256_max_ps(best[k], v);
+            missing[k] = _mm256_or_ps(missing[k], _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+        }
+    for (int k = 0; k < V; ++k)
+        keep<whole>(out + 8 * k, _mm256_or_ps(best[k], missing[k]), lanes); // all bits set are NaN
+}
+
+template <typename T>
+inline void maxima_of_window(const T *x, const int64_t *steps, int64_t count, T *out, int64_t channels) {
+    const Lanes rest(channels % 8);
+    int64_t c = 0;
+    for (; c + 32 <= channels; c += 32)
+        maxima_of_channels<4, true>(x + c, steps, count, out + c, rest);
+    for (; c + 8 <= channels; c += 8)
+        maxima_of_channels<1, true>(x + c, steps, count, out + c, rest);
+    if (c < channels) maxima_of_channels<1, false>(x + c, steps, count, out + c, rest);
+}
+
+// The places of a window along one axis: the first, and the taps [low, high) that lie on the image.
+struct Reach {
+    int64_t first, low, high;
+    Reach(const int64_t *axis, int64_t window) : first(window * axis[2] - axis[4]) {
+        const int64_t dilation = axis[3], room = axis[0] - first;
+        low = first < 0 ? std::min(axis[1], (-first + dilation - 1) / dilation) : 0;
+        high = std::max(low, std::min(axis[1], room > 0 ? (room + dilation - 1) / dilation : 0));
+    }
+};
+
+// Buffers: x; maxima, dense, both with channels last.  Numbers: channels; spatial axes; six numbers of each (extent, taps,
+// stride, dilation, padding before, stride in x); windows along each; stride of the images in x.  Padding takes no part; a window
+// of nothing else is minus infinity.  Scratch memory: a number of each tap.  Work: rows of windows along the last axis.
+template <typename T>
+void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *out = static_cast<T *>(buffers[1]);
+    Numbers numbers(args);
+    const int64_t channels = numbers.next(), rank = numbers.next();
+    const int64_t *axes = numbers.next(6 * rank), *counts = numbers.next(rank);
+    const int64_t image = numbers.next();
+    const int64_t *last = axes + 6 * (rank - 1), width = counts[rank - 1];
+    auto *steps = static_cast<int64_t *>(scratch);
+    for (int64_t row = begin; row < end; ++row) {
+        T *to = out + row * width * channels;
+        int64_t from = -1, until = -1; // the taps of the last axis that `steps` holds
+        int64_t taps = 0;
+        for (int64_t n = 0; n < width; ++n, to += channels) {
+            const Reach along(last, n);
+            if (along.low != from || along.high != until) {
+                from = along.low, until = along.high;
+                taps = until - from;
+                for (int64_t j = 0; j < taps; ++j)
+                    steps[j] = (from + j) * last[3] * last[5];
+                int64_t rest = row;
+                for (int64_t a = rank - 1; a-- > 0; rest /= counts[a]) {
+                    const int64_t *axis = axes + 6 * a;
+                    const Reach reach(axis, rest % counts[a]);
+                    for (int64_t j = reach.high - reach.low; j-- > 0;) // the last first: the others are made of the first
+                        for (int64_t t = 0; t < taps; ++t)
+                            steps[j * taps + t] = steps[t] + (reach.first + (reach.low + j) * axis[3]) * axis[5];
+                    taps *= reach.high - reach.low;
+                }
+                for (int64_t t = 0; t < taps; ++t)
+                    steps[t] += rest * image;
+            }
+            maxima_of_window(x + along.first * last[5], steps, taps, to, channels);
+        }
+    }
+}
+
 } // namespace
 
 void add_window_loops(NamedLoops &loops) {
+    loops["max_pool_float32"] = &maxima_channels_last<float>;
+    loops["max_pool_bfloat16"] = &maxima_channels_last<BFloat>;
     each(Numeric {}, numeric_names, [&](auto element, const char *name) {
         using T = decltype(element);
         if constexpr (!std::is_same_v<T, Bool>) loops[std::string("max_pool_indices_") + name] = &maxima<T>;

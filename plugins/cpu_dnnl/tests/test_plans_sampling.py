@@ -115,3 +115,21 @@ def test_compress(agrees: Check, name: str, axis: int | None, share: float) -> N
 @pytest.mark.parametrize("lens", [(), (7,), (3, 4, 5)])
 def test_nonzero(agrees: Check, name: str, lens: tuple[int, ...]) -> None:
     agrees(mgx.op("nonzero"), (rng.random(lens) < 0.4).astype(dt.of(name).numpy))
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("channels", [1, 3, 45])
+def test_maxima_keep_nan_and_infinities(agrees: Check, name: str, channels: int) -> None:
+    values = np.array([-np.inf, -np.inf, -np.inf, np.inf, 0, -1, 2, np.nan])
+    for lens, more in (
+        ((2, channels, 7, 6), {"lengths": (2, 2), "stride": (2, 2)}),
+        ((1, channels, 7, 6), {"lengths": (3, 2), "padding": (1, 0, 0, 1), "dilations": (2, 3)}),
+        ((1, channels, 7, 6), {"lengths": (3, 3), "stride": (2, 2), "padding": (1, 1), "ceil_mode": True}),
+        ((1, channels, 7), {"lengths": (3,), "stride": (2,), "padding_mode": "same_upper"}),
+        ((1, channels, 4, 5, 6), {"lengths": (2, 1, 2), "stride": (1, 2, 2)}),
+        ((1, channels, 4, 6), {"dyn_global": True}),
+    ):
+        x = rng.choice(values, lens, p=[0.3, 0.2, 0.2, 0.05, 0.1, 0.05, 0.05, 0.05])
+        agrees(mgx.op("pooling", mode="max", **more), x.astype(dt.of(name).numpy))
+    agrees(mgx.op("pooling", mode="max", lengths=(2, 2)), np.full((1, channels, 4, 4), np.nan, dt.of(name).numpy))
+    agrees(mgx.op("pooling", mode="max", lengths=(2, 2)), np.full((1, channels, 4, 4), -np.inf, dt.of(name).numpy))

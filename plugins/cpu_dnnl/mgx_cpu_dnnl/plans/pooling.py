@@ -1,8 +1,9 @@
-"""Pooling through oneDNN, channels last."""
+"""Pooling, channels last: maxima of floats by a loop that keeps NaN, everything else through oneDNN."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Final
 
 from mgx_core import DeviceError, Kernels, Module, No, Operation, Shape, UnsupportedError
@@ -15,6 +16,7 @@ from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
+from .native_loops import grain_of, native_loop
 from .offer import FLOATS, offer
 
 __all__ = ["PLANS"]
@@ -32,6 +34,51 @@ def supported(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequenc
     return None
 
 
+def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
+    """The result's extents; lengths, strides and dilations of windows, padding before and after, with what hangs over."""
+    lens, spatial = op.infer(Shape(x.shape.dtype, x.lens)).lens(), x.lens[2:]
+    rank = len(spatial)
+    if op.dyn_global:
+        return lens, (tuple(spatial), (1,) * rank, (1,) * rank, (0,) * rank, (0,) * rank)
+    begin, end, over = op.around(spatial, lens[2:])
+    return lens, (*op.numbers(rank), begin, [a + b for a, b in zip(end, over, strict=True)])
+
+
+def _hangs_over(op: Any, x: Value, lens: Sequence[int]) -> bool:
+    """True if a window reaches beyond the padding."""
+    return not op.dyn_global and any(op.around(x.lens[2:], lens[2:])[2])
+
+
+def maxima(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x = inputs[0]
+    if not isinstance(x, Shape) or x.dtype not in FLOATS:
+        return No(f"maxima of {x}")
+    if getattr(op, "mode", "") != "max":
+        return No("only maxima")
+    return None
+
+
+@offer(PLANS, Pooling, when=maxima, name="native")
+def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """The maximum of each window; NaN if one is in it, which oneDNN's pooling passes over."""
+    x = args[0]
+    assert x is not None
+    lens, windows = _sizes(op, x)
+    if 0 in lens:
+        raise Refused("an extent is 0")
+    x = as_channels_last(e, x)
+    dims = x.lens[2:]
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    lengths, strides, dilations, begin, _ = windows
+    axes = zip(dims, lengths, strides, dilations, begin, x.strides[2:], strict=True)
+    numbers = [lens[1], len(dims), *(n for axis in axes for n in axis), *lens[2:], x.strides[0]]
+    work = lens[0] * prod(lens[2:-1])
+    grain = max(1, grain_of(work, [x]) // prod(lengths))
+    loop = f"max_pool_{x.shape.dtype}"
+    native_loop(e, op.name, loop, [x, out], [out], numbers, work, grain, 8 * prod(lengths))
+    return out
+
+
 @offer(PLANS, Pooling, when=supported, name="onednn")
 def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..native_library import native
@@ -40,26 +87,16 @@ def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
     x = args[0]
     assert x is not None
-    result = op.infer(Shape(x.shape.dtype, x.lens))
-    lens, spatial = result.lens(), x.lens[2:]
+    lens, (lengths, strides, dilations, begin, ends) = _sizes(op, x)
     if 0 in lens:
         raise Refused("an extent is 0")
     x = as_channels_last(e, x)
-    if op.dyn_global:
-        lengths, strides, dilations = tuple(spatial), (1,) * len(spatial), (1,) * len(spatial)
-        begin: Sequence[int] = (0,) * len(spatial)
-        end: Sequence[int] = begin
-        over: Sequence[int] = begin
-    else:
-        lengths, strides, dilations = op.numbers(len(spatial))
-        begin, end, over = op.around(spatial, lens[2:])
     mode = "max"
     if op.mode == "average":
         mode = "average_with_padding" if op.count_include_pad else "average"
-        if op.count_include_pad and any(over):
+        if op.count_include_pad and _hangs_over(op, x, lens):
             raise Refused("windows that hang over the padding are averaged over other counts")
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    ends = [a + b for a, b in zip(end, over, strict=True)]
     try:
         made = _native.pooling(
             descriptor(x),
