@@ -102,7 +102,8 @@ class Pooling(Windows):
 
     x: [n, c, *s] -> [n, c, *o].  `padding`: one number an axis, or all begins then all ends; `ceil_mode` lets the last
     window hang over the end; averages count padding only with `count_include_pad`; `dyn_global` makes one window of all.
-    Maxima take integers too.  Errors: ShapeError if a window does not fit.
+    Maxima take integers too, and are NaN where a window holds one, as in numpy and torch (ONNX's evaluator marks padding by
+    NaN, and so leaves NaN out).  Errors: ShapeError if a window does not fit.
     Source: ONNX MaxPool-12, AveragePool-22, LpPool-22.
     """
 
