@@ -1,7 +1,7 @@
 """Environment variables of the process, read here and nowhere else, when asked for.
 
-``MGX_PLUGINS``: modules to take as plugins beside the installed ones; ``MGX_CACHE_DIR``: the folder of compiled kernels, tuning
-choices, kept programs and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``);
+``MGX_PLUGINS``: names of plugins to take, or to leave out (``-gpu``); ``MGX_CACHE_DIR``: the folder of compiled kernels,
+tuning choices, kept programs and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``);
 ``MGX_KEEP_PROGRAMS``: 1 to keep what was parsed and compiled; ``MGX_THREADS``: threads of programs whose option ``threads`` is 0;
 ``MGX_TRACE`` and ``MGX_TIME``: what is logged (see `mgx_core.log`).  Targets read their own through `setting` and list them in
 their documentation; ``MGX_GPU_DEVICE`` (``cuda:1``) is the gpu target's.

@@ -60,6 +60,10 @@ class Plugins:
                 self._register(record, entry.load(), required=True)
             except (Exception, SystemExit) as error:
                 record.fail("", f"{type(error).__name__}: {error}", error)
+        for name in sorted(allowed - {r.name for r in self.records}):
+            record = PluginRecord(name, "", "-", "-", "failed")
+            record.fail("", "MGX_PLUGINS names it, but no plugin of that name is installed")
+            self.records.append(record)
 
     def _register(self, record: PluginRecord, plugin: Any, required: bool) -> None:
         record.check_interface(plugin, required)

@@ -187,6 +187,16 @@ def test_plugins_are_chosen_by_the_environment(monkeypatch, good, chosen, states
             manager.target("one")
 
 
+def test_chosen_plugins_that_are_not_installed_are_named(monkeypatch, good):
+    monkeypatch.setenv("MGX_PLUGINS", "godo,-gone")
+    manager = installed(monkeypatch, good=good)
+    assert [(r.name, r.state) for r in manager.records] == [("good", "disabled"), ("godo", "failed")]
+    with pytest.raises(
+        UnsupportedError, match=r"godo \(-: MGX_PLUGINS names it, but no plugin of that name is installed\)"
+    ):
+        manager.target("one")
+
+
 def test_hooks_that_a_plugin_leaves_out_are_not_read(monkeypatch, good):
     """pluggy 1.5 and 1.6 read the attribute that they are asked about, whether the plugin has it or not."""
     parsed = pluggy.PluginManager.parse_hookimpl_opts
