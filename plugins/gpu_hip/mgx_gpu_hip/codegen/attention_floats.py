@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import batch_setup, copy_tile, finished, heads, logit
+from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit
 from .attention_pattern import Pattern
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource
@@ -41,13 +41,8 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"  UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = 0.f;",
         "}",
     ]
-    limit = f"{p.t}u"
-    if p.causal_offset is not None:
-        lines += [
-            f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends",
-            f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
-        ]
-        limit = "last"
+    before, limit = attended(p, queries)
+    lines += before
     step = 4 if by_four else 1
     lane = ".v[x]" if by_four else ""
     own = "vec<float, 4>" if by_four else "float"

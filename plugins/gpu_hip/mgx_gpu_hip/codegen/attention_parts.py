@@ -14,7 +14,7 @@ from .geometry import aligned, decompose
 from .pointwise import kernel
 from .source import NAME, KernelLaunch, KernelSource, finish, stored
 
-__all__ = ["batch_setup", "copy_tile", "finished", "flops", "heads", "logit"]
+__all__ = ["attended", "batch_setup", "copy_tile", "finished", "flops", "heads", "logit"]
 
 IN_FLIGHT: Final = 8  # elements that a thread reads before it stores the first, where they cannot be read as vectors
 
@@ -59,6 +59,16 @@ def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
         "}",
         f"{product} = z;",
     ]
+
+
+def attended(p: Pattern, queries: int) -> tuple[list[str], str]:
+    """Returns code that bounds the keys which any query from `first` on attends, and the bound's expression."""
+    if p.causal_offset is None:
+        return [], f"{p.t}u"
+    return [
+        f"const i64 seen = (i64)first + {queries + p.causal_offset};",
+        f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
+    ], "last"
 
 
 def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,

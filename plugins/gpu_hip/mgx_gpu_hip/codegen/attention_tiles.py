@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import batch_setup, copy_tile, finished, heads, logit
+from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit
 from .attention_pattern import Pattern
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource, stored, written
@@ -46,13 +46,8 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "float top[FRAG_ROWS], sum[FRAG_ROWS];",
         "UNROLL for (int i = 0; i < FRAG_ROWS; ++i) { top[i] = (float)-m::inf(); sum[i] = 0.f; }",
     ]
-    limit = f"{p.t}u"
-    if p.causal_offset is not None:
-        lines += [
-            f"const i64 seen = (i64)first + {queries + p.causal_offset};  // keys that any of the queries attends",
-            f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
-        ]
-        limit = "last"
+    before, limit = attended(p, queries)
+    lines += before
     values = copy_tile(p, p.v, "values", "v", keys, p.e, "key", p.t, e, ldv, threads)
     if buffers == 2:  # the next keys are prefetched while these are used
         lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
