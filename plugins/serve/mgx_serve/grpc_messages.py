@@ -88,9 +88,8 @@ def answer_message(answer: Answer) -> bytes:
     Encoded messages that follow each other are one message: what is the same in most answers is encoded once, and the id and the
     elements are put behind it.
     """
-    model = answer.model
     described = tuple([(t.name, t.datatype, a.shape, answer.places.get(t.name)) for t, a in answer.outputs])
-    parts: list[bytes | memoryview] = [_head(model.name, model.version, described)]
+    parts: list[bytes | memoryview] = [_head(answer.model, answer.version, described)]
     if answer.id:
         parts += _field(IDENTITY, answer.id.encode())
     for tensor, array in answer.outputs:  # the protocol has an empty item for each output in shared memory

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from .access import EVERYTHING
-from .budget import JSON_COST, TENSOR_COST, Share
-from .errors import BadRequest, NotFound, ServeError, TooLarge, TooSlow
-from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
+from .errors import BadRequest, NotFound
+from .http_infer import InferPaths, read_body, refusal
 from .http_regions import DevicePaths, HostPaths
 from .inference import EXTENSIONS, Service
 from .metrics import Record
@@ -28,17 +25,13 @@ from .tensors import Tensor
 
 __all__ = ["app"]
 
-LARGE = 1 << 18  # bytes of JSON
 SMALL = 1 << 16  # bytes of a request that carries no tensors, at most
-FEW = 1 << 16  # bytes that are joined sooner than they are sent in parts
-BODY_SECONDS = 60.0
-log = logging.getLogger("mgx_serve")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def app(service: Service, max_bytes: int) -> Starlette:
+def app(service: Service, max_bytes: int) -> ASGIApp:
     """Returns the application; `max_bytes`: of one request's body."""
-    paths = _Paths(service, max_bytes)
+    paths = _Paths(service)
     model = "/v2/models/{name}"
     get: list[tuple[str, Handler, bool]] = [
         ("/", paths.page, True),
@@ -54,9 +47,7 @@ def app(service: Service, max_bytes: int) -> Starlette:
         ("/v2/repository/models/{name}/load", paths.load, True),
         ("/v2/repository/models/{name}/unload", paths.unload, True),
     ]
-    asked: list[tuple[str, Handler, bool]] = []
     for at in (model, model + "/versions/{version}"):
-        asked.append((at + "/infer", paths.infer, False))
         get += [
             (at, paths.model, False),
             (at + "/ready", paths.model_ready, False),
@@ -73,18 +64,15 @@ def app(service: Service, max_bytes: int) -> Starlette:
         ]
     routes = [
         Route(path, _guarded(service, h, whole), methods=[method])
-        for method, paths_of in (
-            ("POST", asked),
-            ("GET", get),
-            ("POST", post),
-        )  # in the order in which they are looked at
+        for method, paths_of in (("GET", get), ("POST", post))
         for path, h, whole in paths_of
     ]
-    return Starlette(routes=routes, exception_handlers={404: _no_path, 405: _no_path})
+    others = Starlette(routes=routes, exception_handlers={404: _no_path, 405: _no_path})
+    return InferPaths(service, max_bytes, others)
 
 
 async def _no_path(request: Request, error: Exception) -> Response:
-    return _refusal(NotFound(f"there is no {request.method} {request.url.path}"))
+    return _refused(NotFound(f"there is no {request.method} {request.url.path}"), request)
 
 
 OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")
@@ -99,40 +87,20 @@ def _guarded(service: Service, handler: Handler, whole: bool) -> Handler:
                 name = EVERYTHING if whole else request.path_params.get("name", EVERYTHING)
                 service.access.check(request.headers.get("authorization"), name)
             return await handler(request)
-        except ServeError as error:
-            return _refusal(error)
-        except ClientDisconnect:
-            return Response(status_code=499)
-        except Exception:
-            log.exception("%s %s", request.method, request.url.path)
-            return _refusal(ServeError("the server failed; the reason is in its log"))
+        except Exception as error:
+            return _refused(error, request)
 
     return handle
 
 
-def _refusal(error: ServeError) -> Response:
-    headers = {} if error.retry_after is None else {"Retry-After": str(max(1, round(error.retry_after)))}
-    if error.http == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": str(error)}, error.http, headers)
-
-
-class _Parts(Response):
-    """A body of several parts, none of which is copied to join them."""
-
-    def __init__(self, parts: Sequence[bytes | memoryview], headers: Mapping[str, str]) -> None:
-        super().__init__(headers={"content-length": str(sum(map(len, parts))), **headers})
-        self._parts = [b"".join(parts)] if sum(map(len, parts)) <= FEW else parts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for number, part in enumerate(self._parts, 1):
-            await send({"type": "http.response.body", "body": part, "more_body": number < len(self._parts)})
+def _refused(error: Exception, request: Request) -> Response:
+    status, headers, parts = refusal(error, f"{request.method} {request.url.path}")
+    return Response(b"".join(parts), status, headers)
 
 
 class _Paths:
-    def __init__(self, service: Service, max_bytes: int) -> None:
-        self.service, self.max_bytes = service, max_bytes
+    def __init__(self, service: Service) -> None:
+        self.service = service
 
     # the server
 
@@ -181,39 +149,9 @@ class _Paths:
         found = self.service.statistics(*self._named(request))
         return JSONResponse({"model_stats": [_statistics(m, r) for m, r in found]})
 
-    async def infer(self, request: Request) -> Response:
-        length_given = request.headers.get(HEADER_LENGTH)
-        with Share(self.service.budget) as share:
-            body = await self.body(request, share)
-            text = json_length(body, length_given)
-            share.take(text * JSON_COST)
-            given = (*self._named(request), body, length_given)
-            large = text > LARGE  # reading it would keep others waiting
-            call, binary = await asyncio.to_thread(read_call, *given) if large else read_call(*given)
-            call.headers = request.headers
-            parts, length = answer_body(await self.service.infer(call, share), binary, share)
-        if length is None:
-            return Response(parts[0], media_type="application/json")
-        return _Parts(parts, {"content-type": "application/octet-stream", HEADER_LENGTH: str(length)})
-
-    async def body(self, request: Request, share: Share | None = None) -> bytes:
-        """Errors: TooLarge as soon as it is; BadRequest for compressed bodies; TooSlow for those that do not come."""
-        limit = SMALL if share is None else self.max_bytes
-        if request.headers.get("content-encoding", "identity") != "identity":
-            raise BadRequest("a body that is not compressed is required")
-        parts, size = [], 0
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > limit:
-                        raise TooLarge(f"a request has at most {limit} bytes")
-                    if share is not None:
-                        share.take(len(part) * TENSOR_COST)
-                    parts.append(part)
-        except TimeoutError:
-            raise TooSlow(f"the request's body did not come within {BODY_SECONDS} s") from None
-        return b"".join(parts)
+    async def body(self, request: Request) -> bytes:
+        """Returns the body of a request that carries no tensors.  Errors: those of `read_body`."""
+        return await read_body(request.receive, request.headers, SMALL)
 
     # the repository
 

@@ -98,7 +98,7 @@ def answer_body(answer: Answer, binary: set[str], share: Share) -> tuple[list[by
             share.take(array.size * NUMBER_COST)
             output["data"] = to_list(array)
         outputs.append(output)
-    head: dict[str, Any] = {"model_name": answer.model.name, "model_version": answer.model.version, "outputs": outputs}
+    head: dict[str, Any] = {"model_name": answer.model, "model_version": answer.version, "outputs": outputs}
     if answer.id:
         head["id"] = answer.id
     written = json.dumps(head, separators=(",", ":")).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from .shared_memory import Place, Regions
 from .tensors import Array, Tensor, from_bytes, to_bytes
 from .tracing import NoTraces
 
-__all__ = ["EXTENSIONS", "Answer", "Call", "Service", "Stored"]
+__all__ = ["EXTENSIONS", "Answer", "Call", "Inference", "Service", "Stored"]
 
 EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory", "cuda_shared_memory")
 
@@ -56,16 +57,32 @@ class Call:
 class Answer:
     """The outputs of a request with their descriptions.
 
-    places: of those outputs that lie in shared memory now, with their sizes.
+    model, version: that answered; places: of those outputs that lie in shared memory now, with their sizes.
     """
 
-    model: Signature
+    model: str
+    version: str
     id: str
     outputs: list[tuple[Tensor, Array]] = field(default_factory=list)
     places: Mapping[str, Place] = field(default_factory=dict)
 
 
-class Service:
+class Inference(ABC):
+    """What answers requests for inference, here or in another process.
+
+    access: who may ask; budget: of the memory for requests; reads_headers: a request's headers matter, for access or for traces.
+    """
+
+    access: Access
+    budget: Budget
+    reads_headers: bool
+
+    @abstractmethod
+    async def infer(self, call: Call, share: Share) -> Answer:
+        """Returns the answer.  share: of the budget, that takes what the answer needs.  Errors: any `ServeError`."""
+
+
+class Service(Inference):
     """One server's models, as every protocol offers them."""
 
     def __init__(
@@ -79,6 +96,7 @@ class Service:
     ) -> None:
         self.repository, self.metrics, self.access = repository, metrics, access
         self.regions, self.budget, self.traces = regions, budget, traces
+        self.reads_headers = access.required or traces.kept
         self.draining = False
 
     @property
@@ -88,11 +106,6 @@ class Service:
     @property
     def version(self) -> str:
         return __version__
-
-    @property
-    def reads_headers(self) -> bool:
-        """True if a request's headers matter: for access, or for traces."""
-        return self.access.required or self.traces.kept
 
     def ready(self) -> bool:
         return not self.draining and self.repository.ready()
@@ -108,10 +121,7 @@ class Service:
         return sorted(self.repository.entries[name].loaded, key=int)
 
     async def infer(self, call: Call, share: Share) -> Answer:
-        """share: of the memory for requests; takes what the outputs and the inputs in shared memory need, too.
-
-        Errors: any `ServeError`.
-        """
+        """share: takes what the outputs and the inputs in shared memory need, too."""
         if not self.traces.kept:
             return await self._answered(call, share)
         with self.traces.request(call.headers, call.model, call.id):
@@ -126,7 +136,8 @@ class Service:
         model, results = await deployment.infer(call.feeds, call.priority, call.timeout)
         outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
         share.take(sum([_held(array) for _, array in outputs]) * TENSOR_COST)
-        return Answer(model, call.id, outputs, await self._placed(call, outputs) if call.places else {})
+        places = await self._placed(call, outputs) if call.places else {}
+        return Answer(model.name, model.version, call.id, outputs, places)
 
     async def _fetch(self, call: Call, share: Share) -> None:
         """Reads inputs from shared memory once there is memory for a copy."""

@@ -20,6 +20,7 @@ from .access import Access
 from .batching import OneProcess
 from .budget import Budget
 from .deployment import Backend
+from .grpc_methods import Methods
 from .grpc_service import handler
 from .http_app import app
 from .inference import Service
@@ -111,7 +112,7 @@ class Server:
             ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small message must not become a large one
         ]
         self._grpc = server = grpc.aio.server(options=limits, maximum_concurrent_rpcs=given.connections)
-        server.add_generic_rpc_handlers((handler(service),))
+        server.add_generic_rpc_handlers((handler(service, Methods(service).answered),))
         address = f"{given.host}:{given.grpc_port}"
         if given.certificate is None or given.key is None:
             self.grpc_port = server.add_insecure_port(address)

@@ -1,0 +1,181 @@
+"""The protocol's methods over gRPC that are no inference: each takes an encoded message and returns one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from .access import EVERYTHING
+from .budget import JSON_COST, TENSOR_COST, Share
+from .device_memory import DeviceRegion
+from .errors import BadRequest, ServeError, Unsupported
+from .host_memory import HostRegion
+from .inference import EXTENSIONS, Service
+from .messages import messages
+
+__all__ = ["NAMES", "Methods", "read"]
+
+HEALTH: Final = ("ServerLive", "ServerReady")
+OF_A_MODEL: Final = ("ModelReady", "ModelMetadata", "ModelStatistics")
+NAMES: Final = (
+    *HEALTH,
+    *OF_A_MODEL,
+    "ServerMetadata",
+    "RepositoryIndex",
+    "RepositoryModelLoad",
+    "RepositoryModelUnload",
+    "SystemSharedMemoryStatus",
+    "SystemSharedMemoryRegister",
+    "SystemSharedMemoryUnregister",
+    "CudaSharedMemoryStatus",
+    "CudaSharedMemoryRegister",
+    "CudaSharedMemoryUnregister",
+)
+
+
+def read(name: str, given: bytes, share: Share) -> Any:
+    """Returns a message.
+
+    Errors: BadRequest for bytes that are no such message; TooLarge, Busy for those that there is no memory for.
+    """
+    share.take(len(given) * TENSOR_COST)
+    try:
+        made = messages()[name].FromString(given)
+    except DecodeError as error:
+        raise BadRequest(f"the request is no {name}: {error}") from None
+    if name == "ModelInferRequest" and not made.raw_input_contents:
+        share.take(len(given) * JSON_COST)
+    return made
+
+
+class Methods:
+    """The methods of one server, by the protocol's names."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.messages = service, messages()
+
+    async def answered(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
+        """Returns the encoded answer to an encoded request for one of `NAMES`.  Errors: any `ServeError`."""
+        with Share(self.service.budget) as share:
+            given = read(f"{name}Request", request, share)
+            if name not in HEALTH:
+                model = given.name if name in OF_A_MODEL else ""
+                self.service.access.check(headers.get("authorization"), model or EVERYTHING)
+            made: bytes = (await getattr(self, name)(given)).SerializeToString()
+            return made
+
+    # the server
+
+    async def ServerLive(self, request: Any) -> Any:
+        return self.messages["ServerLiveResponse"](live=True)
+
+    async def ServerReady(self, request: Any) -> Any:
+        return self.messages["ServerReadyResponse"](ready=self.service.ready())
+
+    async def ServerMetadata(self, request: Any) -> Any:
+        return self.messages["ServerMetadataResponse"](
+            name=self.service.name, version=self.service.version, extensions=EXTENSIONS
+        )
+
+    # models
+
+    async def ModelReady(self, request: Any) -> Any:
+        try:
+            ready = self.service.model_ready(request.name, request.version)
+        except ServeError:
+            ready = False
+        return self.messages["ModelReadyResponse"](ready=ready)
+
+    async def ModelMetadata(self, request: Any) -> Any:
+        model = self.service.model(request.name, request.version)
+        tensor = self.messages["TensorMetadata"]
+        return self.messages["ModelMetadataResponse"](
+            name=model.name,
+            versions=self.service.versions(model.name),
+            platform=f"mgx_{model.target}",
+            inputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in model.inputs],
+            outputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in model.outputs],
+        )
+
+    async def ModelStatistics(self, request: Any) -> Any:
+        known = self.messages
+        spent = known["StatisticDuration"]
+        found = []
+        for model, r in self.service.statistics(request.name, request.version):
+            stats = known["InferStatistics"](
+                success=spent(count=r.requests, ns=r.queue_ns + r.compute_ns),
+                fail=spent(count=r.failures),
+                queue=spent(count=r.requests, ns=r.queue_ns),
+                compute_infer=spent(count=r.requests, ns=r.compute_ns),
+            )
+            sizes = [
+                known["InferBatchStatistics"](batch_size=size, compute_infer=spent(count=runs, ns=ns))
+                for size, (runs, ns) in sorted(r.by_size.items())
+            ]
+            found.append(
+                known["ModelStatistics"](
+                    name=model.name,
+                    version=model.version,
+                    last_inference=r.last_ms,
+                    inference_count=r.requests,
+                    execution_count=r.runs,
+                    inference_stats=stats,
+                    batch_stats=sizes,
+                )
+            )
+        return known["ModelStatisticsResponse"](model_stats=found)
+
+    # shared memory
+
+    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
+        given = HostRegion(request.name, request.byte_size, request.key, request.offset)
+        await self.service.regions.register(given)
+        return self.messages["SystemSharedMemoryRegisterResponse"]()
+
+    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
+        self.service.regions.unregister(HostRegion, request.name)
+        return self.messages["SystemSharedMemoryUnregisterResponse"]()
+
+    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
+        made = self.messages["SystemSharedMemoryStatusResponse"]()
+        for r in self.service.regions.status(HostRegion, request.name):
+            status = made.regions[r.name]
+            status.name, status.key, status.offset, status.byte_size = r.name, r.key, r.offset, r.size
+        return made
+
+    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
+        target = self.service.repository.settings.target
+        given = DeviceRegion(request.name, request.byte_size, request.raw_handle, request.device_id, target)
+        await self.service.regions.register(given)
+        return self.messages["CudaSharedMemoryRegisterResponse"]()
+
+    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
+        self.service.regions.unregister(DeviceRegion, request.name)
+        return self.messages["CudaSharedMemoryUnregisterResponse"]()
+
+    async def CudaSharedMemoryStatus(self, request: Any) -> Any:
+        made = self.messages["CudaSharedMemoryStatusResponse"]()
+        for r in self.service.regions.status(DeviceRegion, request.name):
+            status = made.regions[r.name]
+            status.name, status.device_id, status.byte_size = r.name, r.device, r.size
+        return made
+
+    # the repository
+
+    async def RepositoryIndex(self, request: Any) -> Any:
+        rows = [self.messages["ModelIndex"](**row) for row in self.service.index(request.ready)]
+        return self.messages["RepositoryIndexResponse"](models=rows)
+
+    async def RepositoryModelLoad(self, request: Any) -> Any:
+        if request.parameters:
+            raise Unsupported(
+                "models are loaded as they lie on disk; a configuration or files in the request are not taken"
+            )
+        await self.service.repository.load(request.model_name)
+        return self.messages["RepositoryModelLoadResponse"]()
+
+    async def RepositoryModelUnload(self, request: Any) -> Any:
+        await self.service.repository.unload(request.model_name)
+        return self.messages["RepositoryModelUnloadResponse"]()

@@ -1,0 +1,130 @@
+"""Requests for inference over HTTP, which are answered before any other path is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .budget import JSON_COST, TENSOR_COST, Share
+from .errors import BadRequest, ServeError, TooLarge, TooSlow
+from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
+from .inference import Inference
+
+__all__ = ["Headers", "InferPaths", "headers_of", "read_body", "refusal", "send_response"]
+
+LARGE: Final = 1 << 18  # bytes of JSON
+FEW: Final = 1 << 16  # bytes that are joined sooner than they are sent in parts
+BODY_SECONDS: Final = 60.0
+PATH: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
+LEFT: Final = 499  # the status of a request whose client has left; nobody reads it
+log = logging.getLogger("mgx_serve")
+Headers = Mapping[str, str]
+
+
+class InferPaths:
+    """An application that answers requests for inference, and leaves all others to another one.
+
+    max_bytes: of one request's body.
+    """
+
+    def __init__(self, inference: Inference, max_bytes: int, others: ASGIApp) -> None:
+        self.inference, self.max_bytes, self.others = inference, max_bytes, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        matched = PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if matched is None:
+            await self.others(scope, receive, send)
+            return
+        try:
+            headers = headers_of(scope)
+            self.inference.access.check(headers.get("authorization"), matched[1])
+            status, given, parts = await self._answered(matched[1], matched[2] or "", headers, receive)
+        except Exception as error:
+            status, given, parts = refusal(error, f"POST {scope['path']}")
+        await send_response(send, status, given, parts)
+
+    async def _answered(
+        self, name: str, version: str, headers: Headers, receive: Receive
+    ) -> tuple[int, Headers, list[bytes | memoryview]]:
+        length_given = headers.get(HEADER_LENGTH.lower())
+        with Share(self.inference.budget) as share:
+            body = await read_body(receive, headers, self.max_bytes, share)
+            text = json_length(body, length_given)
+            share.take(text * JSON_COST)
+            given = (name, version, body, length_given)
+            large = text > LARGE  # reading it would keep others waiting
+            call, binary = await asyncio.to_thread(read_call, *given) if large else read_call(*given)
+            call.headers = headers
+            parts, length = answer_body(await self.inference.infer(call, share), binary, share)
+        if length is None:
+            return 200, {"content-type": "application/json"}, parts
+        return 200, {"content-type": "application/octet-stream", HEADER_LENGTH: str(length)}, parts
+
+
+class ClientLeft(Exception):
+    """The connection was closed before the request had come."""
+
+
+def headers_of(scope: Scope) -> Headers:
+    """Returns the headers by their names in lower case; of those that are given twice, the first."""
+    return {k.decode("latin-1"): v.decode("latin-1") for k, v in reversed(scope["headers"])}
+
+
+async def read_body(receive: Receive, headers: Headers, limit: int, share: Share | None = None) -> bytes:
+    """Returns a request's body.
+
+    share: of the memory for requests, that takes what comes.
+    Errors: TooLarge as soon as it is; BadRequest for compressed bodies; TooSlow for those that do not come; ClientLeft.
+    """
+    if headers.get("content-encoding", "identity") != "identity":
+        raise BadRequest("a body that is not compressed is required")
+    parts, size, more = [], 0, True
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ClientLeft
+                part, more = message.get("body", b""), message.get("more_body", False)
+                size += len(part)
+                if size > limit:
+                    raise TooLarge(f"a request has at most {limit} bytes")
+                if share is not None:
+                    share.take(len(part) * TENSOR_COST)
+                parts.append(part)
+    except TimeoutError:
+        raise TooSlow(f"the request's body did not come within {BODY_SECONDS} s") from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def refusal(error: Exception, what: str) -> tuple[int, Headers, list[bytes | memoryview]]:
+    """Returns status, headers and body of the answer to a request that failed.  what: of the request, for the log."""
+    if isinstance(error, ClientLeft):
+        return LEFT, {}, [b""]
+    if not isinstance(error, ServeError):
+        log.error("%s", what, exc_info=error)
+        error = ServeError("the server failed; the reason is in its log")
+    headers = {"content-type": "application/json"}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(max(1, round(error.retry_after)))
+    if error.http == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return error.http, headers, [json.dumps({"error": str(error)}, ensure_ascii=False).encode()]
+
+
+async def send_response(send: Send, status: int, headers: Headers, parts: list[bytes | memoryview]) -> None:
+    """Sends an answer; of a large body no part is copied to join it with others."""
+    size = sum(map(len, parts))
+    raw = [(b"content-length", str(size).encode())]
+    raw += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    if size <= FEW:
+        parts = [b"".join(parts)]
+    for number, part in enumerate(parts, 1):
+        await send({"type": "http.response.body", "body": part, "more_body": number < len(parts)})
