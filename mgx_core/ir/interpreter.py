@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import DeviceError, MgxError, ShapeError
 from ..ops.operation import Operation, Run
 from ..types.argument import Argument, Value, as_value
-from ..types.dim import Dim, Sym, bounds, linear, solve, solved, substitute
+from ..types.dim import Dim, Sym, bounds, linear, solve, solved, substitute, symbols_of
 from ..types.memory_limit import require_bytes, static_bytes
 from ..types.shape import AnyShape, Shape, TupleShape
 from .instruction import Instruction
@@ -146,17 +146,21 @@ def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what:
     """Errors: ShapeError if an extent of `value` contradicts what its symbols are known to be."""
     if isinstance(shape, Shape) and shape.ranked and isinstance(value, np.ndarray):
         for axis, (d, n) in enumerate(zip(shape.dims, value.shape, strict=True)):
-            wanted = substitute(d, known) if isinstance(d, Sym) else n
+            try:
+                wanted = substitute(d, known) if isinstance(d, Sym) else n
+            except ShapeError as error:
+                of = ", ".join(f"{s} = {known[s.name]}" for s in sorted(symbols_of(d), key=str) if s.name in known)
+                raise ShapeError(f"{what}: axis {axis} ({d}) has no value for {of}: {error.message}") from None
             if not isinstance(wanted, Sym):
                 if wanted != n:
                     raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted} as elsewhere, got {n}")
                 continue
-            parts, (low, high) = linear(wanted), bounds(wanted)
-            if parts is not None and solved(parts, n) is None:
-                of = parts[0]
-                raise ShapeError(f"{what}: axis {axis} ({d}) is {n} for no {of} from {of.lo} to {of.hi}")
-            if not low <= n <= high:
+            (low, high), parts = bounds(wanted), linear(wanted)
+            if not low <= n <= high and (parts is None or parts[0].symbol is None):
                 raise ShapeError(f"{what}: axis {axis} ({d}) must be {wanted}, which is {low} to {high}, got {n}")
+            if parts is not None and solved(parts, n) is None:
+                least, most = bounds(parts[0])
+                raise ShapeError(f"{what}: axis {axis} ({d}) is {n} for no {parts[0]} from {least} to {most}")
 
 
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:

@@ -215,39 +215,45 @@ def symbols_of(d: Dim) -> set[Symbol]:
     return out
 
 
-def linear(d: Sym) -> tuple[Symbol, int, int] | None:
-    """Returns the symbol, the coefficient and the constant of an extent ``coefficient*symbol + constant``; None for others."""
+def linear(d: Sym) -> tuple[Sym, int, int] | None:
+    """Returns x, a and c of an extent ``a*x + c``; None for others.
+
+    x: a lone symbol, or what no symbol of it is known by itself: ``n//2``, ``n*m``.
+    """
     found, coefficient, constant = None, 0, 0
     for atoms, factor in d.terms:
-        match atoms:
-            case ():
-                constant = factor
-            case (Symbol() as atom,) if found is None:
-                found, coefficient = atom, factor
-            case _:
-                return None
+        if not atoms:
+            constant = factor
+        elif found is None:
+            found, coefficient = Sym(((atoms, 1),)), factor
+        else:
+            return None
     return None if found is None else (found, coefficient, constant)
 
 
-def solved(parts: tuple[Symbol, int, int], n: int) -> int | None:
-    """Returns the value of the symbol, within its bounds, that makes a linear extent `n`; None if there is none."""
+def solved(parts: tuple[Sym, int, int], n: int) -> int | None:
+    """Returns the value of x, within its bounds, that makes a linear extent `n`; None if there is none."""
     of, coefficient, constant = parts
     quotient, rest = divmod(n - constant, coefficient)
-    return None if rest or not of.lo <= quotient <= of.hi else quotient
+    low, high = bounds(of)
+    return None if rest or not low <= quotient <= high else quotient
 
 
 def solve(extents: Iterable[tuple[Dim, Dim]], known: dict[str, Dim] | dict[str, int]) -> None:
-    """Adds to `known` the symbols of linear extents whose values are given; lone symbols are learnt elsewhere."""
+    """Adds to `known` the unknowns of linear extents whose values are given, by their text; lone symbols are learnt elsewhere."""
     left = [(d, n) for d, n in extents if isinstance(d, Sym) and isinstance(n, int) and d.symbol is None]
     count = -1
     while left and count != len(known):
         count = len(known)
         for d, n in left:
-            rest = substitute(d, known)
+            try:
+                rest = substitute(d, known)
+            except ShapeError:  # a division by zero, of which `check_symbols` tells
+                continue
             parts = linear(rest) if isinstance(rest, Sym) else None
             found = None if parts is None else solved(parts, n)
             if parts is not None and found is not None:
-                known[parts[0].name] = found
+                known[str(parts[0])] = found
 
 
 FUNCTIONS: Final[dict[str, Callable[[Dim, Dim], Dim]]] = {
@@ -260,17 +266,20 @@ FUNCTIONS: Final[dict[str, Callable[[Dim, Dim], Dim]]] = {
 
 
 def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
-    """The extent with symbols replaced by name; symbols without a value stay."""
+    """The extent with symbols replaced by name, and products and calls that are known as a whole by their text; others stay."""
     if not isinstance(d, Sym):
         return d
     out: Dim = 0
     for atoms, coefficient in d.terms:
-        term: Dim = coefficient
+        term: Dim = 1
         for atom in atoms:
             if isinstance(atom, Symbol):
                 term = term * values.get(atom.name, of_atom(atom))
             else:
                 first, second = (substitute(a, values) for a in atom.args)
-                term = term * FUNCTIONS[atom.function](first, second)
-        out = out + term
+                made = FUNCTIONS[atom.function](first, second)
+                term = term * (values.get(str(made), made) if isinstance(made, Sym) else made)
+        if isinstance(term, Sym):
+            term = values.get(str(term), term)
+        out = out + coefficient * term
     return out

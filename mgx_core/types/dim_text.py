@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from ..errors import ParseError
+from ..errors import ParseError, ShapeError
 from .dim import FUNCTIONS, Dim, symbol
 
 __all__ = ["parse"]
@@ -59,5 +59,7 @@ def parse(text: str, symbols: Mapping[str, Dim]) -> Dim:
 
     try:
         return walk(ast.parse(source.strip(), mode="eval").body)
+    except ShapeError as error:
+        raise ParseError(f"{text!r} is not an extent: {error.message}") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ParseError(f"{text!r} is not an extent") from error

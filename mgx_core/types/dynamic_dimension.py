@@ -142,6 +142,8 @@ def _expression(text: str, given: Mapping[str, Any]) -> Dim:
                 f"extent {text!r}: ranges as {name}({{[1..8]}}, {{2, 4}}) are required, got {match[0]!r}"
             )
         low, high = max(a for a, _ in found), min(b for _, b in found)
+        if low > high:
+            raise ParameterError(f"extent {text!r}: a range with min <= max is required for {name!r}, got {match[0]!r}")
         made = symbol(name, low, high, map(int, sizes), written=True)
         if ranges.setdefault(name, made) != made:
             raise ParameterError(f"extent {text!r}: one range is required for {name!r}, got two that differ")

@@ -69,6 +69,9 @@ def test_extents_of_a_models_own_names_stay_ranges() -> None:
         (("n({[1..8]}, {a})",), "are required, got"),
         (("n({[1..8]}) + n({[2..3]})",), "one range is required for 'n', got two that differ"),
         (("n({[1..8]})", {"n": (2, 3)}), "one range is required for 'n', got two that differ"),
+        (("n({[8..1]})",), r"min <= max is required for 'n', got 'n\(\{\[8..1\]\}\)'"),
+        (("n({[1..3], [5..9]})",), "min <= max is required for 'n'"),
+        (("n // 0", {"n": (1, 8)}), "is not an extent: the extent n is divided by zero"),
         ((1, None), "ints for min and max"),
         ((None, 1), "ints for min and max"),
     ],
@@ -120,3 +123,49 @@ def test_a_symbol_of_one_linear_extent_is_known_to_the_ops() -> None:
     values = {"x": np.arange(6, dtype=np.float32), "y": np.arange(9, dtype=np.float32)}
     reshaped, head_value = made.run(values)
     assert reshaped.get_shape().lens() == [2, 3] and np.array(head_value).tolist() == [0, 1, 2, 3, 4]
+
+
+NAMES = {"n": (1, 8), "m": (0, 8)}
+
+
+def of_extents(*extents: tuple[str, ...]) -> mgx.Program:
+    """A program that turns tensors with these extents into vectors."""
+    made = mgx.Program()
+    main = made.get_main_module()
+    vectors = []
+    for name, dims in zip("xy", extents, strict=False):
+        shape = Shape("float32", dyn_dims=[DynamicDimension(d, NAMES) for d in dims])
+        vectors.append(main.add(mgx.op("reshape", dims=[-1]), main.add_parameter(name, shape)))
+    main.add_return(vectors)
+    made.compile(mgx.get_target("ref"))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("extents", "lens", "gives"),
+    [
+        ([("n//2", "2")], [(3, 2)], [6]),
+        ([("2*n%3 + 1", "2")], [(2, 2)], [4]),
+        ([("n*m + 1", "2"), ("n*m", "2")], [(7, 2), (6, 2)], [14, 12]),
+        ([("n*m", "2"), ("n + 1", "2")], [(6, 2), (4, 2)], [12, 8]),
+    ],
+)
+def test_what_no_name_gives_is_known_as_a_whole(extents, lens, gives) -> None:
+    """``n//2`` decides no n, but other extents are made of it."""
+    values = {name: np.zeros(dims, np.float32) for name, dims in zip("xy", lens, strict=False)}
+    assert [r.get_shape().elements() for r in of_extents(*extents).run(values)] == gives
+
+
+@pytest.mark.parametrize(
+    ("extents", "lens", "message"),
+    [
+        ([("n//2",), ("n//2 + 1",)], [(3,), (5,)], r"'y': axis 0 \(\(n//2\)\+1\) must be 4 as elsewhere, got 5"),
+        ([("2*n//3 + 1",)], [(9,)], r"in 1..6, got float32\[9\]"),
+        ([("2*(n//3)",)], [(3,)], r"'x': axis 0 \(2\*\(n//3\)\) is 3 for no \(n//3\) from 0 to 2"),
+        ([("n//m",), ("n", "m")], [(3,), (6, 0)], r"'x': axis 0 \(\(n//m\)\) has no value for m = 0, n = 6"),
+    ],
+)
+def test_extents_that_no_values_of_the_names_give(extents, lens, message) -> None:
+    values = {name: np.zeros(dims, np.float32) for name, dims in zip("xy", lens, strict=False)}
+    with pytest.raises(ParameterError, match=message):
+        of_extents(*extents).run(values)
