@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from ..errors import MgxError, ParseError, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..plugins.manager import manager as plugin_manager
+from ..plugins.missing import absent
 
 __all__ = ["Arity", "Converter", "Converters", "arity_of", "converted", "fitting", "no_converter"]
 
@@ -113,7 +114,7 @@ def no_converter(operator: str, otherwise: str = "", near: Sequence[str] = ()) -
     """
     return UnsupportedError(
         f"no converter for operator {operator}; a package adds one through the plugin hook `converters`{otherwise}"
-        f"{plugin_manager().absent('converters')}{f'; did you mean {near[0]!r}?' if near else ''}"
+        f"{absent(plugin_manager().records, 'converters')}{f'; did you mean {near[0]!r}?' if near else ''}"
     )
 
 

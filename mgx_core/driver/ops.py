@@ -30,10 +30,11 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
       mgx-driver ops softmax --json
     """
     from ..plugins.manager import manager
+    from ..plugins.missing import absent
 
     known = manager().opset()
-    if absent := manager().absent("operations"):
-        click.echo(f"warning: operations may be missing{absent}", err=True)
+    if lacking := absent(manager().records, "operations"):
+        click.echo(f"warning: operations may be missing{lacking}", err=True)
     report = Report(as_json)
     if name is not None:
         found = known.get(name)

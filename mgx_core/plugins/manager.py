@@ -155,13 +155,6 @@ class Plugins:
         record, lazy = offered[name]
         return record, record.load(hook, lazy, kind)
 
-    def absent(self, *hooks: str) -> str:
-        """The end of a message on something that nothing installed offers: the plugins that failed or are disabled.
-
-        hooks: of those that loaded, the ones of whose hooks one of these failed (none given: of whose hooks any failed).
-        """
-        return absent(self.records, *hooks)
-
     def make(self, hook: str, name: str, checked: Callable[[Any, str], T]) -> T:
         """The object that a class or function of a hook makes.
 
@@ -231,7 +224,7 @@ class Plugins:
             from .joining import joined
 
             ops = joined(STANDARD, self._load_each("operations"))
-            self._loaded["opset"] = ops.lacking(self.absent("operations"))
+            self._loaded["opset"] = ops.lacking(absent(self.records, "operations"))
         found_ops: OpSet = self._loaded["opset"]
         return found_ops
 
