@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 
 from mgx_core import Instruction, UnrankedError
 from mgx_core.converting.known import Known
+from mgx_core.log import log
 
 from .converter import Converters
 from .messages import onnx
+from .node import Node
 from .options import OnnxOptions
 from .tensors import DataFolder
 
@@ -34,9 +36,19 @@ class ModelContext:
     budget: int = 1 << 60
     defer: Defer | None = None
     names: dict[str, int] = field(default_factory=dict)
+    told: set[tuple[str, str, str]] = field(default_factory=set)  # attributes of which a warning has told, by operator
 
     def module_name(self, wanted: str) -> str:
         """A module name that no other module of the program has."""
         count = self.names.get(wanted, 0)
         self.names[wanted] = count + 1
         return wanted if not count else f"{wanted}_{count}"
+
+    def tell_of_attributes(self, node: Node) -> None:
+        """Warns, once for each operator and name, of attributes without effect; the option `strict` refuses them."""
+        for name in node.without_effect():
+            if self.options.strict:
+                raise node.error(f"the operator has no attribute {name!r} (option strict)")
+            if (node.domain, node.op_type, name) not in self.told:
+                self.told.add((node.domain, node.op_type, name))
+                log.warning("%r has an attribute %r, which the operator does not have; it has no effect", node, name)

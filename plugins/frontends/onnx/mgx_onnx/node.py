@@ -62,6 +62,7 @@ class Node(InstructionBuilder):
         self.domain: str = proto.domain
         self.name: str = proto.name or next((o for o in proto.output if o), "")
         self._attributes = {a.name: a for a in proto.attribute}
+        self._asked: set[str] = set()
         outputs = list(proto.output)
         while outputs and not outputs[-1]:
             outputs.pop()
@@ -94,20 +95,31 @@ class Node(InstructionBuilder):
         return index < self.outputs and bool(self.proto.output[index])
 
     def has(self, name: str) -> bool:
+        self._asked.add(name)
         return name in self._attributes
+
+    def without_effect(self) -> list[str]:
+        """The attributes that the converter did not ask for and that the standard does not give this operator."""
+        left = self._attributes.keys() - self._asked
+        return sorted(left - attribute_types(self.op_type, self.version, self._standard_domain).keys()) if left else []
+
+    @property
+    def _standard_domain(self) -> str:
+        return "" if self.domain == "ai.onnx" else self.domain
 
     def attr(self, name: str, default: Any = _REQUIRED) -> Any:
         """An attribute's value: int, float, str, list of these, array (tensors), GraphProto; `default` if it is absent.
 
         Errors: ParseError if it is absent and there is no default, or damaged.
         """
+        self._asked.add(name)
         a = self._attributes.get(name)
         if a is None:
             if default is _REQUIRED:
                 raise self.error(f"attribute {name!r} is required")
             return default
         kind = onnx.AttributeProto
-        wanted = attribute_types(self.op_type, self.version, "" if self.domain == "ai.onnx" else self.domain).get(name)
+        wanted = attribute_types(self.op_type, self.version, self._standard_domain).get(name)
         if wanted is not None and wanted != a.type and a.type and (self.op_type, name) not in LOOSE:
             return self._coerced(a, wanted)
         match a.type:

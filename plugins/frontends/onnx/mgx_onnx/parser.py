@@ -243,7 +243,9 @@ class GraphParser:
         if converter is None and domain == "" and onnx_lacks(proto.op_type, version):
             converter = self.context.converters.find("com.microsoft", proto.op_type, 1)
         if converter is not None:
-            return converted(converter, node, inputs, __package__)
+            results = converted(converter, node, inputs, __package__)
+            self.context.tell_of_attributes(node)
+            return results
         body = standard_body(node, domain, version, inputs)
         if body is not None:
             return self._inline(node, body)

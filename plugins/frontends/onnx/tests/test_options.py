@@ -122,3 +122,34 @@ def test_extents_that_the_model_states_are_not_changed_in_silence(caplog):
     assert not caplog.records
     assert dims(model("n", 4), map_input_dims={"x": [3, 5]}) == [3, 5]
     assert "input 'x': the model states the extents [?, 4]; it is parsed with [3, 5]" in caplog.text
+
+
+def of_attributes(op: str, domain: str = "", **attributes) -> bytes:
+    node = helper.make_node(op, ["x"], ["y"], name="act", domain=domain, **attributes)
+    return model(2, 4, nodes=[node, helper.make_node(op, ["y"], ["z"], name="more", domain=domain, **attributes)])
+
+
+@pytest.mark.parametrize(
+    ("given", "operator"),
+    [
+        (of_attributes("Relu", slope=0.5), "Relu, opset 18"),
+        (of_attributes("QuickGelu", "com.microsoft", slope=0.5), "com.microsoft::QuickGelu, opset 1"),
+    ],
+)
+def test_attributes_that_an_operator_does_not_have(given, operator, caplog):
+    mgx.parse_onnx_buffer(given)
+    (told,) = (r.getMessage() for r in caplog.records)
+    assert (
+        told == f"node 'act' ({operator}) has an attribute 'slope', which the operator does not have; it has no effect"
+    )
+    with pytest.raises(mgx.ParseError, match=r"node 'act' .*the operator has no attribute 'slope' \(option strict\)"):
+        mgx.parse_onnx_buffer(given, strict=True)
+
+
+def test_attributes_that_have_an_effect_or_that_the_standard_knows(caplog):
+    mgx.parse_onnx_buffer(of_attributes("LeakyRelu", alpha=0.5, consumed_inputs=[0]), strict=False)
+    assert len(caplog.records) == 1  # consumed_inputs ended with opset 6
+    caplog.clear()
+    mgx.parse_onnx_buffer(of_attributes("QuickGelu", "com.microsoft", alpha=0.5), strict=True)
+    mgx.parse_onnx_buffer(of_attributes("Dropout", seed=3), strict=True)
+    assert not caplog.records
