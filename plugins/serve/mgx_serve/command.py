@@ -41,6 +41,12 @@ __all__ = ["main"]
 @click.option("--memory", default=2 << 30, show_default=True, help="Bytes that all requests in flight may take.")
 @click.option("--shared-memory", is_flag=True, help="Let clients hand over tensors in this host's shared memory.")
 @click.option("--traces", is_flag=True, help="Send traces to where OTEL_EXPORTER_OTLP_ENDPOINT says.")
+@click.option(
+    "--frontends",
+    default=0,
+    show_default=True,
+    help="Processes that take requests in the engine's stead; for many clients.",
+)
 @click.option("--ray", is_flag=True, help="Run models in processes of Ray, on one machine or many.")
 @click.option("--ray-address", default="", help="Of a cluster that runs; auto for this machine's [default: start one].")
 @click.option("--replicas", default="1", show_default=True, help="On Ray: processes of a model, N or LEAST:MOST.")
@@ -69,6 +75,7 @@ def main(
     memory: int,
     shared_memory: bool,
     traces: bool,
+    frontends: int,
     ray: bool,
     ray_address: str,
     replicas: str,
@@ -122,6 +129,7 @@ def main(
             shared_memory=shared_memory,
             traces=traces,
             ray=place,
+            frontends=frontends,
             model=model,
         )
         asyncio.run(Server(models, settings).run())

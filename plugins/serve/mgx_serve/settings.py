@@ -85,7 +85,8 @@ class Settings:
     loading and unloading; certificate, key: files for TLS; max_bytes: of one request; drain: seconds for requests in flight
     when the server ends; memory: bytes that all requests in flight may take together; connections: to either port, at most;
     shared_memory: clients may name regions of this host's shared memory; traces: for OpenTelemetry; ray: address of a Ray
-    cluster for the models to run in, "" for one that is started here, None for this process.
+    cluster for the models to run in, "" for one that is started here, None for this process; frontends: processes that take
+    requests in this one's stead.
     """
 
     host: str = "127.0.0.1"
@@ -101,11 +102,14 @@ class Settings:
     shared_memory: bool = False
     traces: bool = False
     ray: str | None = None
+    frontends: int = 0
     model: ModelSettings = ModelSettings()
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise ParameterError("TLS needs both a certificate and its key")
+        if self.frontends < 0:
+            raise ParameterError(f"frontends must be at least 0, got {self.frontends}")
 
 
 def model_settings(folder: Path, default: ModelSettings) -> ModelSettings:

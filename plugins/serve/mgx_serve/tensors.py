@@ -15,7 +15,18 @@ from mgx_core.types.strings import decoded, encoded
 
 from .errors import BadRequest
 
-__all__ = ["DATATYPES", "OPEN", "Tensor", "datatype_of", "from_bytes", "from_list", "of_items", "to_bytes", "to_list"]
+__all__ = [
+    "DATATYPES",
+    "OPEN",
+    "Tensor",
+    "datatype_of",
+    "elements",
+    "from_bytes",
+    "from_list",
+    "of_items",
+    "to_bytes",
+    "to_list",
+]
 
 Array = np.ndarray[Any, Any]
 MOST_AXES: Final = 32
@@ -72,7 +83,8 @@ def _dtype(name: str, datatype: str) -> np.dtype[Any]:
     return DATATYPES[datatype]
 
 
-def _count(name: str, shape: Sequence[int]) -> int:
+def elements(name: str, shape: Sequence[int]) -> int:
+    """Returns the number of elements of an input.  Errors: BadRequest for extents that are none."""
     if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in shape):
         raise BadRequest(f"input {name!r}: extents from 0 on are required, got {list(shape)}")
     if len(shape) > MOST_AXES:
@@ -87,7 +99,7 @@ def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memo
 
     Errors: BadRequest that says how many bytes were required.
     """
-    dtype, count = _dtype(name, datatype), _count(name, shape)
+    dtype, count = _dtype(name, datatype), elements(name, shape)
     if dtype.hasobject:
         return of_items(name, shape, list(_strings(name, bytes(raw))))
     if len(raw) != count * dtype.itemsize:
@@ -99,7 +111,7 @@ def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memo
 
 def of_items(name: str, shape: Sequence[int], items: Sequence[bytes]) -> Array:
     """Returns a tensor of BYTES.  Errors: BadRequest for the wrong number of elements."""
-    count = _count(name, shape)
+    count = elements(name, shape)
     if len(items) != count:
         raise BadRequest(f"input {name!r}: {count} elements are required for shape {list(shape)}, got {len(items)}")
     made = np.empty(count, object)
@@ -122,7 +134,7 @@ def _strings(name: str, raw: bytes) -> Iterator[bytes]:
 
 def from_list(name: str, datatype: str, shape: Sequence[int], data: Any) -> Array:
     """Returns a tensor from JSON, flat or nested.  Errors: BadRequest for the wrong number or kind of elements."""
-    dtype, count = _dtype(name, datatype), _count(name, shape)
+    dtype, count = _dtype(name, datatype), elements(name, shape)
     flat = list(_flat(name, data))
     if len(flat) != count:
         raise BadRequest(f"input {name!r}: {count} elements are required for shape {list(shape)}, got {len(flat)}")

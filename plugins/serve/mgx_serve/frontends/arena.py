@@ -1,0 +1,90 @@
+"""Memory that one process writes and another one reads, in blocks."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import mmap
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ["Arena", "Borrowed", "Bytes", "places"]
+
+ALIGNMENT: Final = 64
+Bytes = bytes | memoryview
+
+
+def places(sizes: Sequence[int]) -> list[int]:
+    """Returns where in a block byte strings of some sizes lie, and behind them the block's size."""
+    rounded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+    return list(itertools.accumulate(rounded, initial=0))
+
+
+class Arena:
+    """Memory whose blocks this process lends to another one; only this one writes it.
+
+    number: a descriptor of the memory; size: its bytes.  Blocks lie as low as they can: memory that was never used is not there.
+    """
+
+    def __init__(self, number: int, size: int) -> None:
+        self._memory = memoryview(mmap.mmap(number, size))
+        self._free = [(0, size)]  # start and size, in order, with something between each two
+        self._lent: dict[int, int] = {}
+
+    def lend(self, parts: Sequence[Bytes]) -> int | None:
+        """Returns the start of a block with copies of byte strings, in `places`; None if there is no room."""
+        *starts, size = places([len(part) for part in parts])
+        size = max(size, ALIGNMENT)
+        number = next((n for n, (_, room) in enumerate(self._free) if room >= size), None)
+        if number is None:
+            return None
+        start, room = self._free[number]
+        self._free[number : number + 1] = [(start + size, room - size)] if room > size else []
+        self._lent[start] = size
+        for at, part in zip(starts, parts, strict=True):
+            self._memory[start + at : start + at + len(part)] = part
+        return start
+
+    def take_back(self, start: int) -> None:
+        """Makes the memory of a block free again.  Errors: KeyError if no block that is lent starts there."""
+        size = self._lent.pop(start)
+        number = bisect.bisect(self._free, (start, 0))
+        if number < len(self._free) and self._free[number][0] == start + size:
+            size += self._free.pop(number)[1]
+        if number and sum(self._free[number - 1]) == start:
+            number -= 1
+            before, room = self._free.pop(number)
+            start, size = before, room + size
+        self._free.insert(number, (start, size))
+
+
+class Borrowed:
+    """The same memory in the process that reads it.
+
+    back: called with the start of a block once nothing refers to it any more, from whatever thread was the last to do so.
+    """
+
+    def __init__(self, number: int, size: int, back: Callable[[int], None]) -> None:
+        self._whole: Any = np.frombuffer(mmap.mmap(number, size, prot=mmap.PROT_READ), np.uint8)
+        self._back = back
+
+    def parts(self, start: int, sizes: Sequence[int]) -> list[memoryview]:
+        """Returns the byte strings of a block.  Errors: ValueError if there is no such block."""
+        *starts, size = places(sizes)
+        if not 0 <= start <= start + size <= self._whole.size:
+            raise ValueError(f"there is no block of {size} bytes at {start}")
+        block = np.asarray(_Block(self._whole[start : start + size], start, self._back))
+        return [block[at : at + length].data for at, length in zip(starts, sizes, strict=True)]
+
+
+class _Block:
+    """What every array over a block refers to, so that its end is the end of the last of them."""
+
+    def __init__(self, data: Any, start: int, back: Callable[[int], None]) -> None:
+        self.__array_interface__ = data.__array_interface__
+        self._data, self._start, self._back = data, start, back
+
+    def __del__(self) -> None:
+        self._back(self._start)

@@ -1,0 +1,133 @@
+"""What the engine's process does for one front end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from starlette.types import ASGIApp, Message
+
+from mgx_core import ParameterError
+
+from ..budget import Share
+from ..errors import ServeError
+from ..grpc_methods import Methods
+from ..inference import Service
+from .arena import Bytes
+from .channel import Channel
+from .wire import answer_message, error_message, read_call
+
+__all__ = ["Asked"]
+
+log = logging.getLogger("mgx_serve")
+Reply = tuple[Any, Sequence[Bytes]]
+
+
+class Asked:
+    """Answers the messages of a front end, and of the one that takes its place when it has ended."""
+
+    def __init__(self, service: Service, app: ASGIApp, methods: Methods) -> None:
+        self._service, self._app, self._methods = service, app, methods
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._kinds: dict[str, Callable[[Any, list[Bytes]], Awaitable[Reply]]] = {
+            "infer": self._infer,
+            "http": self._http,
+            "grpc": self._grpc,
+        }
+        self._channel: Channel | None = None
+        self._started: asyncio.Future[None] | None = None
+
+    def connected(self, channel: Channel) -> asyncio.Future[None]:
+        """Takes the channel to a new process; what it returns is done once that process listens.
+
+        Errors, of the result: ParameterError if the process ends before.
+        """
+        self._channel = channel
+        self._started = asyncio.get_running_loop().create_future()
+        return self._started
+
+    def tell(self, kind: str) -> None:
+        """Sends a message that wants no answer."""
+        self._send(kind, 0, None)
+
+    def received(self, message: Any, parts: list[Bytes]) -> None:
+        kind, number, content = message
+        if not number:
+            self._heard(kind, content)
+        elif kind == "cancel":
+            if number in self._tasks:
+                self._tasks[number].cancel()
+        else:
+            task = asyncio.get_running_loop().create_task(self._answer(kind, number, content, parts))
+            self._tasks[number] = task
+            task.add_done_callback(lambda _: self._tasks.pop(number))
+
+    def ended(self) -> None:
+        """Gives up the requests of a process that has ended."""
+        self._channel = None
+        self._heard("failed", "it ended; its log says why")
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _heard(self, kind: str, content: Any) -> None:
+        """Takes a message that wants no answer: whether the process listens."""
+        if self._started is None or self._started.done():
+            return
+        if kind == "ready":
+            self._started.set_result(None)
+        else:
+            self._started.set_exception(ParameterError(f"a front end cannot be started: {content}"))
+
+    async def _answer(self, kind: str, number: int, content: Any, parts: list[Bytes]) -> None:
+        try:
+            made, given = await self._kinds[kind](content, parts)
+            self._send("answer", number, made, given)
+        except ServeError as error:
+            self._send("refused", number, error_message(error))
+        except Exception:
+            log.exception("%s", kind)
+            refused = ServeError("the server failed; the reason is in its log")
+            self._send("refused", number, error_message(refused))
+
+    def _send(self, kind: str, number: int, content: Any, parts: Sequence[Bytes] = ()) -> None:
+        if self._channel is not None:
+            self._channel.send([kind, number, content], parts)
+
+    async def _infer(self, content: Any, parts: list[Bytes]) -> Reply:
+        call = read_call(content, parts)
+        with Share(self._service.budget) as share:
+            return answer_message(await self._service.infer(call, share))
+
+    async def _grpc(self, content: Any, parts: list[Bytes]) -> Reply:
+        name, headers = content
+        return None, [await self._methods.answered(name, bytes(parts[0]), headers)]
+
+    async def _http(self, content: Any, parts: list[Bytes]) -> Reply:
+        method, path, query, headers = content
+        body = bytes(parts[0])
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query,
+            "root_path": "",
+            "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],
+        }
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        given = {k.decode("latin-1"): v.decode("latin-1") for k, v in sent[0]["headers"]}
+        given.pop("content-length", None)
+        return [sent[0]["status"], given], [b"".join(m.get("body", b"") for m in sent[1:])]

@@ -1,0 +1,155 @@
+"""The front ends of a server: started, watched, and started anew when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import socket
+import sys
+from typing import Final
+
+from starlette.types import ASGIApp
+
+from mgx_core import ParameterError
+
+from ..grpc_methods import Methods
+from ..inference import Service
+from ..listening import reserved
+from ..settings import Settings
+from .asked import Asked
+from .channel import Channel, Ends
+from .start import written
+
+__all__ = ["FrontEnds"]
+
+COMMAND: Final = "from mgx_serve.frontends.process import main; main()"
+PATIENCE: Final = 5.0  # seconds beyond those for draining, after which a front end is killed
+PAUSE: Final = 0.1  # seconds before one that has ended is started anew, doubled while it does not start
+LONGEST_PAUSE: Final = 10.0
+log = logging.getLogger("mgx_serve")
+
+
+class FrontEnds:
+    """So many processes as the settings say, in front of one service.
+
+    http_port, grpc_port: on which all of them listen.
+    """
+
+    def __init__(self, settings: Settings, service: Service, app: ASGIApp, methods: Methods) -> None:
+        self._settings, self._service, self._app, self._methods = settings, service, app, methods
+        self.http_port = self.grpc_port = -1
+        self._reserved: list[socket.socket] = []
+        self._members: list[_Member] = []
+
+    async def open(self) -> None:
+        """Errors: OSError if a port is taken; ParameterError if a front end cannot be started."""
+        given, count = self._settings, self._settings.frontends
+        if not hasattr(os, "memfd_create"):
+            raise ParameterError("front ends need Linux: they share memory without a name, and ports")
+        self.http_port, self.grpc_port = (self._port(port) for port in (given.http_port, given.grpc_port))
+        share = dataclasses.replace(
+            given,
+            http_port=self.http_port,
+            grpc_port=self.grpc_port,
+            memory=max(given.memory // count, 1),
+            connections=max(given.connections // count, 1),
+        )
+        self._members = [_Member(share, Asked(self._service, self._app, self._methods)) for _ in range(count)]
+        await asyncio.gather(*(member.start() for member in self._members))
+        for member in self._members:
+            member.watch()
+
+    def _port(self, port: int) -> int:
+        """Returns a port that nobody else takes from now on; -1 for none."""
+        if port < 0:
+            return port
+        self._reserved.append(reserved(self._settings.host, port))
+        return int(self._reserved[-1].getsockname()[1])
+
+    async def close(self) -> None:
+        """Refuses new connections, answers what is under way, and ends the processes."""
+        await asyncio.gather(*(member.end() for member in self._members))
+        for held in self._reserved:
+            held.close()
+
+
+class _Member:
+    """One front end: its process, and the channel to it."""
+
+    def __init__(self, settings: Settings, asked: Asked) -> None:
+        self._settings, self._asked = settings, asked
+        self._ending = False
+        self._process: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns when the process listens.  Errors: ParameterError if it ends before."""
+        size = self._settings.memory
+        ours, theirs = socket.socketpair()
+        memory = [os.memfd_create(f"mgx-serve-{name}") for name in ("requests", "answers")]
+        try:
+            for number in memory:
+                os.truncate(number, size)
+            given = (theirs.fileno(), *memory)
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", COMMAND, *map(str, (*given, size)), stdin=asyncio.subprocess.PIPE, pass_fds=given
+            )
+            requests, answers = memory
+            channel = await Channel.opened(
+                Ends(ours.detach(), answers, requests, size), self._asked.received, self._asked.ended
+            )
+        finally:
+            theirs.close()
+            for number in memory:
+                os.close(number)
+        started = self._asked.connected(channel)
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            text = json.dumps(written(self._settings, log.getEffectiveLevel()))
+            self._process.stdin.write(text.encode())
+            await self._process.stdin.drain()
+        self._process.stdin.close()
+        await started
+
+    def watch(self) -> None:
+        self._watching = asyncio.get_running_loop().create_task(self._watched())
+
+    async def _watched(self) -> None:
+        """Starts the process anew whenever it ends."""
+        pause = PAUSE
+        while self._process is not None:
+            status = await self._process.wait()
+            if self._ending:
+                return
+            log.error("a front end ended with status %s; another one is started", status)
+            await asyncio.sleep(pause)
+            try:
+                await self.start()
+            except (ParameterError, OSError) as error:
+                log.error("no front end could be started: %s", error)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                pause = PAUSE
+
+    async def end(self) -> None:
+        self._ending = True
+        if self._watching is not None:
+            await self._ended()
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def _ended(self) -> None:
+        if self._process is None or self._process.returncode is not None:
+            return
+        self._asked.tell("end")
+        try:
+            await asyncio.wait_for(self._process.wait(), self._settings.drain + PATIENCE)
+        except TimeoutError:
+            log.error("a front end did not end in time and was killed")
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()

@@ -1,0 +1,52 @@
+"""A front end's process: started by `pool`, with settings as JSON on its input and descriptors in its arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from typing import Any
+
+from ..grpc_service import handler
+from ..http_infer import InferPaths
+from ..listening import Listening
+from ..settings import Settings
+from .channel import Ends
+from .remote import Engine, Others
+from .start import LOG_FORMAT, settings_of
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # the engine's process says when to end, also to those of its group
+        signal.signal(number, signal.SIG_IGN)
+    settings, level = settings_of(json.load(sys.stdin))
+    logging.basicConfig(level=level, format=LOG_FORMAT)
+    asyncio.run(serve(settings, Ends(*map(int, sys.argv[1:]))))
+
+
+async def serve(settings: Settings, ends: Ends) -> None:
+    """Serves until the engine's process says so, or ends."""
+    asked_to_end = asyncio.Event()
+
+    def told(kind: str, content: Any) -> None:
+        if kind == "end":
+            asked_to_end.set()
+
+    engine = Engine(settings, told)
+    await engine.connect(ends)
+    listening = Listening(settings)
+    try:
+        await listening.open(InferPaths(engine, settings.max_bytes, Others(engine)), handler(engine, engine.grpc), True)
+    except OSError as error:
+        engine.tell("failed", content=str(error))
+    else:
+        engine.tell("ready")
+        waits = [asyncio.create_task(event.wait()) for event in (asked_to_end, engine.ended)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if not engine.ended.is_set():
+            await listening.close()
+    await engine.close()

@@ -1,0 +1,123 @@
+"""The engine's process as a front end sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from ..access import Access
+from ..budget import Budget, Share
+from ..errors import Unavailable
+from ..http_infer import headers_of, read_body, refusal, send_response
+from ..inference import Answer, Call, Inference
+from ..settings import Settings
+from .arena import Bytes
+from .channel import Channel, Ends
+from .wire import call_message, read_answer, read_error
+
+__all__ = ["Engine", "Others"]
+
+SMALL = 1 << 16  # bytes of a request that carries no tensors, at most
+log = logging.getLogger("mgx_serve")
+Reply = tuple[Any, list[Bytes]]
+
+
+class Engine(Inference):
+    """Asks the engine's process over a channel.
+
+    told: called with messages that answer nothing; ended: set once the engine's process has ended.
+    """
+
+    def __init__(self, settings: Settings, told: Callable[[str, Any], None]) -> None:
+        self.access, self.budget = Access(settings.tokens), Budget(settings.memory)
+        self.reads_headers = self.access.required or settings.traces
+        self.ended = asyncio.Event()
+        self._told = told
+        self._channel: Channel | None = None
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._numbers = itertools.count(1)
+
+    async def connect(self, ends: Ends) -> None:
+        self._channel = await Channel.opened(ends, self._received, self._lost)
+
+    async def close(self) -> None:
+        """Sends what has not left yet, and lets go of the engine's process."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def infer(self, call: Call, share: Share) -> Answer:
+        return read_answer(*await self.asked("infer", *call_message(call, self.reads_headers)))
+
+    async def grpc(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
+        """Returns the encoded answer of one of gRPC's methods that are no inference.  Errors: any `ServeError`."""
+        given = {"authorization": headers["authorization"]} if "authorization" in headers else {}
+        _, (answer,) = await self.asked("grpc", [name, given], [request])
+        return bytes(answer)
+
+    async def asked(self, kind: str, content: Any, parts: Sequence[Bytes] = ()) -> Reply:
+        """Returns what the engine's process answers.  Errors: any `ServeError`; Unavailable if that process ends."""
+        if self._channel is None:
+            raise Unavailable("the engine's process has ended")
+        number = next(self._numbers)
+        self._waiting[number] = reply = asyncio.get_running_loop().create_future()
+        self.tell(kind, number, content, parts)
+        try:
+            made: Reply = await reply
+            return made
+        except asyncio.CancelledError:
+            self.tell("cancel", number)
+            raise
+        finally:
+            del self._waiting[number]
+
+    def tell(self, kind: str, number: int = 0, content: Any = None, parts: Sequence[Bytes] = ()) -> None:
+        """Sends a message; none where the engine's process has ended."""
+        if self._channel is not None:
+            self._channel.send([kind, number, content], parts)
+
+    def _received(self, message: Any, parts: list[Bytes]) -> None:
+        kind, number, content = message
+        if not number:
+            self._told(kind, content)
+            return
+        reply = self._waiting.get(number)
+        if reply is None or reply.done():
+            return  # the client has left
+        if kind == "answer":
+            reply.set_result((content, parts))
+        else:
+            reply.set_exception(read_error(content))
+
+    def _lost(self) -> None:
+        self._channel = None
+        self.ended.set()
+        for reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(Unavailable("the engine's process has ended"))
+
+
+class Others:
+    """An application that has the engine's process answer what is no request for inference."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, headers, parts = await self._answered(scope, receive)
+        await send_response(send, status, headers, parts)
+
+    async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, Mapping[str, str], list[Bytes]]:
+        method, path = scope["method"], scope["path"]
+        try:
+            headers = headers_of(scope)
+            body = await read_body(receive, headers, SMALL) if method == "POST" else b""
+            content = [method, path, scope["query_string"], dict(headers)]
+            (status, given), parts = await self.engine.asked("http", content, [body])
+        except Exception as error:
+            return refusal(error, f"{method} {path}")
+        return status, given, parts

@@ -1,0 +1,31 @@
+"""How a front end's process gets its settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..settings import Settings
+
+__all__ = ["LOG_FORMAT", "settings_of", "written"]
+
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
+FILES: Final = ("certificate", "key")
+
+
+def written(settings: Settings, level: int) -> Mapping[str, Any]:
+    """Returns what is to be written as JSON.  level: of the log."""
+    given = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.name != "model"}
+    files = {name: None if given[name] is None else str(given[name]) for name in FILES}
+    return {"level": level, "settings": given | files}
+
+
+def settings_of(given: Mapping[str, Any]) -> tuple[Settings, int]:
+    """Returns the settings, but for those of models, and the level of the log."""
+    read = dict(given["settings"])
+    for name in FILES:
+        read[name] = None if read[name] is None else Path(read[name])
+    read["tokens"] = {token: tuple(models) for token, models in read["tokens"].items()}
+    return Settings(**read), given["level"]

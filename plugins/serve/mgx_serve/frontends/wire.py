@@ -1,0 +1,80 @@
+"""Calls, answers and refusals as messages between processes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from .. import errors
+from ..errors import ServeError
+from ..inference import Answer, Call, Stored
+from ..shared_memory import Place
+from ..tensors import DATATYPES, Tensor, datatype_of, elements, from_bytes, to_bytes
+from .arena import Bytes
+
+__all__ = ["answer_message", "call_message", "error_message", "read_answer", "read_call", "read_error"]
+
+HEADERS: Final = ("authorization", "traceparent", "tracestate", "baggage")
+ERRORS: Final = {name: getattr(errors, name) for name in errors.__all__}
+
+
+def call_message(call: Call, reads_headers: bool) -> tuple[list[Any], list[Bytes]]:
+    """Returns a call and its tensors.  Errors: BadRequest for shapes that are none."""
+    for name, lies in call.stored.items():
+        elements(name, lies.shape)
+    feeds = [(name, datatype_of(array.dtype), array.shape) for name, array in call.feeds.items()]
+    stored = [(n, s.datatype, s.shape, dataclasses.astuple(s.place)) for n, s in call.stored.items()]
+    headers = {k: call.headers[k] for k in HEADERS if k in call.headers} if reads_headers else {}
+    asked = [call.model, call.version, call.outputs, call.id, call.priority, call.timeout]
+    head = [*asked, feeds, stored, _places(call.places), headers]
+    return head, [to_bytes(array) for array in call.feeds.values()]
+
+
+def read_call(head: Sequence[Any], parts: Sequence[Bytes]) -> Call:
+    model, version, outputs, identity, priority, timeout, feeds, stored, places, headers = head
+    arrays = {n: from_bytes(n, datatype, shape, part) for (n, datatype, shape), part in zip(feeds, parts, strict=True)}
+    kept = {name: Stored(datatype, shape, Place(*place)) for name, datatype, shape, place in stored}
+    return Call(model, version, arrays, kept, outputs, identity, priority, timeout, _placed(places), headers)
+
+
+def answer_message(answer: Answer) -> tuple[list[Any], list[Bytes]]:
+    """Returns an answer and its tensors, but for those that lie in a client's memory."""
+    outputs = [(t.name, t.datatype, a.shape) for t, a in answer.outputs]
+    parts = [b"" if t.name in answer.places else to_bytes(a) for t, a in answer.outputs]
+    return [answer.model, answer.version, answer.id, outputs, _places(answer.places)], parts
+
+
+def read_answer(head: Sequence[Any], parts: Sequence[Bytes]) -> Answer:
+    model, version, identity, outputs, places = head
+    placed = _placed(places)
+    made = []
+    for (name, datatype, shape), part in zip(outputs, parts, strict=True):
+        tensor = Tensor(name, datatype, tuple(shape))
+        if name in placed:  # whose elements are there; here only the extents are asked for
+            array = np.broadcast_to(np.zeros((), DATATYPES[datatype]), shape)
+        else:
+            array = from_bytes(name, datatype, shape, part)
+        made.append((tensor, array))
+    return Answer(model, version, identity, made, placed)
+
+
+def error_message(error: ServeError) -> list[Any]:
+    return [type(error).__name__, str(error), error.retry_after]
+
+
+def read_error(message: Sequence[Any]) -> ServeError:
+    kind, text, retry_after = message
+    made: ServeError = ERRORS[kind](text)
+    made.retry_after = retry_after
+    return made
+
+
+def _places(places: Mapping[str, Place]) -> list[Any]:
+    return [(name, *dataclasses.astuple(place)) for name, place in places.items()]
+
+
+def _placed(places: Sequence[Any]) -> dict[str, Place]:
+    return {name: Place(*rest) for name, *rest in places}

@@ -1,0 +1,142 @@
+"""HTTP and gRPC on a host's ports, whatever answers behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Any, Final
+
+import grpc
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .settings import Settings
+
+__all__ = ["Listening", "reserved"]
+
+HEAD_SECONDS: Final = 30.0
+BACKLOG: Final = 2048
+
+
+class Listening:
+    """The services of one process, as the settings say; `http_port` and `grpc_port` then say where it listens."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.http_port = self.grpc_port = -1
+        self._serving: asyncio.Task[None] | None = None
+        self._http: uvicorn.Server | None = None
+        self._grpc: grpc.aio.Server | None = None
+
+    async def open(self, app: ASGIApp, handler: grpc.GenericRpcHandler, shared: bool = False) -> None:
+        """shared: other processes listen on the same ports.  Errors: OSError if a port is taken."""
+        if self.settings.http_port >= 0:
+            await self._open_http(app, shared)
+        if self.settings.grpc_port >= 0:
+            await self._open_grpc(handler, shared)
+
+    async def _open_http(self, app: ASGIApp, shared: bool) -> None:
+        given = self.settings
+        listening = socket.create_server((given.host, given.http_port), reuse_port=shared, backlog=BACKLOG)
+        # accepted sockets inherit it; asyncio sets it only on those made with the protocol's number, and without it a body
+        # that follows its head waits 40 ms for the head's acknowledgement
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.http_port = listening.getsockname()[1]
+        config = uvicorn.Config(
+            app,
+            http=_TimedProtocol,
+            log_config=None,
+            access_log=False,
+            limit_concurrency=given.connections,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=max(1, round(given.drain)),
+            ssl_certfile=given.certificate,
+            ssl_keyfile=None if given.key is None else str(given.key),
+        )
+        self._http = _Uvicorn(config)
+        self._serving = asyncio.create_task(self._http.serve([listening]))
+        while not self._http.started:
+            await asyncio.sleep(0.005)
+
+    async def _open_grpc(self, handler: grpc.GenericRpcHandler, shared: bool) -> None:
+        given = self.settings
+        options = [
+            ("grpc.max_receive_message_length", given.max_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small message must not become a large one
+            ("grpc.so_reuseport", int(shared)),
+        ]
+        self._grpc = server = grpc.aio.server(options=options, maximum_concurrent_rpcs=given.connections)
+        server.add_generic_rpc_handlers((handler,))
+        address = f"{given.host}:{given.grpc_port}"
+        try:
+            if given.certificate is None or given.key is None:
+                self.grpc_port = server.add_insecure_port(address)
+            else:
+                pair = (given.key.read_bytes(), given.certificate.read_bytes())
+                self.grpc_port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        except RuntimeError as error:
+            raise OSError(f"gRPC cannot listen on {address}: {error}") from error
+        await server.start()
+
+    async def close(self) -> None:
+        """Refuses new work, answers what is under way, and ends."""
+        if self._http is not None:
+            self._http.should_exit = True
+        if self._grpc is not None:
+            await self._grpc.stop(self.settings.drain)
+        if self._serving is not None:
+            await asyncio.gather(self._serving, return_exceptions=True)
+
+
+def reserved(host: str, port: int) -> socket.socket:
+    """Returns a socket that holds a port, 0 for any, for processes that are to share it.  Errors: OSError if it is taken."""
+    with socket.create_server((host, port)) as alone:  # which fails where anybody listens, even one who would share
+        free = int(alone.getsockname()[1])
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind((host, free))
+    return made
+
+
+class _TimedProtocol(HttpToolsProtocol):
+    """Closes connections whose next request does not begin, or whose head does not end, in time."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._head_came()
+        self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to the server that it is a part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield

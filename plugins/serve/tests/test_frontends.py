@@ -1,0 +1,196 @@
+"""Several processes in front of one engine: what clients see is one server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from mgx_serve.errors import BadRequest, Busy
+from mgx_serve.frontends.arena import Arena, Borrowed
+from mgx_serve.frontends.channel import Channel, Ends
+from mgx_serve.frontends.wire import error_message, read_error
+
+COUNT = 3
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+@pytest.fixture
+def memory() -> Iterator[tuple[Arena, Borrowed, list[int]]]:
+    """4096 bytes, the two views of them, and the starts of blocks that were given back."""
+    number, back = os.memfd_create("test"), list[int]()
+    os.truncate(number, 4096)
+    yield Arena(number, 4096), Borrowed(number, 4096, back.append), back
+    os.close(number)
+
+
+def test_blocks_hold_what_was_lent_until_the_last_array_is_gone(memory: tuple[Arena, Borrowed, list[int]]) -> None:
+    arena, borrowed, back = memory
+    start = arena.lend([b"abc", b"", np.arange(5.0).view(np.uint8).data])
+    assert start is not None
+    first, empty, last = borrowed.parts(start, [3, 0, 40])
+    assert (bytes(first), bytes(empty)) == (b"abc", b"")
+    array = np.frombuffer(last, np.float64)[1:].reshape(2, 2)
+    del first, empty, last
+    np.testing.assert_array_equal(array, [[1, 2], [3, 4]])
+    assert not array.flags.writeable and not back
+    del array
+    assert back == [start]
+
+
+def test_memory_that_is_given_back_is_joined(memory: tuple[Arena, Borrowed, list[int]]) -> None:
+    arena, borrowed, _ = memory
+    starts = [arena.lend([bytes(1000)]) for _ in range(4)]
+    assert starts == [0, 1024, 2048, 3072] and arena.lend([b"x"]) is None
+    for start in (1024, 3072, 2048):
+        arena.take_back(start)
+    assert arena.lend([bytes(3072)]) == 1024
+    with pytest.raises(KeyError):
+        arena.take_back(2048)
+    with pytest.raises(ValueError, match="no block of 128 bytes at 4032"):
+        borrowed.parts(4032, [128])
+
+
+def test_messages_pass_with_few_bytes_and_with_more_than_there_is_memory_for() -> None:
+    async def exchanged() -> None:
+        size = 1 << 17
+        ours, theirs = socket.socketpair()
+        forth, back = (os.memfd_create(name) for name in ("forth", "back"))
+        for number in (forth, back):
+            os.truncate(number, size)
+        came: asyncio.Queue[tuple[Any, list[Any]]] = asyncio.Queue()
+        one = await Channel.opened(Ends(ours.detach(), forth, back, size), lambda *_: None)
+        other = await Channel.opened(Ends(theirs.detach(), back, forth, size), lambda *m: came.put_nowait(m))
+        sizes = [0, 10, 100_000, 90_000, 1 << 20, 100_000]
+        for turn in range(3):  # memory is there again
+            for size in sizes:
+                one.send([turn, "\ud800", {"a": [1.5, None]}], [bytes([turn]) * size, b"end"])
+            for size in sizes:
+                message, parts = await came.get()
+                assert message == [turn, "\ud800", {"a": [1.5, None]}]
+                assert [bytes(p) for p in parts] == [bytes([turn]) * size, b"end"]
+                del parts
+        await one.close()
+        await other.close()
+
+    asyncio.run(exchanged())
+
+
+def test_refusals_are_the_same_behind_a_channel() -> None:
+    for error in (BadRequest("no"), Busy("later", 2.5)):
+        made = read_error(error_message(error))
+        assert (type(made), str(made), made.retry_after) == (type(error), str(error), error.retry_after)
+
+
+@pytest.fixture(scope="module")
+def fronted(serve: Callable[..., Any], models: Path) -> Any:
+    return serve(models, "--frontends", COUNT, "--shared-memory")
+
+
+def frontends(server: Any) -> set[int]:
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    return {int(p) for p in children if b"mgx_serve.frontends" in Path(f"/proc/{p}/cmdline").read_bytes()}
+
+
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def ask(module: Any, server: Any, model: str = "double", x: Any = X) -> Any:
+    with module.InferenceServerClient(server.http if module is tritonclient.http else server.grpc) as c:
+        given = module.InferInput("x", list(x.shape), "FP32")
+        given.set_data_from_numpy(x)
+        return c.infer(model, [given])
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_every_front_end_answers_and_the_figures_are_of_all(module: Any, fronted: Any) -> None:
+    assert len(frontends(fronted)) == COUNT
+
+    def answered() -> int:
+        with urllib.request.urlopen(f"http://{fronted.http}/v2/models/double/stats") as found:
+            return int(json.load(found)["model_stats"][0]["inference_count"])
+
+    before = answered()
+    large = np.random.default_rng(0).random((20_000, 4), np.float32)
+    with ThreadPoolExecutor(8) as threads:
+        small = list(threads.map(lambda _: ask(module, fronted), range(40)))  # a connection each
+        made = ask(module, fronted, "softmax", large)
+    for result in small:
+        np.testing.assert_array_equal(result.as_numpy("y"), 2 * X)
+    power = np.exp(large - large.max(0))
+    np.testing.assert_allclose(made.as_numpy("y"), power / power.sum(0), 1e-5)
+    assert answered() == before + 40
+    with urllib.request.urlopen(f"http://{fronted.http}/metrics") as found:
+        assert f'mgx_requests_total{{model="double",version="2"}} {before + 40}.0' in found.read().decode()
+    with urllib.request.urlopen(f"http://{fronted.http}/") as found:
+        assert b"double" in found.read()
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_refusals_name_their_reason(module: Any, fronted: Any) -> None:
+    with pytest.raises(InferenceServerException, match=r"FP32\[-1, 4\] is required, got FP32\[2, 3\]"):
+        ask(module, fronted, x=X[:, :3].copy())
+    with pytest.raises(InferenceServerException, match="there is no model 'none'"):
+        ask(module, fronted, "none")
+    with pytest.raises(InferenceServerException, match="'broken' is not ready"):
+        ask(module, fronted, "broken")
+
+
+def test_a_front_end_that_is_killed_is_replaced(fronted: Any) -> None:
+    before = frontends(fronted)
+    killed = min(before)
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: killed not in frontends(fronted) and len(frontends(fronted)) == COUNT)
+
+    def all_answer() -> bool:
+        try:
+            return all(ask(tritonclient.http, fronted).as_numpy("y")[1, 3] == 14 for _ in range(20))
+        except OSError:  # the new one does not listen yet, or the killed one's connections are still there
+            return False
+
+    until(all_answer)
+
+
+def test_front_ends_end_with_the_server(serve: Callable[..., Any], models: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        server = serve(models, "--frontends", 2)
+        processes = frontends(server)
+        assert len(processes) == 2
+        server.process.send_signal(number)
+        server.process.wait(60)
+        until(lambda there=processes: not any(Path(f"/proc/{p}").exists() for p in there))
+
+
+def test_a_port_that_is_taken_is_refused(models: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-c", "from mgx_serve.command import main; main()", str(models), "--target", "ref"]
+        for option in ("--http-port", "--grpc-port"):
+            for count in ("0", "2"):
+                ports = {"--http-port": "0", "--grpc-port": "0", option: port}
+                given = [text for item in ports.items() for text in item]
+                ended = subprocess.run(
+                    [*command, *given, "--frontends", count], capture_output=True, text=True, timeout=60
+                )
+                assert ended.returncode == 1 and "mgx-serve: " in ended.stderr, ended.stderr
+                assert "Traceback" not in ended.stderr
