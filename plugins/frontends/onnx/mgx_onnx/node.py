@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from mgx_core import Instruction, Module
@@ -13,6 +12,7 @@ from mgx_core.converting.known import Known
 from mgx_core.types.dim import bounds
 from mgx_core.types.shape import AnyShape
 
+from .attribute_types import attribute_type, attribute_types
 from .messages import onnx
 from .options import OnnxOptions
 from .tensors import DataFolder, sparse_array, tensor_array
@@ -21,16 +21,6 @@ __all__ = ["Node", "Surroundings"]
 
 _REQUIRED: Any = object()
 LOOSE = {("Cast", "to")}  # a number where opsets below 6 have a name
-
-
-@cache
-def attribute_types(op_type: str, version: int, domain: str) -> Mapping[str, int]:
-    """The types that the standard gives an operator's attributes, as numbers of ONNX's enumeration."""
-    try:
-        schema: Any = onnx.defs.get_schema(op_type, version, domain)  # onnx's stubs lack half of what a schema has
-    except (onnx.defs.SchemaError, TypeError):
-        return {}
-    return {name: int(a.type.value) for name, a in schema.attributes.items()}
 
 
 class Surroundings(Protocol):
@@ -119,9 +109,10 @@ class Node(InstructionBuilder):
                 raise self.error(f"attribute {name!r} is required")
             return default
         kind = onnx.AttributeProto
-        wanted = attribute_types(self.op_type, self.version, self._standard_domain).get(name)
-        if wanted is not None and wanted != a.type and a.type and (self.op_type, name) not in LOOSE:
-            return self._coerced(a, wanted)
+        if a.type and (self.op_type, name) not in LOOSE:
+            wanted = attribute_type(self.op_type, self.version, self._standard_domain, name, a.type)
+            if wanted is not None and wanted != a.type:
+                return self._coerced(a, wanted)
         match a.type:
             case kind.FLOAT:
                 return a.f
