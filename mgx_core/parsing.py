@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .errors import MgxError, ParameterError, PluginError, UnsupportedError, suggestion
 from .extents import EXTENT_OPTIONS, with_extents
 from .frontend import Frontend, checked_frontend
+from .garbage import rarer_collections
 from .log import debugging, listen, log
 from .program import Program
 from .settings import keeps_programs
@@ -27,6 +28,7 @@ TEXT: Final = ("txt", "text")  # extensions of programs as text
 PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
 
 
+@rarer_collections()
 def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: Any) -> Program:
     """A program from a file of any format that an installed frontend reads, or that mgx writes.
 
@@ -105,6 +107,7 @@ class _Warnings(Filter):
         return True
 
 
+@rarer_collections()
 def parse_buffer(data: bytes, frontend: str, **options: Any) -> Program:
     """A program from the bytes of a file, read by the frontend of that name; options and errors as for `parse`."""
     made = _frontend(frontend)

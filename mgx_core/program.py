@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsInt
 
 from .errors import MgxError, ParameterError
+from .garbage import rarer_collections
 from .ir.graph import Graph, names_of_results
 from .ir.module import Module
 from .options import CompileOptions
@@ -156,6 +157,7 @@ class Program:
 
     # compiling and running
 
+    @rarer_collections()
     def compile(
         self,
         target: Any,

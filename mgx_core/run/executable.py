@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import DeviceError, ParameterError
+from ..garbage import rarer_collections
 from ..ir.interpreter import bind_all
 from ..ir.module import Module
 from ..log import log, timed, traced
@@ -270,6 +271,7 @@ class Executable:
                     self._instances.move_to_end(instance.key)
                 self._latest = instance
 
+    @rarer_collections()
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
         given = {n: s for n, s in shapes.items() if self.parameters[n].dynamic()}
         saved = self._saved.get(tuple(given.items()))

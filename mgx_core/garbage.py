@@ -1,0 +1,43 @@
+"""Python's collections of garbage: rarer while a program is parsed or compiled"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+__all__ = ["rarer_collections"]
+
+RARER: Final = 20_000  # new objects between collections: a few megabytes
+_lock = threading.Lock()
+_inside = 0
+_before: tuple[int, int, int] | None = None  # what is to be set again
+
+
+@contextmanager
+def rarer_collections() -> Iterator[None]:
+    """Lets many more objects be made between two collections until the block ends, in all threads of the process.
+
+    Parsing and compiling make many objects and little garbage, so that Python's default of some hundred has it walk over all
+    that the process holds again and again, the modules that are imported meanwhile included.  What the process had set is set
+    again once no thread is in such a block; a process that collects more rarely itself, or never, is left as it is.
+    """
+    global _inside, _before
+    with _lock:
+        _inside += 1
+        if _inside == 1:
+            found = gc.get_threshold()
+            if 0 < found[0] < RARER:
+                _before = found
+                gc.set_threshold(RARER, *found[1:])
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside and _before is not None:
+                if gc.get_threshold()[0] == RARER:  # else it was set to something else meanwhile
+                    gc.set_threshold(*_before)
+                _before = None

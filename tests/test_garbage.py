@@ -1,0 +1,77 @@
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mgx_core as mgx
+from mgx_core import parsing
+from mgx_core.garbage import RARER, rarer_collections
+from mgx_core.run import compile_module as compiling
+
+
+def test_the_block_collects_more_rarely_and_what_was_set_comes_back() -> None:
+    before = gc.get_threshold()
+    with rarer_collections():
+        assert gc.isenabled() and gc.get_threshold()[0] == RARER
+        with rarer_collections():
+            assert gc.get_threshold()[0] == RARER
+        assert gc.get_threshold()[0] == RARER
+    assert gc.get_threshold() == before
+
+
+def test_what_the_process_sets_itself_is_left_alone() -> None:
+    before = gc.get_threshold()
+    try:
+        for own in (0, RARER + 1):
+            gc.set_threshold(own, 3, 4)
+            with rarer_collections():
+                assert gc.get_threshold() == (own, 3, 4)
+            assert gc.get_threshold() == (own, 3, 4)
+        gc.set_threshold(500, 3, 4)
+        with rarer_collections():
+            gc.set_threshold(700, 5, 6)
+        assert gc.get_threshold() == (700, 5, 6)
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_the_last_of_several_threads_sets_it_back() -> None:
+    before = gc.get_threshold()
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with rarer_collections():
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    with rarer_collections():
+        thread.start()
+        entered.wait()
+    assert gc.get_threshold()[0] == RARER
+    leave.set()
+    thread.join()
+    assert gc.get_threshold() == before
+
+
+def test_models_are_parsed_and_compiled_in_such_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def noting(function: Any) -> Any:
+        def noted(*args: Any, **keywords: Any) -> Any:
+            seen.append(gc.get_threshold()[0])
+            return function(*args, **keywords)
+
+        return noted
+
+    monkeypatch.setattr(parsing, "with_extents", noting(parsing.with_extents))
+    monkeypatch.setattr(compiling, "compile_module", noting(compiling.compile_module))
+    text = tmp_path / "model.txt"
+    program = mgx.Program()
+    main = program.get_main_module()
+    main.add_return([main.add_parameter("x", mgx.Shape("float32", [2]))])
+    text.write_text(str(program))
+    mgx.parse(text).compile(mgx.get_target("ref"))
+    assert seen == [RARER, RARER]
