@@ -51,7 +51,9 @@ def test_a_usual_model_is_parsed_without_schemas(tmp_path: Path) -> None:
         helper.make_node("Constant", [], ["two"], value=value),
         helper.make_node("Clip", ["a", "two"], ["b"]),
         helper.make_node("Transpose", ["b"], ["c"], perm=[0, 2, 3, 1]),
-        helper.make_node("Concat", ["c", "c"], ["y"], axis=-1),
+        helper.make_node("Concat", ["c", "c"], ["d"], axis=-1),
+        helper.make_node("MaxPool", ["d"], ["e"], kernel_shape=[2, 2], storage_order=0),
+        helper.make_node("ReduceMean", ["e"], ["y"], keepdims=0, axes=[2]),
     ]
     image = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 4, 4])
     result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)

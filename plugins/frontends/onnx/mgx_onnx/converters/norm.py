@@ -62,14 +62,13 @@ def batch_norm(
         axes = (0,) if per_activation else (0, *range(2, rank))
         found = moments(n, x, axes)
         found = (n.reshape(found[0], wanted), n.reshape(found[1], wanted))
-    used = found or (mean, variance)
+    used, momentum = found or (mean, variance), n.attr("momentum", 0.9)
     factor = n.add("mul", scale, rsqrt(n, used[1], n.attr("epsilon", 1e-5)))
     shift = n.add("sub", bias, n.add("mul", used[0], factor))
     y = n.add("add", n.add("mul", x, column(n, factor, x)), column(n, shift, x))
     y = n.convert(y, dtype)
     if found is None:
         return y if n.outputs <= 1 else (y, *(n.convert(v, stored) for v in (mean, variance, mean, variance)))
-    momentum = n.attr("momentum", 0.9)
     running = []
     for old, new in ((mean, found[0]), (variance, found[1])):
         kept = n.add("mul", old, n.full_like(old, momentum))

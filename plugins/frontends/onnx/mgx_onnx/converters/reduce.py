@@ -23,6 +23,7 @@ Step: TypeAlias = Callable[
 
 def _axes(n: Node, x: Instruction, given: Instruction | None) -> Axes:
     """The axes named by attribute (old opsets) or input, or known only at run time."""
+    noop = n.attr("noop_with_empty_axes", 0)
     if given is not None:
         known = n.constant(given)
         if known is None and (given.shape.dynamic() or given.shape.elements()):
@@ -32,7 +33,7 @@ def _axes(n: Node, x: Instruction, given: Instruction | None) -> Axes:
         values = n.attr("axes", None) or []
     if values:
         return n.axes(values, x.shape.rank)
-    return None if n.attr("noop_with_empty_axes", 0) else tuple(range(x.shape.rank))
+    return None if noop else tuple(range(x.shape.rank))
 
 
 def _step(n: Node, axes: Axes) -> Step:
