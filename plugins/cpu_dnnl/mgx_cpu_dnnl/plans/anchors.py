@@ -72,11 +72,13 @@ def windowed(
     lens: list[int],
     epilogue: Epilogue | None,
     flops: int,
+    out: Value | None = None,
     **numbers: Sequence[int],
 ) -> Value:
     """A primitive that moves windows over x [n, c, ..], which lies channels last as its result does.
 
-    builder: the native module's; arranged: the weights w with their axes as oneDNN has them; numbers: of the windows.
+    builder: the native module's; arranged: the weights w with their axes as oneDNN has them; out: where the result goes, the
+    epilogue's residual if it has one; numbers: of the windows.
     Errors: Refused.
     """
     from ..native_library import native
@@ -85,7 +87,8 @@ def windowed(
     if w.shape.broadcasted():  # oneDNN's weights do not repeat
         array = e.constant(w)
         w = e.copy(w) if array is None else e.literal(array)
-    out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
+    if out is None and epilogue is not None:
+        out = epilogue.in_place([x, w], channels_last(lens))
     if out is None:
         out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
     weights = arranged(w)

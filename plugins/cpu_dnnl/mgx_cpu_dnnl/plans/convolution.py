@@ -24,6 +24,7 @@ from ..packing import Derived
 from .anchors import around, offer_anchor, offer_widened, windowed
 from .epilogues import Epilogue
 from .offer import FLOATS, only
+from .volumes import depthwise_volumes
 
 __all__ = ["PLANS", "grouped"]
 
@@ -59,6 +60,9 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     if group > 1 and group == x.lens[1] == lens[1]:
         if max(dilations) > 1 and max(*begin, *end) > BORDER:
             x, begin, end = _bordered(e, x, begin, end), (0,) * len(window), (0,) * len(window)
+        if len(window) == 3:
+            windows = {"strides": strides, "dilations": dilations, "padding_begin": begin, "padding_end": end}
+            return depthwise_volumes(e, x, w, lambda weights: grouped(weights, group), lens, epilogue, windows)
         lines = len(window) == 1
     if lines:
         x, w, epilogue = as_image(x), as_image(w), None if epilogue is None else epilogue.seen(as_image)

@@ -26,7 +26,7 @@ from ..emitter import CpuEmitter
 from ..packing import Derived
 from .offer import NUMBERS, offer, only
 
-__all__ = ["PLANS", "summed_in"]
+__all__ = ["PLANS", "summed_in", "zeros"]
 
 PLANS = Kernels("cpu")
 MULTIPLIED = NUMBERS - {dt.bool_}
@@ -275,10 +275,10 @@ def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: V
     return out
 
 
-def zeros(e: CpuEmitter, buffer: Buffer, size: int) -> None:
-    """Fill memory with zeros."""
+def zeros(e: CpuEmitter, buffer: Buffer, size: int, offset: int = 0) -> None:
+    """Fill `size` bytes of a buffer with zeros."""
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-        program.add_fill("zeros", (ident(buffer), 0), b"\0", size)
+        program.add_fill("zeros", (ident(buffer), offset), b"\0", size)
 
     e.step("zeros", [], [buffer], install, bytes=size)

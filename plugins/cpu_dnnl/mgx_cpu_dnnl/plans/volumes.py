@@ -1,0 +1,139 @@
+"""Depthwise convolutions of volumes as those of images, for which alone oneDNN has depthwise loops.
+
+Windows of one pixel in height and width run along the depth: a volume is an image [depth, height * width] to them.  Else the
+result is the sum, over the depths of the window, of convolutions of images.  Each but the first adds to what the result holds;
+the last one covers all depths and takes the epilogue along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from mgx_core import Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.targets.epilogue import Link
+from mgx_core.targets.values import Value, channels_last
+
+from ..emitter import CpuEmitter
+from .anchors import windowed
+from .epilogues import Epilogue
+from .loop_products import zeros
+
+__all__ = ["Windows", "depthwise_volumes"]
+
+ADDED: Final = Link("binary", "add")
+
+Windows = dict[str, tuple[int, ...]]  # strides, dilations, padding_begin, padding_end, each by axis
+
+
+def depthwise_volumes(
+    e: CpuEmitter,
+    x: Value,
+    w: Value,
+    arranged: Callable[[Value], Value],
+    lens: list[int],
+    epilogue: Epilogue | None,
+    windows: Windows,
+) -> Value:
+    """x [n, c, d, h, w], channels last, with weights [c, 1, ..]; the numbers of the windows by axis.  Errors: Refused.
+
+    arranged: gives weights as oneDNN has them; lens: the result's extents.
+    """
+    flat = w.lens[3:] == [1, 1] and all(
+        set(windows[name][1:]) == {neutral}
+        for name, neutral in (("strides", 1), ("padding_begin", 0), ("padding_end", 0))
+    )
+    if not flat:
+        return _summed(e, x, w, arranged, lens, epilogue, windows)
+    flops = 2 * prod(lens) * prod(w.lens[1:])
+    planar = {name: (*numbers[:1], 0 if name.startswith("padding") else 1) for name, numbers in windows.items()}
+    seen = None if epilogue is None else epilogue.seen(_flat)
+    out = windowed(
+        e, "convolution", _flat(x), _flat(w), arranged, [*lens[:3], prod(lens[3:])], seen, flops, None, **planar
+    )
+    return out.seen_as(0, Shape(out.shape.dtype, lens, channels_last(lens)))
+
+
+def _flat(value: Value) -> Value:
+    """[n, c, d, h, w] as [n, c, d, h * w]."""
+    *lens, height, width = value.lens
+    *strides, by_row, by_column = value.strides
+    if height > 1 and width > 1 and by_row != by_column * width:
+        raise Refused(f"{value.shape} cannot be seen as an image of {height * width} columns")
+    return Value(
+        Shape(value.shape.dtype, [*lens, height * width], [*strides, by_column if width > 1 else by_row]),
+        value.buffer,
+        value.offset,
+    )
+
+
+def _summed(
+    e: CpuEmitter,
+    x: Value,
+    w: Value,
+    arranged: Callable[[Value], Value],
+    lens: list[int],
+    epilogue: Epilogue | None,
+    windows: Windows,
+) -> Value:
+    if any(dtype is not dt.float32 for dtype in (x.shape.dtype, *(() if epilogue is None else (epilogue.dtype,)))):
+        raise Refused("sums over the depths of a window are float32")
+    step, gap, border = (windows[name][0] for name in ("strides", "dilations", "padding_begin"))
+    planar = {name: numbers[1:] for name, numbers in windows.items()}
+    taps = [_depths(t * gap - border, step, x.lens[2], lens[2]) for t in range(w.lens[2])]
+    last = next((t for t, covered in enumerate(taps) if covered == (0, lens[2])), None)
+    if last is None:
+        raise Refused("no depth of the window meets all depths of the volume")
+    order = [t for t, (begin, end) in enumerate(taps) if t != last and begin < end] + [last]
+    out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
+    for n in range(lens[0]):
+        begin, end = taps[order[0]]
+        for first, beyond in ((0, begin), (end, lens[2])):
+            if first < beyond:
+                line = out.strides[2]
+                at = out.offset + n * out.strides[0] + first * line
+                zeros(e, out.buffer, (beyond - first) * line * out.shape.dtype.size, at * out.shape.dtype.size)
+        for t in order:
+            begin, end = taps[t]
+            images = _images(x, n, begin * step + t * gap - border, end - begin, step)
+            if step > 1:  # oneDNN's depthwise loops take images that follow each other
+                images = e.copy(images, channels_last(images.lens))
+            target = _images(out, n, begin, end - begin)
+            seen = None
+            if epilogue is not None and t == last:
+                seen = replace(epilogue.seen(lambda v, n=n: _images(v, n, 0, lens[2])), residual=None)  # type: ignore[misc]
+            if t != order[0]:
+                rest = seen.links if seen is not None else []
+                seen = Epilogue(out.shape.dtype, target.lens, [(ADDED, target), *rest], residual=target)
+            weights = Value(
+                Shape(w.shape.dtype, [*w.lens[:2], *w.lens[3:]], [*w.strides[:2], *w.strides[3:]]),
+                w.buffer,
+                w.offset + t * w.strides[2],
+            )
+            flops = 2 * prod(target.lens) * prod(w.lens[3:])
+            windowed(e, "convolution", images, weights, arranged, target.lens, seen, flops, target, **planar)
+    return out
+
+
+def _depths(start: int, step: int, depth: int, count: int) -> tuple[int, int]:
+    """The results [begin, end) of `count` for which start, start + step, .. lies in a volume of a depth."""
+    begin = max(0, -(start // step))
+    return begin, max(begin, min(count, -((start - depth) // step)))
+
+
+def _images(value: Value, n: int, depth: int, count: int, step: int = 1) -> Value:
+    """Depths of the n-th volume as `count` images; of a value that is the same for all volumes or depths, what it has."""
+    lens, strides = value.lens, value.strides
+    at = value.offset + (n * strides[0] if lens[0] > 1 else 0)
+    if lens[2] > 1:
+        at += depth * strides[2]
+    shape = Shape(
+        value.shape.dtype,
+        [count if lens[2] > 1 else 1, lens[1], *lens[3:]],
+        [strides[2] * step, strides[1], *strides[3:]],
+    )
+    return Value(shape, value.buffer, at)
