@@ -13,8 +13,10 @@ from .polynomial import UNBOUNDED
 
 __all__ = ["DynamicDimension"]
 
-# n({[1..8], [2..10]}, {2, 4}): a name, the ranges that it lies in and its optimal sizes
-_RANGED: Final = re.compile(r"([A-Za-z_]\w*)\s*\(\s*\{([^{}]*)\}\s*(?:,\s*\{([^{}]*)\}\s*)?\)")
+# n({[1..8], [2..10]}, {2, 4}): a name, the ranges that it lies in and its optimal sizes, also as constraints= and optimals=
+_RANGED: Final = re.compile(
+    r"([A-Za-z_]\w*)\s*\(\s*(?:constraints\s*=\s*)?\{([^{}]*)\}\s*(?:,\s*(?:optimals\s*=\s*)?\{([^{}]*)\}\s*)?\)"
+)
 _SPANS: Final = re.compile(r"\[\s*(\d+)\s*\.\.\s*(\d+)\s*\]")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
@@ -61,6 +63,15 @@ class DynamicDimension:
     def is_symbolic(self) -> bool:
         """True if this is an expression, and not a range."""
         return self.extent is not None
+
+    @property
+    def expression(self) -> str | None:
+        """The text of an expression, with the range of each name, from which this can be made again; None for a range."""
+        if self.extent is None:
+            return None
+        told = {n: f"{n}(constraints={{[{r.min}..{r.max}]}}{_optimals(r)})" for n, r in self.ranges().items()}
+        spaced = re.sub(r"(?<=[\w)])([+-])(?=[\w(])", r" \1 ", str(self.extent))
+        return re.sub(r"[A-Za-z_]\w*(?!\w|\()", lambda name: told[name[0]], spaced)
 
     def named(self, name: str) -> Dim:
         """The extent of this expression, or this range as the extent called `name`."""
@@ -117,6 +128,10 @@ class DynamicDimension:
             spans = [f"{name} in {r.min}..{r.max}" for name, r in self.ranges().items()]
             return f"[{self.extent}{' with ' if spans else ''}{', '.join(spans)}]"
         return f"[{self.min}, {self.max}, {{{', '.join(map(str, sorted(self.optimals)))}}}]"
+
+
+def _optimals(of: DynamicDimension) -> str:
+    return f", optimals={{{', '.join(map(str, sorted(of.optimals)))}}}" if of.optimals else ""
 
 
 def _expression(text: str, given: Mapping[str, Any]) -> Dim:

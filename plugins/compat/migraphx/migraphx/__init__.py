@@ -19,6 +19,7 @@ from .arguments import (  # noqa: E402
     gpu_sync,
     to_gpu,
 )
+from .compile_modes import compile_modes  # noqa: E402
 from .instructions import instruction_ref, module  # noqa: E402
 from .operations import macro, op  # noqa: E402
 from .parsing import (  # noqa: E402
@@ -32,7 +33,7 @@ from .parsing import (  # noqa: E402
     save,
     save_buffer,
 )
-from .programs import compile_modes, get_target, program, target  # noqa: E402
+from .programs import get_target, program, target  # noqa: E402
 from .quantizing import autocast_fp8, quantize_bf16, quantize_fp8, quantize_fp16, quantize_int8  # noqa: E402
 from .shapes import shape  # noqa: E402
 from .verifying import program_verify_mode, program_verify_options, program_verify_precision  # noqa: E402

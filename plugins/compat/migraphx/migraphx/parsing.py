@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import mgx_core as mgx
-from mgx_core import DynamicDimension, ParameterError
+from mgx_core import DynamicDimension, ParameterError, UnsupportedError
 
 from .programs import of_program, program
 from .rule_names import with_core_rules
@@ -25,6 +25,8 @@ __all__ = [
 
 ONE: Final = DynamicDimension(1, 1)  # what dimensions become that a model leaves open
 NONE: Final[Mapping[str, Any]] = {}
+# options of branches of MIGraphX, in whose place one program for every length stands
+TWO_LENGTHS: Final = ("split_prefill_decode", "unify_prefill_decode")
 
 
 def parse_onnx(
@@ -39,12 +41,16 @@ def parse_onnx(
     max_loop_iterations: int = 10,
     limit_max_iterations: int = 65535,
     use_debug_symbols: bool = False,
+    use_symbolic_shapes: bool = False,
+    **others: Any,
 ) -> program:
     """A program from an ONNX file; dimensions that the model leaves open become 1 unless an option says otherwise.
 
-    use_debug_symbols: the names of the model's nodes become debug symbols of the instructions that come from them.
+    use_debug_symbols: the names of the model's nodes become debug symbols of the instructions that come from them;
+    use_symbolic_shapes: dimensions that stay open are expressions of the names that the model gives them, and not ranges.
     Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts.
     """
+    _refuse("parse_onnx", others)
     return _read(
         mgx.parse_onnx(
             filename,
@@ -57,6 +63,7 @@ def parse_onnx(
             max_loop_iterations=max_loop_iterations,
             limit_max_iterations=limit_max_iterations,
             use_dyn_output=False,
+            use_symbolic_shapes=use_symbolic_shapes,
         ),
         use_debug_symbols,
     )
@@ -72,8 +79,12 @@ def parse_onnx_buffer(
     print_program_on_error: bool = False,
     external_data_path: Any = "",
     use_debug_symbols: bool = False,
+    dim_params: Mapping[str, Any] = NONE,
+    use_symbolic_shapes: bool = False,
+    **others: Any,
 ) -> program:
     """A program from the bytes of an ONNX file; see `parse_onnx`."""
+    _refuse("parse_onnx_buffer", others)
     return _read(
         mgx.parse_onnx_buffer(
             filename,
@@ -84,9 +95,21 @@ def parse_onnx_buffer(
             print_program_on_error=print_program_on_error,
             external_data_path=external_data_path,
             use_dyn_output=False,
+            dim_params=dim_params,
+            use_symbolic_shapes=use_symbolic_shapes,
         ),
         use_debug_symbols,
     )
+
+
+def _refuse(function: str, options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name in TWO_LENGTHS:
+            raise UnsupportedError(
+                f"{function} does not take {name}: one program serves every length; parse with use_symbolic_shapes=True "
+                "and compile with split_sizes=[1, the greatest length]"
+            )
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 def _read(made: mgx.Program, use_debug_symbols: bool) -> program:

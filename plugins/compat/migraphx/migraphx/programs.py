@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, SupportsInt
 
@@ -16,6 +15,7 @@ from mgx_core import Argument, CompileOptions, ParameterError, Program, Shape
 
 from . import environment
 from .arguments import argument, generate_argument, of_argument
+from .compile_modes import compile_modes
 from .instructions import instruction_ref, module
 from .rule_names import with_core_rules
 from .shapes import of_shape, shape
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .rebatch import Rebatched
     from .verifying import Verified, program_verify_mode, program_verify_options
 
-__all__ = ["compile_modes", "parameter_shapes", "program", "target"]
+__all__ = ["parameter_shapes", "program", "target"]
 
 STREAMS: Final = ("ihipStream_t", "CUstream_st", "void")
 PLAIN: Final = frozenset({"ref"})  # targets for which MIGraphX rewrites no program
@@ -48,14 +48,6 @@ class target:
 
     def __repr__(self) -> str:
         return repr(self.core)
-
-
-class compile_modes(enum.Enum):
-    """Says how much time compiling may take for programs that run faster."""
-
-    eager = 0
-    balanced = 50
-    max = 100
 
 
 class parameter_shapes(dict[str, shape]):
@@ -122,13 +114,18 @@ class program:
         fast_math: bool = True,
         exhaustive_tune: bool = False,
         compile_mode: compile_modes | None = None,
+        split_sizes: Sequence[int] = (),
         **options: Any,
     ) -> None:
         """Makes the program runnable on a target, or on a context.
 
         offload_copy: or a mapping of any options of `mgx_core.CompileOptions`, which keywords may name as well;
-        compile_mode: `max` tunes exhaustively, `eager` and `balanced` compile as without a mode.
+        compile_mode: `max` tunes exhaustively, `eager` and `balanced` compile as without a mode; split_sizes: values of the one
+        name that the extents are made of, for which kernels are made now and not in the first run with them.
         """
+        plain = isinstance(t, target) and t.plain
+        if plain and split_sizes:
+            raise ParameterError(f"split_sizes is not supported by {t}, which makes no kernels; leave it out")
         tune = exhaustive_tune or compile_mode is compile_modes.max
         given = {"fast_math": fast_math, "exhaustive_tune": tune} | options
         if isinstance(offload_copy, (Mapping, CompileOptions)):
@@ -141,10 +138,14 @@ class program:
         if asked:
             rules = {**asked.pop("fusion_rules", {}), **record.fusion_rules}
             record = dataclasses.replace(record, fusion_rules=rules, **asked)
-        if isinstance(t, target) and t.plain and "optimize" not in options:
+        if plain and "optimize" not in options:
             record = dataclasses.replace(record, optimize=False)
         self.core.compile(t.core if isinstance(t, target) else t, record)
         self._compiled()
+        if split_sizes:
+            from .specializing import specialize
+
+            specialize(self.core, split_sizes)
 
     def run(self, params: Mapping[str, Any]) -> list[argument]:
         """Results for a value of each parameter by name; other names are left aside.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from mgx_core import DType, DynamicDimension, ParameterError, Shape, TupleShape, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.types.dim import Dim
 from mgx_core.types.shape import AnyShape
 
 __all__ = ["core_dtype", "core_shape", "of_record", "of_shape", "shape", "type_t"]
@@ -46,25 +48,55 @@ class type_t(enum.Enum):
 class shape:
     """Element type, lens and strides of a tensor, or ranges of lens.
 
-    type: a name, a member of `type_t` or its number; strides, permutation: of static lens; dyn_dims: instead of lens.
+    type: a name, a member of `type_t` or its number; strides, permutation: of static lens; dyn_dims: instead of lens, ranges or
+    texts of expressions; symbols: the range of each name in these, or a list of ranges; dyn_strides: texts, beside dyn_dims that
+    are all expressions.
     A scalar has lens ``[1]`` and strides ``[0]``; to the core its rank is 0.  Iterates over its lens.
-    Errors: ShapeError for unknown types and bad extents.
+    Errors: ShapeError for unknown types and bad extents; ParameterError for texts that are not extents.
     """
 
     type_t: ClassVar = type_t
     dynamic_dimension: ClassVar = DynamicDimension
 
-    __slots__ = ("core",)
+    __slots__ = ("_given", "_steps", "core")
 
     core: AnyShape
+    _given: list[DynamicDimension] | None  # the dimensions as the user wrote them
+    _steps: tuple[Dim, ...] | None  # strides that are expressions, unless they are the row-major ones
 
     def __init__(
-        self, type: Any = "float", lens: Any = (1,), strides: Any = None, permutation: Any = None, dyn_dims: Any = None
+        self,
+        type: Any = "float",
+        lens: Any = (1,),
+        strides: Any = None,
+        permutation: Any = None,
+        dyn_dims: Any = None,
+        symbols: Mapping[str, Any] | None = None,
+        dyn_strides: Sequence[str] | None = None,
     ) -> None:
+        ranges = {name: _meet(name, of) for name, of in (symbols or {}).items()}
+        self._given = [_dimension(d, ranges) for d in dyn_dims] if dyn_dims else None
         made = Shape(
-            core_dtype(type), None if dyn_dims else lens, strides, permutation=permutation, dyn_dims=dyn_dims or None
+            core_dtype(type), None if self._given else lens, strides, permutation=permutation, dyn_dims=self._given
         )
         self.core = Shape.of(made.dtype, ()) if _is_scalar(made) else made
+        self._steps = None
+        if dyn_strides is not None:
+            self._steps = self._stepped(dyn_strides, ranges)
+
+    def _stepped(self, texts: Sequence[str], ranges: Mapping[str, DynamicDimension]) -> tuple[Dim, ...] | None:
+        if not self.symbolic() or len(texts) != self.ndim():
+            raise ParameterError(
+                f"dyn_strides are for dyn_dims that are all expressions, as many as these, got {texts!r} for {self}"
+            )
+        found = tuple(_dimension(t, ranges).named("") for t in texts)
+        return None if found == self._row_major() else found
+
+    def _row_major(self) -> tuple[Dim, ...]:
+        steps: list[Dim] = [1]
+        for d in reversed(self._tensor.dims[1:]):
+            steps.insert(0, steps[0] * d)
+        return tuple(steps)
 
     @staticmethod
     def from_json(text: str) -> shape:
@@ -82,6 +114,8 @@ class shape:
         made: dict[str, Any] = {"type": self.type_string()}
         if self.dynamic():
             made["dynamic_dimensions"] = [d.record() for d in self.dyn_dims()]
+            if self._steps is not None:
+                made["dyn_strides"] = self.dyn_strides()
         else:
             made |= {"lens": self.lens(), "strides": self.strides()}
         return json.dumps(made)
@@ -124,7 +158,27 @@ class shape:
         return self._tensor.bytes()
 
     def dyn_dims(self) -> list[DynamicDimension]:
-        return self._tensor.dyn_dims() if self.dynamic() else []
+        if not self.dynamic():
+            return []
+        return self._tensor.dyn_dims() if self._given is None else list(self._given)
+
+    def symbolic(self) -> bool:
+        """True if the extents are expressions, with a name in at least one."""
+        if self._given is not None:
+            return self.dynamic() and all(d.is_symbolic() for d in self._given)
+        return any(d.is_symbolic() for d in self.dyn_dims()) and all(
+            d.is_symbolic() or d.is_fixed() for d in self.dyn_dims()
+        )
+
+    def dyn_strides(self) -> list[str]:
+        """The strides of extents that are expressions, as texts; none for others."""
+        if not self.symbolic():
+            return []
+        return [_text(s) for s in (self._row_major() if self._steps is None else self._steps)]
+
+    def symbol_table(self) -> dict[str, list[DynamicDimension]]:
+        """The range of each name in the extents."""
+        return {name: [of] for d in self.dyn_dims() for name, of in d.ranges().items()}
 
     def packed(self) -> bool:
         return self._tensor.packed()
@@ -136,7 +190,7 @@ class shape:
         return self._tensor.rank == 0 or self._tensor.broadcasted()
 
     def standard(self) -> bool:
-        return self._tensor.rank > 0 and self._tensor.standard()
+        return self._steps is None and self._tensor.rank > 0 and self._tensor.standard()
 
     def scalar(self) -> bool:
         return self._tensor.rank == 0 or (not self.dynamic() and not any(self._tensor.strides()))
@@ -154,7 +208,7 @@ class shape:
         return self.lens()[axis]
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, shape):
+        if not isinstance(other, shape) or self._steps != other._steps:
             return False
         if isinstance(self.core, Shape) and isinstance(other.core, Shape) and self.dynamic() and other.dynamic():
             return self.core.dtype is other.core.dtype and self.core.dyn_dims() == other.core.dyn_dims()
@@ -169,13 +223,15 @@ class shape:
         kind = self.core.type_string()
         if self.dynamic():
             dims = ", ".join(map(str, self.dyn_dims())) if self.core.ranked else "*"
-            return f"dynamic, {kind}, {{{dims}}}"
+            steps = "" if self._steps is None else f", {{{', '.join(self.dyn_strides())}}}"
+            return f"dynamic, {kind}, {{{dims}}}{steps}"
         return f"{kind}, {_braced(self.lens())}, {_braced(self.strides())}"
 
 
 def of_shape(core: AnyShape) -> shape:
     """A core shape as MIGraphX sees it."""
     made = shape.__new__(shape)
+    made._given = made._steps = None
     made.core = Shape.of(core.dtype, ()) if isinstance(core, Shape) and _is_scalar(core) else core
     return made
 
@@ -186,13 +242,19 @@ def of_record(stored: Mapping[str, Any]) -> shape:
         raise UnsupportedError("a value of several tensors cannot be a parameter here")
     ranges = stored.get("dynamic_dimensions")
     if ranges:
-        return shape(type=stored["type"], dyn_dims=[DynamicDimension.of(d) for d in ranges])
+        dims = [DynamicDimension.of(d) for d in ranges]
+        return shape(type=stored["type"], dyn_dims=dims, dyn_strides=stored.get("dyn_strides"))
     return shape(type=stored["type"], lens=stored["lens"], strides=stored.get("strides") or None)
 
 
 def core_shape(given: Any) -> Shape:
-    """Errors: ParameterError for anything but the shape of a tensor."""
+    """Errors: ParameterError for anything but the shape of a tensor; UnsupportedError for strides that are expressions."""
     if isinstance(given, shape):
+        if given._steps is not None:
+            raise UnsupportedError(
+                f"programs keep no strides that are expressions, got {given}; "
+                "leave dyn_strides out: runs take values of any strides"
+            )
         given = given.core
     if not isinstance(given, Shape):
         raise ParameterError(f"a migraphx.shape is required, got {given!r}")
@@ -209,6 +271,26 @@ def core_dtype(given: Any) -> DType:
         except ValueError:
             raise ParameterError(f"an element type is a number from 0 to {len(type_t) - 1}, got {given}") from None
     return C_NAMES.get(given) or dt.of(given) if isinstance(given, str) else dt.of(given)
+
+
+def _dimension(given: Any, ranges: Mapping[str, DynamicDimension]) -> DynamicDimension:
+    """A range, or the expression of a text; ranges: of the names that a text may have."""
+    if not isinstance(given, str):
+        return DynamicDimension.of(given)
+    return DynamicDimension(given, {n: r for n, r in ranges.items() if re.search(rf"\b{n}\b", given)})
+
+
+def _meet(name: str, of: Any) -> DynamicDimension:
+    """The range that a name has, or what several ranges share."""
+    if not isinstance(of, list):
+        return DynamicDimension.of(of)
+    spans = ", ".join(f"[{r.min}..{r.max}]" for r in map(DynamicDimension.of, of))
+    sizes = ", ".join(str(n) for r in of for n in sorted(r.optimals))
+    return DynamicDimension(f"{name}({{{spans}}}, {{{sizes}}})").ranges()[name]
+
+
+def _text(d: Dim) -> str:
+    return DynamicDimension.of(d).expression or str(d)
 
 
 def _is_scalar(core: Shape) -> bool:

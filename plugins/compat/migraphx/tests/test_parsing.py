@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -69,6 +70,7 @@ def test_signatures() -> None:
     assert list(inspect.signature(migraphx.parse_onnx).parameters) == [
         "filename", "default_dim_value", "default_dyn_dim_value", "dim_params", "map_input_dims", "map_dyn_input_dims",
         "skip_unknown_operators", "print_program_on_error", "max_loop_iterations", "limit_max_iterations", "use_debug_symbols",
+        "use_symbolic_shapes", "others",
     ]  # fmt: skip
     assert list(inspect.signature(migraphx.parse_tf).parameters) == [
         "filename", "is_nhwc", "batch_size", "map_input_dims", "output_names",
@@ -145,3 +147,27 @@ def test_operators_and_what_nothing_reads(tmp_path) -> None:
     with pytest.raises(UnsupportedError, match="NoSuchThing"):
         migraphx.parse_onnx(path)
     assert migraphx.parse_onnx(path, skip_unknown_operators=True).get_parameter_names() == ["x"]
+
+
+def named_extents(path: str, **options) -> list:
+    return migraphx.parse_onnx(path, use_symbolic_shapes=True, **options).get_parameter_shapes()["x"].dyn_dims()
+
+
+def test_extents_shown_by_their_names(tmp_path) -> None:
+    dim, path = migraphx.shape.dynamic_dimension, open_softmax(tmp_path)
+    given, named = dim(1, 8, {2}), dim("n", {"n": dim(1, 8, {2})})
+    assert named_extents(path, dim_params={"n": given})[0] == named
+    assert named_extents(path, default_dyn_dim_value=given)[0] == named
+    assert migraphx.parse_onnx(path, use_symbolic_shapes=True).get_parameter_shapes()["x"].lens() == [1, 4]
+    read = migraphx.parse_onnx_buffer(Path(path).read_bytes(), dim_params={"n": given}, use_symbolic_shapes=True)
+    assert read.get_parameter_shapes()["x"].dyn_dims()[0] == named
+    assert read.get_output_shapes()[0].dyn_dims()[0] == named
+    assert migraphx.parse_onnx(path, dim_params={"n": given}).get_parameter_shapes()["x"].dyn_dims()[0] == given
+
+
+@pytest.mark.parametrize("option", ["unify_prefill_decode", "split_prefill_decode"])
+def test_options_of_branches_are_refused_with_what_does_the_same(option, tmp_path) -> None:
+    with pytest.raises(UnsupportedError, match=rf"does not take {option}.*use_symbolic_shapes=True.*split_sizes"):
+        migraphx.parse_onnx(open_softmax(tmp_path), **{option: True})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'unify'"):
+        migraphx.parse_onnx_buffer(b"", unify=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import migraphx
-from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.errors import ParameterError, ShapeError, UnsupportedError
 
 
 def test_types_are_numbered() -> None:
@@ -111,6 +111,55 @@ def test_extents_that_are_expressions() -> None:
     assert [d.is_symbolic() for d in s.dyn_dims()] == [True, False]
     assert repr(s) == "dynamic, float_type, {[3*n+1 with n in 1..8], [3, 3, {}]}"
     assert s != migraphx.shape(type="float", dyn_dims=[(4, 25), 3])
+
+
+def test_extents_as_texts_and_their_names() -> None:
+    dim = migraphx.shape.dynamic_dimension
+    s = migraphx.shape(
+        dyn_dims=["3*n(constraints={[1..20], [1..8]}, optimals={2, 4}) + 1", "m"], symbols={"m": dim(2, 16)}
+    )
+    assert s.symbolic() and s.standard()
+    assert [d.expression for d in s.dyn_dims()] == [
+        "3*n(constraints={[1..8]}, optimals={2, 4}) + 1",
+        "m(constraints={[2..16]})",
+    ]
+    assert s.symbol_table() == {"n": [dim(1, 8, {2, 4})], "m": [dim(2, 16)]}
+    assert s == migraphx.shape(dyn_dims=["1 + n*3", "m"], symbols=s.symbol_table())
+    assert s == migraphx.shape(dyn_dims=[d.expression for d in s.dyn_dims()])
+    assert migraphx.shape(dyn_dims=["n"], symbols={"n": [dim(1, 9), dim(2, 12, {4})]}).dyn_dims() == [
+        dim("n({[2..9]}, {4})")
+    ]
+
+
+def test_shapes_without_names() -> None:
+    ranged, fixed = migraphx.shape(dyn_dims=[(1, 4), 3]), migraphx.shape(lens=[2, 3])
+    mixed = migraphx.shape(dyn_dims=["n({[1..4]})", (3, 3)])
+    assert not (ranged.symbolic() or fixed.symbolic() or mixed.symbolic())
+    assert ranged.dyn_dims()[0].expression is None
+    assert ranged.symbol_table() == fixed.symbol_table() == {}
+    assert ranged.dyn_strides() == fixed.dyn_strides() == []
+
+
+def test_strides_that_are_expressions() -> None:
+    dims = ["n({[1..8]})", "3"]
+    s = migraphx.shape(dyn_dims=dims, dyn_strides=["1", "n({[1..8]})"])
+    assert not s.standard() and s.dynamic()
+    assert s.dyn_strides() == ["1", "n(constraints={[1..8]})"]
+    assert migraphx.shape(dyn_dims=dims).dyn_strides() == ["3", "1"]
+    assert migraphx.shape(dyn_dims=dims, dyn_strides=["3", "1"]) == migraphx.shape(dyn_dims=dims) != s
+    assert migraphx.shape(dyn_dims=dims, dyn_strides=s.dyn_strides()) == s == migraphx.shape.from_json(s.to_json())
+
+
+@pytest.mark.parametrize(("dims", "steps"), [(["n({[1..8]})", "3"], ["1"]), ([(1, 8), 3], ["3", "1"])])
+def test_strides_that_do_not_belong_to_the_extents(dims, steps) -> None:
+    with pytest.raises(ParameterError, match="dyn_strides are for dyn_dims that are all expressions"):
+        migraphx.shape(dyn_dims=dims, dyn_strides=steps)
+
+
+def test_programs_refuse_strides_that_are_expressions() -> None:
+    s = migraphx.shape(dyn_dims=["n({[1..8]})", "3"], dyn_strides=["1", "n({[1..8]})"])
+    with pytest.raises(UnsupportedError, match=r"programs keep no strides that are expressions.*leave dyn_strides out"):
+        migraphx.program().get_main_module().add_parameter("x", s)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 from mgx_core.extents import tell_changes
 from mgx_core.types.dim import Dim, Sym, symbol
 from mgx_core.types.dynamic_dimension import DynamicDimension
+from mgx_core.types.polynomial import UNBOUNDED
 from mgx_core.types.shape import AnyShape
 
 from .messages import onnx
@@ -45,13 +46,19 @@ def _extent(d: Any, default_name: str, options: OnnxOptions) -> Dim:
         given = options.dim_params[d.dim_param]
         if isinstance(given, Sym):
             return given
-        return DynamicDimension.of(given).named(word(d.dim_param))
+        return _named(DynamicDimension.of(given), word(d.dim_param), options)
     if options.default_dim_value:
         return int(options.default_dim_value)
     name = word(d.dim_param) if d.HasField("dim_param") and d.dim_param else default_name
     if options.default_dyn_dim_value is not None:
-        return DynamicDimension.of(options.default_dyn_dim_value).named(name)
-    return symbol(name)
+        return _named(DynamicDimension.of(options.default_dyn_dim_value), name, options)
+    return _named(DynamicDimension(0, UNBOUNDED), name, options)
+
+
+def _named(of: DynamicDimension, name: str, options: OnnxOptions) -> Dim:
+    if options.use_symbolic_shapes and not of.is_symbolic():
+        return symbol(re.sub(r"\W", "_", name), of.min, of.max, of.optimals, written=True)
+    return of.named(name)
 
 
 def word(text: str) -> str:

@@ -26,7 +26,8 @@ class OnnxOptions:
     the greatest that they may have, filled up with zeros, and a loop's rows at least one axis; max_loop_iterations: trips
     after which a loop then ends, where the model states no number; limit_max_iterations: trips after which a loop is refused at
     run time; use_debug_symbols: kept for compatibility, since node names are always kept; external_data_path: the folder of
-    external data (default: the model's); strict: refuse attributes that an operator does not have (default: warn of them).
+    external data (default: the model's); strict: refuse attributes that an operator does not have (default: warn of them);
+    use_symbolic_shapes: show open extents as expressions of their names and not as ranges.
     Limits: limit_nodes nodes after inlining functions, limit_depth nested sub-graphs and functions, limit_bytes of one constant.
     """
 
@@ -43,6 +44,7 @@ class OnnxOptions:
     use_debug_symbols: bool = False
     external_data_path: str | os.PathLike[str] = ""
     strict: bool = False
+    use_symbolic_shapes: bool = False
     limit_nodes: int = 1_000_000
     limit_depth: int = 64
     limit_bytes: int = 1 << 34
