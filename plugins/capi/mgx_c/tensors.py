@@ -87,6 +87,10 @@ def shape_create_dynamic(number: int, dimensions: Sequence[Any]) -> shape:
     return shape(type=_type(number), dyn_dims=list(dimensions))
 
 
+def shape_create_symbolic(number: int, dims: Sequence[str], strides: Sequence[str]) -> shape:
+    return shape(type=_type(number), dyn_dims=list(dims), dyn_strides=list(strides) or None)
+
+
 def shape_lengths(given: shape) -> list[int]:
     return given.lens()
 

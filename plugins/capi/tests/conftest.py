@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from mgx_tf.wire.messages import message
+
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -23,3 +25,73 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     onnx.save(made, path)
     return path
+
+
+def saved(
+    path: Path, nodes: list, inputs: dict[str, tuple], outputs: list[str], weights: dict | None = None
+) -> onnx.ModelProto:
+    """An ONNX model of float inputs with these extents; outputs whose name begins with n are counts."""
+    kinds = {name: TensorProto.INT64 if name.startswith("n") else TensorProto.FLOAT for name in outputs}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n, dims in inputs.items()],
+        [helper.make_tensor_value_info(n, kind, None) for n, kind in kinds.items()],
+        [numpy_helper.from_array(value, name) for name, value in (weights or {}).items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, path)
+    return made
+
+
+def frozen(path: Path, *nodes: tuple[str, str, list[str]], dims: tuple[int, ...]) -> None:
+    """A TensorFlow graph: its placeholders have the extents `dims`."""
+    graph = message("GraphDef")()
+    for name, op, inputs in nodes:
+        node = graph.node.add(name=name, op=op, input=inputs)
+        node.attr["dtype" if op == "Placeholder" else "T"].type = 1
+        if op == "Placeholder":
+            for extent in dims:
+                node.attr["shape"].shape.dim.add(size=extent)
+    path.write_bytes(graph.SerializeToString())
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models, one for each subject of programs/models.cpp."""
+    folder, node = tmp_path_factory.mktemp("models"), helper.make_node
+    saved(folder / "constant.onnx", [node("Constant", [], ["y"], value_floats=[1.0, 2.0, 3.0])], {}, ["y"])
+    saved(folder / "broadcast.onnx", [node("Add", ["x", "b"], ["y"])], {"x": (2, 3, 4), "b": (3, 1)}, ["y"])
+    saved(folder / "product.onnx", [node("MatMul", ["x", "b"], ["y"])], {"x": (4, 8), "b": (8, 4)}, ["y"])
+    saved(folder / "unknown.onnx", [node("Nonesuch", ["x"], ["y"])], {"x": (2,)}, ["y"])
+    body = helper.make_graph(
+        [
+            node("Add", ["state", "x"], ["next"]),
+            node("Identity", ["next"], ["row"]),
+            node("Identity", ["more"], ["go"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("trip", TensorProto.INT64, []),
+            helper.make_tensor_value_info("more", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", TensorProto.FLOAT, [1]),
+        ],
+        [
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, [1]),
+            helper.make_tensor_value_info("row", TensorProto.FLOAT, [1]),
+        ],
+    )
+    loop = [node("Loop", ["", "yes", "x"], ["last", "rows"], body=body)]
+    saved(folder / "loop.onnx", loop, {"x": (1,)}, ["last", "rows"], {"yes": np.array(True)})
+    (folder / "weights").mkdir()
+    weights = {"w": np.arange(64, dtype=np.float32)}
+    made = saved(folder / "plain.onnx", [node("Add", ["x", "w"], ["y"])], {"x": (64,)}, ["y"], weights)
+    onnx.save(
+        made, folder / "weights" / "apart.onnx", save_as_external_data=True, location="apart.bin", size_threshold=0
+    )
+    both = [("a", "Placeholder", []), ("b", "Placeholder", [])]
+    frozen(folder / "add.pb", *both, ("sum", "AddV2", ["a", "b"]), dims=(2, 3))
+    results = [("relu", "Relu", ["sum"]), ("tanh", "Tanh", ["sum"])]
+    frozen(folder / "two.pb", *both, ("sum", "AddV2", ["a", "b"]), *results, dims=(-1, 3))
+    return folder

@@ -36,8 +36,8 @@ Build = Callable[..., Path]
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     folder = tmp_path_factory.mktemp("programs")
 
-    def build(name: str, *options: str) -> Path:
-        made = folder / name.replace(".", "_")
+    def build(name: str, *options: str, into: str = "") -> Path:
+        made = folder / (into or name.replace(".", "_"))
         if not made.exists():
             compiler = ["c++", "-std=c++14"] if name.endswith("cpp") else ["cc", "-std=gnu11"]
             command = [
@@ -73,7 +73,7 @@ def run(program: Path, *arguments: object, folder: Path, **environment: str) -> 
 
 def test_the_library_exports_the_header_and_nothing_else() -> None:
     declared = {f.name for f in functions((root() / "include" / "migraphx" / "migraphx.h").read_text())}
-    assert len(declared) == 200
+    assert len(declared) == 201
     table = subprocess.run(
         ["nm", "-D", "--defined-only", root() / "lib" / "libmigraphx_c.so"], capture_output=True, text=True
     )
@@ -99,6 +99,12 @@ def test_extents_that_are_expressions(build: Build, model: Path, tmp_path: Path)
 
 def test_a_model_is_parsed_run_traced_saved_and_loaded(build: Build, model: Path, tmp_path: Path) -> None:
     run(build("running.cpp"), model, folder=tmp_path)
+
+
+@pytest.mark.parametrize("standard", ["c++14", "c++17"])
+def test_options_of_reading(standard: str, build: Build, models: Path, tmp_path: Path) -> None:
+    program = build("models.cpp", f"-std={standard}", into=f"models_{standard}")
+    assert "@literal" in run(program, models, folder=tmp_path)
 
 
 def test_operators_of_the_programs_own(build: Build, tmp_path: Path) -> None:

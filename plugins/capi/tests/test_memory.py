@@ -34,6 +34,7 @@ PROGRAMS: Final = {
     "symbolic.cpp": ["{model}"],
     "verifying.cpp": [],
     "running.cpp": ["{model}"],
+    "models.cpp": ["{models}"],
     "custom_operator.cpp": [],
     "device_operator.cpp": [],
     "threads.cpp": ["4", "20", "1000000000"],  # growth is judged without the tools, whose own books grow
@@ -60,8 +61,8 @@ def compiled(name: str, folder: Path, library: Path, *options: str) -> Path:
     return made
 
 
-def words(name: str, model: Path, library: Path) -> list[str]:
-    return [w.format(model=model, library=library / "lib" / "libmigraphx_c.so") for w in PROGRAMS[name]]
+def words(name: str, model: Path, models: Path, library: Path) -> list[str]:
+    return [w.format(model=model, models=models, library=library / "lib" / "libmigraphx_c.so") for w in PROGRAMS[name]]
 
 
 def output(done: subprocess.CompletedProcess[str]) -> str:
@@ -91,14 +92,14 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def address(sanitized: Path, tmp_path: Path, model: Path) -> Run:
+def address(sanitized: Path, tmp_path: Path, model: Path, models: Path) -> Run:
     """Runs a program under AddressSanitizer."""
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         program = compiled(name, tmp_path, sanitized, "-fsanitize=address")
         # freed blocks are held back for 16 MB, so that growth is the program's
         environment = ENVIRONMENT | {"ASAN_OPTIONS": "detect_leaks=1:quarantine_size_mb=16"}
-        given = arguments or words(name, model, sanitized)
+        given = arguments or words(name, model, models, sanitized)
         return subprocess.run([program, *given], cwd=tmp_path, env=environment, capture_output=True, text=True)
 
     return run
@@ -134,7 +135,7 @@ def test_address_sanitizer_inside_a_python_process(sanitized: Path) -> None:
 
 
 @pytest.fixture
-def memcheck(tmp_path: Path, model: Path) -> Callable[..., list[str]]:
+def memcheck(tmp_path: Path, model: Path, models: Path) -> Callable[..., list[str]]:
     """Runs a program under valgrind; returns the errors that are not CPython's or the dynamic loader's own."""
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
@@ -143,7 +144,7 @@ def memcheck(tmp_path: Path, model: Path) -> Callable[..., list[str]]:
         program = compiled(name, tmp_path, root())
         report = tmp_path / "report.xml"
         tool = [*VALGRIND.split(), f"--xml-file={report}", f"--suppressions={HERE / 'memcheck.supp'}"]
-        command = [*tool, program, *(arguments or words(name, model, root()))]
+        command = [*tool, program, *(arguments or words(name, model, models, root()))]
         done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
         assert done.returncode == 0, output(done)
         return [text for error in ElementTree.parse(report).iter("error") if (text := described(error))]

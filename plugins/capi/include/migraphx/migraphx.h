@@ -202,6 +202,10 @@ MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create_with_strides(
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create_scalar(migraphx_shape_t* shape, migraphx_shape_datatype_t type);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create_dynamic(
     migraphx_shape_t* shape, migraphx_shape_datatype_t type, migraphx_dynamic_dimensions_t dims);
+/* Of extents, and strides if there are any, as texts: "n({[1..8]}, {2, 4})". */
+MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_create_symbolic(
+    migraphx_shape_t* shape, migraphx_shape_datatype_t type, const char** dims, size_t dims_size, const char** strides,
+    size_t strides_size);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_lengths(
     const size_t** out, size_t* out_size, const_migraphx_shape_t shape);
 MIGRAPHX_C_EXPORT migraphx_status migraphx_shape_strides(

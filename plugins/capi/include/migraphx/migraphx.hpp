@@ -280,10 +280,14 @@ public:
     {
         make_handle(&migraphx_shape_create_dynamic, type, dimensions.get_handle_ptr());
     }
-    /* Of extents as texts: {"n({[1..8]}, {2, 4})", "3"}. */
-    shape(migraphx_shape_datatype_t type, std::initializer_list<std::string> expressions)
-        : shape(type, dynamic_dimensions(std::vector<dynamic_dimension>(expressions.begin(), expressions.end())))
+    /* Of extents, and strides, as texts: {"n({[1..8]}, {2, 4})", "3"}. */
+    shape(migraphx_shape_datatype_t type, std::initializer_list<std::string> expressions,
+          std::initializer_list<std::string> strides = {})
     {
+        std::vector<const char*> dims, steps;
+        for (const auto& text : expressions) dims.push_back(text.c_str());
+        for (const auto& text : strides) steps.push_back(text.c_str());
+        make_handle(&migraphx_shape_create_symbolic, type, dims.data(), dims.size(), steps.data(), steps.size());
     }
 
     std::vector<size_t> lengths() const { return numbers(&migraphx_shape_lengths); }

@@ -31,6 +31,28 @@ struct failing final : migraphx::experimental_custom_op_base {
     migraphx::shape compute_shape(migraphx::shapes inputs) const override { return inputs[0]; }
 };
 
+/* Gives its operand back: no memory of its own. */
+struct same final : migraphx::experimental_custom_op_base {
+    std::string name() const override { return "same"; }
+    migraphx::argument compute(migraphx::context, migraphx::shape, migraphx::arguments inputs) const override { return inputs[0]; }
+    bool runs_on_offload_target() const override { return true; }
+    migraphx::shape compute_shape(migraphx::shapes inputs) const override { return inputs.back(); }
+    std::vector<size_t> output_alias(migraphx::shapes) const override { return {0}; }
+};
+
+/* Makes memory for its result itself. */
+struct doubled final : migraphx::experimental_custom_op_base {
+    std::string name() const override { return "doubled"; }
+    migraphx::argument compute(migraphx::context, migraphx::shape output, migraphx::arguments inputs) const override
+    {
+        migraphx::argument result(output);
+        auto* y = reinterpret_cast<float*>(result.data());
+        for (float x : inputs[0].as_vector<float>()) *y++ = 2 * x;
+        return result;
+    }
+    migraphx::shape compute_shape(migraphx::shapes inputs) const override { return inputs[0]; }
+};
+
 static migraphx::program made(const char* name, const char* target)
 {
     migraphx::program p;
@@ -58,6 +80,20 @@ int main()
         auto p = made("cube", target);
         for (int run = 0; run < 3; ++run)
             CHECK(p.eval({{"x", migraphx::argument(s, x.data())}})[0].as_vector<float>() == expected);
+    }
+    same i;
+    doubled d;
+    migraphx::register_experimental_custom_op(i);
+    migraphx::register_experimental_custom_op(d);
+    for (const char* target : {"ref", "cpu"}) {
+        migraphx::program p;
+        auto m = p.get_main_module();
+        auto kept = m.add_instruction(migraphx::operation("same"), {m.add_parameter("x", s)});
+        m.add_return({m.add_instruction(migraphx::operation("doubled"), {kept}), kept});
+        p.compile(migraphx::target(target));
+        auto results = p.eval({{"x", migraphx::argument(s, x.data())}});
+        CHECK(results[1].as_vector<float>() == x);
+        for (size_t k = 0; k < 12; ++k) CHECK(results[0].as_vector<float>()[k] == 2 * x[k]);
     }
     auto message = thrown([&] { made("failing", "ref").eval({{"x", migraphx::argument(s, x.data())}}); });
     CHECK(message.find("no luck today") != std::string::npos && message.find("failing") != std::string::npos);

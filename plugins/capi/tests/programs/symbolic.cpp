@@ -25,6 +25,14 @@ int main(int, char** argv)
     CHECK(s.dynamic() && s.dyn_dims()[0].is_symbolic() && !s.dyn_dims()[1].is_symbolic());
     migraphx::shape texts{migraphx_shape_float_type, {"n({[1..4]})", "3"}};
     CHECK(texts.dynamic() && texts.standard() && texts == s);
+    CHECK(texts.dyn_dims()[1].is_symbolic() && !s.dyn_dims()[1].is_symbolic());
+    migraphx::shape turned{migraphx_shape_float_type, {"n({[1..8]})", "3"}, {"1", "n({[1..8]})"}};
+    CHECK(turned.dynamic() && !turned.standard());
+    CHECK(turned != (migraphx::shape{migraphx_shape_float_type, {"n({[1..8]})", "3"}, {"3", "1"}}));
+    migraphx::shape narrowed{migraphx_shape_float_type, {"n({[1..20], [2..10]}, {4})"}};
+    CHECK(narrowed.dyn_dims()[0] == dynamic_dimension("n({[2..10]}, {4})"));
+    CHECK(thrown([] { migraphx::shape{migraphx_shape_float_type, {"n({[1..8]})", "3"}, {"1"}}; }).find("dyn_strides") !=
+          std::string::npos);
     migraphx::shape numbers{migraphx_shape_float_type, {2, 3}};
     CHECK(!numbers.dynamic() && numbers.lengths() == std::vector<size_t>({2, 3}));
 
