@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "errors.h"
 #include "team.h"
@@ -97,6 +98,37 @@ void copy_items(char *to, const char *from, int64_t count, int64_t to_step, int6
         default:
             for (int64_t i = 0; i < count; ++i)
                 std::memcpy(to + i * to_step * item, from + i * from_step * item, static_cast<size_t>(item));
+    }
+}
+
+// Copies `count` rows by position; false and the position where one is outside of [-length, length).
+template <typename Position, typename Copy>
+std::pair<bool, int64_t> each_row(const Position *positions, int64_t count, int64_t length, const Copy &copy) {
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t row = positions[i];
+        if (row < -length || row >= length) return {false, row};
+        copy(i, row < 0 ? row + length : row);
+    }
+    return {true, 0};
+}
+
+template <typename T, typename Position>
+std::pair<bool, int64_t> gather_items(char *to, const char *from, const Position *positions, int64_t count, int64_t length) {
+    auto *target = reinterpret_cast<T *>(to);
+    auto *source = reinterpret_cast<const T *>(from);
+    return each_row(positions, count, length, [&](int64_t i, int64_t row) { target[i] = source[row]; });
+}
+
+template <typename Position>
+std::pair<bool, int64_t> gather(char *to, const char *from, const Position *positions, int64_t count, int64_t length, int64_t bytes) {
+    switch (bytes) {
+        case 1: return gather_items<uint8_t>(to, from, positions, count, length);
+        case 2: return gather_items<uint16_t>(to, from, positions, count, length);
+        case 4: return gather_items<uint32_t>(to, from, positions, count, length);
+        case 8: return gather_items<uint64_t>(to, from, positions, count, length);
+        default:
+            return each_row(positions, count, length,
+                    [&](int64_t i, int64_t row) { std::memcpy(to + i * bytes, from + row * bytes, static_cast<size_t>(bytes)); });
     }
 }
 
@@ -259,19 +291,20 @@ void GatherStep::run(Frame &frame, size_t index, Team team) const {
     void **at = frame.pointers(index);
     auto *data = static_cast<const char *>(at[0]);
     auto *out = static_cast<char *>(at[2]);
-    auto position = [&](int64_t i) {
-        return wide_ ? static_cast<const int64_t *>(at[1])[i] : static_cast<const int32_t *>(at[1])[i];
-    };
     split(outer_ * count_, std::max<int64_t>(1, copy_grain / std::max<int64_t>(row_, 1)), team.threads,
             [&](int64_t begin, int64_t end, int) {
-                for (int64_t n = begin; n < end; ++n) {
-                    int64_t row = position(n % count_);
-                    if (row < -length_ || row >= length_) {
+                for (int64_t outer = begin / count_; begin < end; ++outer) {
+                    const int64_t first = begin - outer * count_, last = std::min(end - outer * count_, count_);
+                    const char *from = data + outer * length_ * row_;
+                    char *to = out + begin * row_;
+                    const auto [good, row] = wide_
+                            ? gather(to, from, static_cast<const int64_t *>(at[1]) + first, last - first, length_, row_)
+                            : gather(to, from, static_cast<const int32_t *>(at[1]) + first, last - first, length_, row_);
+                    if (!good) {
                         frame.fail(1, row);
                         return;
                     }
-                    if (row < 0) row += length_;
-                    std::memcpy(out + n * row_, data + (n / count_ * length_ + row) * row_, static_cast<size_t>(row_));
+                    begin += last - first;
                 }
             });
     frame.check_failure(name + " (axis of length " + std::to_string(length_) + ")");

@@ -168,6 +168,21 @@ def test_gather_rows_and_refuse_rows_outside(wide: bool) -> None:
     np.testing.assert_array_equal(program.run_arrays([picked])[0], table[:, picked])  # the failure is over
 
 
+@pytest.mark.parametrize("item", ["uint8", "uint16", "float32", "float64", "complex128"])
+def test_gather_single_items(item: str) -> None:
+    """Items of each width that has a loop of its own, shared by threads in the middle of an axis."""
+    table = np.arange(3 * 40_000).reshape(3, 40_000).astype(item)
+    program = n.NativeProgram("gather", 0)
+    rows, out = program.input(np.int64, (70_001,)), program.output(table.dtype, (3, 70_001))
+    where = literal(program, table), rows, out
+    program.add_gather(
+        "single", *where, outer=3, length=40_000, row_bytes=table.itemsize, count=70_001, int64_indices=True
+    )
+    program.finish()
+    picked = np.random.default_rng(0).integers(-40_000, 40_000, 70_001)
+    np.testing.assert_array_equal(program.run_arrays([picked])[0], table[:, picked])
+
+
 def loop(source: str) -> tuple[int, Any]:
     """The address of a function compiled from LLVM IR, and what keeps it alive."""
     llvm = pytest.importorskip("llvmlite.binding")
