@@ -35,6 +35,7 @@ struct Layer {
     int64_t blocks() const { return (hidden + wide - 1) / wide; }
     int64_t padded() const { return blocks() * wide; }
     int64_t row() const { return gates * wide; }
+    bool both(int64_t block) const { return block * wide + lanes < hidden; } // halves of a block have units
     int64_t groups() const { return (batch + rows - 1) / rows; } // of sequences
     const float *read(int n) const { return static_cast<const float *>(buffers[n]); }
     float *written(int n) const { return static_cast<float *>(buffers[n]); }
@@ -77,10 +78,13 @@ inline void multiply(Floats (&sum)[rows][vectors], const float *state, int64_t n
                 sum[r][j] += more[n][r][j];
 }
 
-// Calls body(halves, half) for the halves of a block: for both at once if the sums of `gates` gates have room in registers.
+// Calls body(halves, half) for the halves of a block: for both at once if the sums of `gates` gates have room in registers, for
+// one if the other has no units.
 template <int gates, int rows, typename Body>
-inline void by_halves(const Body &body) {
-    if constexpr (2 * gates * rows <= most_sums) {
+inline void by_halves(bool both, const Body &body) {
+    if (!both) {
+        body(std::integral_constant<int, 1> {}, 0);
+    } else if constexpr (2 * gates * rows <= most_sums) {
         body(std::integral_constant<int, 2> {}, 0);
     } else {
         body(std::integral_constant<int, 1> {}, 0);
@@ -103,7 +107,7 @@ struct LstmCell {
     template <int rows>
     void units(int, const Work &work, const State &before, const State &, const State &after) const {
         const int64_t padded = layer.padded();
-        by_halves<4, rows>([&](auto halves, int half) {
+        by_halves<4, rows>(layer.both(work.block), [&](auto halves, int half) {
             constexpr int both = halves, apart = 3 - both;
             Floats sum[rows][4 * both];
             for (int r = 0; r < rows; ++r)
@@ -143,7 +147,7 @@ struct LateGruCell : GruCell {
     template <int rows>
     void units(int, const Work &work, const State &before, const State &, const State &after) const {
         const int64_t padded = layer.padded();
-        by_halves<3, rows>([&](auto halves, int half) {
+        by_halves<3, rows>(layer.both(work.block), [&](auto halves, int half) {
             constexpr int both = halves, apart = 3 - both;
             Floats sum[rows][3 * both];
             for (int r = 0; r < rows; ++r)
