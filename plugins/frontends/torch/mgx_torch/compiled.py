@@ -213,8 +213,11 @@ def _program(
             inputs.append(value)
     found = converter.convert(graph.gm.graph, inputs)
     (output,) = (n for n in graph.gm.graph.nodes if n.op == "output")
-    nodes = output.args[0] if isinstance(output.args[0], (list, tuple)) else [output.args[0]]
-    found = found if isinstance(found, (list, tuple)) else [found]
+    nodes = output.args[0]
+    if not isinstance(
+        nodes, (list, tuple)
+    ):  # a part of a split graph; its one value may be a complex number, of two parts
+        nodes, found = [nodes], [found]
     outputs: list[Instruction] = []
     results: list[tuple[str, Any]] = []
     for fx, value in zip(nodes, found, strict=True):

@@ -11,7 +11,7 @@ import torch
 
 from mgx_core.converting.converters import Converters
 
-from .calls import name_of
+from .calls import flat, name_of
 from .composed import composed
 from .converter import COMPLEX
 from .converters import STANDARD
@@ -36,6 +36,22 @@ def converts(converters: Converters, op: Any) -> bool:
     return any(converters.find(space + namespace, name, 1) for space in ("", COMPLEX) for name in names)
 
 
+def reals_only(converters: Converters, op: Any) -> bool:
+    """True if an overload has a converter that takes no complex numbers."""
+    namespace, packet, overload = name_of(op)
+    return not any(converters.find(COMPLEX + namespace, name, 1) for name in (f"{packet}.{overload}", packet))
+
+
+def complex_apart(apart: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that is taken where an operand is complex; of real ones there is a converter."""
+
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        given = any(isinstance(x, torch.Tensor) and x.is_complex() for x in flat([list(args), kwargs]))
+        return apart(*args, **kwargs) if given else NotImplemented
+
+    return decompose
+
+
 # whole only in part of their cases: the decomposition is taken where torch draws random numbers or mutates
 BREAK = ("native_dropout", "dropout", "_fused_moving_avg_obs_fq_helper")
 
@@ -48,7 +64,9 @@ def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     kept = [op for op in found if isinstance(op, torch._ops.OpOverload) and converts(converters, op)]
     for op in kept:
         if op._schema.name.partition("::")[2] not in BREAK:
-            found.pop(op)
+            apart = found.pop(op)
+            if reals_only(converters, op):
+                found[op] = complex_apart(apart)
     return found
 
 
@@ -57,9 +75,13 @@ def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     from torch._decomp import core_aten_decompositions
 
     found = {**core_aten_decompositions(), **composed()}
-    return {
-        op: f for op, f in found.items() if not (isinstance(op, torch._ops.OpOverload) and converts(converters, op))
-    }
+    out: dict[Any, Callable[..., Any]] = {}
+    for op, apart in found.items():
+        if not isinstance(op, torch._ops.OpOverload) or not converts(converters, op):
+            out[op] = apart
+        elif reals_only(converters, op):
+            out[op] = complex_apart(apart)
+    return out
 
 
 @contextmanager
@@ -73,7 +95,10 @@ def kept_whole(converters: Converters) -> Iterator[None]:
         for op in _collect_all_valid_cia_ops()
         if converts(converters, op) and (op.namespace != "aten" or op._schema.name.partition("::")[2] in WHOLE)
     ]
-    callables: dict[Any, Callable[..., Any]] = dict.fromkeys(ops, _special_op_to_preserve_cia)
+    callables: dict[Any, Callable[..., Any]] = {
+        op: complex_apart(_get_decomp_for_cia(op)) if reals_only(converters, op) else _special_op_to_preserve_cia
+        for op in ops
+    }
     callables[torch.ops.aten.einsum.default] = products_only(_get_decomp_for_cia(torch.ops.aten.einsum.default))
     with _override_composite_implicit_decomp(callables):
         yield

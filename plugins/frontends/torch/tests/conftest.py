@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -29,3 +30,18 @@ def overloads() -> ModuleType:
     module = sys.modules["overloads"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def same() -> Callable[..., None]:
+    """Compares a function under the backend with eager torch; all of it must be mgx's."""
+    from mgx_torch import explain
+
+    def compare(function: Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> None:
+        with torch.no_grad():
+            found = explain(function, *args)
+            assert found.whole, str(found)
+            got, want = torch.compile(function, backend="mgx", fullgraph=True)(*args), function(*args)
+        torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+    return compare

@@ -13,22 +13,14 @@ from torch.nn import functional as F
 
 from mgx_torch import explain
 
+Same = Callable[..., None]  # the fixture that compares with eager torch
 ROWS = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
 LATER = torch.ones(5, 5, dtype=torch.bool).triu(1)
 
 
-def same(function: Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> None:
-    """Compares a function under the backend with eager torch; all of it must be mgx's."""
-    with torch.no_grad():
-        found = explain(function, *args)
-        assert found.whole, str(found)
-        got, want = torch.compile(function, backend="mgx", fullgraph=True)(*args), function(*args)
-    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("mask", [{}, {"mask": LATER}, {"src_key_padding_mask": ROWS}])
-def test_transformer_encoders_are_taken(norm_first: bool, mask: Any) -> None:
+def test_transformer_encoders_are_taken(norm_first: bool, mask: Any, same: Same) -> None:
     layer = nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", norm_first=norm_first, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     same(lambda x: model(x, **mask), torch.randn(2, 5, 16))
@@ -36,14 +28,14 @@ def test_transformer_encoders_are_taken(norm_first: bool, mask: Any) -> None:
 
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("mask", [{}, {"attn_mask": LATER}, {"key_padding_mask": ROWS}])
-def test_multi_head_attention_is_taken(weights: bool, mask: Any) -> None:
+def test_multi_head_attention_is_taken(weights: bool, mask: Any, same: Same) -> None:
     layer = nn.MultiheadAttention(16, 4, batch_first=True).eval()
     same(lambda x: layer(x, x, x, need_weights=weights, **mask)[: 1 + weights], torch.randn(2, 5, 16))
 
 
 @pytest.mark.parametrize("rows", [4, 40])
 @pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, math.inf])
-def test_distances(rows: int, p: float) -> None:
+def test_distances(rows: int, p: float, same: Same) -> None:
     same(lambda x, y: torch.cdist(x, y, p), torch.randn(2, rows, 3), torch.randn(2, 5, 3), tolerance=1e-4)
     same(lambda x: F.pdist(x, p), torch.randn(rows, 3))
 
@@ -51,12 +43,12 @@ def test_distances(rows: int, p: float) -> None:
 @pytest.mark.parametrize("mode", ["sum", "mean"])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("padding", [None, 3])
-def test_bags(mode: str, last: bool, padding: int | None) -> None:
+def test_bags(mode: str, last: bool, padding: int | None, same: Same) -> None:
     bag = nn.EmbeddingBag(10, 4, mode=mode, include_last_offset=last, padding_idx=padding)
     same(lambda i, o: bag(i, o), torch.tensor([1, 3, 3, 9, 0, 3]), torch.tensor([0, 0, 3, 4, 6]))
 
 
-def test_bags_with_weights() -> None:
+def test_bags_with_weights(same: Same) -> None:
     bag = nn.EmbeddingBag(10, 4, mode="sum")
     same(lambda i, o, w: bag(i, o, w), torch.tensor([1, 3, 9]), torch.tensor([0, 2]), torch.randn(3))
 
@@ -78,14 +70,14 @@ HOLES = torch.tensor([[3.0, 1.0, math.nan, 2.0], [5.0, 4.0, 7.0, 6.0], [math.nan
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_medians(keep: bool) -> None:
+def test_medians(keep: bool, same: Same) -> None:
     same(lambda x: (x.median(1, keep).values, x.nanmedian(1, keep).values, x[1].median()), HOLES)
     same(lambda x: (x.median(0, keep), x.kthvalue(2, -1, keep), x.long().median(0, keep)), torch.randn(5, 6) * 9)
 
 
 @pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("include", [False, True])
-def test_rows_are_reduced_by_index(reduce: str, include: bool) -> None:
+def test_rows_are_reduced_by_index(reduce: str, include: bool, same: Same) -> None:
     index = torch.tensor([2, 0, 2])
     same(
         lambda x, y: torch.index_reduce(x, 1, index, y, reduce, include_self=include),
@@ -95,7 +87,7 @@ def test_rows_are_reduced_by_index(reduce: str, include: bool) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 2])
-def test_diagonals_are_replaced(offset: int) -> None:
+def test_diagonals_are_replaced(offset: int, same: Same) -> None:
     def replaced(x: torch.Tensor) -> torch.Tensor:
         y = x.clone()
         y.diagonal(offset, 0, 2).mul_(3)
@@ -105,12 +97,12 @@ def test_diagonals_are_replaced(offset: int) -> None:
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_elements_are_put_by_number(accumulate: bool) -> None:
+def test_elements_are_put_by_number(accumulate: bool, same: Same) -> None:
     index = torch.tensor([[0, 7], [3, 11]])
     same(lambda x, y: torch.put(x, index, y, accumulate), torch.randn(3, 4), torch.randn(2, 2))
 
 
-def test_triangles_are_indexed() -> None:
+def test_triangles_are_indexed(same: Same) -> None:
     def triangles(x: torch.Tensor) -> Any:
         lower, upper = torch.tril_indices(4, 5, -1), torch.triu_indices(4, 5, 2)
         return x[lower[0], lower[1]], x[upper[0], upper[1]]
@@ -118,7 +110,7 @@ def test_triangles_are_indexed() -> None:
     same(triangles, torch.randn(4, 5))
 
 
-def test_complex_inputs_and_weights_are_taken() -> None:
+def test_complex_inputs_and_weights_are_taken(same: Same) -> None:
     class Filter(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -7,6 +7,7 @@ from typing import Any
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 
+from ..complex_parts import by_parts
 from ..converter import Converter, converts
 from ..node import Node, Scalar
 from .pointwise import cast
@@ -110,14 +111,14 @@ def nan_to_num(
     return n.add("where", n.add("isnan", x), n.full_like(x, nan or 0.0), out)
 
 
-@converts("where")
+@by_parts("where")
 def where(n: Node, condition: Instruction, a: Scalar, b: Scalar) -> Instruction:
     mask, *_ = n.broadcast(cast(n, condition, dt.bool_), n.tensor(a), n.tensor(b))
     first, second = (n.broadcast_to(n.tensor(x, n.dtype), mask.shape.dims) for x in (a, b))
     return n.add("where", mask, first, second)
 
 
-@converts("masked_fill")
+@by_parts("masked_fill")
 def masked_fill(n: Node, x: Instruction, mask: Instruction, value: Scalar) -> Instruction:
     xs = n.broadcast(mask, n.tensor(value, n.dtype), x)
     return n.add("where", *xs)

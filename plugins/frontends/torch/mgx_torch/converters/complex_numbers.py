@@ -1,29 +1,29 @@
-"""Complex numbers as pairs of reals, and Fourier transforms."""
+"""Complex numbers as pairs of reals: what they are made of, arithmetic, sums and products."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Instruction
-from mgx_core import dtype as dt
+from mgx_core import DType, Instruction
 
-from ..converter import converts, converts_complex
+from ..converter import Converter, converts_complex
 from ..node import Complex, Node
+from .creation import eye as unit_matrix
 from .linear import einsum, product
-from .placing import copy, select_scatter, slice_scatter
-from .pointwise import atan2
+from .pointwise import atan2, hypot
 
-__all__: list[str] = []
+__all__ = ["div", "mul", "pair", "parted", "polar", "size", "stacked"]
 
 
-def pair(n: Node, x: Any) -> Complex:
-    """Any operand as a complex one of the result's type."""
+def pair(n: Node, x: Any, dtype: DType | None = None) -> Complex:
+    """Any operand as a complex one, of the result's type or another."""
+    dtype = n.dtype if dtype is None else dtype
     if isinstance(x, Complex):
-        return x
+        return Complex(n.convert(x.real, dtype), n.convert(x.imag, dtype))
     if isinstance(x, complex):
-        return Complex(n.literal(x.real, n.dtype), n.literal(x.imag, n.dtype))
-    real = n.tensor(x, n.dtype)
+        return Complex(n.literal(x.real, dtype), n.literal(x.imag, dtype))
+    real = n.tensor(x, dtype)
     return Complex(real, n.full_like(real, 0))
 
 
@@ -71,18 +71,28 @@ def imag(n: Node, x: Complex) -> Instruction:
 
 
 @converts_complex(
-    "alias", "clone", "detach", "contiguous", "lift_fresh_copy", "resolve_conj", "resolve_neg", "_to_copy", "to"
+    "alias",
+    "alias_copy",
+    "clone",
+    "detach",
+    "contiguous",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "resolve_conj",
+    "resolve_neg",
+    "_to_copy",
+    "to",
 )
 def same(n: Node, x: Any, *_: Any) -> Any:
     if not n.result().is_complex():
         return n.convert(x.real if isinstance(x, Complex) else x, n.dtype)
-    found = pair(n, x)
-    return Complex(n.convert(found.real, n.dtype), n.convert(found.imag, n.dtype))
+    return pair(n, x)
 
 
 @converts_complex("conj", "_conj", "_conj_physical", "conj_physical")
-def conj(n: Node, x: Complex) -> Complex:
-    return Complex(x.real, n.add("neg", x.imag))
+def conj(n: Node, x: Any) -> Complex:
+    a = pair(n, x)
+    return Complex(a.real, n.add("neg", a.imag))
 
 
 @converts_complex("neg")
@@ -101,10 +111,15 @@ def sub(n: Node, x: Any, y: Any, alpha: Any = 1) -> Complex:
 
 
 def _sum(n: Node, x: Any, y: Any, alpha: Any, op: str) -> Complex:
-    if alpha != 1:
-        n.unsupported("alpha for complex numbers")
     a, b = pair(n, x), pair(n, y)
+    if alpha != 1:
+        b = mul(n, b, alpha)
     return Complex(n.pointwise(op, a.real, b.real), n.pointwise(op, a.imag, b.imag))
+
+
+@converts_complex("rsub")
+def rsub(n: Node, x: Any, y: Any, alpha: Any = 1) -> Complex:
+    return _sum(n, y, x, alpha, "sub")
 
 
 @converts_complex("mul")
@@ -123,25 +138,39 @@ def mul(n: Node, x: Any, y: Any) -> Complex:
 
 @converts_complex("div")
 def div(n: Node, x: Any, y: Any) -> Complex:
+    """The quotient; the divisor is scaled by its larger part, so that no square overflows."""
     a, b = pair(n, x), pair(n, y)
-    size = n.add("add", n.add("mul", b.real, b.real), n.add("mul", b.imag, b.imag))
-    top = mul(n, a, Complex(b.real, n.add("neg", b.imag)))
-    return Complex(n.pointwise("div", top.real, size), n.pointwise("div", top.imag, size))
+    largest = n.add("max", n.add("abs", b.real), n.add("abs", b.imag))
+    zero = n.add("equal", largest, n.full_like(largest, 0))
+    scale = n.add("where", zero, n.full_like(largest, 1), largest)
+    real, imag = n.add("div", b.real, scale), n.add("div", b.imag, scale)
+    square = n.add("add", n.add("mul", real, real), n.add("mul", imag, imag))
+    top = mul(n, a, Complex(real, n.add("neg", imag)))
+    bottom = n.add("mul", square, scale)
+    return Complex(n.pointwise("div", top.real, bottom), n.pointwise("div", top.imag, bottom))
+
+
+@converts_complex("reciprocal")
+def reciprocal(n: Node, x: Complex) -> Complex:
+    return div(n, Complex(n.full_like(x.real, 1), n.full_like(x.imag, 0)), x)
 
 
 @converts_complex("abs")
-def abs_(n: Node, x: Complex) -> Instruction:
-    return n.add("sqrt", n.add("add", n.add("mul", x.real, x.real), n.add("mul", x.imag, x.imag)))
+def size(n: Node, x: Complex) -> Instruction:
+    return hypot(n, x.real, x.imag)
+
+
+@converts_complex("sgn")
+def sgn(n: Node, x: Complex) -> Complex:
+    """The number of size 1 in the same direction; 0 of 0."""
+    length = size(n, x)
+    length = n.add("where", n.add("equal", length, n.full_like(length, 0)), n.full_like(length, 1), length)
+    return Complex(n.add("div", x.real, length), n.add("div", x.imag, length))
 
 
 @converts_complex("angle")
 def angle(n: Node, x: Complex) -> Instruction:
     return atan2(n, x.imag, x.real)
-
-
-@converts_complex("exp")
-def exp(n: Node, x: Complex) -> Complex:
-    return polar(n, n.add("exp", x.real), x.imag)
 
 
 @converts_complex("sum")
@@ -156,13 +185,28 @@ def mean(n: Node, x: Complex, dim: Any = None, keepdim: bool = False) -> Complex
     return Complex(n.reduce("reduce_mean", x.real, axes, keepdim), n.reduce("reduce_mean", x.imag, axes, keepdim))
 
 
-@converts_complex("mm", "bmm", "matmul")
+@converts_complex("mm", "bmm", "matmul", "mv", "dot")
 def matmul(n: Node, x: Any, y: Any) -> Complex:
     a, b = pair(n, x), pair(n, y)
     return Complex(
         n.add("sub", product(n, a.real, b.real), product(n, a.imag, b.imag)),
         n.add("add", product(n, a.real, b.imag), product(n, a.imag, b.real)),
     )
+
+
+@converts_complex("addmm", "baddbmm", "addmv")
+def addmm(n: Node, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Complex:
+    found = matmul(n, a, b)
+    if alpha != 1:
+        found = mul(n, found, alpha)
+    if beta == 0:
+        return found
+    return add(n, x if beta == 1 else mul(n, x, beta), found)
+
+
+@converts_complex("vdot")
+def vdot(n: Node, x: Complex, y: Complex) -> Complex:
+    return matmul(n, conj(n, x), y)
 
 
 @converts_complex("einsum")
@@ -179,91 +223,36 @@ def einsum_(n: Node, equation: str, xs: Sequence[Any], **given: Any) -> Complex:
     )
 
 
-def _writes(convert: Any) -> Any:
-    def both(n: Node, x: Any, source: Any, *where: Any, **given: Any) -> Complex:
-        a, b = pair(n, x), pair(n, source)
-        return Complex(convert(n, a.real, b.real, *where, **given), convert(n, a.imag, b.imag, *where, **given))
+def constant(value: complex) -> Converter:
+    def convert(n: Node, *_: Any) -> Complex:
+        dims = n.result_dims()
+        return Complex(n.filled(dims, value.real, n.dtype), n.filled(dims, value.imag, n.dtype))
 
-    return both
-
-
-for _name, _convert in (("copy", copy), ("slice_scatter", slice_scatter), ("select_scatter", select_scatter)):
-    converts_complex(_name)(_writes(_convert))
+    return convert
 
 
-@converts_complex("where")
-def where(n: Node, mask: Instruction, x: Any, y: Any) -> Complex:
-    a, b = pair(n, x), pair(n, y)
-    found = [n.add("where", *n.broadcast(mask, p, q)) for p, q in ((a.real, b.real), (a.imag, b.imag))]
-    return Complex(found[0], found[1])
+for _kind, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
+    converts_complex(_kind, f"{_kind}_like", f"new_{_kind}")(constant(_value))
 
 
-@converts_complex("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like")
-def constant(n: Node, x: Any, value: Any = None, *_: Any) -> Complex:
-    if value is None or isinstance(value, (list, tuple)):
-        value = 1 if "ones" in str(n.fx.target) else 0
-    value = complex(value)
-    dims = n.result_dims()
-    return Complex(n.filled(dims, value.real, n.dtype), n.filled(dims, value.imag, n.dtype))
+@converts_complex("full", "full_like", "fill")
+def full(n: Node, x: Any, value: Any) -> Complex:
+    if isinstance(value, Complex):
+        dims = n.result_dims()
+        return Complex(n.broadcast_to(value.real, dims), n.broadcast_to(value.imag, dims))
+    return constant(value)(n)
 
 
-# Fourier transforms; norm: 0 as it is, 1 by the root of the number of points, 2 by the number
+@converts_complex("new_full")
+def new_full(n: Node, x: Any, dims: Any, value: Any) -> Complex:
+    return full(n, x, value)
 
 
-def _factor(n: Node, x: Instruction, axes: Sequence[int], dims: Sequence[Any], mode: int) -> Instruction:
-    if mode == 0:
-        return x
-    count = n.convert(n.graph.scalar(n, _count(dims, axes)), x.shape.dtype)
-    return n.pointwise("div", x, n.add("sqrt", count) if mode == 1 else count)
+@converts_complex("eye")
+def eye(n: Node, *_: Any) -> Complex:
+    return pair(n, unit_matrix(n))
 
 
-def _count(dims: Sequence[Any], axes: Sequence[int]) -> Any:
-    total: Any = 1
-    for a in axes:
-        total = total * dims[a]
-    return total
-
-
-def _transformed(n: Node, x: Instruction, axis: int, inverse: bool = False, **given: Any) -> Instruction:
-    """One axis; an inverse is not divided by the number of points, as torch has it."""
-    length = given.get("dft_length") or x.shape.dims[axis]
-    out = n.add("dft", x, axis=axis, inverse=inverse, **given)
-    if inverse:
-        out = n.pointwise("mul", out, n.convert(n.graph.scalar(n, length), out.shape.dtype))
-    return out
-
-
-@converts_complex("_fft_r2c")
-def fft_r2c(n: Node, x: Instruction, dim: Sequence[int], normalization: int, onesided: bool) -> Complex:
-    axes = n.axes(dim, x.shape.rank)
-    out = n.unsqueeze(n.convert(x, n.dtype), [x.shape.rank])
-    out = _transformed(n, out, axes[-1], onesided=onesided)
-    for axis in axes[:-1]:
-        out = _transformed(n, out, axis)
-    return parted(n, _factor(n, out, axes, x.shape.dims, normalization))
-
-
-@converts_complex("_fft_c2c")
-def fft_c2c(n: Node, x: Any, dim: Sequence[int], normalization: int, forward: bool) -> Complex:
-    z = pair(n, x)
-    axes = n.axes(dim, z.real.shape.rank)
-    out = stacked(n, z)
-    for axis in axes:
-        out = _transformed(n, out, axis, inverse=not forward)
-    return parted(n, _factor(n, out, axes, z.real.shape.dims, normalization))
-
-
-@converts_complex("_fft_c2r")
-def fft_c2r(n: Node, x: Complex, dim: Sequence[int], normalization: int, last: Any) -> Instruction:
-    axes = n.axes(dim, x.real.shape.rank)
-    out = stacked(n, x)
-    for axis in axes[:-1]:
-        out = _transformed(n, out, axis, inverse=True)
-    out = _transformed(n, out, axes[-1], inverse=True, onesided=True, dft_length=last)
-    out = n.squeeze(out, [out.shape.rank - 1])
-    return _factor(n, out, axes, out.shape.dims, normalization)
-
-
-@converts("isreal")
-def isreal(n: Node, x: Instruction) -> Instruction:
-    return n.filled(x.shape.dims, True, dt.bool_)
+@converts_complex("scalar_tensor")
+def scalar_tensor(n: Node, value: Any) -> Complex:
+    return full(n, None, value)

@@ -7,6 +7,7 @@ from typing import Any
 from mgx_core import Instruction
 from mgx_core.ops.window import same_padding
 
+from ..complex_parts import by_parts
 from ..converter import converts
 from ..node import Node
 
@@ -107,7 +108,7 @@ def conv_transpose(
     return _convolved(n, x, w, bias, stride, padding, dilation, groups, True, output_padding)
 
 
-@converts("im2col")
+@by_parts("im2col")
 def im2col(n: Node, x: Instruction, size: Any, dilation: Any, padding: Any, stride: Any) -> Instruction:
     single = x.shape.rank == 3
     x = n.unsqueeze(x, [0]) if single else x

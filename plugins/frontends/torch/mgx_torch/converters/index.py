@@ -8,9 +8,9 @@ from typing import Any
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 
+from ..complex_parts import by_parts
 from ..converter import converts
 from ..node import Node, Scalar
-from .movement import moves
 from .placing import placed
 from .pointwise import cast
 
@@ -47,7 +47,7 @@ def _together(axes: Sequence[int]) -> bool:
     return list(axes) == list(range(axes[0], axes[0] + len(axes)))
 
 
-@moves("index.Tensor", "index", "_unsafe_index")
+@by_parts("index.Tensor", "index", "_unsafe_index")
 def index(n: Node, x: Instruction, indices: Sequence[Instruction | None], *_: Any) -> Instruction:
     if all(i is None for i in indices):
         return x
@@ -64,7 +64,7 @@ def index(n: Node, x: Instruction, indices: Sequence[Instruction | None], *_: An
     return n.transpose(out, [*range(rank, rank + before), *range(rank), *range(rank + before, out.shape.rank)])
 
 
-@converts("index_put", "_unsafe_index_put")
+@by_parts("index_put", "_unsafe_index_put")
 def index_put(
     n: Node, x: Instruction, indices: Sequence[Instruction | None], values: Instruction, accumulate: bool = False
 ) -> Instruction:
@@ -92,7 +92,7 @@ def index_put(
     return n.transpose(out, [order.index(a) for a in range(len(order))])
 
 
-@moves("gather")
+@by_parts("gather")
 def gather(n: Node, x: Instruction, dim: int, index: Instruction, **given: Any) -> Instruction:
     if not x.shape.rank:
         return n.broadcast_to(n.reshape(x, (1,) * index.shape.rank), index.shape.dims)
@@ -101,7 +101,7 @@ def gather(n: Node, x: Instruction, dim: int, index: Instruction, **given: Any) 
     return n.add("gather_elements", x, _whole(n, index), axis=n.axis(dim, x.shape.rank))
 
 
-@moves("index_select", "index_select_copy")
+@by_parts("index_select", "index_select_copy")
 def index_select(n: Node, x: Instruction, dim: int, index: Instruction) -> Instruction:
     if not x.shape.rank:
         return x
@@ -109,7 +109,7 @@ def index_select(n: Node, x: Instruction, dim: int, index: Instruction) -> Instr
     return n.add("gather", x, _whole(n, flat), axis=n.axis(dim, x.shape.rank))
 
 
-@converts("take")
+@by_parts("take")
 def take(n: Node, x: Instruction, index: Instruction) -> Instruction:
     return n.add("gather", n.reshape(x, (n.size(x, range(x.shape.rank)),)), _whole(n, index), axis=0)
 
@@ -133,7 +133,7 @@ def scattered(n: Node, x: Instruction, dim: int, index: Instruction, source: Ins
     return n.add(f"scatter_{how}", x, _whole(n, index), values, axis=n.axis(dim, x.shape.rank))
 
 
-@converts("scatter.src", "scatter")
+@by_parts("scatter.src", "scatter")
 def scatter(n: Node, x: Instruction, dim: int, index: Instruction, source: Instruction) -> Instruction:
     return scattered(n, x, dim, index, source, "none")
 
@@ -141,7 +141,7 @@ def scatter(n: Node, x: Instruction, dim: int, index: Instruction, source: Instr
 HOW = {"add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-@converts("scatter.value")
+@by_parts("scatter.value")
 def scatter_value(n: Node, x: Instruction, dim: int, index: Instruction, value: Scalar) -> Instruction:
     return scattered(n, x, dim, index, n.filled(index.shape.dims, value, x.shape.dtype), "none")
 
@@ -160,7 +160,7 @@ def scatter_value_reduced(
     return scattered(n, x, dim, index, n.filled(index.shape.dims, value, x.shape.dtype), HOW[reduce])
 
 
-@converts("scatter_add")
+@by_parts("scatter_add")
 def scatter_add(n: Node, x: Instruction, dim: int, index: Instruction, source: Instruction) -> Instruction:
     return scattered(n, x, dim, index, source, "add")
 
@@ -192,7 +192,7 @@ def scatter_reduce(
     return floor_divided(n, total, counts)
 
 
-@converts("index_copy")
+@by_parts("index_copy")
 def index_copy(n: Node, x: Instruction, dim: int, index: Instruction, source: Instruction) -> Instruction:
     if not x.shape.rank:
         return n.reshape(source, ())
@@ -201,7 +201,7 @@ def index_copy(n: Node, x: Instruction, dim: int, index: Instruction, source: In
     )
 
 
-@converts("index_add")
+@by_parts("index_add")
 def index_add(
     n: Node, x: Instruction, dim: int, index: Instruction, source: Instruction, alpha: Any = 1
 ) -> Instruction:
@@ -217,7 +217,7 @@ def index_add(
     return n.transpose(out, [order.index(a) for a in range(len(order))])
 
 
-@converts("masked_scatter")
+@by_parts("masked_scatter")
 def masked_scatter(n: Node, x: Instruction, mask: Instruction, source: Instruction) -> Instruction:
     """The k-th true place takes the source's k-th element."""
     dims = n.result_dims()
@@ -240,7 +240,7 @@ def nonzero(n: Node, x: Instruction) -> Instruction:
     return n.transpose(found, [1, 0])
 
 
-@converts("masked_select")
+@by_parts("masked_select")
 def masked_select(n: Node, x: Instruction, mask: Instruction) -> Instruction:
     x, mask = n.broadcast(x, mask)
     count = n.size(x, range(x.shape.rank))

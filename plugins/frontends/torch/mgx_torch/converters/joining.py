@@ -8,9 +8,9 @@ from typing import Any
 from mgx_core import Instruction
 from mgx_core.types.dim import Dim
 
-from ..converter import converts, converts_complex
-from ..node import Complex, Node
-from .movement import moves
+from ..complex_parts import by_parts
+from ..converter import converts
+from ..node import Node
 
 __all__ = ["parts"]
 
@@ -24,13 +24,13 @@ def parts(n: Node, x: Instruction, axis: int, sizes: Sequence[Dim]) -> list[Inst
     return out
 
 
-@moves("split.Tensor", "split", "split_with_sizes", "chunk", "tensor_split", "split_copy", "split_with_sizes_copy")
+@by_parts("split.Tensor", "split", "split_with_sizes", "chunk", "tensor_split", "split_copy", "split_with_sizes_copy")
 def split(n: Node, x: Instruction, sizes: Any, dim: int = 0) -> list[Instruction]:
     axis = n.axis(dim, x.shape.rank)
     return parts(n, x, axis, [n.result_dims(i)[axis] for i in range(len(n.value))])
 
 
-@moves("unbind.int", "unbind", "unbind_copy")
+@by_parts("unbind.int", "unbind", "unbind_copy")
 def unbind(n: Node, x: Instruction, dim: int = 0) -> list[Instruction]:
     axis = n.axis(dim, x.shape.rank)
     return [n.squeeze(n.slice(x, [axis], [i], [i + 1]), [axis]) for i in range(len(n.value))]
@@ -44,28 +44,18 @@ def joined(n: Node, xs: Sequence[Instruction], dim: int) -> Instruction:
     return full[0] if len(full) == 1 else n.add("concat", *full, axis=n.axis(dim, rank))
 
 
-@converts("cat", "concat", "concatenate")
+@by_parts("cat", "concat", "concatenate")
 def cat(n: Node, xs: Sequence[Instruction], dim: int = 0) -> Instruction:
     return joined(n, xs, dim)
 
 
-@converts("stack")
+@by_parts("stack")
 def stack(n: Node, xs: Sequence[Instruction], dim: int = 0) -> Instruction:
     axis = n.axis(dim, n.result().dim())
     return joined(n, [n.unsqueeze(x, [axis]) for x in xs], axis)
 
 
-@converts_complex("cat", "concat")
-def cat_complex(n: Node, xs: Sequence[Complex], dim: int = 0) -> Complex:
-    return Complex(joined(n, [x.real for x in xs], dim), joined(n, [x.imag for x in xs], dim))
-
-
-@converts_complex("stack")
-def stack_complex(n: Node, xs: Sequence[Complex], dim: int = 0) -> Complex:
-    return Complex(stack(n, [x.real for x in xs], dim), stack(n, [x.imag for x in xs], dim))
-
-
-@moves("repeat", "tile")
+@by_parts("repeat", "tile")
 def repeat(n: Node, x: Instruction, repeats: Sequence[Dim]) -> Instruction:
     missing = len(repeats) - x.shape.rank
     if missing > 0:
@@ -78,7 +68,7 @@ def repeat(n: Node, x: Instruction, repeats: Sequence[Dim]) -> Instruction:
     return n.add("tile", x, repeats=times)
 
 
-@moves("repeat_interleave.self_int")
+@by_parts("repeat_interleave.self_int")
 def repeat_interleave(n: Node, x: Instruction, repeats: Any, dim: int | None = None, **given: Any) -> Instruction:
     if dim is None:
         x, dim = n.reshape(x, (n.size(x, range(x.shape.rank)),)), 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,32 +12,14 @@ from mgx_core import dim as dims_
 from mgx_core import dtype as dt
 from mgx_core.types.dim import Dim, Sym
 
-from ..converter import converts, converts_complex
-from ..node import Complex, Node
+from ..complex_parts import by_parts
+from ..converter import converts
+from ..node import Node
 
-__all__ = ["bounded", "moves", "sliced"]
-
-
-def moves(*names: str) -> Callable[[Any], Any]:
-    """Decorator: a converter whose first operand's elements only move; of complex numbers both parts do."""
-
-    def keep(function: Any) -> Any:
-        converts(*names)(function)
-
-        @wraps(function)
-        def both(n: Node, x: Complex, *args: Any, **given: Any) -> Any:
-            real, imag = function(n, x.real, *args, **given), function(n, x.imag, *args, **given)
-            if isinstance(real, (list, tuple)):
-                return [Complex(a, b) for a, b in zip(real, imag, strict=True)]
-            return Complex(real, imag)
-
-        converts_complex(*names)(both)
-        return function
-
-    return keep
+__all__ = ["bounded", "sliced"]
 
 
-@moves(
+@by_parts(
     "view.default", "view", "reshape", "_unsafe_view", "view_copy", "flatten", "unflatten", "squeeze", "squeeze_copy",
     "reshape_as", "_reshape_alias", "_reshape_copy", "ravel",
 )  # fmt: skip
@@ -53,17 +34,17 @@ def view_dtype(n: Node, x: Instruction, dtype: Any) -> Instruction:
     return n.add("bit_cast", x, target_type=n.dtype)
 
 
-@moves("unsqueeze", "unsqueeze_copy")
+@by_parts("unsqueeze", "unsqueeze_copy")
 def unsqueeze(n: Node, x: Instruction, dim: int) -> Instruction:
     return n.unsqueeze(x, [n.axis(dim, x.shape.rank + 1)])
 
 
-@moves("permute", "permute_copy")
+@by_parts("permute", "permute_copy")
 def permute(n: Node, x: Instruction, dims: Sequence[int]) -> Instruction:
     return n.transpose(x, n.axes(dims, x.shape.rank))
 
 
-@moves("transpose.int", "transpose", "swapaxes", "swapdims", "transpose_copy")
+@by_parts("transpose.int", "transpose", "swapaxes", "swapdims", "transpose_copy")
 def transpose(n: Node, x: Instruction, first: int, second: int) -> Instruction:
     if not x.shape.rank:
         return x
@@ -73,13 +54,13 @@ def transpose(n: Node, x: Instruction, first: int, second: int) -> Instruction:
     return n.transpose(x, order)
 
 
-@moves("t", "numpy_T", "mT", "adjoint", "t_copy")
+@by_parts("t", "numpy_T", "mT", "adjoint", "t_copy")
 def flipped_axes(n: Node, x: Instruction) -> Instruction:
     rank = x.shape.rank
     return n.transpose(x, [*range(rank - 2), rank - 1, rank - 2]) if rank > 1 else x
 
 
-@moves("movedim.int", "movedim", "moveaxis")
+@by_parts("movedim.int", "movedim", "moveaxis")
 def movedim(n: Node, x: Instruction, source: Any, target: Any) -> Instruction:
     rank = x.shape.rank
     from_ = n.axes([source] if isinstance(source, int) else source, rank)
@@ -88,7 +69,7 @@ def movedim(n: Node, x: Instruction, source: Any, target: Any) -> Instruction:
     return n.transpose(x, [from_[to.index(a)] if a in to else next(rest) for a in range(rank)])
 
 
-@moves("expand", "expand_as", "broadcast_to", "expand_copy")
+@by_parts("expand", "expand_as", "broadcast_to", "expand_copy")
 def expand(n: Node, x: Instruction, *_: Any) -> Instruction:
     return n.broadcast_to(x, n.result_dims())
 
@@ -120,19 +101,19 @@ def sliced(n: Node, x: Instruction, dim: int, start: Any, end: Any, step: int) -
     return n.add("slice", x, axes=(axis,), starts=(low,), ends=(high,), steps=(step,))
 
 
-@moves("slice.Tensor", "slice", "slice_copy")
+@by_parts("slice.Tensor", "slice", "slice_copy")
 def slice_(n: Node, x: Instruction, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Instruction:
     return sliced(n, x, dim, start, end, step)
 
 
-@moves("narrow")
+@by_parts("narrow")
 def narrow(n: Node, x: Instruction, dim: int, start: Any, length: Any) -> Instruction:
     axis = n.axis(dim, x.shape.rank)
     low = start + x.shape.dims[axis] if isinstance(start, int) and start < 0 else start
     return n.slice(x, [axis], [low], [low + length])
 
 
-@moves("select.int", "select", "select_copy")
+@by_parts("select.int", "select", "select_copy")
 def select(n: Node, x: Instruction, dim: int, index: Any) -> Instruction:
     axis = n.axis(dim, x.shape.rank)
     if isinstance(index, Instruction):
@@ -142,12 +123,12 @@ def select(n: Node, x: Instruction, dim: int, index: Any) -> Instruction:
     return n.squeeze(n.slice(x, [axis], [index], [index + 1]), [axis])
 
 
-@moves("flip")
+@by_parts("flip")
 def flip(n: Node, x: Instruction, dims: Sequence[int]) -> Instruction:
     return n.add("reverse", x, axes=n.axes(dims, x.shape.rank)) if dims and x.shape.rank else x
 
 
-@moves("roll")
+@by_parts("roll")
 def roll(n: Node, x: Instruction, shifts: Any, dims: Any = ()) -> Instruction:
     shifts, axes = ([v] if not isinstance(v, (list, tuple)) else list(v) for v in (shifts, dims))
     if not axes:
@@ -168,7 +149,7 @@ def _rolled(n: Node, x: Instruction, shift: Any, axis: int) -> Instruction:
     return n.add("concat", n.slice(x, [axis], [cut], [length]), n.slice(x, [axis], [0], [cut]), axis=axis)
 
 
-@moves("diagonal", "diagonal_copy")
+@by_parts("diagonal", "diagonal_copy")
 def diagonal(n: Node, x: Instruction, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Instruction:
     rank = x.shape.rank
     a, b = n.axis(dim1, rank), n.axis(dim2, rank)
@@ -203,11 +184,11 @@ def _count(n: Node, length: Dim) -> Instruction:
     return n.add("dynamic_range", *limits, length=length)
 
 
-moves("tril")(triangle(False))
-moves("triu")(triangle(True))
+by_parts("tril")(triangle(False))
+by_parts("triu")(triangle(True))
 
 
-@moves("pixel_shuffle")
+@by_parts("pixel_shuffle")
 def pixel_shuffle(n: Node, x: Instruction, factor: int) -> Instruction:
     *batch, c, h, w = x.shape.dims
     k = len(batch)
@@ -216,7 +197,7 @@ def pixel_shuffle(n: Node, x: Instruction, factor: int) -> Instruction:
     return n.reshape(x, n.result_dims())
 
 
-@moves("pixel_unshuffle")
+@by_parts("pixel_unshuffle")
 def pixel_unshuffle(n: Node, x: Instruction, factor: int) -> Instruction:
     *batch, c, h, w = x.shape.dims
     k = len(batch)
@@ -225,14 +206,14 @@ def pixel_unshuffle(n: Node, x: Instruction, factor: int) -> Instruction:
     return n.reshape(x, n.result_dims())
 
 
-@moves("channel_shuffle", "native_channel_shuffle")
+@by_parts("channel_shuffle", "native_channel_shuffle")
 def channel_shuffle(n: Node, x: Instruction, groups: int) -> Instruction:
     b, c, *rest = x.shape.dims
     x = n.reshape(x, [b, groups, c // groups, *rest])
     return n.reshape(n.transpose(x, [0, 2, 1, *range(3, x.shape.rank)]), n.result_dims())
 
 
-@moves("unfold")
+@by_parts("unfold")
 def unfold(n: Node, x: Instruction, dim: int, size: int, step: int) -> Instruction:
     if not x.shape.rank:
         return n.reshape(x, n.result_dims())

@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import Instruction
 
-from ..converter import converts
+from ..complex_parts import by_parts
 from ..node import Node
 
 __all__: list[str] = []
@@ -28,7 +28,7 @@ def padded(n: Node, x: Instruction, pad: Sequence[Any], mode: str, value: Any) -
     return n.add("pad", x, None, given, pads=pads)
 
 
-@converts("constant_pad_nd")
+@by_parts("constant_pad_nd")
 def constant_pad(n: Node, x: Instruction, pad: Sequence[Any], value: Any = 0) -> Instruction:
     return padded(n, x, pad, "constant", value)
 
@@ -36,11 +36,11 @@ def constant_pad(n: Node, x: Instruction, pad: Sequence[Any], value: Any = 0) ->
 MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@converts("pad")
+@by_parts("pad")
 def pad_(n: Node, x: Instruction, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Instruction:
     return padded(n, x, pad, MODES[mode], value)
 
 
 for _rank in (1, 2, 3):
-    converts(f"reflection_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "reflect", None))
-    converts(f"replication_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "edge", None))
+    by_parts(f"reflection_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "reflect", None))
+    by_parts(f"replication_pad{_rank}d")(lambda n, x, pad: padded(n, x, pad, "edge", None))

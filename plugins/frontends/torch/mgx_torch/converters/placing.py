@@ -10,7 +10,7 @@ from mgx_core import Instruction
 from mgx_core import dim as dims_
 from mgx_core import dtype as dt
 
-from ..converter import converts
+from ..complex_parts import by_parts
 from ..node import Node
 from .movement import bounded
 from .pointwise import cast
@@ -18,12 +18,12 @@ from .pointwise import cast
 __all__ = ["placed"]
 
 
-@converts("copy")
+@by_parts("copy")
 def copy(n: Node, x: Instruction, source: Instruction, *_: Any) -> Instruction:
     return n.broadcast_to(cast(n, source, x.shape.dtype), x.shape.dims)
 
 
-@converts("slice_scatter")
+@by_parts("slice_scatter")
 def slice_scatter(
     n: Node, x: Instruction, source: Instruction, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Instruction:
@@ -53,7 +53,7 @@ def placed(n: Node, x: Instruction, positions: Instruction, source: Instruction,
     return n.transpose(n.add("scatternd_none", lead, n.unsqueeze(positions, [1]), put), back)
 
 
-@converts("select_scatter")
+@by_parts("select_scatter")
 def select_scatter(n: Node, x: Instruction, source: Instruction, dim: int, index: Any) -> Instruction:
     axis = n.axis(dim, x.shape.rank)
     source = n.unsqueeze(n.convert(source, x.shape.dtype), [axis])

@@ -7,6 +7,7 @@ from typing import Any
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 
+from ..complex_parts import by_parts
 from ..converter import Converter, converts
 from ..node import Node
 from .pointwise import cast
@@ -101,21 +102,21 @@ def variance(
     return found[0], found[1]
 
 
-def _spread(n: Node, x: Instruction, dim: Any, correction: Any, keepdim: bool) -> tuple[Instruction, Instruction]:
+def spread(n: Node, x: Instruction, dim: Any, correction: Any, keepdim: bool) -> tuple[Instruction, Instruction]:
     given = 1 if correction is None else float(correction)
     return variance(n, x, n.reduced_axes(x, dim), given, keepdim)
 
 
 @converts("var.correction", "std.correction")
 def var(n: Node, x: Instruction, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Instruction:
-    out, _ = _spread(n, x, dim, correction, keepdim)
+    out, _ = spread(n, x, dim, correction, keepdim)
     return n.add("sqrt", out) if "std" in str(n.fx.target) else out
 
 
 @converts("var", "var.dim", "std", "std.dim")
 def var_dim(n: Node, x: Instruction, *given: Any) -> Instruction:
     dims, unbiased, keep = (given if len(given) == 3 else (None, *given, False)) if given else (None, True, False)
-    out, _ = _spread(n, x, dims, int(bool(unbiased)), keep)
+    out, _ = spread(n, x, dims, int(bool(unbiased)), keep)
     return n.add("sqrt", out) if "std" in str(n.fx.target) else out
 
 
@@ -123,7 +124,7 @@ def var_dim(n: Node, x: Instruction, *given: Any) -> Instruction:
 def var_mean(
     n: Node, x: Instruction, dim: Any = None, correction: Any = None, keepdim: bool = False
 ) -> tuple[Instruction, Instruction]:
-    out, mean = _spread(n, x, dim, correction, keepdim)
+    out, mean = spread(n, x, dim, correction, keepdim)
     return (n.add("sqrt", out) if "std" in str(n.fx.target) else out), mean
 
 
@@ -174,7 +175,7 @@ def running(name: str) -> Converter:
     return convert
 
 
-converts("cumsum")(running("prefix_scan_sum"))
+by_parts("cumsum")(running("prefix_scan_sum"))
 converts("cumprod")(running("prefix_scan_prod"))
 
 

@@ -12,9 +12,9 @@ from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 
+from ..complex_parts import by_parts
 from ..converter import converts
 from ..node import Node
-from .movement import moves
 
 __all__: list[str] = []
 
@@ -60,7 +60,7 @@ def memory(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Memo
     return Memory(flat, order, places)
 
 
-@moves("as_strided", "as_strided_copy")
+@by_parts("as_strided", "as_strided_copy")
 def as_strided(n: Node, x: Instruction, size: Any, stride: Any, offset: Any = None) -> Instruction:
     flat, _, places = memory(n, x, size, stride, offset)
     if places.size == flat.shape.dims[0] and np.array_equal(places.reshape(-1), np.arange(places.size)):
@@ -83,7 +83,7 @@ def resize(n: Node, x: Instruction, size: Any, *_: Any) -> Instruction:
     return n.transpose(laid, [order.index(a) for a in range(len(order))])
 
 
-@converts("as_strided_scatter")
+@by_parts("as_strided_scatter")
 def as_strided_scatter(
     n: Node, x: Instruction, source: Instruction, size: Any, stride: Any, offset: Any = None
 ) -> Instruction:
