@@ -102,6 +102,22 @@ def test_elements_are_put_by_number(accumulate: bool, same: Same) -> None:
     same(lambda x, y: torch.put(x, index, y, accumulate), torch.randn(3, 4), torch.randn(2, 2))
 
 
+def test_masked_places_take_values_in_order() -> None:
+    def put(x: torch.Tensor, w: torch.Tensor) -> Any:
+        rows, columns, places = x[:, 0] > 0, x[0] > 0, x > 0.5
+        first, second, third, fourth = x.clone(), x.clone(), x.clone(), x.clone()
+        first[places] -= 1
+        second[rows] = second[rows].flip(0) * 2
+        third[:, columns] += w[:, columns]
+        third[rows, 1] = third[rows, 1] * 3
+        fourth[x > 100] = x[x > 100]
+        return first, second, third, fourth, torch.index_put(x, (places,), w[0, 0], True)
+
+    compiled = torch.compile(put, backend="mgx")
+    for x in (torch.randn(3, 4).abs(), -torch.randn(3, 4).abs(), torch.randn(5, 4)):
+        torch.testing.assert_close(compiled(x, x + 1), put(x, x + 1))
+
+
 def test_triangles_are_indexed(same: Same) -> None:
     def triangles(x: torch.Tensor) -> Any:
         lower, upper = torch.tril_indices(4, 5, -1), torch.triu_indices(4, 5, 2)

@@ -70,14 +70,9 @@ def index_put(
 ) -> Instruction:
     given = [i for i in indices if i is not None]
     values = n.convert(values, x.shape.dtype)
-    single = all(d == 1 for d in values.shape.dims)
-    if len(given) == 1 and given[0].shape.dtype is dt.bool_ and single and not accumulate:
+    if len(given) == 1 and given[0].shape.dtype in (dt.bool_, dt.uint8):
         before = next(p for p, i in enumerate(indices) if i is not None)
-        after = x.shape.rank - before - given[0].shape.rank
-        mask = n.unsqueeze(given[0], range(given[0].shape.rank, given[0].shape.rank + after)) if after else given[0]
-        return n.add(
-            "where", n.broadcast_to(mask, x.shape.dims), n.broadcast_to(n.reshape(values, ()), x.shape.dims), x
-        )
+        return _masked_put(n, x, cast(n, given[0], dt.bool_), values, before, accumulate)
     axes, found = advanced(n, x, indices)
     rank = found[0].shape.rank
     rest = [a for a in range(x.shape.rank) if a not in axes]
@@ -90,6 +85,39 @@ def index_put(
     places = n.add("concat", *(n.unsqueeze(f, [rank]) for f in found), axis=rank)
     out = n.add("scatternd_add" if accumulate else "scatternd_none", n.transpose(x, order), places, values)
     return n.transpose(out, [order.index(a) for a in range(len(order))])
+
+
+def _masked_put(
+    n: Node, x: Instruction, mask: Instruction, values: Instruction, before: int, accumulate: bool
+) -> Instruction:
+    """`x` with its k-th masked place replaced by the k-th of the values, which may be one for all.
+
+    before: the number of axes before the mask's.
+    """
+    rank, masked = x.shape.rank, range(before, before + mask.shape.rank)
+    order = [*masked, *(a for a in range(rank) if a not in masked)]
+    lead = n.transpose(x, order)
+    rest = lead.shape.dims[len(masked) :]
+    count = n.size(mask, range(len(masked)))
+    values = n.unsqueeze(values, range(1 + len(rest) - values.shape.rank))
+    values = n.transpose(values, [before, *(a for a in range(1 + len(rest)) if a != before)])
+    available = values.shape.dims[0]
+    values = n.broadcast_to(values, [available, *rest])
+    flat = n.reshape(mask, (count,))
+    if available == 1:
+        picked = values
+    else:  # one row more is never read: there may be none
+        spare = n.filled([1, *rest], 0, values.shape.dtype)
+        running = n.add("prefix_scan_sum", n.convert(flat, dt.int64), axis=0)
+        last = n.graph.scalar(n, available - 1)
+        place = n.pointwise("min", n.pointwise("sub", running, n.literal(1, dt.int64)), last)
+        place = n.pointwise("max", place, n.literal(0, dt.int64))
+        picked = n.add("gather", n.add("concat", values, spare, axis=0), place, axis=0)
+    old = n.reshape(lead, [count, *rest])
+    if accumulate:
+        picked = n.pointwise("add", old, picked)
+    chosen = n.add("where", *n.broadcast(n.unsqueeze(flat, range(1, 1 + len(rest))), picked, old))
+    return n.transpose(n.reshape(chosen, lead.shape.dims), [order.index(a) for a in range(rank)])
 
 
 @by_parts("gather")
