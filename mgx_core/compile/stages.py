@@ -74,6 +74,7 @@ from .invariants import claimed, groups, lowered, simplified, well_formed
 from .lower import Lower
 from .order_for_memory import OrderForMemory
 from .pipeline import STAGES, PassRecord, Pipeline, Stage, nothing
+from .settle_ranks import settle_ranks, waits_for_shapes
 
 __all__ = ["RULES", "lower_for", "lowering", "optimize_module", "pass_names", "stages"]
 
@@ -189,13 +190,28 @@ def lower_for(
     """
     static = {n: s for n, s in shapes.items() if not s.dynamic()}
     module = given.clone(parameters=static, shared=given.derive("equal bodies", equal_bodies))
+    records: list[PassRecord] = []
+    if given.derive("waits for shapes", waits_for_shapes):
+        module, records = _settled(module, target, context, options)
     plugged = plugged_kernels(target)
     lower = Lower(kernels, context, options.validate, None if plugged.empty else plugged.for_options(options))
     pipeline = Pipeline(lowering(lower, target, context, options), options.validate, frozenset(options.disable_passes))
     pipeline.run(module)
     with limited(options.limit_bytes):
         fits_in_memory(plan_memory(module, options.memory_reuse), module)
-    return module, pipeline.records
+    return module, [*records, *pipeline.records]
+
+
+def _settled(module: Module, target: Target, context: Any, options: CompileOptions) -> tuple[Module, list[PassRecord]]:
+    """Returns a module for concrete shapes with its branches on extents taken, optimised again, and the passes' records."""
+    records: list[PassRecord] = []
+    while (copy := settle_ranks(module)) is not None:
+        module = copy
+        records += optimize_module(module, options, target, context, before="fuse").records
+    fusing = Pipeline([s for s in stages(target, context, options) if s.name == "fuse"], options.validate)
+    fusing.disabled = frozenset(options.disable_passes)
+    fusing.run(module)
+    return module, [*records, *fusing.records]
 
 
 def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
@@ -220,10 +236,11 @@ def fusing(selection: RuleSelection) -> list[Pass]:
 
 
 def optimize_module(
-    module: Module, options: CompileOptions, target: Target | None = None, context: Any = None
+    module: Module, options: CompileOptions, target: Target | None = None, context: Any = None, before: str = "lower"
 ) -> Pipeline:
-    """Run the stages up to fuse on a module in place; returns the pipeline with its records."""
-    pipeline = Pipeline(stages(target, context, options), options.validate, frozenset(options.disable_passes))
+    """Runs the stages before the named one on a module in place; returns the pipeline with its records."""
+    chosen = [s for s in stages(target, context, options) if STAGES.index(s.name) < STAGES.index(before)]
+    pipeline = Pipeline(chosen, options.validate, frozenset(options.disable_passes))
     module.sweep()  # rules ask who reads a value: nothing dead may be among them
     pipeline.run(module)
     return pipeline

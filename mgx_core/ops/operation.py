@@ -86,6 +86,13 @@ class Operation(Traits):
     Returns the offset in elements and the shape with strides, or None where these shapes need a copy.
     Default: None, the op is not a view."""
 
+    module_for: ClassVar[Callable[..., Any] | None] = None
+    """``module_for(self, shapes, values)``: for ops that infer their results once the ranks of the operands are known.
+
+    shapes: of the operands (None for an absent one), all of known rank; values: of those that are constants, else None.
+    Returns a module with the same results and the positions of the operands that its parameters stand for, or None where more
+    must be known.  Default: None, the op never waits."""
+
     normal: ClassVar[Callable[..., Operation] | None] = None
     """``normal(self, *shapes)``: the same op with its attributes in normal form.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from ..compile.settle_ranks import waits_for_shapes
 from ..compile.stages import optimize_module
 from ..errors import ParameterError
 from ..ir.module import Module
@@ -41,7 +42,8 @@ def compile_module(
     if wrong is not None:
         raise ParameterError(wrong)
     copy = module.clone()
-    pipeline = optimize_module(copy, options, target, context)
+    # what waits for the shapes of a run is fused once they are known
+    pipeline = optimize_module(copy, options, target, context, before="fuse" if waits_for_shapes(copy) else "lower")
     made = Executable(copy, target, context, options, output_names or (), pipeline.records)
     made.note_lost()
     log.debug("compiled for %s in %.1f ms: %s", target.name, (time.perf_counter() - start) * 1e3, options)

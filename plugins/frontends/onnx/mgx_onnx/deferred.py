@@ -15,6 +15,7 @@ import numpy as np
 from mgx_core import (
     Instruction,
     MgxError,
+    Module,
     OpSet,
     OptionalShape,
     SequenceShape,
@@ -62,7 +63,8 @@ class Deferred(Operation):
         except (
             UnrankedError
         ):  # knowing the ranks is not enough: the values of its small operands decide the result's rank
-            module, args = _module_for_values(self.model, shapes, xs)
+            module, taken = _module_for_values(self.model, shapes, xs)
+            args = [xs[n] for n in taken]
         results = tuple(Interpreter().run(module, args))
         for n, (promised, result) in enumerate(zip(self.results, results, strict=False)):
             if isinstance(promised, Shape) and isinstance(result, np.ndarray):
@@ -70,6 +72,14 @@ class Deferred(Operation):
                 if not isinstance(found, Shape) or found.dtype is not promised.dtype:
                     raise ShapeError(f"output {n} is {found}, its operands' types promised {promised}")
         return results
+
+    def module_for(self, shapes: Sequence[AnyShape], values: Sequence[Value | None]) -> tuple[Module, list[int]] | None:
+        """Returns the node as a module for operands of these shapes, and the operands that it takes; see `Operation`."""
+        known = tuple(s.as_standard() if isinstance(s, Shape) else s for s in shapes)
+        try:
+            return _module_for_values(self.model, known, values)
+        except MgxError:
+            return None  # the run reports it, or knows more
 
     def __repr__(self) -> str:
         return f"onnx.deferred[{_node(self.model).op_type}]"
@@ -122,17 +132,19 @@ def _module(data: bytes, shapes: tuple[AnyShape, ...]) -> Any:
     return parse_proto(_typed(data, shapes), OnnxOptions()).get_main_module()
 
 
-def _module_for_values(data: bytes, shapes: tuple[AnyShape, ...], xs: Sequence[Value]) -> tuple[Any, list[Value]]:
-    """The node's module with small operands as constants, and the values of the parameters that are left."""
+def _module_for_values(
+    data: bytes, shapes: tuple[AnyShape, ...], values: Sequence[Value | None]
+) -> tuple[Module, list[int]]:
+    """Returns the node's module with small known operands as constants, and the positions of the operands that are left."""
     model = _typed(data, shapes)
     left = []
-    for info, x in zip(model.graph.input, xs, strict=True):
+    for n, (info, x) in enumerate(zip(model.graph.input, values, strict=True)):
         if isinstance(x, np.ndarray) and x.size <= 4096 and x.dtype.kind in "iub":
             model.graph.initializer.append(
                 onnx.numpy_helper.from_array(np.ascontiguousarray(x).reshape(x.shape), info.name)
             )
         else:
-            left.append(x)
+            left.append(n)
     return parse_proto(model, OnnxOptions()).get_main_module(), left
 
 

@@ -1,0 +1,94 @@
+"""Branches on extents are taken, and what follows them is compiled, once the shapes of a run are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.compile.settle_ranks import settle_ranks, waits_for_shapes
+from mgx_core.ops.control import If
+from mgx_core.ops.operation import Operation
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import symbol
+
+
+@mgx.define_op("test.open_relu")
+class OpenRelu(Operation):
+    """relu of a tensor of any rank, as a frontend has it that asks for ranks: -> tuple of one result."""
+
+    def infer(self, x: mgx.Shape) -> mgx.TupleShape:
+        return mgx.TupleShape([mgx.Shape.unranked(x.dtype)])
+
+    def compute(self, x: Array) -> tuple[Array]:
+        return (np.maximum(x, 0),)
+
+    def module_for(self, shapes: Sequence[Any], values: Sequence[Any]) -> tuple[mgx.Module, list[int]]:
+        body = mgx.Module("body")
+        body.add_return([body.add(mgx.op("relu"), body.add_parameter("x", shapes[0]))])
+        return body, [0]
+
+
+def squeezed_or_not(on_data: bool = False) -> mgx.Program:
+    """relu(x[0]) where x [n, 3] has one row, else relu(x): a squeeze as exporters write it; on_data: by a value of x instead."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [symbol("n"), 3]))
+    rows = main.add(
+        mgx.op("gather", axis=0), main.add(mgx.op("dimensions_of", end=2), x), main.add_literal(np.array([0]))
+    )
+    one = main.add(mgx.op("equal"), rows, main.add_literal(np.array([1])))
+    if on_data:
+        first = main.add(mgx.op("slice", axes=[0, 1], starts=[0, 0], ends=[1, 1]), x)
+        one = main.add(mgx.op("greater"), first, main.add_literal(np.zeros((1, 1), np.float32)))
+    then, other = program.create_module("then"), program.create_module("other")
+    then.add_return(
+        [then.add(mgx.op("reshape", dims=[3]), then.add(mgx.op("slice", axes=[0], starts=[0], ends=[1]), x))]
+    )
+    other.add_return([other.add(mgx.op("neg"), other.add(mgx.op("neg"), x))])
+    taken = main.add(mgx.op("if"), one, modules=[then, other])
+    item = mgx.op("get_tuple_elem", index=0)
+    main.add_return([main.add(item, main.add(OpenRelu(), main.add(item, taken)))])
+    return program
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_branch_is_taken_for_the_shapes_of_a_run(rows: int) -> None:
+    program = squeezed_or_not()
+    program.compile(mgx.get_target("ref"))
+    x = np.linspace(-1, 1, 3 * rows, dtype=np.float32).reshape(rows, 3)
+    (y,) = program.run({"x": x})
+    np.testing.assert_array_equal(np.asarray(y), np.maximum(x[0] if rows == 1 else x, 0))
+    (instance,) = program.executable.instances()  # type: ignore[union-attr]
+    assert not any(isinstance(ins.op, If) for ins in instance.module)
+    assert all(not shape.dynamic() for shape in instance.module.output_shapes())
+
+
+def test_branch_on_data_stays() -> None:
+    program = squeezed_or_not(on_data=True)
+    program.compile(mgx.get_target("ref"))
+    for first in (1.0, -1.0):
+        x = np.array([[first, -2, 3], [4, -5, 6]], np.float32)
+        (y,) = program.run({"x": x})
+        np.testing.assert_array_equal(np.asarray(y), np.maximum(x[0] if first > 0 else x, 0))
+
+
+def test_only_what_waits_is_settled() -> None:
+    module = squeezed_or_not().get_main_module()
+    assert waits_for_shapes(module)
+    assert settle_ranks(module) is None  # the number of rows is still open
+    settled = settle_ranks(module.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
+    assert settled is not None and not waits_for_shapes(settled)
+    assert [str(s) for s in settled.output_shapes()] == ["float32[3]"]
+
+
+def test_what_is_fused_for_a_run_is_what_fixed_shapes_give() -> None:
+    program = squeezed_or_not()
+    program.compile(mgx.get_target("ref"))
+    program.run({"x": np.ones((2, 3), np.float32)})
+    (instance,) = program.executable.instances()  # type: ignore[union-attr]
+    names = [p.op.split("(")[0] for p in instance.placements]
+    assert len(names) == 1, names  # the relu alone: the negations cancel, which the stage simplify finds
