@@ -12,6 +12,7 @@ from ..types.dim import bounds, may_equal
 from ..types.shape import Shape, TupleShape
 from .builder import Builder, Operand
 from .concat import Concat
+from .control import GetTupleElem
 from .declaration import op
 from .operation import Operation
 from .reshape import Squeeze
@@ -120,6 +121,9 @@ class RnnLastCellOutput(Operation):
 
     def compute(self, layer: Value) -> Value:
         return layer[1]
+
+    def decompose(self, b: Builder, layer: Operand) -> Operand:
+        return b.add(GetTupleElem(index=1), layer)
 
 
 @op("rnn_var_sl_shift_sequence", exact=True)

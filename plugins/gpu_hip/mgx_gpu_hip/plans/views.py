@@ -11,7 +11,6 @@ from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.linear import Diagonal
 from mgx_core.ops.movement import Contiguous, Layout, Transpose
-from mgx_core.ops.recurrent_states import RnnLastCellOutput
 from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
 from mgx_core.ops.slice import Slice, Step
 from mgx_core.targets.kernel_emission import Results, emit_view
@@ -73,10 +72,4 @@ generated(PLANS, movement.window, Layout, Fill)
 @offer(PLANS, GetTupleElem, name="item")
 def emit_item(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found: Results = args[0][op.index]
-    return found
-
-
-@offer(PLANS, RnnLastCellOutput, name="item")
-def emit_last_cell(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    found: Results = args[0][1]
     return found
