@@ -62,7 +62,7 @@ def shapes_of(model: Model, batch: Sequence[Request]) -> tuple[tuple[int, ...], 
 
 def run(model: Model, batch: Sequence[Request]) -> Ran:
     """Runs requests together, filled up to one of the model's sizes.  Errors: those of `Model.run`."""
-    start, busy = time.perf_counter(), time.thread_time()
+    start, busy = time.monotonic(), time.thread_time()
     rows = sum(r.rows for r in batch)
     spare = _size(model.sizes, batch[0], rows) - rows
     if len(batch) == 1 and not spare:
@@ -72,7 +72,7 @@ def run(model: Model, batch: Sequence[Request]) -> Ran:
         ends = np.cumsum([r.rows for r in batch])
         parts = [np.split(made, ends)[: len(batch)] for made in model.run(feeds)]
         results = [list(made) for made in zip(*parts, strict=True)]
-    return results, Spent(time.perf_counter() - start, time.thread_time() - busy)
+    return results, Spent(time.monotonic() - start, time.thread_time() - busy, start)
 
 
 def _size(sizes: Sequence[int], first: Request, rows: int) -> int:

@@ -18,7 +18,7 @@ from .deployment import Backend, Deployment, within
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
 from .metrics import Recorder
 from .model import Model, Signature
-from .pace import Paces
+from .pace import Paces, Spent
 from .settings import ModelSettings
 from .tensors import Array
 
@@ -32,7 +32,9 @@ class Batcher(Deployment):
     """The queue of one model and what takes from it; lives in one event loop.
 
     A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request has
-    waited for the queue delay.  A batch that fails is run again request by request, so that a bad one fails alone.
+    waited for the queue delay.  A batch that no request can join any more is handed to the threads while others run, one for each
+    instance: it begins when one of those ends, and not a turn of the event loop later.  A batch that fails is run again request
+    by request, so that a bad one fails alone.
     Batches are filled up to one of the model's sizes.  Runs have threads of their own, but for those whose shapes were seen to be
     done sooner than another thread would be awake.  The first run of a kind always has one: what was measured on zeros says
     little of values that take longer.
@@ -43,7 +45,7 @@ class Batcher(Deployment):
         self._settings = model.settings
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Request] = []
-        self._free = self._settings.instances
+        self._free = self._settings.instances  # below 0: batches wait for a thread
         self._closing = self._hurrying = self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -69,7 +71,7 @@ class Batcher(Deployment):
             feeds, rows, key, priority or self._settings.priority, now + limit, self._loop.create_future(), now
         )
         bisect.insort(self._waiting, request, key=first_come)  # first come, first served within a priority
-        if self._free and not self._scheduled:
+        if self._free > -self._settings.instances and not self._scheduled:
             self._schedule()
         if request.done.done():  # a short run that was made at once
             result = request.done.result()
@@ -110,7 +112,7 @@ class Batcher(Deployment):
 
     def _start(self) -> None:
         self._scheduled = False
-        while self._free and self._waiting:
+        while self._waiting and (self._free > 0 or self._whole()):
             left = self._left()
             if left > 0:
                 if self._timer is None:
@@ -123,6 +125,13 @@ class Batcher(Deployment):
             if batch:
                 self._run(batch)
         self._idle.set()
+
+    def _whole(self) -> bool:
+        """True if a batch of the largest size waits, and a thread has none to go on with."""
+        if self._free <= -self._settings.instances or not self.model.batches:
+            return False
+        key = self._waiting[0].key
+        return sum(r.rows for r in self._waiting if r.key == key) >= self._settings.max_batch
 
     def _due(self) -> None:
         self._timer = None  # the request that it was set for may have left: others then need one of their own
@@ -166,10 +175,8 @@ class Batcher(Deployment):
 
     def _run(self, batch: Sequence[Request]) -> None:
         self._free -= 1
-        kind, started = kind_of(batch), time.monotonic()
-        for request in batch:
-            request.started = started
-        if self._paces.short(kind):
+        kind = kind_of(batch)
+        if self._free >= 0 and self._paces.short(kind):
             try:
                 results, spent = run(self.model, batch)
             except Exception as error:
@@ -177,28 +184,27 @@ class Batcher(Deployment):
                 self._failed(batch, error)
             else:
                 self._paces.in_loop(kind, spent)
-                self._ran(batch, kind[0], started, results, spent.seconds)
+                self._ran(batch, kind[0], results, spent)
         else:
             running = self._loop.run_in_executor(self._threads, run, self.model, batch)
-            running.add_done_callback(functools.partial(self._ended, batch, kind, started))
+            running.add_done_callback(functools.partial(self._ended, batch, kind))
 
-    def _ended(self, batch: Sequence[Request], kind: Any, started: float, running: asyncio.Future[Ran]) -> None:
+    def _ended(self, batch: Sequence[Request], kind: Any, running: asyncio.Future[Ran]) -> None:
         error = running.exception()
         if error is None:
             results, spent = running.result()
             # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
             self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
-            self._ran(batch, kind[0], started, results, spent.seconds)
+            self._ran(batch, kind[0], results, spent)
         else:
             self._failed(batch, error)
         self._start()
 
-    def _ran(
-        self, batch: Sequence[Request], rows: int, started: float, results: Sequence[list[Array]], seconds: float
-    ) -> None:
+    def _ran(self, batch: Sequence[Request], rows: int, results: Sequence[list[Array]], spent: Spent) -> None:
         self._free += 1
-        self.metrics.ran(self.signature, [started - r.arrived for r in batch], seconds, rows)
+        self.metrics.ran(self.signature, [spent.began - r.arrived for r in batch], spent.seconds, rows)
         for request, result in zip(batch, results, strict=True):
+            request.started = spent.began
             if not request.done.done():
                 request.done.set_result(result)
 
@@ -213,7 +219,7 @@ class Batcher(Deployment):
 
     async def _one_by_one(self, batch: Sequence[Request]) -> None:
         for request in batch:
-            started = time.monotonic()
+            request.started = started = time.monotonic()
             try:
                 result = await self._loop.run_in_executor(self._threads, self.model.run, request.feeds)
             except Exception as error:

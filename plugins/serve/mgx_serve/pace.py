@@ -20,10 +20,11 @@ WEIGHT: Final = 1 / 16  # of the latest run
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """seconds: of a run, by the clock; busy: of its thread's processor time."""
+    """seconds: of a run, by the clock; busy: of its thread's processor time; began: by `time.monotonic`."""
 
     seconds: float
     busy: float
+    began: float = 0.0
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,69 @@ def test_runs_that_are_short_have_no_thread(
     assert [(shape, thread == threading.get_ident()) for shape, thread in model.runs] == [
         ((size, 4), where) for where in inside
     ]
+
+
+def test_a_whole_batch_begins_as_soon_as_the_one_before_it_ends() -> None:
+    class Slow(Watched):
+        """Runs for as long as the test says."""
+
+        def __init__(self) -> None:
+            super().__init__(max_batch=2)
+            self.end = threading.Semaphore(0)
+            self.began = 0
+
+        def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+            self.began += 1
+            assert self.end.acquire(timeout=60)
+            return super().run(feeds)
+
+    async def ask() -> None:
+        model: Any = Slow()
+        batcher = Batcher(model, NoRecorder())
+        asked = [asyncio.create_task(batcher.infer({"x": np.full((1, 4), n, np.float32)})) for n in range(7)]
+        while model.began < 1:
+            await asyncio.sleep(0.001)
+        model.end.release()
+        # the event loop does nothing from here on: the thread has the next whole batch, and no more than that
+        until = time.monotonic() + 60
+        while model.began < 2 and time.monotonic() < until:
+            time.sleep(0.001)
+        assert model.began == 2
+        model.end.release()
+        time.sleep(0.05)
+        assert model.began == 2
+        for _ in range(4):
+            model.end.release()
+        for n, (_, (y,)) in enumerate(await asyncio.gather(*asked)):
+            np.testing.assert_array_equal(y, np.full((1, 4), 2 * n))
+        assert [shape[0] for shape, _ in model.runs] == [2, 2, 2, 1]
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+def test_requests_that_others_may_join_wait_where_they_can() -> None:
+    async def ask() -> None:
+        model: Any = Watched(max_batch=4)
+        began, end = threading.Event(), threading.Event()
+        plain = model.run
+
+        def run(feeds: Mapping[str, Any]) -> list[Any]:
+            began.set()
+            assert end.wait(60)
+            return list(plain(feeds))
+
+        model.run = run
+        batcher = Batcher(model, NoRecorder())
+        x = np.ones((1, 4), np.float32)
+        asked = [asyncio.create_task(batcher.infer({"x": x}))]
+        await asyncio.to_thread(began.wait, 60)
+        for _ in range(2):
+            asked += [asyncio.create_task(batcher.infer({"x": x}))]
+            await asyncio.sleep(0.02)
+        end.set()
+        await asyncio.gather(*asked)
+        assert [shape[0] for shape, _ in model.runs] == [1, 2]
+        await batcher.close()
+
+    asyncio.run(ask())
