@@ -240,6 +240,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--rows", default="1", help="of one request; several numbers, one after another: 1,8")
+    parser.add_argument("--frontends", type=int, default=0, help="processes that take requests")
     parser.add_argument("--clients", type=int, default=32, help="for one replica; more replicas have so many more")
     parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
     parser.add_argument("--seconds", type=float, default=6.0)
@@ -249,6 +250,7 @@ def main() -> None:
     given = parser.parse_args()
     extents = {name: int(value) for name, _, value in (e.partition("=") for e in given.extent)}
     options = ["--max-batch", str(given.max_batch), "--instances", str(given.instances), "--queue-size", "1024"]
+    options += ["--frontends", str(given.frontends)]
     for name in ("target", "precision"):
         if getattr(given, name):
             options += [f"--{name}", getattr(given, name)]

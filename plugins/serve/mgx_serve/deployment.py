@@ -19,9 +19,13 @@ T = TypeVar("T")
 
 
 class Deployment(ABC):
-    """One loaded model."""
+    """One loaded model.
+
+    shared_as: the name under which other processes reach it by themselves, "" if only this one does.
+    """
 
     signature: Signature
+    shared_as = ""
 
     @abstractmethod
     async def infer(
@@ -43,7 +47,12 @@ class Deployment(ABC):
 
 
 class Backend(ABC):
-    """What runs models."""
+    """What runs models.
+
+    address: where other processes reach those that are shared, None if none is.
+    """
+
+    address: str | None = None
 
     @abstractmethod
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:

@@ -19,7 +19,7 @@ from .shared_memory import Place, Regions
 from .tensors import Array, Tensor, from_bytes, to_bytes
 from .tracing import NoTraces
 
-__all__ = ["EXTENSIONS", "Answer", "Call", "Inference", "Service", "Stored"]
+__all__ = ["EXTENSIONS", "Answer", "Call", "Inference", "Service", "Stored", "answer_of"]
 
 EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory", "cuda_shared_memory")
 
@@ -133,11 +133,10 @@ class Service(Inference):
         if call.stored or call.places:
             self.access.check(call.headers.get("authorization"), EVERYTHING)
             await self._fetch(call, share)
-        model, results = await deployment.infer(call.feeds, call.priority, call.timeout)
-        outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
-        share.take(sum([_held(array) for _, array in outputs]) * TENSOR_COST)
-        places = await self._placed(call, outputs) if call.places else {}
-        return Answer(model.name, model.version, call.id, outputs, places)
+        answer = answer_of(call, *await deployment.infer(call.feeds, call.priority, call.timeout), share)
+        if call.places:
+            answer.places = await self._placed(call, answer.outputs)
+        return answer
 
     async def _fetch(self, call: Call, share: Share) -> None:
         """Reads inputs from shared memory once there is memory for a copy."""
@@ -172,6 +171,13 @@ class Service(Inference):
         else:
             found = [d.signature for e in self.repository.entries.values() for d in e.loaded.values()]
         return [(m, self.metrics.records[m.name, m.version]) for m in found]
+
+
+def answer_of(call: Call, model: Signature, results: Sequence[Array], share: Share) -> Answer:
+    """Returns the answer with the outputs that were asked for.  share: takes what they need."""
+    outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
+    share.take(sum([_held(array) for _, array in outputs]) * TENSOR_COST)
+    return Answer(model.name, model.version, call.id, outputs)
 
 
 def place(parameters: Mapping[str, Any], name: str) -> Place | None:

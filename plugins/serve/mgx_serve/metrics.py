@@ -54,7 +54,6 @@ class Record:
     runs: int = 0
     failures: int = 0
     refusals: int = 0
-    waiting: int = 0
     queue_ns: int = 0
     compute_ns: int = 0
     last_ms: int = 0
@@ -65,6 +64,12 @@ class Record:
     queue: Buckets = field(default_factory=lambda: Buckets(SECONDS))
     compute: Buckets = field(default_factory=lambda: Buckets(SECONDS))
     sizes: Buckets = field(default_factory=lambda: Buckets(SIZES))
+    waiting_in: dict[object, int] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in all queues."""
+        return sum(self.waiting_in.values())
 
 
 class Recorder(ABC):
@@ -110,8 +115,9 @@ class Metrics(Recorder, Collector):
         """Forgets a version that is served no more, so that figures do not grow with every version that ever was."""
         self.records.pop((model.name, model.version), None)
 
-    def waiting(self, model: Signature, count: int) -> None:
-        self.records[model.name, model.version].waiting = count
+    def waiting(self, model: Signature, count: int, place: object = None) -> None:
+        """place: that has the queue, one of several processes."""
+        self.records[model.name, model.version].waiting_in[place] = count
 
     def refused(self, model: Signature) -> None:
         self.records[model.name, model.version].refusals += 1

@@ -7,7 +7,7 @@ import contextlib
 import glob
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class Entry:
 class Repository:
     """Finds, loads, replaces and unloads models.  Requests name models, never files: what lies outside the root is out of reach.
 
-    root: a model's file or folder, or a folder of models.
+    root: a model's file or folder, or a folder of models; changed: called when another version answers, or none.
     Errors: ParameterError if it is neither.
     """
 
@@ -58,6 +58,7 @@ class Repository:
         # as it was named: a link has a name of its own
         self._name = root.stem if self.root.is_file() else root.name.removesuffix(".savedmodel")
         self.entries: dict[str, Entry] = {}
+        self.changed: Callable[[], None] = lambda: None
         self.scan()
         if not self.entries:
             log.warning("%s holds no model: files NAME/VERSION/model.* are required", root)
@@ -140,6 +141,7 @@ class Repository:
             former = list(entry.loaded.values())
             entry.loaded = {version: deployed}
             entry.state, entry.reason = "READY", ""
+            self.changed()
         await self._end(former, entry)
 
     async def unload(self, name: str) -> None:
@@ -151,6 +153,7 @@ class Repository:
         entry.unloads += 1
         former = list(entry.loaded.values())
         entry.loaded, entry.state, entry.reason = {}, "UNAVAILABLE", "unloaded"
+        self.changed()
         async with entry.loading:  # what replaces the former version needs it while it is rolled out
             await self._end(former, entry)
 

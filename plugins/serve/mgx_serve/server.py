@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import signal
 from pathlib import Path
@@ -63,7 +64,8 @@ class Server:
     async def _open(self, service: Service) -> None:
         paths, methods = app(service, self.settings.max_bytes), Methods(service)
         if self.settings.frontends:
-            self._doors = processes = FrontEnds(self.settings, service, paths, methods)
+            shared = dataclasses.replace(self.settings, ray=service.repository.backend.address)
+            self._doors = processes = FrontEnds(shared, service, paths, methods)
             await processes.open()
         else:
             self._doors = here = Listening(self.settings)

@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -26,6 +24,8 @@ from mgx_serve.errors import BadRequest, Busy
 from mgx_serve.frontends.arena import Arena, Borrowed
 from mgx_serve.frontends.channel import Channel, Ends
 from mgx_serve.frontends.wire import error_message, read_error
+from mgx_serve.server import Server
+from mgx_serve.settings import Settings
 
 COUNT = 3
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -171,26 +171,19 @@ def test_a_front_end_that_is_killed_is_replaced(fronted: Any) -> None:
     until(all_answer)
 
 
-def test_front_ends_end_with_the_server(serve: Callable[..., Any], models: Path) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        server = serve(models, "--frontends", 2)
+@pytest.mark.parametrize(("option", "count"), [("http_port", 2), ("grpc_port", 2), ("grpc_port", 0)])
+def test_a_port_that_is_taken_is_refused(option: str, count: int, models: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
+        ports = {"http_port": -1, "grpc_port": -1, option: taken.getsockname()[1]}
+        server = Server(models, Settings(frontends=count, **ports))
+        with pytest.raises(OSError, match=r"in use|cannot listen"):
+            asyncio.run(server.start(load=False))
+
+
+def test_front_ends_end_with_the_server(fronted: Any, serve: Callable[..., Any], models: Path) -> None:
+    for server, number in ((fronted, signal.SIGTERM), (serve(models, "--frontends", 1), signal.SIGKILL)):
         processes = frontends(server)
-        assert len(processes) == 2
+        assert processes
         server.process.send_signal(number)
         server.process.wait(60)
         until(lambda there=processes: not any(Path(f"/proc/{p}").exists() for p in there))
-
-
-def test_a_port_that_is_taken_is_refused(models: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
-        port = str(taken.getsockname()[1])
-        command = [sys.executable, "-c", "from mgx_serve.command import main; main()", str(models), "--target", "ref"]
-        for option in ("--http-port", "--grpc-port"):
-            for count in ("0", "2"):
-                ports = {"--http-port": "0", "--grpc-port": "0", option: port}
-                given = [text for item in ports.items() for text in item]
-                ended = subprocess.run(
-                    [*command, *given, "--frontends", count], capture_output=True, text=True, timeout=60
-                )
-                assert ended.returncode == 1 and "mgx-serve: " in ended.stderr, ended.stderr
-                assert "Traceback" not in ended.stderr

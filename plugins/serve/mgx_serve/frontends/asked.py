@@ -15,12 +15,14 @@ from ..budget import Share
 from ..errors import ServeError
 from ..grpc_methods import Methods
 from ..inference import Service
+from ..model import Signature
 from .arena import Bytes
 from .channel import Channel
-from .wire import answer_message, error_message, read_call
+from .wire import answer_message, error_message, read_call, signature_message
 
 __all__ = ["Asked"]
 
+REPORTS = ("ran", "refused", "failed", "waiting")  # methods of `Recorder`
 log = logging.getLogger("mgx_serve")
 Reply = tuple[Any, Sequence[Bytes]]
 
@@ -35,6 +37,7 @@ class Asked:
             "infer": self._infer,
             "http": self._http,
             "grpc": self._grpc,
+            "find": self._find,
         }
         self._channel: Channel | None = None
         self._started: asyncio.Future[None] | None = None
@@ -67,18 +70,32 @@ class Asked:
     def ended(self) -> None:
         """Gives up the requests of a process that has ended."""
         self._channel = None
-        self._heard("failed", "it ended; its log says why")
+        self._heard("ended", "it ended; its log says why")
         for task in self._tasks.values():
             task.cancel()
+        for record in self._service.metrics.records.values():
+            record.waiting_in.pop(self, None)
 
     def _heard(self, kind: str, content: Any) -> None:
-        """Takes a message that wants no answer: whether the process listens."""
+        """Takes a message that wants no answer: whether the process listens, or what it saw of runs elsewhere."""
+        if kind in REPORTS:
+            self._reported(kind, *content)
+            return
         if self._started is None or self._started.done():
             return
         if kind == "ready":
             self._started.set_result(None)
         else:
             self._started.set_exception(ParameterError(f"a front end cannot be started: {content}"))
+
+    def _reported(self, kind: str, name: str, version: str, *figures: Any) -> None:
+        metrics = self._service.metrics
+        if (name, version) in metrics.records:  # or it was unloaded meanwhile
+            model = Signature(name, version, "", 0.0, (), ())
+            if kind == "waiting":
+                metrics.waiting(model, figures[0], self)
+            else:
+                getattr(metrics, kind)(model, *figures)
 
     async def _answer(self, kind: str, number: int, content: Any, parts: list[Bytes]) -> None:
         try:
@@ -99,6 +116,11 @@ class Asked:
         call = read_call(content, parts)
         with Share(self._service.budget) as share:
             return answer_message(await self._service.infer(call, share))
+
+    async def _find(self, content: Any, parts: list[Bytes]) -> Reply:
+        """Returns where a front end finds a model by itself, and all that it has to know of it."""
+        found = self._service.repository.find(*content)
+        return [found.shared_as, signature_message(found.signature)], []
 
     async def _grpc(self, content: Any, parts: list[Bytes]) -> Reply:
         name, headers = content

@@ -62,6 +62,11 @@ class FrontEnds:
         await asyncio.gather(*(member.start() for member in self._members))
         for member in self._members:
             member.watch()
+        self._service.repository.changed = self._changed
+
+    def _changed(self) -> None:
+        for member in self._members:
+            member.asked.tell("changed")
 
     def _port(self, port: int) -> int:
         """Returns a port that nobody else takes from now on; -1 for none."""
@@ -81,7 +86,7 @@ class _Member:
     """One front end: its process, and the channel to it."""
 
     def __init__(self, settings: Settings, asked: Asked) -> None:
-        self._settings, self._asked = settings, asked
+        self._settings, self.asked = settings, asked
         self._ending = False
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -100,13 +105,13 @@ class _Member:
             )
             requests, answers = memory
             channel = await Channel.opened(
-                Ends(ours.detach(), answers, requests, size), self._asked.received, self._asked.ended
+                Ends(ours.detach(), answers, requests, size), self.asked.received, self.asked.ended
             )
         finally:
             theirs.close()
             for number in memory:
                 os.close(number)
-        started = self._asked.connected(channel)
+        started = self.asked.connected(channel)
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
             text = json.dumps(written(self._settings, log.getEffectiveLevel()))
@@ -145,7 +150,7 @@ class _Member:
     async def _ended(self) -> None:
         if self._process is None or self._process.returncode is not None:
             return
-        self._asked.tell("end")
+        self.asked.tell("end")
         try:
             await asyncio.wait_for(self._process.wait(), self._settings.drain + PATIENCE)
         except TimeoutError:

@@ -7,6 +7,7 @@ import json
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ..grpc_service import handler
@@ -35,14 +36,16 @@ async def serve(settings: Settings, ends: Ends) -> None:
     def told(kind: str, content: Any) -> None:
         if kind == "end":
             asked_to_end.set()
+        elif kind == "changed":
+            engine.changed()
 
-    engine = Engine(settings, told)
+    engine = _engine(settings, told)
     await engine.connect(ends)
     listening = Listening(settings)
     try:
         await listening.open(InferPaths(engine, settings.max_bytes, Others(engine)), handler(engine, engine.grpc), True)
     except OSError as error:
-        engine.tell("failed", content=str(error))
+        engine.tell("ended", content=str(error))
     else:
         engine.tell("ready")
         waits = [asyncio.create_task(event.wait()) for event in (asked_to_end, engine.ended)]
@@ -50,3 +53,12 @@ async def serve(settings: Settings, ends: Ends) -> None:
         if not engine.ended.is_set():
             await listening.close()
     await engine.close()
+
+
+def _engine(settings: Settings, told: Callable[[str, Any], None]) -> Engine:
+    if settings.ray is None or settings.traces:  # the engine's process has the spans of requests
+        return Engine(settings, told)
+    from ..on_ray.connection import Connection
+    from .direct import Direct
+
+    return Direct(settings, told, Connection(settings.ray))

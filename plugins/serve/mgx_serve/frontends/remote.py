@@ -50,6 +50,9 @@ class Engine(Inference):
         if self._channel is not None:
             await self._channel.close()
 
+    def changed(self) -> None:
+        """Notes that other models or versions answer now."""
+
     async def infer(self, call: Call, share: Share) -> Answer:
         return read_answer(*await self.asked("infer", *call_message(call, self.reads_headers)))
 

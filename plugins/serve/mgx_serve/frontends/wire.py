@@ -11,11 +11,21 @@ import numpy as np
 from .. import errors
 from ..errors import ServeError
 from ..inference import Answer, Call, Stored
+from ..model import Signature
 from ..shared_memory import Place
 from ..tensors import DATATYPES, Tensor, datatype_of, elements, from_bytes, to_bytes
 from .arena import Bytes
 
-__all__ = ["answer_message", "call_message", "error_message", "read_answer", "read_call", "read_error"]
+__all__ = [
+    "answer_message",
+    "call_message",
+    "error_message",
+    "read_answer",
+    "read_call",
+    "read_error",
+    "read_signature",
+    "signature_message",
+]
 
 HEADERS: Final = ("authorization", "traceparent", "tracestate", "baggage")
 ERRORS: Final = {name: getattr(errors, name) for name in errors.__all__}
@@ -59,6 +69,16 @@ def read_answer(head: Sequence[Any], parts: Sequence[Bytes]) -> Answer:
             array = from_bytes(name, datatype, shape, part)
         made.append((tensor, array))
     return Answer(model, version, identity, made, placed)
+
+
+def signature_message(signature: Signature) -> list[Any]:
+    return list(dataclasses.astuple(signature))
+
+
+def read_signature(message: Sequence[Any]) -> Signature:
+    *rest, inputs, outputs = message
+    tensors = [tuple(Tensor(name, datatype, tuple(shape)) for name, datatype, shape in t) for t in (inputs, outputs)]
+    return Signature(*rest, *tensors)
 
 
 def error_message(error: ServeError) -> list[Any]:

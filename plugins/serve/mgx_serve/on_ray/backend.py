@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,31 +10,30 @@ from typing import Any
 
 import ray
 from ray import serve
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 
 from mgx_core import ParameterError
 
-from ..deployment import Backend, Deployment, within
-from ..errors import Busy, DeadlinePassed, Internal, Unavailable
+from ..deployment import Backend, Deployment
+from ..errors import Unavailable
 from ..metrics import Recorder
 from ..model import Signature
 from ..settings import ModelSettings
 from ..tensors import Array
 from .handover import Handed, hand_over, withdraw
-from .replica import Reply, bound
+from .replica import bound
+from .replicas import Replicas
 
 __all__ = ["OnRay"]
-
-TRIES = 3  # replicas that one request may be given to, should they die under it
-log = logging.getLogger("mgx_serve")
 
 
 class OnRay(Backend):
     """Models in processes of a Ray cluster.
 
     address: of a cluster that runs, "auto" for the one of this machine, "" to start one here that ends with the server.
-    The applications have names of this server alone; in a cluster that it did not start, it ends these and no others.
+    `address` is then where other processes find it.  The applications have names of this server alone; in a cluster that it did
+    not start, it ends these and no others.
     Errors: ConnectionError or ParameterError if there is no cluster at the address.
     """
 
@@ -50,6 +47,7 @@ class OnRay(Backend):
                 ray.init(address=address or "local", namespace="mgx", log_to_driver=False, include_dashboard=False)
             except (ValueError, RuntimeError, RayError) as error:
                 raise ParameterError(f"no cluster of Ray at address {address!r}: {_first_line(error)}") from error
+        self.address = ray.get_runtime_context().gcs_address
         serve.start(http_options={"location": "NoServer"})
         self._newest: dict[str, RayDeployment] = {}
 
@@ -61,7 +59,7 @@ class OnRay(Backend):
             made = await self._rolled_out(handed, holder)
         except (RuntimeError, RayError, RayServeException) as error:
             if former is None:
-                await asyncio.to_thread(serve.delete, self._application(name))
+                await asyncio.to_thread(serve.delete, self.application(name))
             else:
                 await self._rolled_out(former.handed, former.holder)
             await asyncio.to_thread(withdraw, handed, holder)
@@ -72,7 +70,7 @@ class OnRay(Backend):
     async def _rolled_out(self, handed: Handed, holder: str) -> RayDeployment:
         """Replaces the replicas of a model, a few at a time; those that are left answer meanwhile."""
         handle = await asyncio.to_thread(
-            serve.run, bound(handed), name=self._application(handed.name), route_prefix=None, _local_testing_mode=False
+            serve.run, bound(handed), name=self.application(handed.name), route_prefix=None, _local_testing_mode=False
         )
         signature = await handle.signature.remote()
         return RayDeployment(self, handed, holder, handle, signature)
@@ -82,7 +80,7 @@ class OnRay(Backend):
         name = deployment.signature.name
         if self._newest.get(name) is deployment:
             del self._newest[name]
-            await asyncio.to_thread(serve.delete, self._application(name))
+            await asyncio.to_thread(serve.delete, self.application(name))
         await asyncio.to_thread(withdraw, deployment.handed, deployment.holder)
 
     async def close(self) -> None:
@@ -91,7 +89,8 @@ class OnRay(Backend):
         if self._connected:
             await asyncio.to_thread(ray.shutdown)
 
-    def _application(self, name: str) -> str:
+    def application(self, name: str) -> str:
+        """Returns the name that a model has among the cluster's applications."""
         return f"mgx-{self._identity}-{name}"
 
 
@@ -103,8 +102,8 @@ class RayDeployment(Deployment):
 
     def __init__(self, backend: OnRay, handed: Handed, holder: str, handle: Any, signature: Signature) -> None:
         self.signature, self.handed, self.holder = signature, handed, holder
-        self._backend, self._handle, self._recorder = backend, handle, backend.recorder
-        self._inside = 0
+        self.shared_as = backend.application(handed.name)
+        self._backend, self._replicas = backend, Replicas(handle, signature, backend.recorder)
         self._closing = False
 
     async def infer(
@@ -112,56 +111,14 @@ class RayDeployment(Deployment):
     ) -> tuple[Signature, list[Array]]:
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
-        self.signature.check(feeds)
-        limit = timeout or self.signature.timeout
-        deadline = time.monotonic() + limit
-        self._inside += 1
-        self._recorder.waiting(self.signature, self._inside)
-        try:
-            reply = await within(limit, self.signature.name, self._reply(feeds, priority, deadline))
-        finally:
-            self._inside -= 1
-            self._recorder.waiting(self.signature, self._inside)
-        for run in reply.runs:
-            self._recorder.ran(self.signature, run.queued, run.seconds, run.rows)
-        if reply.error is not None:
-            if isinstance(reply.error, Busy):
-                self._recorder.refused(self.signature)
-            elif isinstance(reply.error, Internal):
-                self._recorder.failed(self.signature)
-            raise reply.error
-        return reply.signature or self.signature, reply.outputs
-
-    async def _reply(self, feeds: Mapping[str, Array], priority: int, deadline: float) -> Reply:
-        """Asks a replica, and another one if it dies: a run changes nothing, so that it may be run again."""
-        name = self.signature.name
-        for attempt in range(1, TRIES + 1):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise DeadlinePassed(f"no replica of model {name!r} answered in time")
-            try:
-                reply: Reply = await self._handle.reply.remote(dict(feeds), priority, left, self.signature)
-                return reply
-            except BackPressureError:
-                self._recorder.refused(self.signature)
-                raise Busy(f"too many requests wait for model {name!r}; try again later", 1.0) from None
-            except (RayActorError, ActorUnavailableError, DeploymentUnavailableError) as error:
-                log.warning(
-                    "a replica of model %s ended under a request (try %s): %s", name, attempt, type(error).__name__
-                )
-                await asyncio.sleep(0.05 * attempt)
-            except (RayError, RayServeException) as error:
-                log.error("model %s failed: %s", name, error)
-                raise Internal(f"model {name!r} failed; the reason is in the server's log") from error
-        self._recorder.failed(self.signature)
-        raise Unavailable(f"{TRIES} replicas of model {name!r} ended under this request")
+        return await self._replicas.infer(feeds, priority, timeout)
 
     def hurry(self) -> None:
         """Replicas that are ended run what is queued at once."""
 
     async def close(self) -> None:
         self._closing = True
-        while self._inside:
+        while self._replicas.inside:
             await asyncio.sleep(0.01)
         await self._backend.withdraw(self)
 

@@ -1,0 +1,81 @@
+"""A front end that asks the replicas of models on Ray by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ..budget import Share
+from ..inference import Answer, Call, answer_of
+from ..metrics import Recorder
+from ..model import Signature
+from ..on_ray.connection import Connection
+from ..on_ray.replicas import Replicas
+from ..settings import Settings
+from .remote import Engine
+from .wire import read_signature
+
+__all__ = ["Direct"]
+
+FRESH: Final = 0.1  # seconds for which the number of waiting requests may be an old one
+
+
+class Direct(Engine):
+    """The engine's process says where models are; tensors go to their replicas, but for those in shared memory, which it has."""
+
+    def __init__(self, settings: Settings, told: Callable[[str, Any], None], connection: Connection) -> None:
+        super().__init__(settings, told)
+        self._connection = connection
+        self._known: dict[tuple[str, str], Replicas] = {}
+        self._reports = _Reports(self)
+
+    def changed(self) -> None:
+        """Forgets where models are, for other versions answer now, or none."""
+        self._known = {}
+
+    async def infer(self, call: Call, share: Share) -> Answer:
+        if call.stored or call.places:
+            return await super().infer(call, share)
+        replicas = self._known.get((call.model, call.version)) or await self._found(call.model, call.version)
+        replicas.signature.chosen(call.outputs)
+        return answer_of(call, *await replicas.infer(call.feeds, call.priority, call.timeout), share)
+
+    async def _found(self, model: str, version: str) -> Replicas:
+        known = self._known
+        (application, described), _ = await self.asked("find", [model, version])
+        handle = await asyncio.to_thread(self._connection.handle, application)
+        made = Replicas(handle, read_signature(described), self._reports)
+        if known is self._known:
+            known[model, version] = made
+        return made
+
+
+class _Reports(Recorder):
+    """Tells the engine's process, which has the figures of all."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: dict[Signature, int] = {}
+
+    def _tell(self, kind: str, model: Signature, *figures: Any) -> None:
+        self._engine.tell(kind, content=[model.name, model.version, *figures])
+
+    def waiting(self, model: Signature, count: int) -> None:
+        if not self._waiting:
+            asyncio.get_running_loop().call_later(FRESH, self._tell_waiting)
+        self._waiting[model] = count
+
+    def _tell_waiting(self) -> None:
+        counts, self._waiting = self._waiting, {}
+        for model, count in counts.items():
+            self._tell("waiting", model, count)
+
+    def refused(self, model: Signature) -> None:
+        self._tell("refused", model)
+
+    def failed(self, model: Signature) -> None:
+        self._tell("failed", model)
+
+    def ran(self, model: Signature, queued: Sequence[float], seconds: float, rows: int) -> None:
+        self._tell("ran", model, list(queued), seconds, rows)
