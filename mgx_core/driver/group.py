@@ -43,7 +43,7 @@ FLAGS: Final = {  # the options of the Python functions, as the command line has
     "fusion_rules": "--rule",
     "disable_passes": "--disable-pass",
     "skip_unknown_operators": "--skip-unknown-operators",
-    "is_nhwc": "--nhwc",
+    "channels_first": "--nhwc",
     "output_names": "--output-names",
     "signature": "--signature",
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from .compiling import rewriting
 from .words import by_name, json_value, split
@@ -42,7 +43,7 @@ def source_options(function: F) -> F:
         ),
         click.option("--default-dyn-dim", metavar="JSON", help='Range of dimensions left open: "{min:1,max:8}".'),
         click.option("--skip-unknown-operators", is_flag=True, help="Keep operators that nothing converts as `unknown`."),
-        click.option("--nhwc/--nchw", "nhwc", default=None, help="The layout of images in a TensorFlow graph."),
+        click.option("--nhwc/--nchw", "nhwc", default=None, help="Of a TensorFlow graph; NHWC images become NCHW parameters."),
         click.option("--output-names", multiple=True, metavar="NAME...", help="What a TensorFlow graph returns."),
         click.option("--signature", metavar="NAME", help="The signature of a SavedModel or a TFLite model to read."),
         click.option("--debug-symbols", is_flag=True, expose_value=False, help="Keep nodes' names (always so)."),
@@ -155,13 +156,18 @@ class Source:
             options["dim_params"] = self._symbols()
         if self.skip_unknown_operators:
             options["skip_unknown_operators"] = True
-        if self.nhwc is not None:
-            options["is_nhwc"] = self.nhwc
+        if self.nhwc is not None and (_stated("nhwc") or self._is_tensorflow()):
+            options["channels_first"] = self.nhwc
         if self.output_names:
             options["output_names"] = split(self.output_names)
         if self.signature:
             options["signature"] = self.signature
         return options
+
+    def _is_tensorflow(self) -> bool:
+        from ..parsing import reader_of
+
+        return self.file is not None and (self._reader() or reader_of(self.file)) == "tf"
 
     def _input_dims(self) -> dict[str, list[int]]:
         return {
@@ -185,6 +191,11 @@ class Source:
 
     def _symbols(self) -> dict[str, Any]:
         return {n: json_value(" ".join(w), "--dim-param") for n, w in by_name(self.dim_param, "--dim-param").items()}
+
+
+def _stated(option: str) -> bool:
+    """True if the command line has the option, and not only a default."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _extent(word: str, option: str) -> int:

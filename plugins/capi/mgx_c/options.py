@@ -61,7 +61,7 @@ def onnx_options_set_use_debug_symbols(options: Options, value: bool) -> None:
 
 
 def tf_options_create() -> Options:
-    return {"map_input_dims": {}}
+    return {"map_input_dims": {}, "is_nhwc": False}
 
 
 def tf_options_set_nhwc(options: Options, value: bool) -> None:

@@ -172,7 +172,7 @@ class Programs:
         return migraphx.parse_tf(name, **options)
 
     def parse_tf_buffer(self, data: bytes, options: dict[str, Any]) -> program:
-        return of_program(mgx_core.parse_tf_buffer(data, **options))
+        return of_program(mgx_core.parse_tf_buffer(data, **options, channels_first=options["is_nhwc"]))
 
     def get_onnx_operators_size(self) -> int:
         return len(migraphx.get_onnx_operators())

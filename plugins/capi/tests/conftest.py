@@ -92,6 +92,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     both = [("a", "Placeholder", []), ("b", "Placeholder", [])]
     frozen(folder / "add.pb", *both, ("sum", "AddV2", ["a", "b"]), dims=(2, 3))
+    frozen(folder / "image.pb", ("x", "Placeholder", []), ("y", "Relu", ["x"]), dims=(1, 4, 6, 3))
     results = [("relu", "Relu", ["sum"]), ("tanh", "Tanh", ["sum"])]
     frozen(folder / "two.pb", *both, ("sum", "AddV2", ["a", "b"]), *results, dims=(-1, 3))
     return folder

@@ -122,6 +122,14 @@ static void tensorflow()
     named.set_output_names({"relu", "tanh"});
     auto two = migraphx::parse_tf_buffer(migraphx::read_string(at("two.pb")), named);
     CHECK(two.get_output_shapes().size() == 2 && lengths(two, 1) == (std::vector<size_t>{5, 3}));
+    for (bool nhwc : {false, true}) {
+        migraphx::tf_options images;
+        if (nhwc) images.set_nhwc();
+        auto image = nhwc ? std::vector<size_t>{1, 3, 4, 6} : std::vector<size_t>{1, 4, 6, 3};
+        auto p = migraphx::parse_tf(at("image.pb").c_str(), images);
+        CHECK(lengths(p, 0) == image && p.get_parameter_shapes()["x"].lengths() == image);
+        CHECK(migraphx::parse_tf_buffer(migraphx::read_string(at("image.pb")), images).sort() == p.sort());
+    }
     named.set_output_names({"tanh"});
     CHECK(migraphx::parse_tf(at("two.pb").c_str(), named).get_output_shapes().size() == 1);
 }

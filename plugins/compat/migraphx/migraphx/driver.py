@@ -40,12 +40,14 @@ def main() -> None:
     asked = options(os.environ)
     rules = [f"{name}={'on' if on else 'off'}" for name, on in asked.pop("fusion_rules", {}).items()]
     compiling = {"summary": False, "enable_offload_copy": False, "package": "migraphx", "rules": rules, **asked}
+    reading = {"package": "migraphx", "nhwc": True}
     begin = time.perf_counter()
     try:
         driver.main(
             words,
             prog_name="migraphx-driver",
-            default_map={"read": {"package": "migraphx"}} | dict.fromkeys(COMPILING, compiling),
+            default_map={"read": reading, "params": {"nhwc": True}}
+            | dict.fromkeys(COMPILING, compiling | {"nhwc": True}),
         )
     finally:
         if not asks:

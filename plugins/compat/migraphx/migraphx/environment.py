@@ -16,6 +16,7 @@ READ: Final[dict[str, dict[str, Any]]] = {
     "MIGRAPHX_ENABLE_HIP_GEMM_TUNING": TUNE,
     "MIGRAPHX_MLIR_TUNE_EXHAUSTIVE": TUNE,
     "MIGRAPHX_REWRITE_LRN": {"fusion_rules": {"pooling-from-lrn": True}},
+    "MIGRAPHX_VALIDATE_MATCHES": {"validate": True},
 }
 YES: Final = frozenset({"1", "enable", "enabled", "yes", "true"})
 
@@ -36,7 +37,6 @@ COUNTERPARTS: Final[dict[str, str]] = {
     "MIGRAPHX_TRACE_MATCHES_FOR": "read --why RULE",
     "MIGRAPHX_TRACE_PASSES": "compile, MGX_TRACE=1",
     "MIGRAPHX_TRACE_QUANTIZATION": "quantize --report",
-    "MIGRAPHX_VALIDATE_MATCHES": "--validate",
     "MIGRAPHX_VERIFY_DUMP_DIFF": "verify --json",
 }
 

@@ -137,12 +137,16 @@ def parse_tf(
     map_input_dims: Mapping[str, Sequence[int]] = NONE,
     output_names: Sequence[str] = (),
 ) -> program:
-    """A program from a frozen TensorFlow graph.  Errors: UnsupportedError where no package reads that format."""
+    """A program from a frozen TensorFlow graph.
+
+    is_nhwc: images (parameters and results of 4 axes) are NHWC in the graph, and NCHW in the program and in map_input_dims.
+    Errors: UnsupportedError where no package reads that format.
+    """
     return of_program(
         mgx.parse(
             filename,
             "tf",
-            is_nhwc=is_nhwc,
+            channels_first=is_nhwc,
             batch_size=batch_size,
             map_input_dims=map_input_dims,
             output_names=list(output_names),

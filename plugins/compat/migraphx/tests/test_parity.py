@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import inspect
+import io
 import json
 import logging
 import re
@@ -25,6 +27,7 @@ from mgx_core.driver.rules import known_passes
 from mgx_core.ir.module import nested
 from mgx_core.ir.ordering import captures
 from mgx_core.ir.verify import misplaced
+from mgx_tf.wire.messages import message
 from migraphx.environment import COUNTERPARTS, READ, WITHOUT
 
 ROOT: Final = Path(__file__).parents[4]
@@ -169,7 +172,27 @@ def raised(action: Any) -> str:
     return str(caught.value)
 
 
-def model(nodes: list[Any], weights: list[Any] = (), lens: tuple[int, ...] = (2, 3)) -> bytes:  # type: ignore[assignment]
+def printed(action: Any) -> str:
+    """What is written to the standard output on the way to an error."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), pytest.raises(mgx_core.MgxError):
+        action()
+    return said.getvalue()
+
+
+def tensorflow_graph() -> bytes:
+    """Two results of an image [-1, 4, 6, 3]."""
+    graph = message("GraphDef")()
+    x = graph.node.add(name="x", op="Placeholder")
+    x.attr["dtype"].type = 1
+    for extent in (-1, 4, 6, 3):
+        x.attr["shape"].shape.dim.add(size=extent)
+    for name, op in (("a", "Relu"), ("b", "Tanh")):
+        graph.node.add(name=name, op=op, input=["x"]).attr["T"].type = 1
+    return bytes(graph.SerializeToString())
+
+
+def model(nodes: list[Any], weights: list[Any] = (), lens: tuple[Any, ...] = (2, 3)) -> bytes:  # type: ignore[assignment]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, lens)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(a, n) for n, a in weights])
@@ -213,6 +236,10 @@ def onnx_option(name: str) -> Any:
 def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("parity") / "model.onnx"
     path.write_bytes(model([helper.make_node("Relu", ["x"], ["y"])]))
+    others = {"o": path.with_name("open.onnx"), "u": path.with_name("unknown.onnx"), "t": path.with_name("image.pb")}
+    others["o"].write_bytes(model([helper.make_node("Relu", ["x"], ["y"])], lens=("n", 3)))
+    others["u"].write_bytes(model([helper.make_node("Nonesuch", ["x"], ["y"], domain="of.nobody")]))
+    others["t"].write_bytes(tensorflow_graph())
     program = migraphx.parse_onnx(str(path))
     program.compile(migraphx.get_target("ref"))
 
@@ -222,6 +249,7 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return seen
 
     given = {"m": migraphx, "g": mgx_core, "p": program, "f": str(path), "traced": traced}
+    given |= {name: str(file) for name, file in others.items()}
     return globals() | given | {"inspect": inspect, "json": json} | {"bytes_of": lambda f: Path(f).read_bytes()}
 
 

@@ -171,3 +171,23 @@ def test_options_of_branches_are_refused_with_what_does_the_same(option, tmp_pat
         migraphx.parse_onnx(open_softmax(tmp_path), **{option: True})
     with pytest.raises(TypeError, match="unexpected keyword argument 'unify'"):
         migraphx.parse_onnx_buffer(b"", unify=True)
+
+
+def test_images_of_tensorflow_graphs_are_nchw(tmp_path) -> None:
+    """Parameters and results of four axes, and extents given for them, as in MIGraphX; a graph of another layout stays as it is."""
+    graph = pytest.importorskip("mgx_tf.wire.messages").message("GraphDef")()
+    x = graph.node.add(name="x", op="Placeholder")
+    x.attr["dtype"].type = 1
+    for extent in (-1, 4, 6, 3):
+        x.attr["shape"].shape.dim.add(size=extent)
+    graph.node.add(name="y", op="Relu", input=["x"]).attr["T"].type = 1
+    path = tmp_path / "image.pb"
+    path.write_bytes(graph.SerializeToString())
+    for options, lens in (
+        ({}, [1, 3, 4, 6]),
+        ({"batch_size": 2}, [2, 3, 4, 6]),
+        ({"map_input_dims": {"x": [2, 3, 5, 7]}}, [2, 3, 5, 7]),
+        ({"is_nhwc": False}, [1, 4, 6, 3]),
+    ):
+        p = migraphx.parse_tf(str(path), **options)
+        assert p.get_parameter_shapes()["x"].lens() == p.get_output_shapes()[0].lens() == lens

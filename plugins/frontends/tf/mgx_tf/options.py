@@ -17,14 +17,17 @@ __all__ = ["TfOptions"]
 class TfOptions:
     """The options of `parse_tf`.
 
-    is_nhwc: kept for compatibility, since operators say their layout themselves; batch_size: the extent of a first axis that the
-    model leaves open (None: it stays symbolic); map_input_dims: extents of whole inputs by name; output_names: nodes or tensors
-    (``node:1``) that a frozen graph returns, or some of a signature's outputs (default: all); signature: of a SavedModel; tags:
-    of the graph in it; limit_max_iterations: trips after which a loop is refused at run time.
+    is_nhwc: kept for compatibility, since operators say their layout themselves; channels_first: inputs and outputs of 4 axes are
+    images whose channels come first, as MIGraphX has them for graphs in NHWC, and so are extents in map_input_dims; batch_size:
+    the extent of a first axis that the model leaves open (None: it stays symbolic); map_input_dims: extents of whole inputs by
+    name; output_names: nodes or tensors (``node:1``) that a frozen graph returns, or some of a signature's outputs (default:
+    all); signature: of a SavedModel; tags: of the graph in it; limit_max_iterations: trips after which a loop is refused at run
+    time.
     Limits: limit_nodes nodes after inlining functions, limit_depth nested functions and branches, limit_bytes of one constant.
     """
 
     is_nhwc: bool = True
+    channels_first: bool = False
     batch_size: int | None = None
     map_input_dims: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     output_names: Sequence[str] = ()

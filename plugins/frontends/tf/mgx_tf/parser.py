@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import (
     DeviceError,
@@ -16,6 +16,7 @@ from mgx_core import (
     Program,
     Shape,
     UnsupportedError,
+    op,
 )
 from mgx_core.converting.converters import Converters
 from mgx_core.errors import suggestion
@@ -47,6 +48,10 @@ def all_converters() -> tuple[Converters, Converters]:
     for more in manager().converters("tf", Converters):
         out = out + more
     return out, converters.VALUES
+
+
+CHANNELS_FIRST: Final = (0, 3, 1, 2)  # of NHWC
+CHANNELS_LAST: Final = (0, 2, 3, 1)  # of NCHW
 
 
 def parse_model(model: Model, options: TfOptions) -> Program:
@@ -91,6 +96,8 @@ def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tupl
         before = _before(model.graph, ports)
         scope.require([n for n in effects if n in before])
     results, named = _flattened(scope, names, scope.all_values(ports))
+    if options.channels_first:
+        results = [_reordered(main, r, CHANNELS_FIRST) for r in results]
     if resources.assigned - changing:
         return Program(ProgramGraph(main), named), changing | resources.assigned
     states = resources.states()
@@ -221,7 +228,17 @@ def _parameter(scope: Scope, name: str, dtype: Any, dims: list[int] | None, opti
         extents = [d if d >= 0 else symbol(f"{word}_{k}") for k, d in enumerate(dims)]
         if dims and dims[0] == -1 and options.batch_size is not None:
             extents[0] = options.batch_size
-    return scope.module.add_parameter(name, Shape.of(dtype, extents))
+        if options.channels_first and len(extents) == len(CHANNELS_FIRST):
+            extents = [extents[axis] for axis in CHANNELS_FIRST]
+    made = scope.module.add_parameter(name, Shape.of(dtype, extents))
+    return _reordered(scope.module, made, CHANNELS_LAST) if options.channels_first else made
+
+
+def _reordered(module: Module, x: Instruction, order: tuple[int, ...]) -> Instruction:
+    """An image with its axes in another order; anything else as it is."""
+    if not isinstance(x.result, Shape) or not x.result.ranked or x.result.rank != len(order):
+        return x
+    return module.add(op("transpose", permutation=order), x)
 
 
 def _flattened(scope: Scope, names: Sequence[str], values: Sequence[Value]) -> tuple[list[Instruction], list[str]]:

@@ -307,3 +307,22 @@ def test_a_split_may_leave_one_size_open(known: bool, new_graph: Any):
             continue
         for got, wanted in zip(run(g, ["parts:0", "parts:1", "parts:2"], **given), np.split(x, ends), strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+def test_images_whose_channels_come_first(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", np.float32, [-1, 4, 6, 3])
+    g.placeholder("v", np.float32, [3])
+    g.node("AddV2", "y", "x", "v", T=np.float32)
+    plain = mgx.parse_buffer(g.data, "tf", batch_size=2)
+    assert plain.get_parameter_shapes()["x"].lens() == [2, 4, 6, 3]
+    turned = mgx.parse_buffer(g.data, "tf", batch_size=2, channels_first=True)
+    assert {n: s.lens() for n, s in turned.get_parameter_shapes().items()} == {"x": [2, 3, 4, 6], "v": [3]}
+    assert turned.get_output_shapes()[0].lens() == [2, 3, 4, 6]
+    given = mgx.parse_buffer(g.data, "tf", map_input_dims={"x": [1, 3, 5, 7]}, channels_first=True)
+    assert given.get_parameter_shapes()["x"].lens() == given.get_output_shapes()[0].lens() == [1, 3, 5, 7]
+    x, v = np.arange(144, dtype=np.float32).reshape(2, 4, 6, 3), np.array([1, 2, 3], np.float32)
+    for program, image in ((plain, x), (turned, x.transpose(0, 3, 1, 2))):
+        program.compile(mgx.get_target("ref"))
+        (y,) = program.run({"x": image, "v": v})
+        np.testing.assert_array_equal(np.array(y), image + (v if image is x else v[:, None, None]))
