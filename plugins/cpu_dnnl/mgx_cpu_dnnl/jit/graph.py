@@ -175,12 +175,15 @@ def walk(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def text_of(
-    nodes: Sequence[Node], load: Callable[[Node], Any] = lambda node: node.extra[0]
+    nodes: Sequence[Node],
+    load: Callable[[Node], Any] = lambda node: node.extra[0],
+    const: Callable[[Node], Any] = lambda node: node.extra,
 ) -> tuple[str, dict[int, int]]:
-    """Nodes as text, a line each, and their numbers in it by `ident`; load: all of a load that code depends on."""
+    """Nodes as text, a line each, and their numbers in it by `ident`; load, const: all of one that code depends on."""
     at = {n.ident: i for i, n in enumerate(nodes)}
+    words = {"load": load, "const": const}
     lines = [
-        f"{i} {n.kind} {n.dtype} {load(n) if n.kind == 'load' else n.extra} {[at[a.ident] for a in n.args]}"
+        f"{i} {n.kind} {n.dtype} {words[n.kind](n) if n.kind in words else n.extra} {[at[a.ident] for a in n.args]}"
         for i, n in enumerate(nodes)
     ]
     return "\n".join(lines), at

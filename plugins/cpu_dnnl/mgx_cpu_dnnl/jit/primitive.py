@@ -168,8 +168,18 @@ def _float(c: Code, name: str, args: list[V]) -> V:
         return c.op("f" + name, a, args[1])
     if name == "exact_div":
         return c.op("fdiv", a, args[1])
+    if name == "fma":
+        return c.fma(*args)
+    if name == "rounded_uint8":  # round(a) + b between 0 and 255, 0 for NaN
+        moved = c.op("fadd", c.intrinsic("rint", a), args[1])
+        bounded = _float(c, "min_const", [_float(c, "max_number", [moved, c.const(0.0, a)]), c.const(255.0, a)])
+        return _float(c, "whole_uint8", [bounded])
+    if name == "max_number":  # the second operand, which is a number, in place of NaN
+        return c.select(c.compare("ogt", a, args[1]), a, args[1])
     if name in ("whole_int8", "whole_uint8"):  # of whole numbers that the type holds
         return c.cast("trunc", c.cast("fptosi", a, "i32"), "i8")
+    if name in ("max_const", "min_const"):  # the second operand is not NaN
+        return c.select(c.compare("ogt" if name == "max_const" else "olt", args[1], a), args[1], a)
     if name in ("max", "min"):
         return extreme(c, name, a, args[1])
     if name in _ROUNDING:

@@ -73,7 +73,7 @@ class _Rewriting:
                 and found.high <= to.highest
             ):
                 if found.nan:
-                    x = self.learned(self.graph.prim("number", dt.float32, (x,)))
+                    x = self.learned(self.bounded_number(x) or self.graph.prim("number", dt.float32, (x,)))
                 return self.graph.node("prim", to, (x,), WHOLE[to], x.axes, x.level)
         if (
             node.kind == "prim"
@@ -85,19 +85,34 @@ class _Rewriting:
             return self.shifted(node.args[0], -term if node.extra == "sub" else term) or node
         return node
 
+    def bounded_number(self, x: Node) -> Node | None:
+        """min(max(y, 0), b) with 0 in place of NaN; None for anything else."""
+        if not (x.kind == "prim" and x.extra == "min" and x.args[1].kind == "const"):
+            return None
+        inner, top = x.args
+        if not (inner.kind == "prim" and inner.extra == "max" and inner.args[1].kind == "const"):
+            return None
+        if float(number(inner.args[1])) != 0.0:
+            return None
+        low = self.learned(self.graph.prim("max_number", dt.float32, inner.args))
+        return self.graph.prim("min", dt.float32, (low, top))
+
     def shifted(self, x: Node, term: float) -> Node | None:
         """x + term where x is a whole number to which -term was added, with bounds since then or without; None elsewhere."""
         found = self.known.get(x.ident, ANY)
         if not found.whole or found.nan or not term.is_integer() or _size(found) + abs(term) > EXACT:
             return None
+        return self.moved(x, term)
+
+    def moved(self, x: Node, term: float) -> Node | None:
+        """As `shifted`, of which this is an inner part: numbers that are too large to be exact end at the bounds around it."""
         if x.kind != "prim" or len(x.args) != 2 or x.args[1].kind != "const":
             return None
         inner, by = x.args[0], float(number(x.args[1]))
         if x.extra in ("add", "sub"):
-            under = self.known.get(inner.ident, ANY)
             cancels = (by if x.extra == "add" else -by) == -term
-            return inner if cancels and under.whole and _size(under) <= EXACT else None
-        moved = self.shifted(inner, term) if x.extra in ("max", "min") else None
+            return inner if cancels and self.known.get(inner.ident, ANY).whole else None
+        moved = self.moved(inner, term) if x.extra in ("max", "min", "max_number") else None
         if moved is None:
             return None
         return self.learned(self.graph.prim(x.extra, dt.float32, (moved, self.graph.const(by + term, dt.float32))))
@@ -140,6 +155,8 @@ def _of_primitive(node: Node, args: list[_Range]) -> _Range:
             return _Range(-math.inf, math.inf, whole, nan or not (math.isfinite(_size(x)) or math.isfinite(_size(y))))
         case "round" | "floor" | "ceil" | "trunc":
             return _Range(x.low - 1, x.high + 1, True, x.nan)
+        case "max_number":
+            return _Range(max(x.low, y.low), max(x.high, y.high), whole, False)
         case "max":
             return _Range(max(x.low, y.low), max(x.high, y.high), whole, nan)
         case "min":

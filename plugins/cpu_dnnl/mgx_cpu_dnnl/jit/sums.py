@@ -1,0 +1,153 @@
+"""Rewrites of a graph whose results are rounded to bytes: sums with constant factors are made with few operations.
+
+A quotient by a constant becomes a product, constant factors and terms are combined, and a product that is added is not rounded by
+itself.  The last places of a sum change, and so one unit of a rounded result where the sum is half way between two.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from mgx_core import dtype as dt
+
+from .graph import Graph, Node, number, walk
+
+__all__ = ["combine_sums"]
+
+SMALL: Final = 1e-18
+LARGE: Final = (
+    1e6  # constants beyond which, or below whose inverse square, combined ones may leave float32's range, or its digits
+)
+
+
+class _Sum(NamedTuple):
+    """Nodes with factors, and a constant."""
+
+    terms: dict[int, tuple[Node, float]]
+    constant: float
+
+    def times(self, factor: float) -> _Sum:
+        return _Sum({k: (n, f * factor) for k, (n, f) in self.terms.items()}, self.constant * factor)
+
+    def plus(self, other: _Sum) -> _Sum:
+        terms = dict(self.terms)
+        for key, (node, factor) in other.terms.items():
+            terms[key] = node, factor + terms.get(key, (node, 0.0))[1]
+        return _Sum(terms, self.constant + other.constant)
+
+
+def combine_sums(graph: Graph) -> None:
+    """Rewrites the graph's outputs, all of which are bytes; others stay as they are."""
+    if all(o.dtype in (dt.int8, dt.uint8) for o in graph.outputs):
+        combining = _Combining(graph)
+        graph.outputs = [_saturated(graph, combining.value(o)) for o in graph.outputs]
+
+
+class _Combining:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.made: dict[int, Node] = {}
+        self.sums: dict[int, _Sum] = {}
+
+    def value(self, node: Node) -> Node:
+        """The node with all below it rewritten."""
+        for below in walk([node]):
+            if below.ident in self.made:
+                continue
+            found = self.sum_of(below)
+            if found is None:
+                args = tuple(self.made[a.ident] for a in below.args)
+                extra = below.extra
+                if below.kind == "prim" and extra in ("max", "min") and args[1].kind == "const":
+                    extra += "_const"
+                self.made[below.ident] = self.graph.node(below.kind, below.dtype, args, extra, below.axes, below.level)
+            else:
+                self.sums[below.ident] = found
+                self.made[below.ident] = self.written(found, below)
+        return self.made[node.ident]
+
+    def sum_of(self, node: Node) -> _Sum | None:
+        """A sum, a difference, or a product or quotient with a constant; None for anything else."""
+        if node.kind != "prim" or node.dtype is not dt.float32:
+            return None
+        if node.extra in ("add", "sub"):
+            a, b = (self.known(x) for x in node.args)
+            return a.plus(b.times(-1.0 if node.extra == "sub" else 1.0))
+        if node.extra in ("mul", "div", "exact_div"):
+            x, by = node.args if node.args[1].kind == "const" or node.extra != "mul" else node.args[::-1]
+            factor = float(number(by)) if by.kind == "const" else 0.0
+            if 1 / LARGE < abs(factor) < LARGE:
+                return self.known(x).times(factor if node.extra == "mul" else 1 / factor)
+        return None
+
+    def known(self, node: Node) -> _Sum:
+        if node.kind == "const" and abs(float(number(node))) < LARGE:
+            return _Sum({}, float(number(node)))
+        found = self.sums.get(node.ident)
+        if found is None or any(not SMALL < abs(f) < 1 / SMALL for _, f in found.terms.values()):
+            made = self.made[node.ident]
+            return _Sum({made.ident: (made, 1.0)}, 0.0)
+        return found
+
+    def written(self, found: _Sum, node: Node) -> Node:
+        """The nodes that make a sum; `node` where two constants make it."""
+        terms = list(found.terms.values())
+        if not terms:
+            return node
+        terms.sort(key=lambda t: _is_product(t[0]))
+        factors = {f for _, f in terms}
+        if len(factors) == 1:
+            total: Node | None = None
+            for term, _ in terms:
+                total = self.added(term, 1.0, total)
+            assert total is not None
+            constant = self.constant(found.constant) if found.constant else None
+            return self.added(total, factors.pop(), constant)
+        result = self.constant(found.constant) if found.constant else None
+        for term, factor in terms:
+            result = self.added(term, factor, result)
+        assert result is not None
+        return result
+
+    def added(self, x: Node, factor: float, to: Node | None) -> Node:
+        """x times a factor, plus another node."""
+        graph = self.graph
+        if to is None:
+            return x if factor == 1.0 else graph.prim("mul", dt.float32, (x, self.constant(factor)))
+        if factor == 1.0:
+            if _is_product(x):
+                return graph.prim("fma", dt.float32, (*x.args, to))
+            return graph.prim("add", dt.float32, (x, to))
+        return graph.prim("fma", dt.float32, (x, self.constant(factor), to))
+
+    def constant(self, value: float) -> Node:
+        return self.graph.const(float(np.float32(value)), dt.float32)
+
+
+def _saturated(graph: Graph, node: Node) -> Node:
+    """The byte min(max(round(x) + z, 0), 255) as one operation on x and z; any other node as it is."""
+    if node.extra != "whole_uint8":
+        return node
+    inner = _bounded(_bounded(node.args[0], ("min_const",), 255.0), ("max_const", "max_number"), 0.0)
+    if inner is None:
+        return node
+    zero = graph.const(0.0, dt.float32)
+    if inner.kind == "prim" and inner.extra == "add" and inner.args[1].kind == "const":
+        inner, zero = inner.args
+    if not (inner.kind == "prim" and inner.extra == "round") or float(number(zero)) not in range(256):
+        return node
+    (x,) = inner.args
+    return graph.node("prim", dt.uint8, (x, zero), "rounded_uint8", x.axes, x.level)
+
+
+def _bounded(node: Node | None, kinds: tuple[str, ...], bound: float) -> Node | None:
+    """Returns what is bounded by a constant; None for anything else."""
+    if node is None or node.kind != "prim" or node.extra not in kinds or node.args[1].kind != "const":
+        return None
+    return node.args[0] if float(number(node.args[1])) == bound else None
+
+
+def _is_product(node: Node) -> bool:
+    return node.kind == "prim" and node.extra == "mul"
