@@ -450,6 +450,9 @@ def cpu_features() -> list[str]: ...
 def onednn_sums_bytes() -> bool:
     """True if oneDNN sums products of bytes in 32 bits, and not two by two in 16."""
 
+def multiplies_tiles() -> bool:
+    """True if bytes may be multiplied in tile registers (AMX): oneDNN, which may be held to less, multiplies them there, too."""
+
 def cpu_key() -> str:
     """The processor's family, model and features as text."""
 

@@ -80,6 +80,21 @@ bool sums_bytes() {
     return has(dnnl_cpu_isa_avx2_vnni) || has(dnnl_cpu_isa_avx512_core_vnni);
 }
 
+// Linux gives a process the tile registers when it asks.
+bool tiles_granted() {
+    constexpr long ask = 0x1023, tile_data = 18;
+    return syscall(SYS_arch_prctl, ask, tile_data) == 0;
+}
+
+// True if bytes may be multiplied in tile registers: the processor has them, Linux gives them to the process, and oneDNN is not
+// held to less.
+bool multiplies_tiles() {
+    const auto list = features();
+    const bool has = std::find(list.begin(), list.end(), "amx_int8") != list.end();
+    const int wanted = dnnl_cpu_isa_avx512_core_amx;
+    return has && (dnnl_get_effective_cpu_isa() & wanted) == wanted && tiles_granted();
+}
+
 // All that compilers and libraries look at to choose instructions, as text that is equal on equal processors.
 std::string processor_key() {
     Leaf zero = leaf(0, 0), one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), saves = leaf(13, 1);
@@ -193,12 +208,6 @@ __attribute__((target("amx-tile,amx-bf16"))) double tiles_bf16() { MGX_TILES(_ti
 
 __attribute__((target("amx-tile,amx-int8"))) double tiles_int8() { MGX_TILES(_tile_dpbssd, 64) }
 
-// Linux gives a process the tile registers when it asks.
-bool tiles_granted() {
-    constexpr long ask = 0x1023, tile_data = 18;
-    return syscall(SYS_arch_prctl, ask, tile_data) == 0;
-}
-
 __attribute__((target("avx2"))) void read_all(const char *data, size_t bytes) {
     __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
     for (size_t at = 0; at + 128 <= bytes; at += 128) {
@@ -265,6 +274,7 @@ void bind_machine(py::module_ &module) {
     module.def("cpu_features", &features);
     module.def("cpu_key", &processor_key);
     module.def("onednn_sums_bytes", &sums_bytes);
+    module.def("multiplies_tiles", &multiplies_tiles);
     module.def("cpu_model", &model_name);
     module.def("cache_sizes", &cache_sizes);
     module.def("peak_gflops", &peak_rate, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>());

@@ -14,7 +14,8 @@ from mgx_core.ops.movement import Transpose
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.gemm import compile_gemm
-from mgx_cpu_dnnl.jit.gemm_plan import panel_width, row_step
+from mgx_cpu_dnnl.jit.gemm_epilogue import row_step
+from mgx_cpu_dnnl.jit.gemm_plan import panel_width
 from mgx_cpu_dnnl.jit.kernel import run_numpy
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mgx_core import dtype as dt
-from mgx_core.errors import No, Refused
+from mgx_core.errors import No
 from mgx_core.ir.module import Module
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
-from .body import read
 from .engine import Engine
+from .gemm_epilogue import read_epilogue
 from .gemm_loops import write
 from .gemm_plan import (
     BLOCK,
@@ -29,10 +29,8 @@ from .gemm_plan import (
     even_part,
     key_of,
     panel_width,
-    row_step,
 )
 from .gemm_tiles import tall
-from .graph import Graph, Node, read_in_place, walk
 from .kernel import JitKernel
 
 __all__ = ["compile_gemm"]
@@ -64,40 +62,15 @@ def compile_gemm(
     if weights not in WEIGHTS or not all(o.dtype.is_float for o in outs):
         return No(f"weights of {weights} to {[o.dtype for o in outs]}")
     m, k = a.lens()
-    lens, by_row = _columns_last(outs[0].lens(), axis), []
-    for out in outs:
-        steps = _columns_last(out.strides(), axis)
-        step = row_step(lens, steps)
-        if (
-            step is None
-            or out.elements() != m * columns
-            or out.dims != outs[0].dims
-            or (steps[-1] != 1 and columns > 1)
-        ):
-            return No(f"results {out} of {m} rows and {columns} columns")
-        by_row.append(step)
     if 0 in (m, k, columns):
         return No("an extent is 0")
-    graph: Graph | None = None
-    loads: list[tuple[Node, int, int]] = []
-    if body is not None:
-        try:
-            shapes = [*extra[:at], Shape(dt.float32, outs[0].dims), *extra[at:]]
-            graph = read(body, shapes, outs[0].lens())
-        except Refused as error:
-            return error.no
-        if len(graph.outputs) != len(outs) or not all(o.dtype.is_float for o in graph.outputs):
-            return No("results that are not floats")
-        for node in walk(graph.outputs):
-            if node.kind == "load" and node.extra[0] != at:
-                steps = _columns_last(node.extra[1], axis)
-                step = row_step(lens, steps)
-                if step is None:
-                    return No("an operand that is not one strided matrix")
-                loads.append((node, step, steps[-1]))
-    cost = 0 if graph is None else sum(node.cost for node in walk(graph.outputs))
-    if cost < least:
-        return No(f"oneDNN is as fast for {m} rows with work of {cost} instructions behind them")
+    behind = read_epilogue(m, columns, dt.float32, outs, body, at, extra, axis)
+    if isinstance(behind, No):
+        return behind
+    if behind.graph is not None and not all(o.dtype.is_float for o in behind.graph.outputs):
+        return No("results that are not floats")
+    if behind.cost < least:
+        return No(f"oneDNN is as fast for {m} rows with work of {behind.cost} instructions behind them")
     lanes, width = engine.lanes, panel_width(engine)
     few = m <= FEW
     height = min(tall(engine.wide), m)
@@ -113,8 +86,7 @@ def compile_gemm(
     trips = 4 * width // 64 * UNROLL  # lines of a panel that a trip of the innermost loop works on
     ahead = 0 if near or few else max(1, min(4, -(-trips // max(1, min(rows, m) // height))))
     plan = GemmPlan(
-        weights=weights, outs=tuple(o.dtype for o in outs), ragged=columns % width != 0,
-        narrow=0 < columns % width <= lanes, widened=widened, whole=whole, graph=graph, loads=loads, at=at, extra=len(extra),
+        behind, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=widened, whole=whole,
     )  # fmt: skip
     numbers = {
         "m": m, "n": columns, "k": k, "lda": a.strides()[0] if m > 1 else k, "depth": depth, "rows": rows,
@@ -123,16 +95,11 @@ def compile_gemm(
     }  # fmt: skip
     for word, value in numbers.items():
         plan.slots[word] = plan.args.add(value)
-    for j, step in enumerate(by_row):
-        plan.slots[f"o{j}"] = plan.args.add(step)
-    for j, (_, step, by_column) in enumerate(loads):
-        plan.slots[f"r{j}"] = plan.args.add(step)
-        plan.slots[f"c{j}"] = plan.args.add(by_column)
+    behind.number(plan.args, plan.slots)
     sums = height * width if whole else rows * group * width
     plan.slots["panel"] = plan.args.add(sums)
     plan.key = key_of(plan, lanes)
     beside = 2 + plan.ragged  # buffers before those of the pointwise part
-    free = frozenset[int]() if graph is None else read_in_place(graph, outs) - {at}
     return JitKernel(
         name=name,
         code=engine.function(plan.key, lambda c: write(c, plan)),
@@ -143,13 +110,6 @@ def compile_gemm(
         inputs=beside + len(extra),
         outputs=len(outs),
         flops=2 * m * k * columns,
-        inplace=frozenset(beside + p - (p > at) for p in free),
+        inplace=frozenset(beside + p for p in behind.inplace),
         bytes=4 * m * k + k * columns * weights.size + sum(s.element_space() * s.dtype.size for s in (*outs, *extra)),
     )
-
-
-def _columns_last(numbers: Sequence[int], axis: int) -> list[int]:
-    """Numbers by axis with that of the columns at the end."""
-    found = list(numbers)
-    found.append(found.pop(axis))
-    return found

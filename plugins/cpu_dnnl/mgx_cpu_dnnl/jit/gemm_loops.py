@@ -41,18 +41,17 @@ class _Writer:
         return self.refs[self.plan.slots[name]]
 
     def write(self) -> None:
-        c, plan = self.c, self.plan
+        c, plan, behind = self.c, self.plan, self.plan.behind
         buffers = V("%buffers", "ptr", 0)
-        bases = [
-            c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(2 + plan.ragged + plan.extra + len(plan.outs))
-        ]
+        count = 2 + plan.ragged + behind.extra + len(behind.outs)
+        bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(count)]
         self.a, self.weights = bases[0], bases[1]
         self.tail = bases[2]  # the last panel, if that is not full
         self.sums = V("%scratch", "ptr", 0)
         self.refs = plan.args.load(c)
         named = {word: self.refs[at] for word, at in plan.slots.items()}
         rest = bases[2 + plan.ragged :]
-        self.results = Results(c, plan, named, rest[: plan.extra], rest[plan.extra :])
+        self.results = Results(c, behind, named, rest[: behind.extra], rest[behind.extra :])
         self.panel = c.gep(self.sums, self.arg("panel"), "float")
         self.size = c.op("mul", self.arg("k"), self.number(self.width))  # of a panel, in elements
         self.rows_first, self.near = (c.compare("ne", self.arg(x), self.zero) for x in ("rows_first", "near"))

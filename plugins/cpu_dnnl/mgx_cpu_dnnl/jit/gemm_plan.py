@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,7 +9,7 @@ from mgx_core import dtype as dt
 from mgx_core.types.dtype import DType
 
 from .engine import Engine
-from .graph import Graph, Node, text_of, walk
+from .gemm_epilogue import Epilogue
 from .space import Args
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "even_part",
     "key_of",
     "panel_width",
-    "row_step",
 ]
 
 UNROLL: Final = 4  # rows of a panel in a trip of the innermost loop
@@ -53,39 +51,19 @@ class GemmPlan:
     """`key` holds everything that the code depends on; extents and steps are args.
 
     ragged: the last panel is not full; narrow: one vector of its row is enough; widened: bfloat16 panels are converted to scratch
-    before use; whole: the depth is worked through in one piece; at: which parameter of the pointwise part is the product; extra:
-    how many others there are.  Of the args, near: the weights are so small that a tile's rows are finished from end to end;
-    rows_first: the left matrix is large and read once; ahead: cache lines that a trip prefetches.
+    before use; whole: the depth is worked through in one piece.  Of the args, near: the weights are so small that a tile's rows
+    are finished from end to end; rows_first: the left matrix is large and read once; ahead: cache lines that a trip prefetches.
     """
 
+    behind: Epilogue
     weights: DType
-    outs: tuple[DType, ...]
     ragged: bool
     narrow: bool
     widened: bool
     whole: bool
-    graph: Graph | None
-    loads: list[tuple[Node, int, int]]  # with their steps by row and by column
-    at: int
-    extra: int
     args: Args = field(default_factory=Args)
     slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
-
-
-def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
-    """The one step from each row to the next over all axes but the last; None if there is no such step."""
-    step: int | None = None
-    expected = 0
-    for n, s in zip(reversed(lens[:-1]), reversed(strides[:-1]), strict=True):
-        if n == 1:
-            continue
-        if step is None:
-            step, expected = s, s
-        if s != expected:
-            return None
-        expected *= n
-    return 0 if step is None else step
 
 
 def even_part(extent: int, most: int, unit: int) -> int:
@@ -96,11 +74,7 @@ def even_part(extent: int, most: int, unit: int) -> int:
 
 def key_of(plan: GemmPlan, lanes: int) -> str:
     words = [
-        f"gemm {plan.weights} {' '.join(map(str, plan.outs))} ragged={plan.ragged} narrow={plan.narrow}",
-        f"widened={plan.widened} whole={plan.whole} at={plan.at} extra={plan.extra} lanes={lanes}",
+        f"gemm {plan.weights} ragged={plan.ragged} narrow={plan.narrow}",
+        f"widened={plan.widened} whole={plan.whole} lanes={lanes}",
     ]
-    if plan.graph is not None:
-        steps = {x.ident: (bool(r), s if s in (0, 1) else 2) for x, r, s in plan.loads}
-        text, number = text_of(list(walk(plan.graph.outputs)), lambda x: (x.extra[0], steps.get(x.ident)))
-        words += [text, str([number[o.ident] for o in plan.graph.outputs])]
-    return "\n".join(words)
+    return "\n".join([*words, *plan.behind.words])

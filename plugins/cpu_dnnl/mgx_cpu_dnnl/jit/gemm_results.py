@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .code import Code, V
-from .gemm_plan import GemmPlan
+from .gemm_epilogue import Epilogue
 from .graph import Node
 from .primitive import MEMORY, from_memory, to_memory
 from .scope import Scope
@@ -14,11 +14,16 @@ __all__ = ["Results"]
 class Results:
     """Finishes rows of sums.
 
-    args: the kernel's run-time numbers by name; extra, outs: addresses of the pointwise part's other operands, of the results.
+    behind: what comes after the sums; args: the kernel's run-time numbers by name; extra, outs: addresses of the pointwise
+    part's other operands, of the results.
     """
 
-    def __init__(self, c: Code, plan: GemmPlan, args: dict[str, V], extra: list[V], outs: list[V]) -> None:
-        self.c, self.plan, self.args, self.extra, self.outs = c, plan, args, extra, outs
+    def __init__(self, c: Code, behind: Epilogue, args: dict[str, V], extra: list[V], outs: list[V]) -> None:
+        self.c, self.behind, self.args, self.extra, self.outs = c, behind, args, extra, outs
+        self.numbers = [
+            c.splat(c.cast("bitcast", c.cast("trunc", args[f"k{j}"], "i32"), "float"), c.lanes)
+            for j in range(len(behind.numbers))
+        ]
 
     def rows(self, sums: V, pitch: V, row0: V, count: V, column0: V, columns: V | int, ragged: bool) -> None:
         """`count` rows of sums, `pitch` apart, as the results from (row0, column0) on.
@@ -26,22 +31,22 @@ class Results:
         columns: a number of lanes that is known, or a value; ragged: they may end within a vector.
         """
         c, n = self.c, self.c.lanes
-        zero = V("0", "i64", 0)
+        zero, elem = V("0", "i64", 0), MEMORY[self.behind.sums]
         fixed = [c.first(c.op("sub", self.args["n"], self._at(column0, v)), n) for v in range(columns // n)] \
             if isinstance(columns, int) and ragged else []  # fmt: skip
 
         def row(r: V, _: list[V]) -> list[V]:
             line = c.op("add", row0, r)
-            source = c.gep(sums, c.op("mul", r, pitch), "float")
+            source = c.gep(sums, c.op("mul", r, pitch), elem)
             targets = []
-            for j, (out, dtype) in enumerate(zip(self.outs, self.plan.outs, strict=True)):
+            for j, (out, dtype) in enumerate(zip(self.outs, self.behind.outs, strict=True)):
                 at_row = c.gep(out, c.op("mul", line, self.args[f"o{j}"]), MEMORY[dtype])
                 targets.append(c.gep(at_row, column0, MEMORY[dtype]))
             bases = self._bases(line, column0)
 
             def vector(at: V, mask: V | None) -> None:
-                values = self._pointwise(c.load(c.gep(source, at, "float"), "float", n), bases, at, mask)
-                for value, target, dtype in zip(values, targets, self.plan.outs, strict=True):
+                values = self._pointwise(c.load(c.gep(source, at, elem), elem, n), bases, at, mask)
+                for value, target, dtype in zip(values, targets, self.behind.outs, strict=True):
                     c.store(c.gep(target, at, MEMORY[dtype]), to_memory(c, value, dtype), mask)
 
             def pair(j: V, _: list[V]) -> list[V]:
@@ -53,7 +58,14 @@ class Results:
                 vector(j, c.first(c.op("sub", columns, j), n))  # type: ignore[arg-type]
                 return []
 
-            if isinstance(columns, int):
+            if self.saturated and columns == 4 * n and not fixed:
+                parts = [
+                    self._scope(c.load(c.gep(source, v * n, elem), elem, n), bases, V(str(v * n), "i64", 0), None)
+                    for v in range(4)
+                ]
+                for j, target in enumerate(targets):
+                    c.store(target, self._bytes(j, parts))
+            elif isinstance(columns, int):
                 for v in range(columns // n):
                     vector(V(str(v * n), "i64", 0), fixed[v] if fixed else None)
             else:
@@ -71,8 +83,8 @@ class Results:
         """Returns where the row's part of each other operand begins."""
         c = self.c
         bases = []
-        for j, (node, by_row, by_column) in enumerate(self.plan.loads):
-            at, elem = self.extra[node.extra[0] - (node.extra[0] > self.plan.at)], MEMORY[node.dtype]
+        for j, (node, by_row, by_column) in enumerate(self.behind.loads):
+            at, elem = self.extra[node.extra[0] - (node.extra[0] > self.behind.at)], MEMORY[node.dtype]
             if by_row:
                 at = c.gep(at, c.op("mul", line, self.args[f"r{j}"]), elem)
             if by_column:
@@ -80,18 +92,53 @@ class Results:
             bases.append(at)
         return bases
 
+    @property
+    def saturated(self) -> bool:
+        """True if all results are bytes that four vectors of AVX-512 are narrowed to at once."""
+        graph = self.behind.graph
+        return self.c.wide and graph is not None and all(o.extra == "rounded_uint8" for o in graph.outputs)
+
+    def _bytes(self, j: int, parts: list[Scope]) -> V:
+        """Result j of four vectors, as one of bytes: the instructions that narrow also bound."""
+        c, n = self.c, self.c.lanes
+        assert self.behind.graph is not None
+        x, zero = self.behind.graph.outputs[j].args
+        whole = [self._rounded(scope.value(x)) for scope in parts]
+        halves = [c.call("llvm.x86.avx512.packssdw.512", "i16", 2 * n, *whole[i : i + 2]) for i in (0, 2)]
+        point = c.cast("fptosi", parts[0].value(zero), "i16")
+        spread = c.splat(point, 2 * n)
+        halves = [c.intrinsic("sadd.sat", half, spread) for half in halves]
+        mixed = c.call("llvm.x86.avx512.packuswb.512", "i8", 4 * n, *halves)
+        fours = c.make(f"bitcast {mixed.type} {mixed.ref} to <{n} x i32>", "i32", n)
+        ordered = c.shuffle(fours, fours, [4 * lane + v for v in range(4) for lane in range(4)])
+        return c.make(f"bitcast {ordered.type} {ordered.ref} to {mixed.type}", "i8", 4 * n)
+
+    def _rounded(self, x: V) -> V:
+        """Numbers as int32, rounded to nearest even; what is too large as a large number, and NaN as the lowest."""
+        c, n = self.c, self.c.lanes
+        top = c.const(2.0**30, x)
+        low = c.select(c.compare("olt", top, x), top, x)
+        none, all_lanes, usual = c.const(0, V("", "i32", n)), V("-1", "i16", 0), V("4", "i32", 0)
+        return c.call("llvm.x86.avx512.mask.cvtps2dq.512", "i32", n, low, none, all_lanes, usual)
+
     def _pointwise(self, value: V, bases: list[V], j: V, mask: V | None) -> list[V]:
-        c, plan, n = self.c, self.plan, self.c.lanes
-        if plan.graph is None:
+        graph = self.behind.graph
+        if graph is None:
             return [value]
-        number = {x.ident: i for i, (x, _, _) in enumerate(plan.loads)}
+        scope = self._scope(value, bases, j, mask)
+        return [scope.value(o) for o in graph.outputs]
+
+    def _scope(self, value: V, bases: list[V], j: V, mask: V | None) -> Scope:
+        """Values of the pointwise part for a vector of sums in column j of the tile."""
+        c, behind, n = self.c, self.behind, self.c.lanes
+        number = {x.ident: i for i, (x, _, _) in enumerate(behind.loads)}
 
         def load(node: Node) -> V:
-            if node.extra[0] == plan.at:
+            if node.extra[0] == behind.at:
                 return value
             k = number[node.ident]
             elem = MEMORY[node.dtype]
-            by_column = plan.loads[k][2]
+            by_column = behind.loads[k][2]
             if not by_column:
                 return c.splat(from_memory(c, c.load(bases[k], elem, 0), node.dtype), n)
             if by_column == 1:
@@ -101,4 +148,6 @@ class Results:
             return from_memory(c, raw, node.dtype)
 
         scope = Scope(c, n, load)
-        return [scope.value(o) for o in plan.graph.outputs]
+        for node, spread in zip(behind.numbers, self.numbers, strict=True):
+            scope.set(node, spread)
+        return scope

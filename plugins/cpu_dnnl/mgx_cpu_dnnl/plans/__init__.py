@@ -8,6 +8,7 @@ from . import (
     attention,
     attention_op,
     byte_maps,
+    byte_tiles,
     coded_products,
     convolution,
     deconvolution,
@@ -39,6 +40,7 @@ PLANS: Kernels = (
     + convolution.PLANS
     + deconvolution.PLANS
     + products.PLANS
+    + byte_tiles.PLANS
     + integer_products.PLANS
     + coded_products.PLANS
     + loop_products.PLANS

@@ -23,7 +23,7 @@ from ..packing import is_bfloat16
 from .loops import results_of
 from .offer import FLOATS
 
-__all__ = ["packed_group", "packed_product"]
+__all__ = ["Finish", "group_of_product", "innermost", "packed_group", "packed_product"]
 
 # With AVX-512 oneDNN's blocked products are as fast for few rows and for very many, unless the work behind them is dear: its
 # transcendental functions take twice the time of ours.  Between them ours are faster, as they load weights ahead.
@@ -31,6 +31,9 @@ MIDDLE: Final = (8, 4096)
 DEAR: Final = 14  # vector instructions of pointwise work
 
 Matrices: TypeAlias = Callable[[CpuEmitter, Any, Value, Value], tuple[Value, Value]]
+# from a pointwise body, the parameter of it that is the product, and the others to the body's results
+Finish: TypeAlias = Callable[["Module | None", int, Sequence[Value]], list[Value]]
+Prepare: TypeAlias = Callable[[CpuEmitter, Any, "Sequence[Value | None]"], Finish]
 
 
 def packed_product(
@@ -57,7 +60,7 @@ def packed_product(
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
     rows = _rows(e, a, m, k)
-    results = [_plain_result(a.shape, n)] if body is None else [_innermost(o.shape, axis) for o in body.outputs]
+    results = [_plain_result(a.shape, n)] if body is None else [innermost(o.shape, axis) for o in body.outputs]
     result = results[0]
     if result.dims[axis] != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
         raise Refused(f"the group on a product of {m} x {n} gives {results}")
@@ -116,7 +119,7 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
 
 
 @lru_cache(1024)
-def _innermost(result: Shape, axis: int) -> Shape:
+def innermost(result: Shape, axis: int) -> Shape:
     """A dense shape with an axis innermost in memory."""
     order = [a for a in range(result.rank) if a != axis % result.rank]
     return Shape(result.dtype, result.lens(), packed_strides(result.lens(), [*order, axis % result.rank]))
@@ -147,7 +150,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
 @lru_cache(1024)
 def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
     """The same memory as rows contiguous in k, if it is that."""
-    from ..jit.gemm_plan import row_step
+    from ..jit.gemm_epilogue import row_step
 
     strides = a.strides()
     step = row_step(a.lens(), strides)
@@ -215,20 +218,37 @@ def packed_group(
 
     kind: the op of the product; matrices: its operands as those of `packed_product`; axis: that of the columns in its result.
     """
+
+    def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+        x, y = operands
+        assert x is not None and y is not None
+        a, b = matrices(e, op, x, y)
+        _serves(e, a, b)
+        return lambda body, at, extra: packed_product(e, a, b, body, at, extra, axis)
+
+    return group_of_product(e, body, args, (kind,), prepared)
+
+
+def group_of_product(
+    e: CpuEmitter, body: Module, args: Sequence[Value], kinds: tuple[type[Operation], ...], prepare: Prepare
+) -> Results:
+    """A group of a product of one of some kinds, reshapes and a pointwise group as one loop.  Errors: Refused.
+
+    prepare: gives for the product's operands the function that finishes it with the pointwise body.
+    """
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-    parts = [i for i in body if not (i.is_param or i.is_return)]
+    parts = [i for i in body if not (i.is_param or i.is_return or i.is_absent)]
     tail = parts[-1]
-    anchor = next(i for i in parts if isinstance(i.op, kind))
+    anchor = next(i for i in parts if isinstance(i.op, kinds))
     if not isinstance(tail.op, PointwiseGroup) or list(body.outputs) != [tail]:
         raise Refused(f"the {anchor.op.name} is not followed by one pointwise group")
     for ins in parts[: parts.index(anchor)]:
         env[ins] = e.emit(ins, env)
-    a, b = matrices(e, anchor.op, *(e.value_of(i, env) for i in anchor.inputs))
-    _serves(e, a, b)
+    finish = prepare(e, anchor.op, [e.value_of(i, env) for i in anchor.inputs])
     product = anchor
     for ins in parts[parts.index(anchor) + 1 : -1]:
         if product in ins.inputs:
-            if not ins.op.reshapes or kind is not Dot:
+            if not ins.op.reshapes or anchor.op.product != "matrix":
                 raise Refused(f"{ins.op.name} between the {anchor.op.name} and the pointwise group")
             product = ins
         else:
@@ -237,5 +257,5 @@ def packed_group(
         raise Refused("the pointwise group does not read the product once")
     at = tail.inputs.index(product)
     extra = [e.value_of(i, env) for n, i in enumerate(tail.inputs) if n != at]
-    found = packed_product(e, a, b, tail.modules[0], at, extra, axis)
+    found = finish(tail.modules[0], at, extra)
     return found[0] if len(found) == 1 else tuple(found)

@@ -21,7 +21,7 @@ from .anchors import around
 from .offer import offer
 from .packed_products import packed_group, packed_product
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "as_matrices"]
 
 PLANS = Kernels("cpu")
 

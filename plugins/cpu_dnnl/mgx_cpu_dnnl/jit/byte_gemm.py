@@ -1,0 +1,85 @@
+"""Products of bytes with packed weights in tile registers (AMX), and pointwise work on the sums before they are stored.
+
+Weights lie in panels as the native module's `byte_tiles.h` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mgx_core import dtype as dt
+from mgx_core.errors import No
+from mgx_core.ir.module import Module
+from mgx_core.types.shape import Shape
+
+from .byte_gemm_loops import COLUMNS, ROWS, STEP, BytePlan, write
+from .engine import Engine
+from .gemm_epilogue import read_epilogue
+from .kernel import JitKernel
+from .space import Args
+
+__all__ = ["compile_byte_gemm"]
+
+NEAR: Final = 512 * 1024  # bytes of weights that stay in the second-level cache beside the rows in use
+BLOCK: Final = 512 * 1024  # bytes of rows that stay there beside a panel
+WORK: Final = 1 << 20  # products worth a thread of their own
+
+
+def compile_byte_gemm(
+    a: Shape,
+    columns: int,
+    outs: Sequence[Shape],
+    engine: Engine,
+    body: Module | None = None,
+    at: int = 0,
+    extra: Sequence[Shape] = (),
+    threads: int = 1,
+    axis: int = -1,
+    name: str = "bytes",
+) -> JitKernel | No:
+    """a [m, k] of bytes, contiguous in k, times packed weights of int8 to results [.., n] of rows one after the other.
+
+    columns: n; outs, body, at, extra, threads, axis: as of `compile_gemm`, with a product of int32.  Buffers: a, the panels,
+    numbers of int32 that sums begin with, of which there are n rounded up to 16, extra.., outs..
+    """
+    if a.rank != 2 or a.dtype not in (dt.int8, dt.uint8) or (a.strides()[1] != 1 and a.lens()[1] > 1):
+        return No(f"rows {a} of a product")
+    m, depth = a.lens()
+    if 0 in (m, depth, columns):
+        return No("an extent is 0")
+    behind = read_epilogue(m, columns, dt.int32, outs, body, at, extra, axis)
+    if isinstance(behind, No):
+        return behind
+    behind.combine()
+    steps, panels = -(-depth // STEP), -(-columns // COLUMNS)
+    padded = steps * STEP
+    near = panels * padded * COLUMNS <= NEAR or panels == 1
+    most = -(-m // (4 * threads)) if near else max(ROWS, BLOCK // padded)
+    rows = -(-min(most, m) // ROWS) * ROWS
+    blocks = -(-m // rows)
+    group = panels if near else max(1, min(8, panels * blocks // (3 * threads)))
+    tiles = -(-min(rows, m) // ROWS)
+    plan = BytePlan(
+        behind, signed=a.dtype is dt.int8, loose=depth % STEP != 0, near=near,
+        last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0, args=Args(), slots={},
+    )  # fmt: skip
+    numbers = {
+        "m": m, "n": columns, "left": a.strides()[0], "depth": depth, "steps": steps, "rows": rows, "group": group,
+        "panels": panels, "blocks": blocks, "groups": -(-panels // group), "ahead": 0 if near else -(-32 // tiles),
+    }  # fmt: skip
+    for word, value in numbers.items():
+        plan.slots[word] = plan.args.add(value)
+    behind.number(plan.args, plan.slots)
+    return JitKernel(
+        name=name,
+        code=engine.function(plan.key, lambda c: write(c, plan)),
+        work=blocks * -(-panels // group),
+        grain=max(1, WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),
+        args=tuple(plan.args.values),
+        scratch_bytes=4 * ROWS * COLUMNS + ROWS * padded,
+        inputs=3 + len(extra),
+        outputs=len(outs),
+        flops=2 * m * depth * columns,
+        inplace=frozenset(3 + p for p in behind.inplace),
+        bytes=m * depth + depth * columns + sum(s.element_space() * s.dtype.size for s in (*outs, *extra)),
+    )

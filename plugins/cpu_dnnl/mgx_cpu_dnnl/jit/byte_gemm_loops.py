@@ -1,0 +1,180 @@
+"""The code of products of bytes in tile registers.
+
+An item is a block of rows times a group of panels.  A function of the native module makes the sums of 32 rows and one panel in
+scratch; what follows on them is compiled.  Few weights stay in the second-level cache, and the rows of a tile are finished from
+end to end; of many, a panel is read once for all rows of the block, and the next one fetched meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .code import Code, V
+from .gemm_epilogue import Epilogue
+from .gemm_results import Results
+from .space import Args, items
+
+__all__ = ["COLUMNS", "ROWS", "STEP", "BytePlan", "write"]
+
+ROWS: Final = 32  # of a tile of sums
+COLUMNS: Final = 64  # of a panel
+STEP: Final = 64  # numbers of the depth that tiles multiply at once
+
+
+@dataclass
+class BytePlan:
+    """loose: the last step of the depth is not full; near: there are few weights; last: tiles of the last panel if that is not
+    full, else 0; ragged: its last tile is not full."""
+
+    behind: Epilogue
+    signed: bool
+    loose: bool
+    near: bool
+    last: int
+    ragged: bool
+    args: Args
+    slots: dict[str, int]
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        words = [f"bytes {self.signed} {self.loose} {self.near} {self.last} {self.ragged}"]
+        return "\n".join([*words, *self.behind.words])
+
+
+def write(c: Code, plan: BytePlan) -> None:
+    """The body of the kernel that a plan describes."""
+    _Writer(c, plan).write()
+
+
+class _Writer:
+    def __init__(self, c: Code, plan: BytePlan) -> None:
+        self.c = c
+        self.plan = plan
+        self.zero, self.one = self.number(0), self.number(1)
+
+    def number(self, value: int) -> V:
+        return V(str(value), "i64", 0)
+
+    def arg(self, name: str) -> V:
+        return self.refs[self.plan.slots[name]]
+
+    def native(self, name: str, *args: V) -> None:
+        """Calls a function of the native module."""
+        c = self.c
+        c.declared[name] = f"declare void @{name}({', '.join(a.type for a in args)})"
+        c.emit(f"call void @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})")
+
+    def write(self) -> None:
+        c, plan, behind = self.c, self.plan, self.plan.behind
+        buffers = V("%buffers", "ptr", 0)
+        bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(3 + behind.extra + len(behind.outs))]
+        self.left, self.weights, self.start = bases[:3]
+        self.sums = V("%scratch", "ptr", 0)
+        self.laid = c.gep(self.sums, ROWS * COLUMNS, "i32")
+        self.refs = plan.args.load(c)
+        named = {word: self.refs[at] for word, at in plan.slots.items()}
+        self.results = Results(c, behind, named, bases[3 : 3 + behind.extra], bases[3 + behind.extra :])
+        self.pitch = c.op("mul", self.arg("steps"), self.number(STEP))  # of rows that are copied, in bytes
+        self.size = c.op("mul", self.pitch, self.number(COLUMNS))  # of a panel, in bytes
+        self.native("mgx_byte_tiles_1_begin")
+        items(c, [self.arg("groups"), self.arg("blocks")], self.item)
+        self.native("mgx_byte_tiles_1_end")
+
+    def item(self, index: list[V], _: V) -> None:
+        c, plan = self.c, self.plan
+        group, block = index
+        self.row0 = c.op("mul", block, self.arg("rows"))
+        self.rows = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
+        self.panel0 = c.op("mul", group, self.arg("group"))
+        panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
+        if not plan.near:
+            before = c.op("sub", self.rows, self.one)
+            self._copy(c.op("sub", before, c.op("urem", before, self.number(ROWS))))
+
+        def one(row: V, panel: V) -> list[V]:
+            self._tile(row, c.op("add", self.panel0, panel), self._source(row))
+            return []
+
+        def rows_of(panel: V, _: list[V]) -> list[V]:
+            c.loop(self.zero, self.rows, ROWS, lambda row, _: one(row, panel))
+            return []
+
+        def panels_of(row: V, _: list[V]) -> list[V]:
+            self._copy(row)
+            c.loop(self.zero, panels, 1, lambda panel, _: one(row, panel))
+            return []
+
+        if plan.near:
+            c.loop(self.zero, self.rows, ROWS, panels_of)
+        else:
+            c.loop(self.zero, panels, 1, rows_of)
+
+    # rows
+
+    def _count(self, row: V) -> V:
+        """Returns the number of rows of the tile from a row of the block on."""
+        return self.c.intrinsic("smin", self.number(ROWS), self.c.op("sub", self.rows, row))
+
+    def _at(self, row: V) -> V:
+        """Returns the address of a row of the block."""
+        c = self.c
+        return c.gep(self.left, c.op("mul", c.op("add", self.row0, row), self.arg("left")), "i8")
+
+    def _is_copied(self, row: V) -> V:
+        """True if the tile from a row on cannot be read where it lies: whole tiles are, and whole steps of each row."""
+        c = self.c
+        end = c.op("add", row, self.number(ROWS))
+        if self.plan.loose:  # a row's last step reaches into the next row
+            last = c.compare("sge", c.op("add", self.row0, end), self.arg("m"))
+            return c.op("or", last, c.compare("sgt", end, self.rows))
+        return c.compare("sgt", end, self.rows)
+
+    def _copy(self, row: V) -> None:
+        """Copies the tile from a row on if it must be: at most the last one of a block."""
+
+        def copied() -> None:
+            given = self._at(row), self.arg("left"), self._count(row), self.arg("depth"), self.laid, self.pitch
+            self.native("mgx_byte_rows_1", *given)
+
+        self.c.when(self._is_copied(row), copied)
+
+    def _source(self, row: V) -> tuple[V, V]:
+        """The first row of a tile, and the bytes from one to the next."""
+        c, copied = self.c, self._is_copied(row)
+        return c.select(copied, self.laid, self._at(row)), c.select(copied, self.pitch, self.arg("left"))
+
+    # sums
+
+    def _tile(self, row: V, panel: V, source: tuple[V, V]) -> None:
+        """Sums of a tile of rows and a panel, and what follows on them."""
+        c, plan = self.c, self.plan
+        count = self._count(row)
+        at = c.gep(self.weights, c.op("mul", panel, self.size), "i8")
+        column0 = c.op("mul", panel, self.number(COLUMNS))
+        full = self.number(COLUMNS // 16)
+        last = c.compare("eq", panel, c.op("sub", self.arg("panels"), self.one)) if plan.last else None
+        tiles = full if last is None else c.select(last, self.number(plan.last), full)
+        start = c.gep(self.start, column0, "i32")
+        name = f"mgx_byte_tile_1_{'signed' if plan.signed else 'unsigned'}"
+        prefetch = self._next_lines(row, at)
+        self.native(name, *source, at, self.arg("steps"), self.sums, count, tiles, start, prefetch, self.arg("ahead"))
+        line = c.op("add", self.row0, row)
+
+        def finish(columns: int, ragged: bool) -> None:
+            self.results.rows(self.sums, self.number(COLUMNS), line, count, column0, columns, ragged)
+
+        if last is None:
+            finish(COLUMNS, False)
+        else:
+            c.when(last, lambda: finish(16 * plan.last, plan.ragged))
+            c.when(c.op("xor", last, V("true", "i1", 0)), lambda: finish(COLUMNS, False))
+
+    def _next_lines(self, row: V, panel: V) -> V:
+        """Returns what a tile fetches ahead: its part of the next panel; after the last part, the panel in use."""
+        c = self.c
+        lines = c.op("mul", self.arg("ahead"), self.number(2 * 64 // ROWS))  # bytes for a row and step
+        done = c.op("mul", row, c.op("mul", self.arg("steps"), lines))
+        following = c.gep(panel, self.size, "i8")
+        return c.select(c.compare("ult", done, self.size), c.gep(following, done, "i8"), panel)

@@ -1,0 +1,147 @@
+"""The work behind the sums of a product: results whose rows follow each other, and the pointwise part that gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mgx_core import dtype as dt
+from mgx_core.errors import No, Refused
+from mgx_core.ir.module import Module
+from mgx_core.types.dtype import DType
+from mgx_core.types.shape import Shape
+
+from .body import read
+from .graph import Graph, Node, number, read_in_place, text_of, walk
+from .space import Args
+from .sums import combine_sums
+from .whole import keep_whole
+
+__all__ = ["Epilogue", "read_epilogue", "row_step"]
+
+
+@dataclass
+class Epilogue:
+    """sums: the type of a product; outs: those of the results; steps: from row to row of each; loads: other operands that
+    the pointwise part reads, with their steps by row and by column; at: which of its parameters is the product; extra: how many
+    others there are; inplace: which of these a result may lie on; numbers: constants that are read at run time, so that layers
+    share code."""
+
+    sums: DType
+    outs: tuple[DType, ...]
+    steps: list[int]
+    graph: Graph | None
+    loads: list[tuple[Node, int, int]]
+    at: int
+    extra: int
+    inplace: frozenset[int]
+    numbers: list[Node] = field(default_factory=list)
+
+    @property
+    def cost(self) -> int:
+        """Vector instructions of the pointwise part."""
+        return 0 if self.graph is None else sum(node.cost for node in walk(self.graph.outputs))
+
+    @property
+    def words(self) -> list[str]:
+        """All that the code depends on."""
+        found = [f"{self.sums} to {' '.join(map(str, self.outs))} at={self.at} extra={self.extra}"]
+        if self.graph is not None:
+            steps = {x.ident: (bool(r), s if s in (0, 1) else 2) for x, r, s in self.loads}
+            read = {n.ident for n in self.numbers}
+            text, at = text_of(
+                list(walk(self.graph.outputs)),
+                lambda x: (x.extra[0], steps.get(x.ident)),
+                lambda x: "read" if x.ident in read else x.extra,
+            )
+            found += [text, str([at[o.ident] for o in self.graph.outputs])]
+        return found
+
+    def combine(self) -> None:
+        """Makes the pointwise part as short as rounding to bytes allows, and has its constants read at run time."""
+        if self.graph is None:
+            return
+        keep_whole(self.graph)
+        combine_sums(self.graph)
+        nodes = {n.ident: n for n in walk(self.graph.outputs)}
+        self.loads = [load for load in self.loads if load[0].ident in nodes]
+        self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype is dt.float32]
+
+    def number(self, args: Args, slots: dict[str, int]) -> None:
+        """Adds the steps to the numbers of a kernel."""
+        for j, step in enumerate(self.steps):
+            slots[f"o{j}"] = args.add(step)
+        for j, (_, step, by_column) in enumerate(self.loads):
+            slots[f"r{j}"] = args.add(step)
+            slots[f"c{j}"] = args.add(by_column)
+        for j, node in enumerate(self.numbers):
+            slots[f"k{j}"] = args.add(int(np.float32(number(node)).view(np.int32)))
+
+
+def read_epilogue(
+    rows: int,
+    columns: int,
+    sums: DType,
+    outs: Sequence[Shape],
+    body: Module | None,
+    at: int,
+    extra: Sequence[Shape],
+    axis: int,
+) -> Epilogue | No:
+    """Reads what `compile_gemm` is given behind the product, of so many rows and columns."""
+    lens, by_row = _columns_last(outs[0].lens(), axis), []
+    for out in outs:
+        steps = _columns_last(out.strides(), axis)
+        step = row_step(lens, steps)
+        if (
+            step is None
+            or out.elements() != rows * columns
+            or out.dims != outs[0].dims
+            or (steps[-1] != 1 and columns > 1)
+        ):
+            return No(f"results {out} of {rows} rows and {columns} columns")
+        by_row.append(step)
+    kinds = tuple(o.dtype for o in outs)
+    if body is None:
+        return Epilogue(sums, kinds, by_row, None, [], at, len(extra), frozenset())
+    try:
+        shapes = [*extra[:at], Shape(sums, outs[0].dims), *extra[at:]]
+        graph = read(body, shapes, outs[0].lens())
+    except Refused as error:
+        return error.no
+    if len(graph.outputs) != len(outs):
+        return No(f"{len(outs)} results of a pointwise part that gives {len(graph.outputs)}")
+    loads: list[tuple[Node, int, int]] = []
+    for node in walk(graph.outputs):
+        if node.kind == "load" and node.extra[0] != at:
+            steps = _columns_last(node.extra[1], axis)
+            step = row_step(lens, steps)
+            if step is None:
+                return No("an operand that is not one strided matrix")
+            loads.append((node, step, steps[-1]))
+    free = frozenset(p - (p > at) for p in read_in_place(graph, outs) - {at})
+    return Epilogue(sums, kinds, by_row, graph, loads, at, len(extra), free)
+
+
+def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
+    """The one step from each row to the next over all axes but the last; None if there is no such step."""
+    step: int | None = None
+    expected = 0
+    for n, s in zip(reversed(lens[:-1]), reversed(strides[:-1]), strict=True):
+        if n == 1:
+            continue
+        if step is None:
+            step, expected = s, s
+        if s != expected:
+            return None
+        expected *= n
+    return 0 if step is None else step
+
+
+def _columns_last(numbers: Sequence[int], axis: int) -> list[int]:
+    """Numbers by axis with that of the columns at the end."""
+    found = list(numbers)
+    found.append(found.pop(axis))
+    return found

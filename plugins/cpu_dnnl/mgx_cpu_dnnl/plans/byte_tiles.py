@@ -1,0 +1,188 @@
+"""Products and convolutions of bytes with constant weights in tile registers (AMX), any pointwise group on the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
+
+from ..emitter import CpuEmitter
+from ..native_library import native
+from ..packing import Derived
+from .integer_epilogues import BYTES
+from .loops import results_of
+from .offer import offer
+from .packed_products import Finish, group_of_product, innermost
+from .pointwise_convolution import as_matrices
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+
+FEW: Final = 8  # rows of fewer fill no tile: reading the weights is all that takes time
+SHALLOW: Final = 24  # numbers of the depth below which most of a tile would be zeros
+# Convolutions of whole steps of the depth whose work is in the products, where oneDNN is as fast: many pixels with no more
+# results than channels, and many products with deep sums.
+PIXELS: Final = 512
+DEEP: Final = 512
+PRODUCTS: Final = 30_000_000
+
+
+def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, w = inputs[:2]
+    if not native().multiplies_tiles():
+        return No("the processor has no tile registers for bytes")
+    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype not in BYTES or w.dtype is not dt.int8:
+        return No(f"a product of {x} and {w}")
+    return None
+
+
+def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    anchor = next((i for i in modules[0] if isinstance(i.op, (QuantDot, QuantConvolution))), None)
+    if anchor is None:
+        return No("the group is not a product of bytes with an epilogue")
+    return fits(anchor.op, [i.result for i in anchor.inputs], ())
+
+
+@offer(PLANS, QuantDot, QuantConvolution, when=fits, name="tiles")
+def emit_product(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    (found,) = prepared(e, op, args)(None, 0, ())
+    return found
+
+
+@offer(PLANS, Group, when=fits_group, name="tiles")
+def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    return group_of_product(e, modules[0], [a for a in args if a is not None], (QuantDot, QuantConvolution), prepared)
+
+
+def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+    """Returns what finishes a product or convolution with a pointwise body.  Errors: Refused."""
+    from ..jit.byte_gemm import compile_byte_gemm
+
+    x, w, x_zero, w_zero = (*operands, None, None)[:4]
+    assert x is not None and w is not None
+    if w_zero is not None:
+        raise Refused("the weights have a zero point")
+    if not e.is_constant(w):
+        raise Refused("the weights are not constant")
+    zero = 0 if x_zero is None else whole(e, x_zero)
+    window = isinstance(op, QuantConvolution)
+    if window and (op.group != 1 or any(d != 1 for d in w.lens[2:])):
+        raise Refused(f"{op.group} groups, windows of {w.lens[2:]}")
+    a, b = as_matrices(e, op, x, w) if window else (x, w)
+    rows, matrix, lens = product(a, b)
+    m, depth = rows.shape.lens()
+    n = matrix.lens[-1]
+    if window:
+        large = (m > PIXELS and depth >= n) or (depth >= DEEP and m * depth * n > PRODUCTS)
+        if large and depth % 64 == 0:
+            raise Refused(f"oneDNN is as fast for {m} pixels of {depth} channels and {n} results")
+        lens = [lens[0], n, *lens[1:-1]]
+    axis = 1 if window else -1
+    packed, start = panels(e, matrix, zero)
+
+    def finish(body: Module | None, at: int, extra: Sequence[Value]) -> list[Value]:
+        shapes = [Shape(dt.int32, lens)] if body is None else [o.shape for o in body.outputs]
+        results = [innermost(s, axis) for s in shapes]
+        if any(r.rank <= axis or r.dims[axis] != n for r in results):
+            raise Refused(f"the group on a product of {n} columns gives {results}")
+        threads = e.threads or native().thread_count()
+        others = [v.shape for v in extra]
+
+        def make() -> Any:
+            return compile_byte_gemm(rows.shape, n, results, e.engine, body, at, others, threads, axis)
+
+        kernel = e.shared.kernels.kernel(body, ("bytes", n, at, threads, axis), [rows.shape, *results, *others], make)
+        if isinstance(kernel, No):
+            raise Refused(kernel.why)
+        given = [rows, packed, start, *extra]
+        outs = results_of(e, kernel, given, results)
+        e.loop(kernel, given, outs, "conv tiles" if window else "matmul tiles")
+        return outs
+
+    return finish
+
+
+def whole(e: CpuEmitter, zero: Value) -> int:
+    """A zero point that is one constant."""
+    if prod(zero.lens) != 1:
+        raise Refused("the left operand has more than one zero point")
+    array = e.constant(zero)
+    if array is None:
+        raise Refused("the left operand's zero point is not constant")
+    return int(array.reshape(()))
+
+
+# operands ------------------------------------------------------------------------------------------------------------
+
+
+def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
+    """a [.., m, k] as one matrix, b [k, n], and the extents of the result.  Errors: Refused."""
+    from ..jit.gemm_epilogue import row_step
+
+    *batch, k, n = b.lens
+    if any(d != 1 for d in batch):
+        raise Refused("the weights are not one matrix")
+    m, step = prod(a.lens[:-1]), row_step(a.lens, a.strides)
+    if m < FEW or k < SHALLOW:
+        raise Refused(f"{m} rows of {k} numbers fill no tile")
+    if step is None or a.strides[-1] != 1 or step < k:
+        raise Refused("rows that lie across each other")
+    rows = a.seen_as(0, Shape(a.shape.dtype, [m, k], [step, 1]))
+    lens = [*([1] * (len(b.lens) - len(a.lens))), *a.lens[:-1], n]
+    return rows, b.seen_as(0, Shape(b.shape.dtype, [k, n], b.strides[-2:])), lens
+
+
+def panels(e: CpuEmitter, w: Value, zero: int) -> tuple[Value, Value]:
+    """Weights [k, n] in panels, and what the sums of each column begin with: less zero times the column's sum."""
+    array = e.constant(w)
+    assert array is not None
+
+    def pack() -> Derived:
+        return Derived([array], packed_panels(array))
+
+    def begin() -> Derived:
+        sums = array.astype(np.int64).sum(0) * -zero
+        made = np.zeros(-(-len(sums) // 16) * 16, np.int32)
+        made[: len(sums)] = sums.astype(np.int32)
+        return Derived([array], made)
+
+    weights = e.shared.weights.derived([array], "panels of bytes", pack)
+    start = e.shared.weights.derived([array], ("sums of columns", zero), begin)
+    return e.literal(weights.array, weights), e.literal(start.array, start)
+
+
+def packed_panels(matrix: Array) -> Array:
+    """A matrix [k, n] of bytes as the native module's `byte_tiles.h` has panels, one after the other."""
+    from ..jit.byte_gemm_loops import STEP
+
+    k, n = matrix.shape
+    steps, tiles = -(-k // STEP), -(-n // 16)
+    whole = np.zeros((steps, 16, 4, tiles, 16), np.int8)
+    whole.reshape(steps * STEP, tiles * 16)[:k, :n] = matrix
+    rows = whole.transpose(3, 0, 1, 4, 2)  # [tiles, steps, 16, 16, 4]
+    full = tiles // 4 * 4
+    most = rows[:full].reshape(-1, 4, steps, 16, 16, 4).swapaxes(1, 2)
+    rest = rows[full:].swapaxes(0, 1)
+    made = in_lines(most.size + rest.size)
+    made[: most.size], made[most.size :] = most.reshape(-1), rest.reshape(-1)
+    return made
+
+
+def in_lines(count: int) -> Array:
+    """So many bytes that begin where a line of the cache does: a tile's rows would lie in two lines each else."""
+    space = np.empty(count + 63, np.int8)
+    at = -space.ctypes.data % 64
+    return space[at : at + count]

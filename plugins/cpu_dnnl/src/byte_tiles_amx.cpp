@@ -1,0 +1,95 @@
+#include "byte_tiles.h"
+
+#include <cstring>
+
+#include <immintrin.h>
+
+namespace mgx {
+
+namespace {
+
+struct alignas(64) Palette {
+    uint8_t palette = 1, start = 0, reserved[14] = {};
+    uint16_t columns[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+const Palette palette; // in memory: the compiler does not see that all of it is read
+
+constexpr int64_t pitch = 64; // numbers from one row of sums to the next
+constexpr int64_t tile = 1024; // bytes
+
+void begin_tiles() { _tile_loadconfig(&palette); }
+void end_tiles() { _tile_release(); }
+
+// Sums are tiles 0 to 3, the left operand's rows 4 and 5, the panel's columns 6 and 7.
+#define MGX_PRODUCT(SUMS, LEFT, RIGHT) \
+    if constexpr (is_signed) \
+        _tile_dpbssd(SUMS, LEFT, RIGHT); \
+    else \
+        _tile_dpbusd(SUMS, LEFT, RIGHT);
+
+// Two tiles of rows (if `tall`) by two of columns (if `broad`).
+template <bool is_signed, bool tall, bool broad>
+inline void block(const uint8_t *left, int64_t step, const int8_t *panel, int64_t panel_step, int64_t depth, int32_t *sums,
+        const int32_t *start, const char *prefetch, int64_t ahead) {
+    const uint8_t *lower = left + 16 * step;
+    _tile_loadd(0, start, 0);
+    if constexpr (broad) _tile_loadd(1, start + 16, 0);
+    if constexpr (tall) _tile_loadd(2, start, 0);
+    if constexpr (tall && broad) _tile_loadd(3, start + 16, 0);
+    for (int64_t i = 0; i < depth; ++i) {
+        _tile_loadd(6, panel, 64);
+        _tile_loadd(4, left, step);
+        MGX_PRODUCT(0, 4, 6)
+        if constexpr (broad) {
+            _tile_loadd(7, panel + tile, 64);
+            MGX_PRODUCT(1, 4, 7)
+        }
+        for (int64_t n = 0; n < ahead; ++n)
+            _mm_prefetch(prefetch + 64 * n, _MM_HINT_T1);
+        prefetch += 64 * ahead;
+        if constexpr (tall) {
+            _tile_loadd(5, lower, step);
+            MGX_PRODUCT(2, 5, 6)
+            if constexpr (broad) { MGX_PRODUCT(3, 5, 7) }
+        }
+        left += 64;
+        lower += 64;
+        panel += panel_step;
+    }
+    _tile_stored(0, sums, 4 * pitch);
+    if constexpr (broad) _tile_stored(1, sums + 16, 4 * pitch);
+    if constexpr (tall) _tile_stored(2, sums + 16 * pitch, 4 * pitch);
+    if constexpr (tall && broad) _tile_stored(3, sums + 16 * pitch + 16, 4 * pitch);
+}
+
+template <bool is_signed>
+void byte_tile(const uint8_t *left, int64_t step, const int8_t *panel, int64_t depth, int32_t *sums, int64_t rows, int64_t tiles,
+        const int32_t *start, const char *prefetch, int64_t ahead) {
+    for (int64_t c = 0; c < tiles; c += 2) {
+        const bool broad = c + 1 < tiles;
+        const auto work = rows > 16 ? (broad ? block<is_signed, true, true> : block<is_signed, true, false>)
+                                    : (broad ? block<is_signed, false, true> : block<is_signed, false, false>);
+        work(left, step, panel + c * tile, tiles * tile, depth, sums + 16 * c, start + 16 * c, prefetch, ahead);
+        prefetch += 64 * ahead * depth;
+    }
+}
+
+void byte_rows(const uint8_t *left, int64_t step, int64_t count, int64_t bytes, uint8_t *rows, int64_t apart) {
+    for (; count > 0; --count, left += step, rows += apart)
+        std::memcpy(rows, left, static_cast<size_t>(bytes));
+}
+
+} // namespace
+
+void *byte_tile_function(const std::string &name) {
+    if (name == "mgx_byte_tiles_1_begin") return reinterpret_cast<void *>(&begin_tiles);
+    if (name == "mgx_byte_tiles_1_end") return reinterpret_cast<void *>(&end_tiles);
+    if (name == "mgx_byte_tile_1_unsigned") return reinterpret_cast<void *>(&byte_tile<false>);
+    if (name == "mgx_byte_tile_1_signed") return reinterpret_cast<void *>(&byte_tile<true>);
+    if (name == "mgx_byte_rows_1") return reinterpret_cast<void *>(&byte_rows);
+    return nullptr;
+}
+
+} // namespace mgx

@@ -1,0 +1,169 @@
+"""Products of bytes in tile registers: exact sums, and work behind them within one unit of the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.plans.byte_tiles import packed_panels
+from mgx_cpu_dnnl.target import CpuTarget
+
+pytestmark = pytest.mark.skipif(not native().multiplies_tiles(), reason="the processor has no tile registers for bytes")
+
+
+def both(program: Any, feed: dict[str, Any], threads: int = 1) -> tuple[Any, Any, list[str]]:
+    """The results here and by the definition, and the names of the steps."""
+    mine, right = program.clone(), program
+    mine.compile(CpuTarget(), threads=threads)
+    right.compile(mgx.get_target("ref"), optimize=False)
+    steps = [s.name for s in mine.executable.instances()[-1].runner.schedule.steps]
+    return np.asarray(mine.run(feed)[0]), np.asarray(right.run(feed)[0]), steps
+
+
+def drawn(r: Any, kind: Any, lens: Any) -> Any:
+    """Bytes with many at both ends of their range."""
+    found = r.integers(np.iinfo(kind).min, int(np.iinfo(kind).max) + 1, lens).astype(kind)
+    found[r.random(lens) < 0.3] = np.iinfo(kind).max
+    found[r.random(lens) < 0.1] = np.iinfo(kind).min
+    return found
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [None, 0, 100])
+@pytest.mark.parametrize(
+    ("a", "n"),
+    [
+        ((9, 64), 64),
+        ((3, 40, 70), 33),
+        ((32, 24), 130),
+        ((512, 70), 16),
+        ((49, 1000), 1030),
+        ((33, 2048), 320),
+        ((100, 65), 1),
+    ],
+)
+def test_sums_of_products_are_exact(a: tuple[int, ...], n: int, zero: int | None, kind: Any) -> None:
+    r = np.random.default_rng(n)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), list(a)))
+    w = main.add_literal(drawn(r, np.int8, (a[-1], n)))
+    points = [] if zero is None else [main.add_literal(np.array(zero, kind))]
+    main.add_return([main.add(mgx.op("quant_dot"), x, w, *points)])
+    got, wanted, steps = both(program, {"x": drawn(r, kind, a)}, threads=2)
+    assert any(s.startswith("matmul tiles") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("x", [(1, 64, 8, 8), (2, 24, 7, 7), (3, 100, 5), (1, 30, 2, 3, 4)])
+def test_sums_of_convolutions_are_exact(x: tuple[int, ...]) -> None:
+    r = np.random.default_rng(1)
+    program = mgx.Program()
+    main = program.get_main_module()
+    given = main.add_parameter("x", mgx.Shape(dt.uint8, list(x)))
+    w = main.add_literal(drawn(r, np.int8, (70, x[1], *(1 for _ in x[2:]))))
+    axes = len(x) - 2
+    op = mgx.op("quant_convolution", stride=(1,) * axes, dilation=(1,) * axes, padding=(0,) * axes)
+    main.add_return([main.add(op, given, w, main.add_literal(np.uint8(7)))])
+    got, wanted, steps = both(program, {"x": drawn(r, np.uint8, x)})
+    assert any(s.startswith("conv tiles") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [0, 5])
+@pytest.mark.parametrize("n", [64, 100])
+def test_work_behind_them_ends_within_one_unit(n: int, zero: int, kind: Any) -> None:
+    """A bias, rounding, a sum with other bytes, relu and rounding; the library's tiles run before and after."""
+    r = np.random.default_rng(2)
+    program = mgx.Program()
+    main = program.get_main_module()
+
+    def add(name: str, *inputs: Any, **attributes: Any) -> Any:
+        return main.add(mgx.op(name, **attributes), *inputs)
+
+    def scaled(name: str, x: Any, scale: float, point: int) -> Any:
+        return add(name, x, main.add_literal(np.float32(scale)), main.add_literal(np.array(point, kind)))
+
+    def convolved(x: Any, lens: tuple[int, ...], scale: float) -> Any:
+        numbers = r.uniform(0.5 * scale, scale, lens[0]).astype(np.float32)
+        w = add(
+            "dequantizelinear",
+            main.add_literal(r.integers(-127, 128, lens, np.int8)),
+            main.add_literal(numbers),
+            axis=0,
+        )
+        side = lens[-1] // 2
+        made = add("convolution", x, w, padding=(side, side, side, side))
+        bias = main.add_literal(r.normal(0, 1, (1, lens[0], 1, 1)).astype(np.float32))
+        return add("add", made, add("multibroadcast", bias, out_lens=tuple(made.shape.lens())))
+
+    x = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), [1, 32, 9, 9]))
+    wide = scaled("dequantizelinear", x, 0.05, zero)
+    first = scaled("quantizelinear", convolved(wide, (48, 32, 3, 3), 0.01), 0.8, zero)
+    other = scaled("quantizelinear", convolved(wide, (n, 32, 1, 1), 0.02), 0.5, zero)
+    inner = convolved(scaled("dequantizelinear", first, 0.8, zero), (n, 48, 1, 1), 0.01)
+    inner = scaled("dequantizelinear", scaled("quantizelinear", inner, 0.9, 3), 0.9, 3)
+    total = add("relu", add("add", inner, scaled("dequantizelinear", other, 0.5, zero)))
+    last = scaled("dequantizelinear", scaled("quantizelinear", total, 1.1, zero), 1.1, zero)
+    main.add_return([scaled("quantizelinear", convolved(last, (24, n, 3, 3), 0.01), 12.0, zero)])
+    got, wanted, steps = both(program, {"x": drawn(r, kind, (1, 32, 9, 9))})
+    assert sum(s.startswith("conv tiles") for s in steps) == 2
+    apart = np.abs(got.astype(np.int64) - wanted.astype(np.int64))
+    assert np.ptp(wanted.astype(np.int64)) > 60
+    # where a sum lies half way between two units the last one may be the other, and the last convolution adds such units
+    assert apart.max() <= 2
+    assert (apart > 0).mean() < 0.02
+
+
+def test_numbers_beyond_the_range_are_its_ends() -> None:
+    """Results of 1e12 units, infinities and NaN."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [40, 64]))
+    bias = main.add_parameter("bias", mgx.Shape(dt.float32, [64]))
+    factors = np.full(64, 1.0, np.float32)
+    factors[:6] = [1e20, -1e20, np.inf, -np.inf, np.nan, 1e-30]
+    w = main.add_literal(np.ones((64, 64), np.int8))
+    wide = main.add(mgx.op("convert", target_type=dt.float32), main.add(mgx.op("quant_dot"), x, w))
+    spread = mgx.op("multibroadcast", out_lens=(40, 64))
+    product = main.add(mgx.op("mul"), wide, main.add(spread, main.add_literal(factors)))
+    total = main.add(mgx.op("add"), product, main.add(spread, bias))
+    main.add_return(
+        [main.add(mgx.op("quantizelinear"), total, main.add_literal(np.float32(0.3)), main.add_literal(np.uint8(9)))]
+    )
+    r = np.random.default_rng(3)
+    feed = {"x": r.integers(1, 4, (40, 64), np.uint8), "bias": r.normal(0, 9, 64).astype(np.float32)}
+    feed["bias"][8:11] = [np.inf, -np.inf, np.nan]
+    with np.errstate(all="ignore"):
+        got, wanted, steps = both(program, feed)
+    assert any(s.startswith("matmul tiles") for s in steps)
+    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
+    np.testing.assert_array_equal(got[:, [0, 1, 2, 3, 4, 8, 9, 10]], wanted[:, [0, 1, 2, 3, 4, 8, 9, 10]])
+
+
+def test_large_convolutions_of_whole_steps_are_left_to_the_library() -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [1, 64, 24, 24]))
+    w = main.add_literal(drawn(np.random.default_rng(4), np.int8, (32, 64, 1, 1)))
+    main.add_return([main.add(mgx.op("quant_convolution"), x, w)])
+    got, wanted, steps = both(program, {"x": drawn(np.random.default_rng(5), np.uint8, (1, 64, 24, 24))})
+    assert any(s.startswith("conv ") and "tiles" not in s for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_panels_hold_each_weight_once() -> None:
+    w = np.arange(70 * 81, dtype=np.int64).reshape(70, 81).astype(np.int8)
+    packed = packed_panels(w)
+    assert packed.ctypes.data % 64 == 0
+    assert packed.size == 2 * 64 * 6 * 16
+    full, rest = packed[: 2 * 64 * 64].reshape(2, 4, 16, 16, 4), packed[2 * 64 * 64 :].reshape(2, 2, 16, 16, 4)
+    assert full[1, 2, 1, 5, 1] == w[64 + 5, 37]
+    assert rest[0, 1, 15, 0, 3] == w[63, 80]
+    assert not rest[1, 1, 2:].any()
