@@ -122,7 +122,7 @@ class macro:
         return self.core.name()
 
     def options(self) -> dict[str, Any]:
-        return self.core.options()
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in self.core.options().items()}
 
     def __repr__(self) -> str:
         return repr(self.core)

@@ -192,9 +192,11 @@ def tensorflow_graph() -> bytes:
     return bytes(graph.SerializeToString())
 
 
-def model(nodes: list[Any], weights: list[Any] = (), lens: tuple[Any, ...] = (2, 3)) -> bytes:  # type: ignore[assignment]
+def model(
+    nodes: list[Any], weights: list[Any] = (), lens: tuple[Any, ...] = (2, 3), kind: int = TensorProto.FLOAT
+) -> bytes:  # type: ignore[assignment]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, lens)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", kind, None)
     graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(a, n) for n, a in weights])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("of.nobody", 1)]
     made: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
@@ -236,10 +238,11 @@ def onnx_option(name: str) -> Any:
 def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("parity") / "model.onnx"
     path.write_bytes(model([helper.make_node("Relu", ["x"], ["y"])]))
-    others = {"o": path.with_name("open.onnx"), "u": path.with_name("unknown.onnx"), "t": path.with_name("image.pb")}
+    others = {name: path.with_name(f"{name}.model") for name in "outz"}
     others["o"].write_bytes(model([helper.make_node("Relu", ["x"], ["y"])], lens=("n", 3)))
     others["u"].write_bytes(model([helper.make_node("Nonesuch", ["x"], ["y"], domain="of.nobody")]))
     others["t"].write_bytes(tensorflow_graph())
+    others["z"].write_bytes(model([helper.make_node("NonZero", ["x"], ["y"])], kind=TensorProto.INT64))
     program = migraphx.parse_onnx(str(path))
     program.compile(migraphx.get_target("ref"))
 
