@@ -34,6 +34,7 @@ from ..passes.interface import Pass
 from ..passes.join_siblings import JoinConvolutions, JoinGathers
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize, in_normal_form, normalized
+from ..passes.product_ends import COSTLY
 from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents
 from ..passes.widen_constants import WidenConstants
@@ -131,7 +132,7 @@ def stages(target: Target | None, context: Any, options: CompileOptions) -> list
         Stage("normalize", (Normalize(),), normalized, well_formed, in_normal_form),
         Stage("simplify", tuple(passes), normalized, normalized, nothing if left_out else simplified(rules)),
         Stage("legalize", (WidenLate(),) if options.optimize else (), normalized, normalized, offered),
-        Stage("fuse", tuple(fusing(selection)) if options.optimize else (), normalized, normalized, groups),
+        Stage("fuse", tuple(fusing(selection, target)) if options.optimize else (), normalized, normalized, groups),
     ]
     made = [s.with_passes(extensions.passes(s.name)) for s in own]
     running = {p.name for s in made for p in s.passes}
@@ -226,11 +227,12 @@ def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
     return [*passes, FoldConstants()]
 
 
-def fusing(selection: RuleSelection) -> list[Pass]:
+def fusing(selection: RuleSelection, target: Target | None) -> list[Pass]:
     """Attention, groups of work on elements and reductions, and what joins the products before them."""
     passes: list[Pass] = [FuseAttention()] if selection.on("fuse-attention") else []
     if selection.on("fuse-elementwise"):
-        passes.append(FuseElementwise(reduce=selection.on("fuse-reductions")))
+        costly = frozenset[str]() if target is not None and target.costly_epilogues else COSTLY
+        passes.append(FuseElementwise(reduce=selection.on("fuse-reductions"), costly=costly))
     products = frozenset(kind for kind, name in PRODUCTS.items() if selection.on(name))
     return [*passes, FuseEpilogue(products)] if products and selection.on("fuse-epilogue") else passes
 

@@ -14,7 +14,7 @@ from ..rules.stats import Tally
 from ..types.dim import Dim
 from ..types.shape import Shape
 from .interface import Pass
-from .product_ends import ProductEnds
+from .product_ends import COSTLY, ProductEnds
 
 __all__ = ["FuseElementwise"]
 
@@ -46,10 +46,12 @@ class FuseElementwise(Pass):
     A pointwise op joins the groups of its producers where the extents agree; a reduction joins the group of what it reduces, and
     pointwise ops on its result, or on that broadcast back, join too: softmax, layer and group normalisation in any form they
     were written become one group.  Nothing moves past an instruction that reads a member.
-    reduce: whether reductions are grouped at all; most: the most members of one group; inputs: the most inputs of one.
+    reduce: whether reductions are grouped at all; costly: primitives that a product of integers leaves to a loop behind it;
+    most: the most members of one group; inputs: the most inputs of one.
     """
 
     reduce: bool = True
+    costly: frozenset[str] = COSTLY
     most: int = 96
     inputs: int = 24
     name: str = "fuse-elementwise"
@@ -72,7 +74,7 @@ class _Fusion:
         self.position = {ins: n for n, ins in enumerate(module)}
         self.of: dict[Instruction, _Cluster] = {}
         self.clusters: list[_Cluster] = []
-        self.ends = ProductEnds(module, self.position)
+        self.ends = ProductEnds(module, self.position, options.costly)
 
     def run(self) -> bool:
         for ins in self.module:

@@ -15,7 +15,9 @@ from ..rules.outline import is_view, through_views
 from ..types.dtype import float32
 from ..types.shape import Shape
 
-__all__ = ["ProductEnds"]
+__all__ = ["COSTLY", "ProductEnds"]
+
+COSTLY = frozenset({"erf"})
 
 NARROW = No("the product before it ends in narrow numbers, which the work of a later product reads")
 SUMS = No("the product before it ends in its own work, which stores narrower numbers than its sums")
@@ -26,12 +28,16 @@ STEPS = 24  # instructions that are followed from one product to another
 class ProductEnds:
     """Decides where groups of pointwise work may not reach across the ends of products of narrow numbers.
 
-    position: the place of each instruction of the module.
+    position: the place of each instruction of the module; costly: primitives of functions that take the few threads of a product
+    of integers longer than a launch of their own takes many.
     """
 
-    def __init__(self, module: Module, position: Mapping[Instruction, int]) -> None:
+    def __init__(self, module: Module, position: Mapping[Instruction, int], costly: frozenset[str] = COSTLY) -> None:
         self._position = position
-        self._products = {member: ins for ins in module for member in _own_work(ins)}  # for each member of such work
+        self._costly = costly
+        self._products = {
+            member: ins for ins in module for member in _own_work(ins, costly)
+        }  # for each member of such work
 
     def before(self, ins: Instruction, read: Instruction) -> No | None:
         """Returns a refusal if a product's own work ends between `read` and `ins`, which reads it."""
@@ -48,7 +54,7 @@ class ProductEnds:
         product = self._products.get(through_views(read))
         if product is None or ins in self._products:
             return False
-        if _costly(ins):
+        if _has(ins, self._costly):
             return True
         others = {self._products.get(through_views(i)) for i in ins.inputs} - {None, product}
         later = any(o is not None and self._position[o] > self._position[product] for o in others)
@@ -76,7 +82,7 @@ def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
     return False
 
 
-def _own_work(ins: Instruction) -> list[Instruction]:
+def _own_work(ins: Instruction, costly: frozenset[str]) -> list[Instruction]:
     """The work on the sums of a product of narrow numbers, with constants, if it ends in numbers narrower than the sums.
 
     A target's product does it where the sums are, so that these need not be stored.
@@ -87,7 +93,7 @@ def _own_work(ins: Instruction) -> list[Instruction]:
     at = ins
     while len(at.users) == 1 and isinstance(at.users[0].op, Pointwise) and at.users[0].parent is ins.parent:
         reader = at.users[0]
-        if ins.shape.dtype.is_integer and at.shape.dtype.bits < ins.shape.dtype.bits and _costly(reader):
+        if ins.shape.dtype.is_integer and at.shape.dtype.bits < ins.shape.dtype.bits and _has(reader, costly):
             break
         if any(i is not at and not is_constant(i) for i in reader.inputs) or reader.shape.dims != ins.shape.dims:
             break
@@ -96,9 +102,9 @@ def _own_work(ins: Instruction) -> list[Instruction]:
     return found if found and at.shape.dtype.bits < ins.shape.dtype.bits else []
 
 
-def _costly(ins: Instruction) -> bool:
-    """True for functions that take the few threads of a product of integers longer than a launch of their own takes many."""
-    return isinstance(ins.op, Pointwise) and "erf" in primitives(type(ins.op).scalar)
+def _has(ins: Instruction, costly: frozenset[str]) -> bool:
+    """True for work on elements with one of these primitives."""
+    return isinstance(ins.op, Pointwise) and not costly.isdisjoint(primitives(type(ins.op).scalar))
 
 
 def _reduced_later(ins: Instruction) -> bool:

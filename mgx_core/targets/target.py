@@ -150,6 +150,9 @@ class Target:
     narrow_floats: bool = False
     """True if it multiplies 8-bit floats as they are; other targets convert them first."""
 
+    costly_epilogues: bool = False
+    """True if its products of integers finish their sums with any function; on other targets ``erf`` is a loop's work."""
+
     def get_context(self) -> Any:
         """Returns a new context: a `Context` of this target.  Default: a `HostContext`."""
         return HostContext(self)

@@ -529,3 +529,11 @@ def test_a_pass_counts_anew_each_time():
         "the weights do not go into the left side of one dot through work on elements alone",
         "no dot leads to the softmax through work on elements alone",
     }
+
+
+def test_costly_functions_follow_sums_where_a_target_takes_them() -> None:
+    before = next(c[2] for c in CASES if "%6 = gelu_erf(%5)" in c[2])
+    for costly, groups in ((frozenset({"erf"}), 2), (frozenset[str](), 1)):
+        module = parse_module("module main\n" + before, STANDARD)
+        Pipeline([Stage("given", (FuseElementwise(costly=costly), FuseEpilogue()))]).run(module)
+        assert sum(bool(ins.modules) for ins in module) == groups

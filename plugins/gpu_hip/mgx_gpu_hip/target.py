@@ -42,6 +42,7 @@ class GpuTarget(Target):
     architectures = True
     channels_last = True
     narrow_floats = True
+    costly_epilogues = True
 
     def __init__(self, kind: str = "", device_id: int = 0) -> None:
         self.kind = kind

@@ -16,6 +16,7 @@ from mgx_gpu_hip.codegen.narrow_tiles import TILES, choose_tile
 from mgx_gpu_hip.codegen.source import DeviceTraits
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.host import HostDevice
+from mgx_gpu_hip.library.cudnn_narrow import gelu_by_tanh
 from mgx_gpu_hip.target import GpuTarget
 from mgx_gpu_hip.trial import tensor
 
@@ -205,3 +206,41 @@ def test_two_results_of_the_work_behind_a_product(device: int) -> None:
     exact = (a.astype(np.int64) @ b.astype(np.int64)).astype(np.float32) / 256
     np.testing.assert_array_equal(wide, exact)
     np.testing.assert_array_equal(positive, np.maximum(exact, 0))
+
+
+def test_gelu_and_rounding_follow_the_sums_in_one_launch() -> None:
+    """erf and the rounding behind it took a launch of their own, which read the sums' float16 and wrote bytes."""
+    rng = np.random.default_rng(8)
+    a, b = numbers(rng, "int8", (6, 32)), numbers(rng, "int8", (32, 16))
+    program = mgx.Program()
+    main = program.get_main_module()
+    sums = main.add(QuantDot(), main.add_parameter("a", mgx.Shape(dt.int8, a.shape)), main.add_literal(b))
+    scaled = main.add(mgx.op("mul"), main.add(mgx.op("convert", target_type=dt.float32), sums),
+                      main.add_literal(np.full((6, 16), 2.0**-14, np.float32)))  # fmt: skip
+    gelu = main.add(mgx.op("gelu_erf"), main.add(mgx.op("convert", target_type=dt.float16), scaled))
+    scale = main.add_literal(np.array(0.03125, np.float32))
+    main.add_return([main.add(mgx.op("quantizelinear", out_type=dt.int8), gelu, scale)])
+    wanted = program.clone()
+    wanted.compile(mgx.get_target("ref"))
+    program.compile(GpuTarget("host", 1))
+    got = np.asarray(program.run({"a": a})[0]).astype(int)
+    assert len(program.executable.instances()[0].runner.schedule.steps) == 1
+    assert np.abs(got - np.asarray(wanted.run({"a": a})[0]).astype(int)).max() <= 1
+    assert len(np.unique(got)) > 20
+
+
+def test_cudnn_gets_gelu_by_tanh() -> None:
+    """The steps, read as a library does: numbers are numbers, whole ones are earlier steps, -1 the sums."""
+    x = np.linspace(-40, 40, 16001)
+    made: dict[Any, Any] = {-1: x}
+
+    def value(of: Any) -> Any:
+        return made[of] if isinstance(of, int) else of
+
+    forms = {"mul": np.multiply, "add": np.add, "min": np.minimum}
+    steps = gelu_by_tanh(-1, 0)
+    for n, (mode, left, right) in enumerate(steps):
+        made[n] = np.tanh(value(left)) if right is None else forms[mode](value(left), value(right))
+    exact = mgx.op("gelu_erf").compute(x)
+    np.testing.assert_allclose(made[len(steps) - 1], exact, rtol=0, atol=3e-5)
+    assert [s[1:] for s in gelu_by_tanh(4, 5)[:3]] == [(4, 4), (5, 36.0), (6, steps[2][2])]

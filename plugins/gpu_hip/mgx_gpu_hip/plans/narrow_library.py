@@ -25,7 +25,7 @@ from mgx_core.types.dtype import DType
 from ..codegen.bodies import flat
 from ..codegen.narrow_tiles import choose_tile, microseconds
 from ..emitter import GpuEmitter
-from ..library.cudnn_narrow import NarrowProblem, Operand, Source, Step
+from ..library.cudnn_narrow import NarrowProblem, Operand, Source, Step, gelu_by_tanh
 from .convolutions import laid_channels_last
 from .narrow_products import anchor_of, narrow, narrow_group, operands_of
 from .offer import offer
@@ -71,7 +71,7 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
         form = _Form(4, 1, tuple(lens), channels_last(lens))
     else:
         form = _Form(3, 2, (1, prod(lens[:-1]), lens[-1]), [prod(lens), lens[-1], 1])
-    steps = _Steps(e, joint, env, form)
+    steps = _Steps(e, joint, env, form, to)
     steps.read(body.outputs[0])
     return _emit(e, anchor.op, x, w, lens, result, to, steps)
 
@@ -182,10 +182,11 @@ class _Form:
 
 
 class _Steps:
-    """A group's members as steps of the library."""
+    """A group's members as steps of the library, for results of a type."""
 
-    def __init__(self, e: GpuEmitter, joint: Instruction, env: dict[Instruction, Any], form: _Form) -> None:
+    def __init__(self, e: GpuEmitter, joint: Instruction, env: dict[Instruction, Any], form: _Form, to: DType) -> None:
         self.e, self.joint, self.env, self.form = e, joint, env, form
+        self.narrow = to.bits <= 8  # what is stored is coarse
         self.steps: list[Step] = []
         self.known: dict[Instruction, Source] = {joint: -1}
         self.found: dict[str, Operand] = {}
@@ -236,6 +237,9 @@ class _Steps:
             if isinstance(left, float):
                 raise Refused(f"{ins.op.name} of a number and a tensor")
             return self._step(BINARY[cls], left, right)
+        if cls is GeluErf and ins.shape.dtype.is_float and self.narrow:
+            self.steps += gelu_by_tanh(self.source(ins.inputs[0]), len(self.steps))
+            return len(self.steps) - 1
         if cls in UNARY and ins.shape.dtype.is_float:
             return self._step(UNARY[cls], self.source(ins.inputs[0]), None)
         if cls is Convert and ins.shape.dtype.is_float and ins.shape.dtype.bits >= 16:
