@@ -34,7 +34,11 @@ MISSING: Final = object()
 
 
 class Tuning(Protocol):
-    """Chooses among kernels by timing them (option ``exhaustive_tune``)."""
+    """Chooses among kernels by timing them."""
+
+    def concerns(self, e: Any, op: Operation, modules: Sequence[Module]) -> bool:
+        """True if the kernels for an op are timed at all."""
+        ...
 
     def choice(
         self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Any
@@ -164,8 +168,13 @@ class KernelEmitter(HostSteps):
         args: Sequence[Any],
         reasons: list[str],
     ) -> Results:
-        if self.tuning is not None:
-            kernels = [k for k in ways if not isinstance(k, No)]
+        if self.tuning is not None and self.tuning.concerns(self, op, modules):
+            kernels: list[Kernel] = []
+            for way in ways:
+                if isinstance(way, No):
+                    reasons.append(way.why)
+                else:
+                    kernels.append(way)
             best = self.tuning.choice(self, kernels, op, modules, args) if kernels else None
             if best == APART:
                 return self.apart(op, modules, args, ["its members one by one are faster"])

@@ -75,6 +75,14 @@ class Runner:
         """Returns the time of each instruction over some runs, after some that do not count.  Default: None, not measured."""
         return None
 
+    def seconds(self, args: Sequence[Value], runs: int) -> float:
+        """Returns the seconds of one of some runs in a row.  Default: by the clock, after one that does not count."""
+        self.run(args)
+        start = time.perf_counter()
+        for _ in range(runs):
+            self.run(args)
+        return (time.perf_counter() - start) / runs
+
     def mark(self, args: Sequence[Value], begin: Callable[[str], None], end: Callable[[], None]) -> int:
         """Runs once, each instruction between `begin`, which gets its text, and `end`; returns how many there were.
 

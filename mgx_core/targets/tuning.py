@@ -79,7 +79,7 @@ class TuningStore:
 
 
 class KernelTuning(TuningStore):
-    """Names of the fastest kernels, by problem (option ``exhaustive_tune``).
+    """Names of the fastest kernels, by problem: of all ops with the option ``exhaustive_tune``, else of those it concerns.
 
     Every kernel that can do an op is put into a program of its own and timed; a group is also timed as its members one by
     one.  A target says how programs of one kernel are made and timed.
@@ -100,6 +100,10 @@ class KernelTuning(TuningStore):
     def settings(self, e: Any) -> str:
         """Settings of an emitter that choices depend on, as text (override)."""
         return ""
+
+    def concerns(self, e: Any, op: Operation, modules: Sequence[Module]) -> bool:
+        """True if the kernels for an op are timed (override; default: for every op)."""
+        return True
 
     def choice(
         self, e: Any, kernels: Sequence[Kernel], op: Operation, modules: Sequence[Module], args: Sequence[Any]

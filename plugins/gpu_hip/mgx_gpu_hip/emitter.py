@@ -97,7 +97,7 @@ class GpuEmitter(Emitter):
     """Collects steps in order for one device.
 
     tf32: products and convolutions of float32 may round their operands to 10 bits of mantissa; exhaustive: plans of libraries
-    are timed at length, and kernels are offered that only times can tell from others.
+    are timed at length; measured: kernels are timed against each other, so that none is refused for what a model says of it.
     """
 
     alignment: ClassVar[int] = DEVICE_ALIGNMENT
@@ -111,10 +111,12 @@ class GpuEmitter(Emitter):
         tuning: Tuning | None = None,
         tf32: bool = False,
         exhaustive: bool = False,
+        measured: bool = False,
     ) -> None:
         super().__init__(kernels, context, reuse, tuning)
         self.tf32 = tf32
         self.exhaustive = exhaustive
+        self.measured = measured
         self.module: Module | None = None
         self.continuation: Continuation[Any] | None = None
         self.dynamic: set[Instruction] = set()  # what of the rest stays on the host
@@ -124,11 +126,12 @@ class GpuEmitter(Emitter):
         cls, kernels: Kernels, context: GpuContext, options: CompileOptions, tuning: Tuning | None = None
     ) -> GpuEmitter:
         tf32 = options.float32_precision != "highest" or (options.aggressiveness >= 2 and options.fast_math)
-        return cls(kernels, context, options.memory_reuse, tuning, tf32, tuning is not None)
+        exhaustive = options.exhaustive_tune and tuning is not None
+        return cls(kernels, context, options.memory_reuse, tuning, tf32, exhaustive, tuning is not None)
 
     def fresh(self, tuning: bool = True) -> GpuEmitter:
         chosen = self.tuning if tuning else None
-        return GpuEmitter(self.kernels, self.context, self.reuse, chosen, self.tf32, self.exhaustive)
+        return GpuEmitter(self.kernels, self.context, self.reuse, chosen, self.tf32, self.exhaustive, self.measured)
 
     def schedule(self, module: Module) -> Schedule:
         """The steps of the static part, of ops that count their rows, and what follows these at run time."""

@@ -1,13 +1,14 @@
-"""Kernels timed as device programs of their own (option ``exhaustive_tune``)."""
+"""Kernels timed as device programs of their own: those of products of bytes, and with ``exhaustive_tune`` all."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mgx_core import CompileOptions
+from mgx_core import CompileOptions, Module, Operation
+from mgx_core.ops.control import Group
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.tuning import KernelTuning
 from mgx_core.types.argument import Array
@@ -20,8 +21,12 @@ from .runtime import DeviceArray
 
 __all__ = ["GpuTuning"]
 
-SPENT: Final = 0.01  # seconds on one kernel
-MOST: Final = 100  # launches of it
+SPENT: Final = 0.002  # seconds of a round of one kernel
+MOST: Final = 20  # launches in a round
+ANCHORS: Final = (
+    QuantDot,
+    QuantConvolution,
+)  # whose kernels no model tells apart: libraries' and ours, in several tiles
 ROUNDS: Final = 3
 
 
@@ -36,22 +41,22 @@ class GpuTuning(KernelTuning):
     def trial(self, e: GpuEmitter) -> GpuEmitter:
         return e.fresh(tuning=False)
 
+    def concerns(self, e: GpuEmitter, op: Operation, modules: Sequence[Module]) -> bool:
+        """True for every op with ``exhaustive_tune``, else for products of narrow numbers while library plans are timed, too."""
+        if e.exhaustive:
+            return True
+        tuner = e.context.tuner
+        if tuner is None or not tuner.budget:
+            return False
+        return isinstance(op, ANCHORS) or (isinstance(op, Group) and any(isinstance(i.op, ANCHORS) for i in modules[0]))
+
     def settings(self, e: GpuEmitter) -> str:
-        return f"tf32 {e.tf32}"
+        return f"tf32 {e.tf32}" if e.exhaustive else "by the plans that are tried by default"
 
     def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
-        """The least of some rounds of launches in a row: each is one graph, so that the host does not count."""
+        """The least of some rounds of launches in a row, each one graph."""
         runner = GpuRunner(schedule, trial, CompileOptions(offload_copy=False))
         args = [DeviceArray(self.device.upload(a), of(a.dtype), a.shape) for a in arrays]
-        stream = self.device.default_stream
-
-        def timed(runs: int) -> float:
-            start = time.perf_counter()
-            for _ in range(runs):
-                runner.start(args)
-            stream.wait()
-            return (time.perf_counter() - start) / runs
-
-        timed(1)  # records the graph
-        runs = max(1, min(MOST, int(SPENT / max(timed(1), 1e-6))))
-        return min(timed(runs) for _ in range(ROUNDS))
+        once = runner.seconds(args, 1)
+        runs = max(1, min(MOST, int(SPENT / max(once, 1e-6))))
+        return min(runner.seconds(args, runs) for _ in range(ROUNDS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from .handover import Handover
 from .named import Named, kernel_steps
 from .runtime import DeviceArray, DeviceBuffer, Stream
 from .saved_code import Kept, keep_code
-from .timing import marked, timings
+from .timing import in_a_row, marked, timings
 
 __all__ = ["GpuRunner"]
+
+T = TypeVar("T")
 
 GRAPHS = 8  # sets of caller's addresses whose graphs are kept
 
@@ -138,12 +140,22 @@ class GpuRunner(Runner):
         """Returns the device's time of each instruction; None for programs that leave the device in between."""
         if not self.whole or self.hosted:
             return None
+        return self._timed(args, lambda steps: timings(steps, self.device, runs, warmup))
+
+    def seconds(self, args: Sequence[Any], runs: int) -> float:
+        """Returns the device's seconds of one of some runs in a row, in one graph; by the clock where the host takes part."""
+        if not self.whole or self.hosted:
+            return super().seconds(args, runs)
+        return self._timed(args, lambda steps: in_a_row(steps, self.device, runs))
+
+    def _timed(self, args: Sequence[Any], measure: Callable[[Sequence[BoundStep]], T]) -> T:
+        """Returns what a function measures of the steps of a run on these arguments."""
         with self.lock:
             kept = self.start(args)
             self.device.default_stream.wait()
             given, _ = self._inputs(args, self.device.default_stream)
             _, steps = self._graphs[_key(given, {})]
-            made = timings(steps, self.device, runs, warmup)
+            made = measure(steps)
             del kept
             return made
 

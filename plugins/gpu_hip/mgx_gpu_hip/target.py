@@ -76,7 +76,8 @@ class GpuTarget(Target):
         """For the device of the context, or for the architecture that the options name if that is another."""
         if options.target and not context.is_for(options.target):
             context.compile_for(options.target)
-        timed = options.exhaustive_tune and context.device.kind != "null"  # which stands for a device that is not here
+        real = context.device.kind != "null"  # which stands for a device that is not here
+        timed = real and (options.exhaustive_tune or context.tuner is not None)
         return GpuEmitter.of(kernels, context, options, _tuning(context) if timed else None)
 
     def assemble(self, schedule: Schedule, emitter: GpuEmitter, context: Any, options: CompileOptions) -> Runner:
@@ -93,7 +94,7 @@ class GpuTarget(Target):
         from .saved_code import read_code
 
         kept = read_code(saved.code, context)
-        if options.exhaustive_tune and context.device.kind != "null" and saved.code["tuning"]:
+        if context.device.kind != "null" and saved.code["tuning"]:
             _tuning(context).learn(saved.code["tuning"])
         schedule, emitter = lowered.plan, lowered.emitter
         assert isinstance(schedule, Schedule) and isinstance(emitter, GpuEmitter)

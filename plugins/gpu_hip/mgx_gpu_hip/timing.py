@@ -12,7 +12,7 @@ from mgx_core.targets.runner import Timing
 from .bound_steps import BoundStep
 from .runtime import Device, Stream
 
-__all__ = ["marked", "timings"]
+__all__ = ["in_a_row", "marked", "timings"]
 
 REPEATS: Final = 5  # launches in a row in one graph: neither the host nor the way to the device count
 
@@ -44,6 +44,24 @@ def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) 
         flops, moved = sum(b.step.flops for b in bounds), sum(b.step.bytes for b in bounds)
         made.append(Timing(instruction, seconds, flops, moved))
     return made
+
+
+def in_a_row(steps: Sequence[BoundStep], device: Device, runs: int) -> float:
+    """The seconds of all steps where they are run some times in one graph, which was replayed before."""
+    stream = device.stream()
+    with device.capture(stream) as captured:
+        for _ in range(runs):
+            for bound in steps:
+                for call in bound.calls:
+                    call(stream.handle)
+    graph = captured.instantiate()
+    graph.launch(stream.handle)
+    before, after = device.event(timing=True), device.event(timing=True)
+    before.record(stream)
+    graph.launch(stream.handle)
+    after.record(stream)
+    after.wait()
+    return float(after.since(before) * 1e-3 / runs)
 
 
 def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], None], end: Callable[[], None]) -> int:

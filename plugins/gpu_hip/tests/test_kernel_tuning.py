@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import Kernels
+from mgx_core import Kernels, No
 from mgx_core.ops.control import PointwiseGroup
 from mgx_gpu_hip import kernel_tuning
+from mgx_gpu_hip.context import GpuContext
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.loops import write_pointwise
@@ -123,3 +125,70 @@ def test_groups_and_layouts_are_timed_as_they_lie(folder: Path) -> None:
     np.testing.assert_allclose(
         program.run({"x": given})[0].to_numpy(), wanted / wanted.sum(1, keepdims=True), rtol=1e-4
     )
+
+
+def bytes_and_floats(**options: Any) -> Any:
+    """The schedule of a product of bytes and of one of floats."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    a = m.add_parameter("a", mgx.Shape("int8", [40, 64]))
+    x = m.add_parameter("x", mgx.Shape("float32", [40, 64]))
+    weights = m.add_literal(np.ones((64, 48), np.int8)), m.add_literal(np.ones((64, 48), np.float32))
+    m.add_return([m.add(mgx.op("quant_dot"), a, weights[0]), m.add(mgx.op("dot"), x, weights[1])])
+    target = GpuTarget("host", 1)
+    program.compile(target, **options)
+    given = {"a": np.ones((40, 64), np.int8), "x": np.ones((40, 64), np.float32)}
+    np.testing.assert_array_equal(program.run(given)[0].to_numpy(), np.full((40, 48), 64))
+    assert program.executable is not None
+    return program.executable.instances()[0].runner.schedule
+
+
+def test_products_of_bytes_try_several_tiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[str] = []
+
+    def seconds(self: Any, trial: Any, schedule: Any, arrays: Any) -> float:
+        times.extend(s.name for s in schedule.steps)
+        return 1 / len(times)
+
+    monkeypatch.setattr(kernel_tuning.GpuTuning, "seconds", seconds)
+    schedule = bytes_and_floats(exhaustive_tune=True)
+    assert len({name for name in times if name.startswith("narrow_product")}) == 3
+    assert "matrix units, tile 3 quant_dot" in {s.kernel for s in schedule.steps}
+
+
+def test_products_of_bytes_are_timed_where_library_plans_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model tells cuDNN's product of bytes and our tiles apart; the kernels of other ops keep their order."""
+    timed: list[str] = []
+
+    def choice(self: Any, e: Any, kernels: Any, op: Any, modules: Any, args: Any) -> None:
+        timed.append(op.name)
+
+    monkeypatch.setattr(kernel_tuning.GpuTuning, "choice", choice)
+    bytes_and_floats()
+    assert timed == []  # the emulated device times nothing
+    monkeypatch.setattr(GpuContext, "tuner", Untimed(16))
+    bytes_and_floats()
+    assert timed == ["quant_dot"]
+    timed.clear()
+    monkeypatch.setattr(GpuContext, "tuner", Untimed(0))
+    bytes_and_floats()
+    assert timed == []  # the program's shapes keep changing
+
+
+class Untimed:
+    """Stands for the tuner of a device whose libraries have nothing to offer."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+
+    def expecting(self, dry_run: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def narrow(self, problem: Any, exhaustive: bool) -> No:
+        return No("nothing")
+
+    def done(self) -> None:
+        pass
+
+    def asked(self) -> dict[str, Any]:
+        return {}

@@ -12,7 +12,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_gpu_hip.codegen.narrow_products import narrow_product
-from mgx_gpu_hip.codegen.narrow_tiles import TILES, choose_tile
+from mgx_gpu_hip.codegen.narrow_tiles import TILES, tiles_by_time
 from mgx_gpu_hip.codegen.source import DeviceTraits
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.host import HostDevice
@@ -186,8 +186,8 @@ def test_every_architecture_has_code(arch: str, pair: tuple[str, str]) -> None:
 
 def test_tiles_fill_the_device() -> None:
     traits = DeviceTraits(shared_most=232448)
-    assert choose_tile(4096, 3072, 768, 1, traits).rows >= 128
-    few = choose_tile(128, 768, 768, 1, traits)
+    assert tiles_by_time(4096, 3072, 768, 1, traits)[0].rows >= 128
+    few = tiles_by_time(128, 768, 768, 1, traits)[0]
     assert -(-128 // few.rows) * -(-768 // few.columns) >= 48
 
 

@@ -14,7 +14,7 @@ from .elements import pointers
 from .expressions import Lines, store_value
 from .geometry import aligned, ceil_div, decompose, index_type, merge, offset_code, store_code
 from .narrow_operands import CHUNK, Loader, Product, Windows
-from .narrow_tiles import Tile, choose_tile
+from .narrow_tiles import Tile, tiles_by_time
 from .pointwise import kernel
 from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored
 
@@ -29,12 +29,13 @@ def narrow_product(
     after: Finish | None,
     windows: Windows | None,
     traits: DeviceTraits,
-    tile: Tile | None = None,
+    tile: Tile | int = 0,
 ) -> KernelSource | No:
     """A kernel for x [.., m, k] times w [.., n, k]^T, or windows of x [n, c, ..] times w [o, k]^T.
 
     xs: x, w, sums of w along k (int32 [.., n]), zero points of x and of w (in the extents of the sums, repeated), then the
-    operands of `after`; ys: results in the extents of the sums, or with the leading ones joined or split.
+    operands of `after`; ys: results in the extents of the sums, or with the leading ones joined or split; tile: one, or its place
+    among those by estimated time.
     """
     x, w, sums, x_zero, w_zero = xs[:5]
     assert x is not None and w is not None
@@ -45,7 +46,11 @@ def narrow_product(
         return No("more than 65535 products in one batch")
     if p.rows == 0 or p.columns == 0 or p.depth == 0 or 0 in p.batch:
         return No("an extent is 0")
-    tile = tile or choose_tile(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer)
+    if isinstance(tile, int):
+        tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer)
+        if tile >= len(tiles):
+            return No(f"the device has room for {len(tiles)} tiles")
+        tile = tiles[tile]
     text = _Text(p, tile, traits.wave, ys, after, sums, x_zero, w_zero).kernel(xs)
     grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
     _, buffers = pointers(xs, ys)

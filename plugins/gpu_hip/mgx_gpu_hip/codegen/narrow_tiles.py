@@ -8,7 +8,7 @@ from typing import Final
 from .geometry import ceil_div
 from .source import DeviceTraits
 
-__all__ = ["TILES", "Tile", "choose_tile", "microseconds"]
+__all__ = ["TILES", "Tile", "microseconds", "tiles_by_time"]
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,12 @@ TILES: Final = (
 )
 
 
-def choose_tile(rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True) -> Tile:
-    """The tile for `count` products of [rows, depth] and [depth, columns], by estimated time; whole: of integers."""
+def tiles_by_time(
+    rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True
+) -> list[Tile]:
+    """The tiles for `count` products of [rows, depth] and [depth, columns], by estimated time; whole: of integers."""
     fitting = [t for t in TILES if t.shared <= traits.shared_most and t.waves * traits.wave <= traits.max_threads]
-    return min(fitting, key=lambda t: microseconds(t, rows, columns, depth, count, traits, whole))
+    return sorted(fitting, key=lambda t: microseconds(t, rows, columns, depth, count, traits, whole))
 
 
 def microseconds(

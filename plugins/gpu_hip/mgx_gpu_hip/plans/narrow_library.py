@@ -23,7 +23,7 @@ from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.dtype import DType
 
 from ..codegen.bodies import flat
-from ..codegen.narrow_tiles import choose_tile, microseconds
+from ..codegen.narrow_tiles import microseconds, tiles_by_time
 from ..emitter import GpuEmitter
 from ..library.cudnn_narrow import NarrowProblem, Operand, Source, Step, gelu_by_tanh
 from .convolutions import laid_channels_last
@@ -152,18 +152,18 @@ def _of(steps: _Steps | None) -> tuple[tuple[Step, ...], tuple[Operand, ...]]:
 
 
 def _faster(e: GpuEmitter, problem: NarrowProblem, rows: int, columns: int, depth: int) -> Any:
-    """cuDNN's plan.  Errors: Refused if our kernel is thought to be faster."""
+    """cuDNN's plan.  Errors: Refused if our kernel is thought to be faster, where kernels are not timed against each other."""
     traits, tuner = e.context.traits, e.context.tuner
     assert tuner is not None
     whole = problem.types[0].is_integer
-    tile = choose_tile(rows, columns, depth, 1, traits, whole)
+    tile = tiles_by_time(rows, columns, depth, 1, traits, whole)[0]
     ours = microseconds(tile, rows, columns, depth, 1, traits, whole) + _finishing(problem)
-    if not e.exhaustive and ours < 5.0:
+    if not e.measured and ours < 5.0:
         raise Refused("our kernel is faster where there is little to multiply")
     timed = tuner.narrow(problem, e.exhaustive)
     if isinstance(timed, No):
         raise Refused(timed)
-    if not e.exhaustive and timed.us > ours:
+    if not e.measured and timed.us > ours:
         raise Refused("our kernel is faster")
     return timed.plan
 

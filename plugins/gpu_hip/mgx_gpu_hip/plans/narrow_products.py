@@ -35,15 +35,20 @@ __all__ = ["PLANS", "anchor_of", "narrow", "narrow_group", "operands_of"]
 PLANS = Kernels("gpu")
 
 ANCHORS = (QuantDot, QuantConvolution)
+PLACES = 3  # of tiles that are timed, by the order of the model
 OPERANDS = 5  # of the kernel: x, w, sums of w, zero points of x and w
 
 
 @dataclass(frozen=True)
 class Form:
-    """A kernel's form: the windows of a convolution, and if a group's members follow the sums."""
+    """A kernel's form: the windows of a convolution, if a group's members follow the sums, and which tile.
+
+    place: of the tile among all by estimated time.
+    """
 
     windows: Windows | None
     finished: bool = False
+    place: int = 0
 
 
 def narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -63,7 +68,7 @@ def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
     if not op.finished:
-        return narrow_product(xs, ys, None, op.windows, traits)
+        return narrow_product(xs, ys, None, op.windows, traits, op.place)
     given = xs[OPERANDS:]
     body = modules[0]
     shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
@@ -71,7 +76,7 @@ def write(
     anchor, chain = anchor_of(fixed)
     skipped = [anchor, *ancestors(anchor), *chain]
     finish = after_product(fixed, chain[-1] if chain else anchor, skipped, given, ys[0].lens, OPERANDS)
-    return narrow_product(xs, ys, finish, op.windows, traits)
+    return narrow_product(xs, ys, finish, op.windows, traits, op.place)
 
 
 def anchor_of(body: Module, products: tuple[type, ...] = ANCHORS) -> tuple[Instruction, list[Instruction]]:
@@ -106,14 +111,12 @@ def operands_of(e: GpuEmitter, anchor: Instruction, env: dict[Instruction, Any])
     return [e.value_of(i, env) for i in anchor.inputs]
 
 
-@offer(PLANS, *ANCHORS, name="matrix units", when=narrow)
-def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_alone(e: GpuEmitter, op: Any, args: Sequence[Value | None], place: int) -> Results:
     """One launch."""
-    return _emit(e, op, args, (), (), None)
+    return _emit(e, op, args, (), (), None, place)
 
 
-@offer(PLANS, Group, name="matrix units", when=narrow_group)
-def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+def emit_group(e: GpuEmitter, modules: Sequence[Module], args: Sequence[Value], place: int) -> Results:
     """One launch, with the work behind the sums."""
     body = flat(modules[0])
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
@@ -131,7 +134,25 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
         None if e.constant(v) is not None and all(u in skipped for u in p.users) else v
         for p, v in zip(body.parameters.values(), args, strict=True)
     ]
-    return _emit(e, anchor.op, operands, modules, behind, body)
+    return _emit(e, anchor.op, operands, modules, behind, body, place)
+
+
+def _plan(place: int) -> None:
+    """Offers the kernels with the tile of a place; those behind the first only where all are timed against each other."""
+    name = "matrix units" if not place else f"matrix units, tile {place + 1}"
+
+    def alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+        return emit_alone(e, op, args, place)
+
+    def group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+        return emit_group(e, modules, args, place)
+
+    offer(PLANS, *ANCHORS, name=name, when=narrow)(alone)
+    offer(PLANS, Group, name=name, when=narrow_group)(group)
+
+
+for n in range(PLACES):
+    _plan(n)
 
 
 def _emit(
@@ -141,7 +162,10 @@ def _emit(
     modules: Sequence[Module],
     behind: Sequence[Value | None],
     body: Module | None,
+    place: int,
 ) -> Results:
+    if place and not e.measured:
+        raise Refused("it is tried where kernels are timed against each other")
     x, w, x_zero, w_zero = (*args, None, None)[:4]
     assert x is not None and w is not None
     given = [None if v is None else Shape(v.shape.dtype, v.lens) for v in (x, w)]
@@ -165,7 +189,7 @@ def _emit(
         if len(operands[1].lens) > 2 and results[0] != lens:
             raise Refused("the sums of several products are reshaped")
         outs = [e.allocate(t, r) for t, r in zip(types, results, strict=True)]
-    form = Form(form.windows, body is not None)
+    form = Form(form.windows, body is not None, place)
     e.kernel(write, form, modules, [*operands, *zeros, *behind], outs)  # type: ignore[arg-type]
     return outs[0] if len(outs) == 1 else tuple(outs)
 
