@@ -12,7 +12,8 @@ import mgx_core as mgx
 from mgx_core import Program, Shape, op
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
-from mgx_core.quantize import QuantizeConfig, QuantizeReport, quantize
+from mgx_core.ir.module import nested
+from mgx_core.quantize import QuantizeConfig, QuantizeReport, quantize, search
 from mgx_core.quantize.ranges import Observer
 from mgx_core.quantize.weights import by_groups, compensated
 
@@ -280,3 +281,41 @@ def test_percentile_clips_outliers() -> None:
         observer.see(part.min(0), part.max(0), part)
     assert observer.range("percentile", 99.9, dt.int8)[1] < 10
     assert observer.range("max", 99.9, dt.int8)[1] == 1000.0
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, slow: set[tuple[int, ...]], fast: set[tuple[int, ...]]) -> None:
+    """Times of programs: 10 seconds, more for narrow products with `slow` weights, less for those with `fast` ones."""
+
+    def seconds(program: Any, inputs: Any) -> float:
+        assert set(inputs) == {"x"}
+        module = program.executable.module
+        found = [i.inputs[1].shape.dims for inner in nested(module) for i in inner if i.op.name == "quant_dot"]
+        return 10.0 + sum((f in slow) - (f in fast) for f in found)
+
+    monkeypatch.setattr(search, "seconds", seconds)
+
+
+def test_products_that_are_no_faster_stay_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, {(64, 96)}, {(96, 64)})
+    report, program = QuantizeReport(), network()
+    mgx.quantize_int8(program, mgx.get_target("ref"), batches(), report=report, only_faster=True)
+    assert [bool(x.kept) for x in report.layers] == [True, False]
+    assert report.layers[0].kept == "the program is faster with products of its extents in float"
+    assert report.seconds == (10.0, 9.0)
+    assert noise(program, next(batches())["x"]) < 0.03
+
+
+def test_a_program_that_nothing_makes_faster_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, {(64, 96), (96, 64)}, set())
+    report, program = QuantizeReport(), network()
+    mgx.quantize_int8(program, mgx.get_target("ref"), batches(), report=report, only_faster=True)
+    assert all(x.kept for x in report.layers)
+    assert report.seconds == (10.0, 10.0)
+    assert noise(program, next(batches())["x"]) < 1e-6
+
+
+def test_runs_are_timed_by_the_clock_where_a_target_has_no_other() -> None:
+    report = QuantizeReport()
+    mgx.quantize_int8(network(), mgx.get_target("ref"), batches(), report=report, only_faster=True)
+    assert report.seconds is not None
+    assert 0 < report.seconds[1] <= report.seconds[0]

@@ -1,0 +1,86 @@
+"""Products of a program put into narrow types over known ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..ir.instruction import Instruction
+from ..rules.outline import through_views
+from ..types import dtype as dt
+from ..types.argument import Array
+from .config import Quantizable, QuantizeConfig
+from .functions import Function, functions
+from .products import add_bias, mean_shift, quantize_tensor, quantize_weights
+from .ranges import Observer
+from .record import QuantizeReport
+from .smoothing import smooth
+
+__all__ = ["TYPES", "apply", "functions_of", "operands"]
+
+TYPES = {t.name: t for t in (dt.uint8, dt.int8, dt.float8_e4m3fn)}
+
+
+def operands(ins: Instruction) -> list[Instruction]:
+    """The tensors that a product multiplies, without constant weights."""
+    return [x for x in ins.inputs[:2] if not through_views(x).is_literal]
+
+
+def apply(
+    program: Quantizable,
+    config: QuantizeConfig,
+    report: QuantizeReport,
+    seen: Mapping[Instruction, Observer],
+    products: Iterable[tuple[Instruction, str]],
+) -> None:
+    """Quantizes every product whose layer in the report says nothing against it."""
+    main = program.get_main_module()
+    types = TYPES[config.activations], TYPES[config.weights]
+    chosen = {ins: layer for (ins, _), layer in zip(products, report.layers, strict=True) if not layer.kept}
+    known = dict(seen)
+    factors = smooth(main, list(chosen), config, types, known) if config.smooth else {}
+    tensors = dict.fromkeys(t for ins in chosen for t in operands(ins))
+    limits = {t: known[t].range(config.ranges, config.percentile, types[0]) for t in tensors}
+    limits |= _around_functions(functions_of(chosen, tensors, config), limits, config, known)
+    shifts: dict[Instruction, Array] = {}
+    for ins, layer in chosen.items():
+        left = ins.inputs[0]
+        layer.low, layer.high = limits[left]
+        layer.input_noise = known[left].noise(*limits[left], types[0])
+        layer.histogram, layer.smoothed = known[left].histogram(), ins in factors
+        if through_views(ins.inputs[1]).is_literal:
+            layer.noise, error = quantize_weights(main, ins, types[1], config.per_channel, factors.get(ins))
+            if config.correct_bias:
+                shifts[ins] = mean_shift(ins, error, known[left].means)
+    for tensor, (low, high) in limits.items():
+        quantize_tensor(main, tensor, low, high, types[0])
+    for ins, shift in shifts.items():
+        add_bias(main, ins, -shift)
+    main.sweep()
+
+
+def functions_of(
+    products: Iterable[Instruction], tensors: Iterable[Instruction], config: QuantizeConfig
+) -> list[Function]:
+    """The functions whose results targets find in tables, if they may."""
+    return functions(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
+
+
+def _around_functions(
+    found: Iterable[Function],
+    limits: Mapping[Instruction, tuple[float, float]],
+    config: QuantizeConfig,
+    known: Mapping[Instruction, Observer],
+) -> dict[Instruction, tuple[float, float]]:
+    """Ranges of what costly functions read, and of the results of functions where these have none yet."""
+    made: dict[Instruction, tuple[float, float]] = {}
+    to = TYPES[config.activations]
+    for function in found:
+        observer = known[function.read]
+        low, high = observer.range(config.ranges, config.percentile, to)
+        results = limits.get(function.made)
+        if results is None:
+            results = observer.mapped(function.values).range(config.ranges, config.percentile, to)
+            made[function.made] = results
+        if function.costly:
+            made[function.read] = function.range(low, high, results, to)
+    return made

@@ -1,0 +1,123 @@
+"""Products that stay in float: those that cost accuracy, and those that the target does not run faster in a narrow type."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf, isnan
+from typing import Any, Final
+
+from ..ir.instruction import Instruction
+from ..log import log
+from .applied import apply
+from .config import Metric, Quantizable, QuantizeConfig
+from .ranges import Observer
+from .record import QuantizeReport
+
+__all__ = ["Trials", "leave_inaccurate", "leave_slow"]
+
+RUNS: Final = 20  # in a row
+ROUNDS: Final = 3
+LEAD: Final = 0.99  # a program is faster below this share of another's time
+
+
+@dataclass
+class Trials:
+    """Copies of a program, compiled for a target, in which some of its products stay in float.
+
+    products: all, with the reason for which one is not a candidate; seen: the tensors that they read.
+    """
+
+    program: Quantizable
+    config: QuantizeConfig
+    report: QuantizeReport
+    target: Any
+    seen: Mapping[Instruction, Observer]
+    products: list[tuple[Instruction, str]]
+
+    @property
+    def candidates(self) -> list[int]:
+        return [n for n, layer in enumerate(self.report.layers) if not layer.kept]
+
+    def without(self, left: Iterable[int]) -> Any:
+        """The program with every candidate quantized but these."""
+        main = self.program.get_main_module()
+        place = {ins: n for n, ins in enumerate(main)}
+        copy = self.program.clone()
+        twins = list(copy.get_main_module())
+        out = set(left)
+        layers = [replace(x, kept=x.kept or ("left out" if n in out else "")) for n, x in enumerate(self.report.layers)]
+        moved = {twins[place[t]]: o for t, o in self.seen.items()}
+        products = [(twins[place[i]], why) for i, why in self.products]
+        apply(copy, self.config, QuantizeReport(layers), moved, products)
+        copy.compile(self.target)
+        return copy
+
+
+def leave_inaccurate(trials: Trials, accuracy: Metric, budget: float) -> None:
+    """Leaves the products in float without which the accuracy suffers most, as few as halving finds; fills the report."""
+
+    def tried(left: Iterable[int]) -> float:
+        reached = float(accuracy(trials.without(left)))
+        return -inf if isnan(reached) else reached
+
+    open_ones = trials.candidates
+    original = trials.program.clone()
+    original.compile(trials.target)
+    base = float(accuracy(original))
+    reached = tried([])
+    left: list[int] = []
+    if not base - reached <= budget:
+        alone = {n: tried(m for m in open_ones if m != n) for n in open_ones}
+        order = sorted(open_ones, key=lambda n: alone[n])
+        low, high = 1, len(order)
+        while low < high:
+            middle = (low + high) // 2
+            if base - tried(order[:middle]) <= budget:
+                high = middle
+            else:
+                low = middle + 1
+        left = order[:high]
+        reached = tried(left)
+    for n in left:
+        trials.report.layers[n].kept = f"accuracy falls by {base - alone[n]:.4g} with it alone"
+    trials.report.accuracy = base, reached
+
+
+def leave_slow(trials: Trials, inputs: Mapping[str, Any]) -> None:
+    """Leaves kinds of products in float while that makes the program faster, and all where no choice is faster than float.
+
+    Products of one kind have the same op and extents.  Programs are timed whole, since rounding costs launches in other places.
+    """
+    kinds: dict[Hashable, list[int]] = {}
+    for n in trials.candidates:
+        ins = trials.products[n][0]
+        kinds.setdefault((ins.op, *(i.shape.dims for i in ins.inputs[:2])), []).append(n)
+    original = trials.program.clone()
+    original.compile(trials.target)
+    base = seconds(original, inputs)
+    left: list[int] = []
+    least = seconds(trials.without(left), inputs)
+    for kind in sorted(kinds.values(), key=len, reverse=True):
+        now = seconds(trials.without([*left, *kind]), inputs)
+        log.info("without %s: %.4g ms, with it %.4g", trials.report.layers[kind[0]].name, now * 1e3, least * 1e3)
+        if now < least * LEAD:
+            left, least = [*left, *kind], now
+    if least > base * LEAD:
+        left, why = (
+            trials.candidates,
+            f"no choice of products is faster than {base * 1e3:.3g} ms, the program's time in float",
+        )
+    else:
+        why = "the program is faster with products of its extents in float"
+    for n in left:
+        trials.report.layers[n].kept = why
+    trials.report.seconds = base, min(least, base)
+
+
+def seconds(program: Any, inputs: Mapping[str, Any]) -> float:
+    """The seconds of a run, the least of some rounds of runs in a row; the host does not count where a device runs them."""
+    executable = program.executable
+    values = executable.bind({n: v for n, v in inputs.items() if n in program.get_parameter_shapes()})
+    runner = executable.instance(values).runner
+    return float(min(runner.seconds(values, RUNS) for _ in range(ROUNDS)))
