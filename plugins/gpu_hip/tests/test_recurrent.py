@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.ops.recurrent import Lstm
+from mgx_core.ops.recurrent import Gru, Lstm
 from mgx_gpu_hip.codegen.recurrent import recurrent
 from mgx_gpu_hip.codegen.source import KernelSource
 from mgx_gpu_hip.trial import run, same, tensor, traits, values
@@ -43,3 +43,30 @@ def test_weights_are_read_as_vectors(of: str, hidden: int, vector: int, constant
     step = source.text[source.text.index("float* states") :]
     assert (step.index(load) < step.index("grid_wait")) is constant
     same(run(source, given, inputs, outputs), op.compute(*given)[:2], tolerance=LIMITS[of])
+
+
+@pytest.mark.parametrize("kind", [Lstm, Gru])
+@pytest.mark.parametrize(("of", "hidden", "units"), [("float16", 136, 1), ("float32", 300, 1), ("float32", 66, 80)])
+def test_a_wave_takes_several_sequences(kind: type[Any], of: str, hidden: int, units: int) -> None:
+    """Weights are read once for up to four sequences, the last of which may be missing, where waves enough are left."""
+    steps, sequences, width = 3, 5, 4
+    rng = np.random.default_rng(5)
+    op = kind(hidden_size=hidden, **({"linear_before_reset": True} if kind is Gru else {}))
+
+    def part(*dims: int) -> Any:
+        return (values(rng, dt.of(of), dims) * dt.of(of).numpy.type(0.25)).astype(dt.of(of).numpy)
+
+    given = [part(steps, sequences, width), part(1, op.gates * hidden, width), part(1, op.gates * hidden, hidden)]
+    given += [part(1, 2 * op.gates * hidden), np.array([3, 1, 2, 3, 2], np.int32), part(1, sequences, hidden)]
+    given += [part(1, sequences, hidden)] if kind is Lstm else []
+    inputs = [tensor(g.dtype.name, g.shape) for g in given]
+    outputs = [tensor(of, (steps, 1, sequences, hidden)), tensor(of, (1, sequences, hidden))][
+        : 2 if kind is Lstm else 1
+    ]
+    source = recurrent(op, inputs, outputs, traits(32)._replace(sm_count=units))
+    assert isinstance(source, KernelSource)
+    together = 4 if units == 1 else 1
+    assert source.launches[-1].grid[0] == -(-hidden * -(-sequences // together) // 8)
+    result = op.compute(*given)
+    wanted = result[:2] if kind is Lstm else result[:1] if isinstance(result, tuple) else [result]
+    same(run(source, given, inputs, outputs), [np.asarray(w) for w in wanted][: len(outputs)], tolerance=LIMITS[of])

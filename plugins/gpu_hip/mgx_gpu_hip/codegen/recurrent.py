@@ -1,4 +1,4 @@
-"""Recurrent layers: one launch per step, one wave for each hidden unit of each sequence."""
+"""Recurrent layers: one launch per step, one wave for each hidden unit of one or several sequences."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ _FAST = {  # errors of 1e-6, for results in 16 bits
     "sigmoid": "fast::sigmoid({x})",
 }
 MOST_STEPS = 2048
-HELD = 128  # bytes of weights that a thread holds
+WAVES = 7  # of a multiprocessor, that hide the time of reading weights
+HELD = 256  # bytes of weights that a thread holds
 
 
 def activation_functions(op: Any, fast: bool = False) -> str:
@@ -154,32 +155,46 @@ class _State:
             lines += [*self.inside(part), f"UNROLL for (int g = 0; g < {self.gates}; ++g) {load}", "} }"]
         return lines
 
-    def products(self, begin: str) -> list[str]:
-        """Statements that add to back[]; begin: code of the first state's element k."""
+    def products(self, begin: str, together: int, sequences: int) -> list[str]:
+        """Statements that add to sums[], by sequence and gate; begin: code of sequence m's first state, element k."""
         every = f"UNROLL for (int g = 0; g < {self.gates}; ++g)"
+        t, v = stored(self.r.dtype), self.width
+        row = f"before + m * {self.hidden}u + k"
+        loaded = f"load_many<float, {v}>({row})" if v > 4 else f"ldv<float, {v}>({row})"
+        state = [
+            f"vec<float, {v}> s[{together}];",
+            f"UNROLL for (u32 q = 0; q < {together}u; ++q) {{",
+            f"  const u32 m = n0 + q < {sequences}u ? n0 + q : {sequences - 1}u;",
+            f"  if (step) s[q] = {loaded};",
+            f"  else UNROLL for (int i = 0; i < {v}; ++i) s[q].v[i] = {begin.replace('(k)', '(k + i)')};",
+            "}",
+        ]
+        each = (
+            f"UNROLL for (u32 q = 0; q < {together}u; ++q) UNROLL for (int i = 0; i < {v}; ++i) sums[q][g] += s[q].v[i]"
+        )
         if not self.held:
-            weight = read(f"p2[{self.row('k')}]", self.r.dtype)
+            weights = f"const vec<{t}, {v}> w = ldv<{t}, {v}>(p2 + {self.row('k')});"
             return [
-                f"for (u32 k = lane; k < {self.hidden}u; k += WAVE) {{",
-                f"  const float v = step ? before[k] : {begin};",
-                f"  {every} back[g] += v * {weight};",
+                f"for (u32 k = lane * {v}u; k < {self.hidden}u; k += WAVE * {v}u) {{",
+                *(f"  {line}" for line in state),
+                f"  {every} {{ {weights} {each} * {read('w.v[i]', self.r.dtype)}; }}",
                 "}",
             ]
-        v = self.width
-        loaded = f"load_many<float, {v}>(before + k)" if v > 4 else f"ldv<float, {v}>(before + k)"
-        first = begin.replace("(k)", "(k + i)")
         lines: list[str] = []
         for part in range(self.parts):
             weight = read(f"held[{part}][g].v[i]", self.r.dtype)
-            lines += [
-                *self.inside(part),
-                f"vec<float, {v}> s;",
-                f"if (step) s = {loaded};",
-                f"else UNROLL for (int i = 0; i < {v}; ++i) s.v[i] = {first};",
-                f"{every} UNROLL for (int i = 0; i < {v}; ++i) back[g] += s.v[i] * {weight};",
-                "} }",
-            ]
+            lines += [*self.inside(part), *state, f"{every} {each} * {weight};", "} }"]
         return lines
+
+
+def sequences_together(units: int, sequences: int, traits: DeviceTraits) -> int:
+    """Returns how many sequences a wave takes, which reads a unit's weights once for all; units: of all directions.
+
+    No more than leave the device enough waves: 1024 units in float16, four sequences, took 9 us a step on an H200, most of them
+    for reading weights four times.
+    """
+    fitting = [n for n in (4, 2) if n <= sequences and units * ceil_div(sequences, n) >= WAVES * traits.sm_count]
+    return fitting[0] if fitting else 1
 
 
 def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
@@ -207,26 +222,35 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         terms = [f"(u64)({c}) * {k}u" for c, k in zip(coordinates, t.strides, strict=True)]
         return read(f"p{n}[{' + '.join(terms)}]", t.dtype)
 
-    units = directions * b * h
+    together = sequences_together(directions * h, b, traits)
+    groups = ceil_div(b, together)
+    units = directions * groups * h
     ahead = [
         "const u32 lane = lane_id(), given_unit = blockIdx.x * (blockDim.x / WAVE) + wave_id();",
         f"const u32 unit = given_unit < {units}u ? given_unit : {units - 1}u;",
-        f"const u32 j = unit % {h}u, n = unit / {h}u % {b}u, d = unit / {b * h}u;",
+        f"const u32 j = unit % {h}u, n0 = unit / {h}u % {groups}u * {together}u, d = unit / {groups * h}u;",
+        f"const u32 own_place = lane < {together}u ? lane : {together - 1}u;",
+        f"const u32 n = n0 + own_place < {b}u ? n0 + own_place : {b - 1}u;",
     ]
     products = _State(r, gates, h, traits.wave)
-    begin = at(h0, 5, "d", "n", "k") if h0 else "0.f"
+    begin = at(h0, 5, "d", "m", "k") if h0 else "0.f"
     lines = [f"if (given_unit >= {units}u) return;"]
     (ahead if r.constant else lines).extend(products.weights())
     backward = "true" if op.direction == "reverse" else "d == 1"
     lines.append(f"const u32 t = {backward} ? {s - 1}u - step : step;")
     lines += [
-        f"const float* const before = states + (u64)(step % 2) * {directions * b * h}u + (u64)(d * {b}u + n) * {h}u;",
+        f"const float* const before = states + (u64)(step % 2) * {directions * b * h}u + (u64)(d * {b}u) * {h}u;",
         f"float* const after = states + (u64)((step + 1) % 2) * {directions * b * h}u + (u64)(d * {b}u + n) * {h}u;",
-        f"float in[{gates}], back[{gates}] = {{}};",
+        f"float in[{gates}], sums[{together}][{gates}] = {{}};",
         f"const float* const own_inputs = inputs + ((u64)d * {s * b}u + t * {b}u + n) * {gates * h}u + j;",
         f"UNROLL for (int g = 0; g < {gates}; ++g) in[g] = own_inputs[g * {h}];",
-        *products.products(begin),
-        f"UNROLL for (int g = 0; g < {gates}; ++g) back[g] = wave_reduce<Sum>(back[g]);",
+        *products.products(begin, together, b),
+        f"UNROLL for (int q = 0; q < {together}; ++q)",
+        f"  UNROLL for (int g = 0; g < {gates}; ++g) sums[q][g] = wave_reduce<Sum>(sums[q][g]);",
+        f"float back[{gates}];",
+        f"UNROLL for (int g = 0; g < {gates}; ++g) back[g] = sums[0][g];",
+        f"UNROLL for (u32 q = 1; q < {together}u; ++q)",
+        f"  if (q == own_place) UNROLL for (int g = 0; g < {gates}; ++g) back[g] = sums[q][g];",
     ]
     if bias is not None:
         lines += [
@@ -235,7 +259,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
             f"  back[g] += {at(bias, 3, 'd', f'({gates} + g) * {h} + j')};",
             "}",
         ]
-    lines.append(f"const float own = step ? before[j] : {at(h0, 5, 'd', 'n', 'j') if h0 else '0.f'};")
+    lines.append(f"const float own = step ? before[n * {h}u + j] : {at(h0, 5, 'd', 'n', 'j') if h0 else '0.f'};")
     if isinstance(op, Lstm):
         lines += [
             f"float* const cells = states + {2 * directions * b * h}ull + (u64)(d * {b}u + n) * {h}u;",
@@ -251,7 +275,11 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         if isinstance(op, Lstm):
             lines.append("if (!live) next = cell;")
     place = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("t", "d", "n", "j"), y.strides, strict=True))
-    lines += ["if (lane == 0) {", "  after[j] = now;", f"  q0[{place}] = {written(f'({live} ? now : 0.f)', kind)};"]
+    lines += [
+        f"if (lane < {together}u && n0 + lane < {b}u) {{",
+        "  after[j] = now;",
+        f"  q0[{place}] = {written(f'({live} ? now : 0.f)', kind)};",
+    ]
     if isinstance(op, Lstm):
         last = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), ys[1].strides, strict=True))
         lines += ["  cells[j] = next;", f"  q1[{last}] = {written('next', kind)};"]
@@ -260,7 +288,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     threads = 256
     parameters = [*names, "float* states", "const float* inputs", "u32 step"]
     text = functions + kernel(NAME, parameters, lines, threads, ahead=ahead)
-    grid = ceil_div(directions * b * h, threads // traits.wave)
+    grid = ceil_div(units, threads // traits.wave)
     product, before, space = input_products(op, x, w, traits)
     text += product
     state = (Buffer("scratch", 1), Buffer("scratch", 0))
