@@ -318,3 +318,29 @@ def test_primitives_are_planned_for_the_threads_of_the_process() -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "7"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "2"
+
+
+@pytest.mark.parametrize("pixels", [(6, 6), (3, 11), (12, 4), (5, 5), (7, 7)])
+def test_convolutions_of_bytes_write_their_result_alone(pixels: tuple[int, int]):
+    """oneDNN's convolution of one element by tile registers wrote past results of 33 to 48 pixels."""
+    rows, columns = pixels
+    x = RNG.integers(-128, 128, (1, rows, columns, 64)).astype(np.int8)
+    w = RNG.integers(-127, 128, (64, 64, 1, 1)).astype(np.int8)
+    md = MD([1, 64, rows, columns], "s8", [rows * columns * 64, 1, columns * 64, 64])
+    out_md = MD([1, 64, rows, columns], "f32", [rows * columns * 64, 1, columns * 64, 64])
+    plain = MD([64, 64, 1, 1], "s8", "oihw")
+    made = n.convolution(
+        md, MD([64, 64, 1, 1], "s8", "any"), None, out_md,
+        strides=[1, 1], dilations=[1, 1], padding_begin=[0, 0], padding_end=[0, 0], zero_points={n.ARG_SRC: 0},
+    )  # fmt: skip
+    held = np.full(3 * x.size, 7.0, np.float32)
+    zero = np.array([-128], np.int32)
+    run(
+        made,
+        {n.ARG_SRC: x, n.ARG_DST: held[x.size :], n.ARG_ATTR_ZERO_POINTS | n.ARG_SRC: zero},
+        {n.ARG_WEIGHTS: (w, plain)},
+    )
+    wanted = (x.astype(np.int64) + 128).reshape(-1, 64) @ w.reshape(64, 64).T.astype(np.int64)
+    np.testing.assert_array_equal(held[x.size : 2 * x.size], wanted.reshape(-1))
+    np.testing.assert_array_equal(held[2 * x.size :], 7.0)
+    np.testing.assert_array_equal(held[: x.size], 7.0)
