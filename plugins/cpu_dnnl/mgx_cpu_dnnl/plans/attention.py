@@ -20,6 +20,7 @@ from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
+from .attention_tiles import attend
 from .offer import FLOATS, offer
 from .products import product
 
@@ -58,7 +59,7 @@ def emit_attention(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 class _Scores(NamedTuple):
-    """The first product, the pointwise module on it (None: none), and what that reads besides."""
+    """The first product of q and turned keys, the pointwise module on it (None: none), and what that reads besides."""
 
     q: Value
     k: Value
@@ -67,8 +68,6 @@ class _Scores(NamedTuple):
 
 
 def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value:
-    from ..jit.attention import compile_attention
-
     members = [i for i in body if not (i.is_param or i.is_return)]
     softmax = next(i for i in members if isinstance(i.op, Softmax))
     last = [i for i in members if isinstance(i.op, Dot)][-1]
@@ -77,6 +76,19 @@ def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value
     v = _view_value(e, last.inputs[1], env)
     lens = last.shape.lens()
     out = _merged(e, last) or e.allocate(last.shape.dtype, lens)
+    if not _by_tiles(e, scores, v, out, guarded):
+        _in_blocks(e, scores, v, out, guarded)
+    env[last] = out
+    for ins in members[members.index(last) + 1 :]:
+        env[ins] = e.emit(ins, env)
+    found: Value = env[body.outputs[0]]
+    return found
+
+
+def _in_blocks(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> None:
+    """One loop that never holds all scores.  Errors: Refused."""
+    from ..jit.attention import compile_attention
+
     turned = scores.k.seen_as(0, _turned(scores.k.shape))
     if v.strides[-1] != 1 and v.lens[-1] != 1:
         v = e.row_major(v)
@@ -90,11 +102,17 @@ def _one_loop(e: CpuEmitter, body: Module, env: dict[Instruction, Any]) -> Value
     if isinstance(kernel, No):
         raise Refused(kernel.why)
     e.loop(kernel, [scores.q, turned, v, *scores.extra], [out], "attention")
-    env[last] = out
-    for ins in members[members.index(last) + 1 :]:
-        env[ins] = e.emit(ins, env)
-    found: Value = env[body.outputs[0]]
-    return found
+
+
+def _by_tiles(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bool) -> bool:
+    """Both products by AMX, and a loop of the softmax between them, if that is faster; True if it was emitted."""
+    with e.trial() as trial:
+        if guarded:
+            raise Refused("rows without keys")
+        attend(e, scores.q, scores.k, v, out, scores.module, scores.extra)
+        trial.keep()
+        return True
+    return False
 
 
 def _scores(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> _Scores:
