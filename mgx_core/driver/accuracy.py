@@ -13,7 +13,7 @@ from ..ops.scalar import widen
 if TYPE_CHECKING:
     from ..ir.module import Module
 
-__all__ = ["Difference", "Signal", "Tolerance", "compare", "default_tolerance"]
+__all__ = ["Difference", "Signal", "Tolerance", "compare", "default_tolerance", "worst"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def compare(name: str, got: Any, gold: Any, tolerance: Tolerance) -> Difference:
             return Difference(
                 name, f"{len(gold)} items required, got {len(got) if isinstance(got, (list, tuple)) else got!r}"
             )
-        return _worst(
+        return worst(
             name, (compare(f"{name}[{n}]", a, b, tolerance) for n, (a, b) in enumerate(zip(got, gold, strict=True)))
         )
     if not isinstance(gold, np.ndarray) or not isinstance(got, np.ndarray):
@@ -137,7 +137,8 @@ def _first(wrong: Any) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
 
 
-def _worst(name: str, parts: Iterable[Difference]) -> Difference:
+def worst(name: str, parts: Iterable[Difference]) -> Difference:
+    """The first of some differences that is too large, or the largest as one."""
     found = list(parts)
     bad = next((p for p in found if not p.ok), None)
     return bad or Difference(

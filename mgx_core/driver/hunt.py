@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from ..types import dtype as dt
 from ..types.argument import Argument
 from ..types.shape import AnyShape, Shape
 from .accuracy import Difference, Tolerance, compare
+from .choices import Following, chooses
 from .edit import prefix, steps
 
 if TYPE_CHECKING:
     from ..ir.instruction import Instruction
+    from ..ir.module import Module
     from ..program import Program
     from ..run.executable import Executable
 
@@ -35,6 +37,11 @@ def _rounded(value: Any, shape: AnyShape) -> Any:
     if isinstance(value, np.ndarray) and isinstance(shape, Shape) and shape.dtype.is_float:
         return value.astype(shape.dtype.numpy)
     return value
+
+
+def _values(executable: Executable, values: Mapping[str, Any]) -> list[Any]:
+    """Results of a run, in the host's memory."""
+    return [a.copy().value if a.on_device else a.value for a in executable.run(values)]
 
 
 class Hunt:
@@ -69,7 +76,8 @@ class Hunt:
         for ins, value in self._gold.items():
             bind_symbols(ins.result, value, self._symbols)
 
-        reference = module.clone() if double else module
+        self._double = double
+        reference = self._reference()
         ours = dict(zip(reference, module, strict=True))
 
         def note(ins: Instruction, value: Any) -> None:
@@ -78,18 +86,62 @@ class Hunt:
                 self._gold[known] = _rounded(value, known.result) if double else value
                 bind_symbols(known.result, value, self._symbols)
 
+        self._results = self._run(Interpreter(note), reference)
+
+    def _reference(self) -> Module:
+        """The module that the reference runs: the program's, or a copy that computes in 64 bits."""
+        module = self.program.get_main_module()
+        if not self._double:
+            return module
+        wide = module.clone()
+        for ins in (i for m in nested(wide) for i in m):
+            if ins.literal is not None:
+                ins.literal = Argument.from_value(_doubled(ins.literal.value), ins.literal.shape)
+        return wide
+
+    def _run(self, interpreter: Interpreter, reference: Module) -> list[Any]:
+        """The reference's results."""
+        module = self.program.get_main_module()
         given = [self._gold[p] for p in module.parameters.values()]
-        if double:
-            given = list(map(_doubled, given))
-            for ins in (i for m in nested(reference) for i in m):
-                if ins.literal is not None:
-                    ins.literal = Argument.from_value(_doubled(ins.literal.value), ins.literal.shape)
-        found = Interpreter(note).run(reference, given)
-        self._results = [_rounded(v, o.result) for v, o in zip(found, module.outputs, strict=True)] if double else found
+        if not self._double:
+            return interpreter.run(reference, given)
+        found = interpreter.run(reference, list(map(_doubled, given)))
+        return [_rounded(v, o.result) for v, o in zip(found, module.outputs, strict=True)]
 
     def results(self) -> list[Any]:
         """Results of the whole program on the reference."""
         return self._results
+
+    def compared(self, executable: Executable) -> list[Difference]:
+        """Each result of an executable of the program against the reference's, for the same choices where they are allowed."""
+        names, got = self.program.get_output_names(), _values(executable, self.values)
+        found = [compare(n, a, b, self.tolerance) for n, a, b in zip(names, got, self._results, strict=True)]
+        return found if all(d.ok for d in found) else self._following(got) or found
+
+    def _following(self, got: Sequence[Any]) -> list[Difference] | None:
+        """The results against those of a reference that takes the target's choices, and the choices that are wrong.
+
+        None if the program chooses nothing, or if the target's results are others where its choices are results, too.
+        """
+        from ..program import Program
+
+        at = [n for n, ins in enumerate(self.steps) if chooses(ins)]
+        if not at:
+            return None
+        copy = self.program.clone().graph
+        inside = steps(copy.main)
+        copy.main.replace_return([*copy.main.outputs, *(inside[n] for n in at)])
+        values = _values(self.compile(Program(copy)), self.values)
+        again, choices = values[: len(got)], values[len(got) :]
+        if not all(compare("", a, b, self.tolerance).ok for a, b in zip(again, got, strict=True)):
+            return None
+        reference = self._reference()
+        theirs = steps(reference)
+        following = Following({theirs[n]: value for n, value in zip(at, choices, strict=True)}, self.tolerance)
+        wanted = self._run(following, reference)
+        names = self.program.get_output_names()
+        found = [compare(n, a, b, self.tolerance) for n, a, b in zip(names, got, wanted, strict=True)]
+        return [*following.wrong, *found]
 
     def gold(self, ins: Instruction) -> Any:
         """The reference's value of an instruction of the main module."""

@@ -16,7 +16,7 @@ from .extents import index_operand, merge, scalar_operand
 from .operation import Operation
 from .scalar import widen
 
-__all__ = ["Nonmaxsuppression"]
+__all__ = ["Nonmaxsuppression", "overlaps"]
 
 
 @op("nonmaxsuppression", exact=True)
@@ -73,19 +73,26 @@ class Nonmaxsuppression(Operation):
         iou_threshold: Array | None = None,
         score_threshold: Array | None = None,
     ) -> Array:
-        most = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.reshape(-1)[0])
-        overlap = 0.0 if iou_threshold is None else float(iou_threshold.reshape(-1)[0])
-        least = None if score_threshold is None else float(score_threshold.reshape(-1)[0])
-        if not 0 <= overlap <= 1:
-            raise ShapeError(f"iou_threshold must lie in [0, 1], got {overlap}")
+        most, overlap, least = self.limits(max_output_boxes_per_class, iou_threshold, score_threshold)
         found = []
         for b in range(boxes.shape[0] if most > 0 else 0):
-            corners = self._corners(widen(boxes[b]))
+            corners = self.corners(widen(boxes[b]))
             for c in range(scores.shape[1]):
                 found += [(b, c, box) for box in _best(corners, widen(scores[b, c]), most, overlap, least)]
         return np.array(found, np.int64).reshape(-1, 3)
 
-    def _corners(self, boxes: Array) -> Array:
+    def limits(
+        self, count: Array | None = None, iou_threshold: Array | None = None, score_threshold: Array | None = None
+    ) -> tuple[int, float, float | None]:
+        """The operands as numbers: how many boxes of a class, how much they may overlap, and the score that they exceed."""
+        most = 0 if count is None else int(count.reshape(-1)[0])
+        overlap = 0.0 if iou_threshold is None else float(iou_threshold.reshape(-1)[0])
+        least = None if score_threshold is None else float(score_threshold.reshape(-1)[0])
+        if not 0 <= overlap <= 1:
+            raise ShapeError(f"iou_threshold must lie in [0, 1], got {overlap}")
+        return most, overlap, least
+
+    def corners(self, boxes: Array) -> Array:
         """Lower corner, then upper corner, of each box."""
         first, second = boxes[:, :2], boxes[:, 2:]
         if self.center_point_box:
@@ -98,17 +105,23 @@ def _best(corners: Array, scores: Array, most: int, overlap: float, least: float
     candidates = np.argsort(-scores, kind="stable")
     if least is not None:
         candidates = candidates[scores[candidates] > least]
-    with np.errstate(all="ignore"):  # boxes may be infinite
-        areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
     kept: list[int] = []
     while len(candidates) and len(kept) < most:
         box, candidates = int(candidates[0]), candidates[1:]
         kept.append(box)
-        low = np.maximum(corners[box, :2], corners[candidates, :2])
-        high = np.minimum(corners[box, 2:], corners[candidates, 2:])
-        with np.errstate(all="ignore"):
-            shared = np.prod(np.maximum(high - low, 0), axis=1)
-            union = areas[box] + areas[candidates] - shared
-            ratio = np.where((areas[box] > 0) & (areas[candidates] > 0) & (union > 0), shared / union, 0)
-        candidates = candidates[~(ratio > overlap)]
+        candidates = candidates[~(overlaps(corners, box, candidates) > overlap)]
     return kept
+
+
+def overlaps(corners: Array, box: int, others: Array) -> Array:
+    """The intersection over union of a box with others, by their numbers; 0 for boxes without an area."""
+    low = np.maximum(corners[box, :2], corners[others, :2])
+    high = np.minimum(corners[box, 2:], corners[others, 2:])
+    with np.errstate(all="ignore"):  # boxes may be infinite
+        area, areas = (
+            np.prod(corners[box, 2:] - corners[box, :2]),
+            np.prod(corners[others, 2:] - corners[others, :2], axis=1),
+        )
+        shared = np.prod(np.maximum(high - low, 0), axis=1)
+        union = area + areas - shared
+        return np.where((area > 0) & (areas > 0) & (union > 0), shared / union, 0)

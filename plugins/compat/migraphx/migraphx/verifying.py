@@ -145,12 +145,11 @@ def _compiled(
 
 
 def _outputs(hunt: Hunt, options: program_verify_options) -> Compared:
-    from mgx_core.driver.accuracy import compare
+    from mgx_core.driver.accuracy import worst
 
     def whole() -> Difference:
         executable = _loaded(options.compiled_model) or hunt.compile(hunt.program)
-        got = [a.copy().value if a.on_device else a.value for a in executable.run(hunt.values)]
-        return compare("results", got, hunt.results(), hunt.tolerance)
+        return worst("results", hunt.compared(executable))
 
     return _tried(options.name, "@return", 0, whole)
 
