@@ -40,14 +40,16 @@ class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every env
         try:
             settings = changed_settings(path, ModelSettings(), self.settings.parameters.extra or {})
             backend = OneProcess(Metrics(NoTraces()))
-            self._deployment = await backend.deploy(self.name, self.version or "1", path, settings)
-            signature = self._deployment.signature
-            self.inputs, self.outputs = (
-                list(map(_described, signature.inputs)),
-                list(map(_described, signature.outputs)),
-            )
+            deployed = await backend.deploy(self.name, self.version or "1", path, settings)
         except (MgxError, OSError) as error:
             raise MLServerError(f"model {self.name!r} cannot be loaded: {told(error)}", 500) from error
+        try:
+            self.inputs = list(map(_described, deployed.signature.inputs))
+            self.outputs = list(map(_described, deployed.signature.outputs))
+        except MLServerError:
+            await deployed.close()  # and its threads
+            raise
+        self._deployment = deployed
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -55,7 +57,11 @@ class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every env
         assert self._deployment is not None, "the model is loaded before it is asked"
         stated = payload.parameters.model_dump() if payload.parameters else {}
         try:
-            feeds = {given.name: _tensor(given) for given in payload.inputs}
+            feeds: dict[str, Array] = {}
+            for given in payload.inputs:
+                if given.name in feeds:
+                    raise BadRequest(f"input {given.name!r} is given twice")
+                feeds[given.name] = _tensor(given)
             wanted = self._deployment.signature.chosen([o.name for o in payload.outputs or []])
             signature, results = await self._deployment.infer(feeds, priority(stated), seconds(stated))
         except ServeError as error:

@@ -70,15 +70,23 @@ class Repository:
             return
         found = {f.name: f for f in sorted(self.root.iterdir()) if f.is_dir() and not f.name.startswith(".")}
         for name, folder in found.items():
-            file = self._file(folder)
-            inside = [p for p in folder.iterdir() if p.is_dir() and _is_version(p.name)]
-            versions = {p.name: _model_in(p, self.root, file) for p in inside}
-            paths = {v: p for v, p in versions.items() if p is not None}
+            try:
+                paths = self._versions(folder)
+            except OSError as error:  # other models go on
+                log.warning("%s cannot be read: %s", folder, error)
+                continue
             if paths:
                 entry = self.entries.setdefault(name, Entry(name, {}, folder))
                 entry.paths = paths
         for name in [n for n, e in self.entries.items() if not (n in found or e.loaded or e.loading.locked())]:
             del self.entries[name]
+
+    def _versions(self, folder: Path) -> dict[str, Path]:
+        """Returns the models in a folder by version.  Errors: OSError if it cannot be read."""
+        file = self._file(folder)
+        inside = [p for p in folder.iterdir() if p.is_dir() and _is_version(p.name)]
+        versions = {p.name: _model_in(p, self.root, file) for p in inside}
+        return {v: p for v, p in versions.items() if p is not None}
 
     def _file(self, folder: Path) -> str:
         """Returns the pattern of the model's name in the folder of a version."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +180,23 @@ def test_a_folder_without_models_is_told_in_the_log(tmp_path: Path, caplog: pyte
     (tmp_path / "model.onnx").touch()
     assert not Repository(tmp_path, ModelSettings(), Metrics(NoTraces()), Compiling()).entries
     assert f"{tmp_path} holds no model: files NAME/VERSION/model.* are required" in caplog.text
+
+
+def test_a_folder_that_cannot_be_read_leaves_the_others_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = Path.iterdir
+
+    def iterdir(folder: Path) -> Iterator[Path]:
+        if folder.name == "closed":  # as for anyone but root, whom no mode of a folder keeps out
+            raise PermissionError(13, "Permission denied", str(folder))
+        return whole(folder)
+
+    (root / "closed" / "1").mkdir(parents=True)
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    names = set(Repository(root, ModelSettings(), Metrics(NoTraces()), Compiling()).entries)
+    assert names and "closed" not in names
+    assert "closed cannot be read: " in caplog.text
 
 
 def test_why_a_model_cannot_be_loaded_names_no_place_of_the_server(

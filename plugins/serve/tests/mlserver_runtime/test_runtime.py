@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,17 @@ def test_what_does_not_fit_is_refused(ports: tuple[str, str]) -> None:
     wanted = [tritonclient.http.InferRequestedOutput("q", binary_data=False)]
     with pytest.raises(InferenceServerException, match="no output 'q'; it has y, z"):
         ask(tritonclient.http, ports[0], X, outputs=wanted)
+
+
+def test_an_input_that_is_given_twice_is_refused(ports: tuple[str, str]) -> None:
+    given = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1.0, 2.0, 3.0, 4.0]}
+    body = json.dumps({"inputs": [given, given]}).encode()
+    asked = urllib.request.Request(
+        f"http://{ports[0]}/v2/models/double/infer", body, {"Content-Type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked)
+    assert refused.value.code == 400 and b"'x' is given twice" in refused.value.read()
 
 
 @pytest.mark.parametrize(("extra", "said"), [({"nosuch": 1}, "there is no setting 'nosuch'"), ({}, "model.onnx")])
