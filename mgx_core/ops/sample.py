@@ -12,13 +12,19 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, fresh, may_equal, product
-from ..types.dtype import of
+from ..types.dtype import float32, float64, of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
+from .broadcast import Multibroadcast
+from .builder import Builder, Operand
+from .convert import Convert
 from .convolution import spatial
 from .declaration import op
 from .operation import Operation
+from .pointwise import Add, Mul
+from .reshape import Reshape
 from .scalar import convert, widen
+from .slice import Slice
 from .window import extent, per_axis, sides
 
 __all__ = ["AffineGrid", "DeformConv", "GridSample", "cubic_weights"]
@@ -188,16 +194,43 @@ class AffineGrid(Operation):
         if len(dims) != rank + 2 or dims[0] != theta.shape[0] or min(dims) < 0:
             raise ShapeError(f"size must be [{theta.shape[0]}, c] and {rank} more extents, got {dims}")
         require_room((max(dims[0], 1), *dims[2:], rank + 1), 8)
-        axes = []
-        for n in dims[2:]:
-            steps = np.arange(n, dtype=np.float64)
-            axes.append(steps * 2 / max(n - 1, 1) - 1 if self.align_corners else (steps * 2 + 1) / max(n, 1) - 1)
-        if self.align_corners:
-            axes = [a if len(a) != 1 else np.zeros(1) for a in axes]
+        axes = [self._coordinates(n) for n in dims[2:]]
         mesh = [*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(dims[2:])]
         points = np.stack(mesh, -1).reshape(-1, rank + 1)
         out = np.matmul(points, np.swapaxes(widen(theta).astype(np.float64), 1, 2))
         return convert(out.reshape(dims[0], *dims[2:], rank), of(theta.dtype))
+
+    def _coordinates(self, n: int) -> Array:
+        """Coordinates along an axis of the image, in float64."""
+        steps = np.arange(n, dtype=np.float64)
+        if self.align_corners:
+            return steps * 2 / (n - 1) - 1 if n > 1 else np.zeros(n)
+        return (steps * 2 + 1) / max(n, 1) - 1
+
+    def decompose(self, b: Builder, theta: Operand, size: Operand | None = None) -> Operand | None:
+        """For each axis a column of theta times its coordinates, and the sum of these with the last column."""
+        n, rank, _ = theta.shape.dims
+        extents = [d for d in self.size[2:] if isinstance(d, int)]
+        if size is not None or not isinstance(rank, int) or len(extents) != rank:
+            return None
+        dims = (n, *extents, rank)
+        dtype = theta.shape.dtype
+        working = float64 if dtype is float64 else float32
+        wide = theta if dtype is working else b.add(Convert(target_type=working), theta)
+
+        def column(at: int) -> Operand:
+            one = b.add(Slice(axes=(2,), starts=(at,), ends=(at + 1,)), wide)
+            apart = b.add(Reshape(dims=(n, *(1 for _ in extents), rank)), one)
+            return b.add(Multibroadcast(out_lens=dims), apart)
+
+        total = column(rank)
+        for axis, length in enumerate(extents):
+            lens = [length if a == axis else 1 for a in range(rank)]
+            line = b.literal(self._coordinates(length).astype(working.numpy).reshape(1, *lens, 1))
+            total = b.add(
+                Add(), total, b.add(Mul(), column(rank - 1 - axis), b.add(Multibroadcast(out_lens=dims), line))
+            )
+        return total if dtype is working else b.add(Convert(target_type=dtype), total)
 
 
 @op("deform_conv", linear=(0, 1, 3, 4))

@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mgx_core import Module
 from mgx_core.errors import MgxError
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.roi import MaxRoiPool, Roialign
 from mgx_core.ops.sample import AffineGrid, GridSample
+from mgx_core.rules.engine import Builder
+from mgx_core.types.argument import shape_of
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape
 
@@ -102,3 +106,29 @@ def test_images_that_are_not_there() -> None:
 def test_batches_that_turn_out_to_differ_are_refused() -> None:
     with pytest.raises(MgxError, match="one batch extent, got 2 and 1"):
         GridSample().compute(X, np.zeros((1, 2, 2, 2)))
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-7), ("float64", 1e-15), ("float16", 1e-3)])
+@pytest.mark.parametrize("dims", [(2, 3, 5, 4), (1, 1, 1, 7), (3, 2, 4, 1, 6), (2, 1, 0, 3)])
+def test_a_grid_is_columns_times_coordinates(
+    dims: tuple[int, ...], dtype: str, tolerance: float, corners: bool
+) -> None:
+    """Targets without a kernel compute the grid by pointwise ops."""
+    rank, module = len(dims) - 2, Module("main")
+    theta = RNG.uniform(-1, 1, (dims[0], rank, rank + 1)).astype(dtype)
+    op = AffineGrid(size=dims, align_corners=corners)
+    given = module.add_parameter("theta", shape_of(theta))
+    whole = module.add(op, given)
+    parts = op.decompose(Builder(module, whole), given)
+    module.add_return([whole, parts])
+    expected, found = Interpreter().run(module, [theta])
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+
+
+def test_a_grid_of_an_open_image_is_not_taken_apart() -> None:
+    module = Module("main")
+    theta = module.add_parameter("theta", Shape("float32", [1, 2, 3]))
+    op = AffineGrid(size=(1, 1, symbol("h"), 4))
+    assert op.decompose(Builder(module, module.add(op, theta)), theta) is None
