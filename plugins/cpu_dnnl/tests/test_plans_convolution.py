@@ -9,7 +9,9 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
+from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.plans.convolution import on_its_side
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(12)
@@ -246,3 +248,37 @@ def test_a_product_of_numbers_below_the_normal_range_is_quick_and_small() -> Non
     small, after = program.run({"x": np.full((16, 32), 1e-41, np.float32)})
     assert (np.abs(np.asarray(small)) <= 32.1e-41).all() and (np.asarray(after) == 0).all()
     assert np.float32(1e-41) * np.float32(0.5) > 0
+
+
+@pytest.mark.parametrize(("channels", "results", "groups"), [(24, 40, 1), (32, 32, 32)])
+def test_images_of_one_column(channels: int, results: int, groups: int) -> None:
+    convolved(
+        "float32", [2, channels, 70, 1], [results, channels // groups, 5, 1], 1e-5, True, padding=[2, 0, 1, 0], stride=[2, 1],
+        dilation=[1, 1], group=groups,
+    )  # fmt: skip
+
+
+def test_an_image_of_one_column_is_seen_as_one_row_in_the_layout_that_onednn_knows() -> None:
+    lens = [2, 24, 33, 1]
+    seen = on_its_side(Value(mgx.Shape("float32", lens, channels_last(lens)), Buffer("input", 2 * 24 * 33 * 4), 0))
+    assert (seen.lens, seen.strides) == ([2, 24, 1, 33], channels_last([2, 24, 1, 33]))
+    back = on_its_side(seen)
+    assert (back.lens, back.strides) == (lens, channels_last(lens))
+
+
+def test_an_image_of_one_column_takes_its_epilogue_along() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [2, 24, 33, 1]))
+    other = m.add_parameter("other", mgx.Shape("float32", [2, 16, 33, 1]))
+    w = m.add_literal(rng.standard_normal((16, 24, 3, 1)).astype(np.float32))
+    bias = m.add_literal(rng.standard_normal((16, 1, 1)).astype(np.float32))
+    made = m.add(mgx.op("convolution", padding=[1, 0], stride=[1, 1], dilation=[1, 1]), x, w)
+    made = m.add(mgx.op("add"), made, m.add(mgx.op("multibroadcast", out_lens=[2, 16, 33, 1]), bias))
+    m.add_return([m.add(mgx.op("relu"), m.add(mgx.op("add"), made, other))])
+    given = [rng.standard_normal(lens).astype(np.float32) for lens in ([2, 24, 33, 1], [2, 16, 33, 1])]
+    (wanted,) = Interpreter().run(m, given)
+    program.compile(CpuTarget())
+    (found,) = program.run(dict(zip(("x", "other"), given, strict=True)))
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-4, atol=1e-4)
+    assert len(program.executable.instances()[0].placements) == 1  # type: ignore[union-attr]

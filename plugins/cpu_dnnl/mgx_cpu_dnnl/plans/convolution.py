@@ -64,6 +64,11 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
             windows = {"strides": strides, "dilations": dilations, "padding_begin": begin, "padding_end": end}
             return depthwise_volumes(e, x, w, lambda weights: grouped(weights, group), lens, epilogue, windows)
         lines = len(window) == 1
+    columns = len(window) == 2 and x.lens[3] == w.lens[3] == 1 < x.lens[2] and not begin[1] and not end[1]
+    if columns:  # rows of one element take oneDNN three times as long as one row
+        x, w, epilogue = on_its_side(x), on_its_side(w), None if epilogue is None else epilogue.seen(on_its_side)
+        lens, strides, dilations = [*lens[:2], lens[3], lens[2]], strides[::-1], dilations[::-1]
+        begin, end = begin[::-1], end[::-1]
     if lines:
         x, w, epilogue = as_image(x), as_image(w), None if epilogue is None else epilogue.seen(as_image)
         lens = [*lens[:2], 1, *lens[2:]]
@@ -82,7 +87,16 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         padding_begin=begin,
         padding_end=end,
     )
+    if columns:
+        return on_its_side(out)
     return out.seen_as(0, Shape(out.shape.dtype, result.lens(), [*out.strides[:2], out.strides[3]])) if lines else out
+
+
+def on_its_side(value: Value) -> Value:
+    """Returns an image [n, c, h, w] of which h or w is 1 as [n, c, w, h], on the same memory."""
+    (n, c, h, w), (by_n, by_c, by_h, by_w) = value.lens, value.strides
+    by = (by_h * h, by_h) if w == 1 else (by_w, by_w * w)
+    return value.seen_as(0, Shape(value.shape.dtype, [n, c, w, h], [by_n, by_c, *by]))
 
 
 def as_image(value: Value) -> Value:
