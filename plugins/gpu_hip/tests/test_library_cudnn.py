@@ -12,9 +12,10 @@ from mgx_core.errors import DeviceError, No, ParameterError, UnsupportedError
 from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmProblem, Libraries, fastest
 from mgx_gpu_hip.library.attention import attention_graph, plan_attention
 from mgx_gpu_hip.library.convolution import channels_last, conv_graph, plan_conv, plans_conv
-from mgx_gpu_hip.library.cudnn import EXACT, NARROW, Cudnn, CudnnPlan, notes_for
+from mgx_gpu_hip.library.cudnn import EXACT, NARROW, Cudnn, notes_for
 from mgx_gpu_hip.library.cudnn_gemm import gemm_graph
 from mgx_gpu_hip.library.cudnn_graph import Convolve, Graph, MatMul, Pointwise, Reduce
+from mgx_gpu_hip.library.cudnn_plan import CudnnPlan
 from mgx_gpu_hip.library.cudnn_tables import Attr, Kind, Note
 
 RELU = Activation("relu")

@@ -11,8 +11,9 @@ from mgx_core import dtype
 from mgx_core.errors import No, ParameterError
 from mgx_core.types.dtype import DType
 
-from .cudnn import Cudnn, CudnnPlan
+from .cudnn import Cudnn
 from .cudnn_graph import Graph, packed
+from .cudnn_plan import CudnnPlan
 
 __all__ = ["AttentionProblem", "attention_graph", "plan_attention", "plans_attention"]
 

@@ -12,8 +12,9 @@ from mgx_core import dtype
 from mgx_core.errors import No, ParameterError
 from mgx_core.types.dtype import DType
 
-from .cudnn import Cudnn, CudnnPlan, notes_for
+from .cudnn import Cudnn, notes_for
 from .cudnn_graph import Convolve, Graph, packed
+from .cudnn_plan import CudnnPlan
 from .epilogue import Epilogue, check, residual_first, split, words
 
 __all__ = ["ConvProblem", "conv_graph", "plan_conv", "plans_conv"]

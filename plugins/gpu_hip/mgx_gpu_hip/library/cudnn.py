@@ -1,4 +1,4 @@
-"""cuDNN's backend API: descriptors, engines and plans of operation graphs.
+"""cuDNN's backend API: the library, engines for operation graphs, and the search for plans.
 
 Without a GPU a description of one (`device`, what `Cudnn.describe_device` gives) is enough to search plans and to build those
 whose kernels come with the library; engines that compile kernels need the driver, and launching needs the device.
@@ -13,16 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mgx_core import dtype
-from mgx_core.errors import DeviceError, No, ParameterError
+from mgx_core.errors import DeviceError, No
 from mgx_core.types.dtype import DType
 
-from .cudnn_graph import Convolve, Graph, MatMul, Node, Pointwise, Reduce, Tensor
+from .cudnn_descriptor import Descriptor
+from .cudnn_graph import Graph
+from .cudnn_operations import operation_graph
+from .cudnn_plan import CudnnPlan
 from .cudnn_tables import (
-    CROSS_CORRELATION,
     CUDNN,
-    DATA_TYPES,
-    POINTWISE,
-    REDUCTION,
     SIGNATURES,
     STATUSES,
     Attr,
@@ -34,22 +33,8 @@ from .cudnn_tables import (
 )
 from .loading import Api, find, out
 
-__all__ = ["Cudnn", "CudnnPlan", "Descriptor"]
+__all__ = ["EXACT", "NARROW", "Cudnn", "notes_for"]
 
-CTYPES: Final[Mapping[int, Any]] = {
-    Type.BOOLEAN: ctypes.c_bool,
-    Type.INT64: ctypes.c_int64,
-    Type.FLOAT: ctypes.c_float,
-    Type.DOUBLE: ctypes.c_double,
-    Type.INT32: ctypes.c_int32,
-    Type.CHAR: ctypes.c_char,
-    Type.HANDLE: ctypes.c_void_p,
-    Type.VOID_PTR: ctypes.c_void_p,
-    Type.DESCRIPTOR: ctypes.c_void_p,
-}
-NUMBERS: Final[Mapping[DType, Any]] = {
-    dtype.float32: ctypes.c_float, dtype.float64: ctypes.c_double, dtype.int32: ctypes.c_int32, dtype.int64: ctypes.c_int64
-}  # fmt: skip
 
 # float32 stays float32: no engine that rounds its operands to TF32 or half, and none whose transform loses digits
 EXACT: Final = frozenset({
@@ -58,90 +43,6 @@ EXACT: Final = frozenset({
 NARROW: Final = frozenset(
     {Note.DOWN_CONVERT_INPUTS, Note.REDUCED_PRECISION_REDUCTION, Note.WINOGRAD_6X6, Note.WINOGRAD_13X13}
 )
-
-
-class Descriptor:
-    """One descriptor of the backend, destroyed with the object; `children` are kept alive."""
-
-    def __init__(self, cudnn: Cudnn, kind: Kind) -> None:
-        self.cudnn = cudnn
-        self.kind = kind
-        self.children: list[Any] = []
-        self.handle, pointer = out()
-        cudnn.api.call("cudnnBackendCreateDescriptor", int(kind), pointer)
-
-    def set(self, attribute: Attr, kind: Type, *values: Any) -> Descriptor:
-        """Errors: DeviceError that names the attribute."""
-        status = self.try_set(attribute, kind, *values)
-        if status:
-            raise self.cudnn.error(f"cudnnBackendSetAttribute({self.kind.name}, {attribute.name})", status)
-        return self
-
-    def try_set(self, attribute: Attr, kind: Type, *values: Any) -> int:
-        if kind is Type.DESCRIPTOR:
-            self.children += values
-            values = tuple(v.handle.value for v in values)
-        array = (CTYPES.get(kind, ctypes.c_int) * len(values))(*values)
-        return self.cudnn.api.status(
-            "cudnnBackendSetAttribute", self.handle, int(attribute), int(kind), len(values), array
-        )
-
-    def set_bytes(self, attribute: Attr, text: bytes) -> Descriptor:
-        status = self.cudnn.api.status(
-            "cudnnBackendSetAttribute", self.handle, int(attribute), int(Type.CHAR), len(text), text
-        )
-        if status:
-            raise self.cudnn.error(f"cudnnBackendSetAttribute({self.kind.name}, {attribute.name})", status)
-        return self
-
-    def finalize(self) -> Descriptor:
-        status = self.try_finalize()
-        if status:
-            raise self.cudnn.error(f"cudnnBackendFinalize({self.kind.name})", status)
-        return self
-
-    def try_finalize(self) -> int:
-        return self.cudnn.api.status("cudnnBackendFinalize", self.handle)
-
-    def get(self, attribute: Attr, kind: Type, count: int = 1) -> list[Any]:
-        """At most `count` values.  Errors: DeviceError."""
-        array = (CTYPES.get(kind, ctypes.c_int) * max(count, 1))()
-        return list(array[: self._get(attribute, kind, count, array)])
-
-    def get_bytes(self, attribute: Attr) -> bytes:
-        size = self._get(attribute, Type.CHAR, 0, None)
-        text = ctypes.create_string_buffer(max(size, 1))
-        found = self._get(attribute, Type.CHAR, size, text)
-        return text.raw[:found].rstrip(b"\0")
-
-    def get_descriptors(self, attribute: Attr, kind: Kind, count: int) -> list[Descriptor]:
-        """Descriptors of a kind, filled from the attribute."""
-        made = [Descriptor(self.cudnn, kind) for _ in range(count)]
-        array = (ctypes.c_void_p * count)(*[d.handle.value for d in made])
-        found = self._get(attribute, Type.DESCRIPTOR, count, array)
-        for d in made[:found]:
-            d.children.append(self)
-        return made[:found]
-
-    def count(self, attribute: Attr, kind: Type) -> int:
-        return self._get(attribute, kind, 0, None)
-
-    def _get(self, attribute: Attr, kind: Type, count: int, array: Any) -> int:
-        found, pointer = out(ctypes.c_int64)
-        status = self.cudnn.api.status(
-            "cudnnBackendGetAttribute", self.handle, int(attribute), int(kind), count, pointer, array
-        )
-        if status:
-            raise self.cudnn.error(f"cudnnBackendGetAttribute({self.kind.name}, {attribute.name})", status)
-        return int(found.value)
-
-    def __del__(self) -> None:
-        try:
-            if self.handle:
-                self.cudnn.api.status("cudnnBackendDestroyDescriptor", self.handle)
-                self.handle.value = None
-        except (DeviceError, TypeError, AttributeError):  # at exit the library may be gone first
-            pass
 
 
 class Cudnn:
@@ -203,94 +104,6 @@ class Cudnn:
         function(buffer, ctypes.c_size_t(len(buffer)))
         text = buffer.value.decode(errors="replace").strip()
         return f": {text.splitlines()[0]}" if text else ""
-
-    # -- graphs
-
-    def operation_graph(self, graph: Graph) -> Descriptor:
-        """The finalized descriptor of a graph.  Errors: DeviceError."""
-        made: dict[int, Descriptor] = {t.id: self._tensor(t) for t in graph.tensors}
-        operations = [self._operation(node, made) for node in graph.nodes]
-        descriptor = Descriptor(self, Kind.OPERATION_GRAPH)
-        if self.handle is not None:
-            descriptor.set(Attr.GRAPH_HANDLE, Type.HANDLE, self.handle.value)
-        return descriptor.set(Attr.GRAPH_OPS, Type.DESCRIPTOR, *operations).finalize()
-
-    def _tensor(self, t: Tensor) -> Descriptor:
-        d = Descriptor(self, Kind.TENSOR)
-        d.set(Attr.TENSOR_ID, Type.INT64, t.id)
-        d.set(Attr.TENSOR_DATA_TYPE, Type.DATA_TYPE, DATA_TYPES[t.dtype.name])
-        d.set(Attr.TENSOR_DIMENSIONS, Type.INT64, *t.dims)
-        d.set(Attr.TENSOR_STRIDES, Type.INT64, *t.strides)
-        d.set(Attr.TENSOR_ALIGNMENT, Type.INT64, t.align)
-        if t.virtual:
-            d.set(Attr.TENSOR_IS_VIRTUAL, Type.BOOLEAN, True)
-        if t.value is not None:
-            d.set(Attr.TENSOR_IS_BY_VALUE, Type.BOOLEAN, True)
-        return d.finalize()
-
-    def _operation(self, node: Node, made: Mapping[int, Descriptor]) -> Descriptor:
-        def reads(d: Descriptor, attribute: Attr, t: Tensor | None) -> None:
-            if t is not None:
-                d.set(attribute, Type.DESCRIPTOR, made[t.id])
-
-        compute = DATA_TYPES[node.compute.name]
-        if isinstance(node, Convolve):
-            rank = len(node.stride)
-            what = Descriptor(self, Kind.CONVOLUTION)
-            what.set(Attr.CONVOLUTION_SPATIAL_DIMS, Type.INT64, rank)
-            what.set(Attr.CONVOLUTION_COMP_TYPE, Type.DATA_TYPE, compute)
-            what.set(Attr.CONVOLUTION_CONV_MODE, Type.CONVOLUTION_MODE, CROSS_CORRELATION)
-            what.set(Attr.CONVOLUTION_PRE_PADDINGS, Type.INT64, *node.pads)
-            what.set(Attr.CONVOLUTION_POST_PADDINGS, Type.INT64, *node.pads)
-            what.set(Attr.CONVOLUTION_DILATIONS, Type.INT64, *node.dilation)
-            what.set(Attr.CONVOLUTION_FILTER_STRIDES, Type.INT64, *node.stride)
-            d = Descriptor(self, Kind.OPERATION_CONVOLUTION_FORWARD)
-            d.set(Attr.CONVOLUTION_FORWARD_DESC, Type.DESCRIPTOR, what.finalize())
-            reads(d, Attr.CONVOLUTION_FORWARD_X, node.x)
-            reads(d, Attr.CONVOLUTION_FORWARD_W, node.w)
-            reads(d, Attr.CONVOLUTION_FORWARD_Y, node.y)
-            scalar = Type.DOUBLE if node.compute is dtype.float64 else Type.FLOAT
-            d.set(Attr.CONVOLUTION_FORWARD_ALPHA, scalar, 1.0)
-            d.set(Attr.CONVOLUTION_FORWARD_BETA, scalar, 0.0)
-        elif isinstance(node, Pointwise):
-            what = Descriptor(self, Kind.POINTWISE)
-            what.set(Attr.POINTWISE_MODE, Type.POINTWISE_MODE, POINTWISE[node.mode])
-            what.set(Attr.POINTWISE_MATH_PREC, Type.DATA_TYPE, compute)
-            if node.axis is not None:
-                what.set(Attr.POINTWISE_AXIS, Type.INT64, node.axis)
-            if node.activation is not None:
-                a = node.activation
-                if a.kind == "relu":
-                    what.set(Attr.POINTWISE_RELU_LOWER_CLIP, Type.DOUBLE, a.low)
-                    if a.high is not None:
-                        what.set(Attr.POINTWISE_RELU_UPPER_CLIP, Type.DOUBLE, a.high)
-                    if a.slope:
-                        what.set(Attr.POINTWISE_RELU_LOWER_CLIP_SLOPE, Type.DOUBLE, a.slope)
-                elif a.kind in ALPHA:
-                    what.set(ALPHA[a.kind], Type.DOUBLE, a.alpha)
-            d = Descriptor(self, Kind.OPERATION_POINTWISE)
-            d.set(Attr.OPERATION_POINTWISE_DESC, Type.DESCRIPTOR, what.finalize())
-            reads(d, Attr.OPERATION_POINTWISE_X, node.x)
-            reads(d, Attr.OPERATION_POINTWISE_B, node.b)
-            reads(d, Attr.OPERATION_POINTWISE_T, node.t)
-            reads(d, Attr.OPERATION_POINTWISE_Y, node.y)
-        elif isinstance(node, MatMul):
-            what = Descriptor(self, Kind.MATMUL).set(Attr.MATMUL_COMP_TYPE, Type.DATA_TYPE, compute)
-            d = Descriptor(self, Kind.OPERATION_MATMUL)
-            reads(d, Attr.OPERATION_MATMUL_A, node.a)
-            reads(d, Attr.OPERATION_MATMUL_B, node.b)
-            reads(d, Attr.OPERATION_MATMUL_C, node.c)
-            d.set(Attr.OPERATION_MATMUL_DESC, Type.DESCRIPTOR, what.finalize())
-        else:
-            assert isinstance(node, Reduce)
-            what = Descriptor(self, Kind.REDUCTION)
-            what.set(Attr.REDUCTION_COMP_TYPE, Type.DATA_TYPE, compute)
-            what.set(Attr.REDUCTION_OPERATOR, Type.REDUCTION_OPERATOR, REDUCTION[node.mode])
-            d = Descriptor(self, Kind.OPERATION_REDUCTION)
-            reads(d, Attr.OPERATION_REDUCTION_X, node.x)
-            reads(d, Attr.OPERATION_REDUCTION_Y, node.y)
-            d.set(Attr.OPERATION_REDUCTION_DESC, Type.DESCRIPTOR, what.finalize())
-        return d.finalize()
 
     # -- engines and plans
 
@@ -355,7 +168,7 @@ class Cudnn:
     ) -> Iterator[CudnnPlan | No]:  # fmt: skip
         """Plans as they are found, with a refusal for each engine that fails and one at the end."""
         try:
-            operations = self.operation_graph(graph)
+            operations = operation_graph(self, graph)
         except DeviceError as error:
             yield No(f"{name}: {error}")
             return
@@ -394,76 +207,6 @@ class Cudnn:
         if status:
             return No(f"{name}: the saved plan is not taken: {self._describe(status)} ({status}){self.last_words()}")
         return CudnnPlan(self, name, graph, descriptor, False)
-
-
-ALPHA: Final = {
-    "elu": Attr.POINTWISE_ELU_ALPHA, "softplus": Attr.POINTWISE_SOFTPLUS_BETA, "swish": Attr.POINTWISE_SWISH_BETA
-}  # fmt: skip
-
-
-class CudnnPlan:
-    """A compiled graph.
-
-    workspace: bytes it needs at launch; compiled: whether the engine compiled kernels for it; choice: JSON-able, brings the
-    plan back without search.
-    """
-
-    def __init__(self, cudnn: Cudnn, name: str, graph: Graph, descriptor: Descriptor, compiled: bool) -> None:
-        self.cudnn = cudnn
-        self.name = name
-        self.names = dict(graph.names)
-        self.descriptor = descriptor
-        self.compiled = compiled
-        self.workspace = int(descriptor.get(Attr.PLAN_WORKSPACE_SIZE, Type.INT64)[0])
-        self._values = [(t.id, NUMBERS[t.dtype](t.value)) for t in graph.values]
-        self._packs: dict[tuple[Any, ...], Descriptor] = {}
-
-    @property
-    def saved(self) -> str:
-        return self.descriptor.get_bytes(Attr.PLAN_JSON).decode()
-
-    @property
-    def choice(self) -> dict[str, Any]:
-        return {"library": "cudnn", "version": self.cudnn.version, "plan": self.saved}
-
-    def launch(self, stream: int, *, workspace: int | None = None, **addresses: int) -> None:
-        """Enqueue on a stream with the device address of each named operand.  May be captured in a graph.
-
-        Errors: ParameterError for missing or unknown names; DeviceError from the library.
-        """
-        cudnn = self.cudnn
-        if workspace is None and self.workspace:
-            raise ParameterError(f"{self.name} needs a workspace of {self.workspace} bytes")
-        key = (workspace, *sorted(addresses.items()))
-        with cudnn.lock:
-            pack = self._packs.get(key)
-            if pack is None:
-                pack = self._pack(addresses, workspace)
-                if len(self._packs) >= 4:
-                    self._packs.clear()
-                self._packs[key] = pack
-            if stream != cudnn.stream:
-                cudnn.api.call("cudnnSetStream", cudnn.handle, stream)
-                cudnn.stream = stream
-            status = cudnn.api.functions["cudnnBackendExecute"](cudnn.handle, self.descriptor.handle, pack.handle)
-        if status:
-            raise cudnn.error(f"cudnnBackendExecute ({self.name})", status)
-
-    def _pack(self, addresses: Mapping[str, int], workspace: int | None) -> Descriptor:
-        if addresses.keys() != self.names.keys():
-            raise ParameterError(
-                f"{self.name} takes the addresses {', '.join(self.names)}, got {', '.join(addresses) or 'none'}"
-            )
-        ids = [self.names[name] for name in addresses] + [id for id, _ in self._values]
-        pointers = [*addresses.values(), *(ctypes.addressof(value) for _, value in self._values)]
-        pack = Descriptor(self.cudnn, Kind.VARIANT_PACK)
-        pack.set(Attr.PACK_IDS, Type.INT64, *ids)
-        pack.set(Attr.PACK_POINTERS, Type.VOID_PTR, *pointers)
-        pack.set(Attr.PACK_WORKSPACE, Type.VOID_PTR, workspace or 0)
-        return pack.finalize()
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 def notes_for(of: DType, tf32: bool = False) -> frozenset[Note]:

@@ -8,8 +8,9 @@ from typing import Any
 from mgx_core import dtype
 from mgx_core.errors import No
 
-from .cudnn import Cudnn, CudnnPlan, notes_for
+from .cudnn import Cudnn, notes_for
 from .cudnn_graph import Graph
+from .cudnn_plan import CudnnPlan
 from .cudnn_tables import DATA_TYPES
 from .epilogue import residual_first
 from .gemm_problem import GemmProblem, Matrix

@@ -12,8 +12,9 @@ from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 
 from .convolution import channels_last
-from .cudnn import Cudnn, CudnnPlan
+from .cudnn import Cudnn
 from .cudnn_graph import Convolve, Graph, MatMul, Tensor, packed
+from .cudnn_plan import CudnnPlan
 from .epilogue import Activation
 
 __all__ = ["NarrowProblem", "Operand", "Source", "Step", "gelu_by_tanh", "narrow_graph", "plan_narrow", "plans_narrow"]
