@@ -15,6 +15,7 @@ from .expressions import Lines, store_value
 from .geometry import aligned, ceil_div, decompose, index_type, merge, offset_code, store_code
 from .narrow_operands import CHUNK, Loader, Product, Windows
 from .narrow_tiles import Tile, tiles_by_time
+from .narrow_zero_points import ZeroPoints
 from .pointwise import kernel
 from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored
 
@@ -82,14 +83,10 @@ class _Text:
         sums: Tensor | None, x_zero: Tensor | None, w_zero: Tensor | None,
     ) -> None:  # fmt: skip
         self.p, self.tile, self.wave, self.ys, self.after = p, tile, wave, ys, after
-        self.sums, self.x_zero, self.w_zero = sums, x_zero, w_zero
+        self.zeros = ZeroPoints(p, sums, x_zero, w_zero)
         self.threads = tile.waves * wave
         self.a, self.b = stored(p.x.dtype), stored(p.w.dtype)
         self.down, self.across = tile.rows // tile.down // 16, tile.columns // tile.across // 16
-        whole = p.x.dtype.is_integer
-        # bytes that the units take less 128 need the other operand's sums, too: the text asks for them where it is compiled
-        self.of_columns = whole and (x_zero is not None or p.x.dtype is dt.uint8)
-        self.of_rows = whole and (w_zero is not None or p.w.dtype is dt.uint8)
 
     def kernel(self, xs: Sequence[Tensor | None]) -> str:
         parameters, _ = pointers(xs, self.ys)
@@ -101,7 +98,7 @@ class _Text:
             f"const u32 part = wave % {t.apart}u, wr = wave / {t.apart}u / {t.across}u * {16 * self.down}u, "
             f"wc = wave / {t.apart}u % {t.across}u * {16 * self.across}u;",
             "SHARED_DYNAMIC(u8, room);",
-            *Loader(self.p, t, self.wave, self.x_zero is not None).lines(),
+            *Loader(self.p, t, self.wave, self.zeros.x_zero is not None).lines(),
             *self.loop(),
             *self.stage(),
             *self.results(),
@@ -113,14 +110,14 @@ class _Text:
     def loop(self) -> list[str]:
         t, s = self.tile, self.p.sum
         steps = ceil_div(self.p.depth, t.depth)
-        in_kernel = self.of_columns and self.sums is None
+        in_kernel = self.zeros.summed
         lines = [
             f"nfrag_c<{s}> acc[{self.down}][{self.across}];",
             f"UNROLL for (int i = 0; i < {self.down}; ++i)",
             f"  UNROLL for (int j = 0; j < {self.across}; ++j) nfrag_zero(acc[i][j]);",
         ]
         extra: list[str] = []
-        if self.of_rows:
+        if self.zeros.of_rows:
             each = f"UNROLL for (int i = 0; i < {self.down}; ++i)"
             lines += [f"nfrag_c<i32> row_sum[{self.down}];", f"{each} nfrag_zero(row_sum[i]);"]
             lines += ["nfrag<i8> ones_b;", "nfrag_ones(ones_b);"]
@@ -170,11 +167,17 @@ class _Text:
         ld = t.columns + 4
         value = ["acc[i][j].x[e]"]
         setup = []
-        if self.of_rows:
-            setup += [*self.zero_of_w("n0 + col"), "const i32 zw = " + self.less("w", "zero_w") + ";"]
+        if self.zeros.of_rows:
+            setup += [
+                *self.zeros.zero_of_w("n0 + col"),
+                "const i32 zw = " + self.zeros.without_bias("w", "zero_w") + ";",
+            ]
             value.append("- (i32)((u32)zw * (u32)row_sum[i].x[e])")
-        if self.of_columns and self.sums is None:
-            setup += [*self.zero_of_x("m0 + row"), "const i32 zx = " + self.less("x", "zero_x") + ";"]
+        if self.zeros.summed:
+            setup += [
+                *self.zeros.zero_of_x("m0 + row"),
+                "const i32 zx = " + self.zeros.without_bias("x", "zero_x") + ";",
+            ]
             value.append("- (i32)((u32)zx * (u32)col_sum[j].x[e])")
         return [
             f"{s}* const sums = ({s}*)room;",
@@ -186,41 +189,6 @@ class _Text:
             f"      sums[(part * {t.rows}u + row) * {ld}u + col] = {' '.join(value)};",
             "    }",
             "__syncthreads();",
-        ]
-
-    def less(self, which: str, zero: str) -> str:
-        return f"{zero} - nfrag_bias<{self.a if which == 'x' else self.b}>()"
-
-    def zero_of_x(self, row: str) -> list[str]:
-        z = self.x_zero
-        if z is None:
-            return ["const i32 zero_x = 0;"]
-        if not any(z.strides):
-            return ["const i32 zero_x = p3[0];"]
-        return [
-            f"u32 zr = {row};",
-            f"zr = zr < {self.p.rows}u ? zr : {self.p.rows - 1}u;",
-            *self.along_rows("zr", z, "y"),
-        ]
-
-    def along_rows(self, name: str, z: Tensor, prefix: str) -> list[str]:
-        """The zero point of a row, which depends on the batch, too."""
-        batch = len(self.p.batch)
-        setup, names = decompose(name, z.lens[batch:-1], prefix)
-        outer = [f"z{i}" for i in range(batch)]
-        return [*setup, f"const i32 zero_x = p3[{offset_code([*outer, *names], z.strides[:-1], 0, 'u64')}];"]
-
-    def zero_of_w(self, column: str) -> list[str]:
-        z = self.w_zero
-        if z is None:
-            return ["const i32 zero_w = 0;"]
-        if not any(z.strides):
-            return ["const i32 zero_w = p4[0];"]
-        group = f" + blockIdx.z * {self.p.columns}u" if self.p.windows is not None else ""
-        return [
-            f"u32 zc = {column};",
-            f"zc = (zc < {self.p.columns}u ? zc : {self.p.columns - 1}u){group};",
-            f"const i32 zero_w = p4[zc * {max(z.strides)}u];",
         ]
 
     # the results
@@ -243,7 +211,7 @@ class _Text:
             f"  const u32 row = e / {t.columns // width}u, c = e % {t.columns // width}u * {width}u;",
             "  const u32 r = m0 + row;",
             f"  if (r >= {p.rows}u || n0 + c >= {p.columns}u) continue;",
-            f"  const u32 cv = (n0 + c{self.group}) / {width}u;",
+            f"  const u32 cv = (n0 + c{self.zeros.group}) / {width}u;",
             *(f"  {line}" for line in setup),
             f"  {p.sum} v[{width}];",
             f"  UNROLL for (int k = 0; k < {width}; ++k) v[k] = sums[row * {ld}u + c + k];",
@@ -253,7 +221,7 @@ class _Text:
                 f"  UNROLL for (u32 g = 1; g < {t.apart}; ++g)",
                 f"    UNROLL for (int k = 0; k < {width}; ++k) v[k] += sums[(g * {t.rows}u + row) * {ld}u + c + k];",
             ]
-        lines += [f"  {line}" for line in self.correction(width)]
+        lines += [f"  {line}" for line in self.zeros.correction(width)]
         inner = Lines("t")
         if self.after is None:
             stores = ["v[k]"] * len(self.ys)
@@ -273,23 +241,6 @@ class _Text:
             target = offset_code(names, flat[n], 0, index, width)
             lines.append(f"  {store_code(y, width)}(q{n} + ({target}), out{n});")
         return [*lines, "}"]
-
-    def correction(self, width: int) -> list[str]:
-        """Statements that take zero points out of the sums: (x - p)(w - q) = x w - p 1 w - x 1 q + k p q."""
-        if not (self.of_columns or self.of_rows):
-            return []
-        lines = [*self.zero_of_x("r"), f"const i32 zx = {self.less('x', 'zero_x')};"]
-        inner = ["const u32 column = n0 + c + k;"]
-        inner += [*self.zero_of_w("column"), f"const i32 zw = {self.less('w', 'zero_w')};"]
-        if self.of_columns and self.sums is not None:
-            z = f"p2[column{self.group}] - nfrag_bias<{self.b}>() * (i32){self.p.depth}"
-            inner.append(f"v[k] -= (i32)((u32)zx * (u32)({z}));")
-        inner.append(f"v[k] += (i32)((u32)zx * (u32)zw * {self.p.depth}u);")
-        return [*lines, f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in inner), "}"]
-
-    @property
-    def group(self) -> str:
-        return f" + blockIdx.z * {self.p.columns}u" if self.p.windows is not None else ""
 
     @property
     def outer(self) -> list[str]:
