@@ -13,8 +13,9 @@ from mgx_core.targets.schedule import Step
 
 from .codegen.source import Buffer as KernelBuffer
 from .codegen.source import Chained
-from .emitter import LIBRARY_ALIGNMENT, CalledStep, KernelStep, LibraryStep
+from .emitter import LIBRARY_ALIGNMENT
 from .runtime import Device, Function, Launch
+from .steps import CalledStep, KernelStep, LibraryStep
 
 __all__ = ["BoundStep", "bound_steps", "codes", "naming", "required_alignment"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,72 +17,26 @@ from mgx_core.targets.cut import border
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import DeviceFunction, HostFunction, Tuning
-from mgx_core.targets.schedule import Schedule, Step
+from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.static_part import Split, fixed_tensor, split
-from mgx_core.targets.values import Buffer, Value, packed_strides
+from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.argument import Array
 
 from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
 from .codegen.writing import Write, source_of
 from .context import GpuContext
+from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
 
 __all__ = [
     "DEVICE_ALIGNMENT",
     "LIBRARY_ALIGNMENT",
-    "CalledStep",
-    "DeviceStep",
     "GpuEmitter",
-    "HostStep",
-    "KernelStep",
-    "LibraryStep",
     "tensor_of",
 ]
 
 DEVICE_ALIGNMENT = 256
 LIBRARY_ALIGNMENT = 16  # of operands, where a problem states nothing else
-
-
-@dataclass(eq=False, slots=True)
-class KernelStep(Step):
-    """One kernel (one or several launches) on its operands."""
-
-    source: KernelSource = field(kw_only=True)
-    inputs: Sequence[Value | None] = field(kw_only=True)
-    outputs: Sequence[Value] = field(kw_only=True)
-    scratch: Sequence[Buffer] = field(kw_only=True)
-
-
-@dataclass(eq=False, slots=True)
-class LibraryStep(Step):
-    """One library plan; operands by the names that its launch takes, and the bytes that their addresses are multiples of."""
-
-    plan: Any = field(kw_only=True)
-    operands: Mapping[str, Value] = field(kw_only=True)
-    aligns: Mapping[str, int] = field(kw_only=True)
-    workspace: Buffer | None = field(kw_only=True)
-
-
-@dataclass(eq=False, slots=True)
-class CalledStep(Step):
-    """A Python function that a run calls in its place among the steps; such programs are not captured."""
-
-    given: Sequence[Value] = field(kw_only=True)
-    outputs: Sequence[Value] = field(kw_only=True)
-
-
-@dataclass(eq=False, slots=True)
-class HostStep(CalledStep):
-    """A function on the host: operands are copied there and results back."""
-
-    function: HostFunction = field(kw_only=True)
-
-
-@dataclass(eq=False, slots=True)
-class DeviceStep(CalledStep):
-    """A function that works in the device's memory, on the context's queue."""
-
-    function: DeviceFunction = field(kw_only=True)
 
 
 def tensor_of(value: Value) -> Tensor:

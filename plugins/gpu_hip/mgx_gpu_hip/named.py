@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core.targets.schedule import Schedule
 
-from .emitter import KernelStep
+from .steps import KernelStep
 
 __all__ = ["Named", "kernel_steps"]
 

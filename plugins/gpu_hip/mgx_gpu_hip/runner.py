@@ -21,11 +21,12 @@ from mgx_core.types.memory_limit import ALIGNMENT
 
 from .bound_steps import BoundStep, bound_steps, codes, naming, required_alignment
 from .compile.build import build
-from .emitter import LIBRARY_ALIGNMENT, CalledStep, DeviceStep, GpuEmitter, HostStep
+from .emitter import LIBRARY_ALIGNMENT, GpuEmitter
 from .handover import Handover
 from .named import Named, kernel_steps
 from .runtime import DeviceArray, DeviceBuffer, Stream
 from .saved_code import Kept, keep_code
+from .steps import CalledStep, DeviceStep, HostStep
 from .timing import in_a_row, marked, timings
 
 __all__ = ["GpuRunner"]

@@ -10,7 +10,7 @@ import mgx_core as mgx
 from mgx_core import Shape
 from mgx_gpu_hip.bound_steps import bound_steps
 from mgx_gpu_hip.codegen.source import Chained
-from mgx_gpu_hip.emitter import HostStep, KernelStep, LibraryStep
+from mgx_gpu_hip.steps import HostStep, KernelStep, LibraryStep
 from mgx_gpu_hip.target import GpuTarget
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
-from mgx_gpu_hip.emitter import GpuEmitter, KernelStep, LibraryStep
+from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.products import library_product
+from mgx_gpu_hip.steps import KernelStep, LibraryStep
 from mgx_gpu_hip.target import GpuTarget
 from mgx_gpu_hip.tuning import Timed
 

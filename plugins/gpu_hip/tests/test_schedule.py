@@ -16,7 +16,8 @@ from mgx_core.ir.interpreter import Interpreter
 from mgx_core.types.memory_limit import ALIGNMENT
 from mgx_gpu_hip import bound_steps
 from mgx_gpu_hip import runner as running
-from mgx_gpu_hip.emitter import DEVICE_ALIGNMENT, HostStep
+from mgx_gpu_hip.emitter import DEVICE_ALIGNMENT
+from mgx_gpu_hip.steps import HostStep
 from mgx_gpu_hip.target import GpuTarget
 
 rng = np.random.default_rng(2)
