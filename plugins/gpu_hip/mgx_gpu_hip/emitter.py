@@ -140,6 +140,7 @@ class GpuEmitter(Emitter):
     def _left(self, ins: Instruction, env: dict[Instruction, Any]) -> Value:
         """The value that a run leaves for its caller or for the rest; arguments that no step reads are inputs now."""
         if ins.is_param and ins not in env:
+            assert ins.parent is not None
             n = list(ins.parent.parameters.values()).index(ins)
             self.inputs[n] = env[ins] = self.input(ins.shape, n)
         value: Value = self.value_of(ins, env)
@@ -277,14 +278,15 @@ class GpuEmitter(Emitter):
         if isinstance(result, No):
             return result
         assert isinstance(result, tuple)
-        rows, count = result
+        rows, count = (v for v in result if isinstance(v, Value))
         order = [axis, *(a for a in range(len(rows.lens)) if a != axis)]
         turned = Shape(rows.dtype, [rows.lens[a] for a in order], [rows.strides[a] for a in order])
         return self.row_major(rows.seen_as(0, turned)), count
 
     def _add_inputs(self, ins: Instruction, env: dict[Instruction, Any]) -> None:
         """Values for parameters that nothing before this instruction reads."""
-        for n, p in enumerate(p for p in ins.parent.parameters.values()):
+        assert ins.parent is not None
+        for n, p in enumerate(ins.parent.parameters.values()):
             if p in ins.inputs and p not in env:
                 self.inputs[n] = env[p] = self.input(p.shape, n)
 
