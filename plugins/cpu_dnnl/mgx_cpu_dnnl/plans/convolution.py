@@ -95,7 +95,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 def on_its_side(value: Value) -> Value:
     """Returns an image [n, c, h, w] of which h or w is 1 as [n, c, w, h], on the same memory."""
     (n, c, h, w), (by_n, by_c, by_h, by_w) = value.lens, value.strides
-    by = (by_h * h, by_h) if w == 1 else (by_w, by_w * w)
+    by = (by_h * h, by_h) if w == 1 else (by_w, by_w)
     return value.seen_as(0, Shape(value.shape.dtype, [n, c, w, h], [by_n, by_c, *by]))
 
 
