@@ -32,4 +32,11 @@ Description: Graph compiler and inference engine for deep learning
  Reads ONNX, TensorFlow and TFLite models, compiles them for processors and
  GPUs, and runs them; with MIGraphX's Python module, driver, C and C++ library.
 END
+# what the interpreter wrote beside the modules is of no package, and would keep their folders alive
+cat > "$stage/DEBIAN/prerm" <<'END'
+#!/bin/sh
+set -e
+find /opt/mgx -name __pycache__ -prune -exec rm -rf {} +
+END
+chmod 755 "$stage/DEBIAN/prerm"
 dpkg-deb -Zgzip --root-owner-group --build "$stage" "$folder/mgx_${version}_$architecture.deb"
