@@ -17,6 +17,7 @@ __all__ = [
     "batch_to_space",
     "depth_to_space",
     "gather_in_batches",
+    "padded_at_run_time",
     "padded_symmetrically",
     "space_to_batch",
     "space_to_depth",
@@ -75,6 +76,14 @@ def batch_to_space(
 def _blocks(block: Sequence[int], rank: int, pairs: int) -> None:
     if not block or min(block) < 1 or len(block) >= rank or pairs != len(block):
         raise ParseError(f"blocks {list(block)} with {pairs} pairs of borders do not fit a tensor of rank {rank}")
+
+
+def padded_at_run_time(
+    n: InstructionBuilder, x: Instruction, pads: Instruction, value: Instruction | None = None
+) -> Instruction:
+    """x with borders that an integer operand [rank, 2] gives while the program runs, of zeros or one value."""
+    ordered = n.reshape(n.transpose(n.convert(pads, dt.int64), (1, 0)), (2 * x.shape.rank,))
+    return n.add("pad", x, ordered, value)
 
 
 def space_to_depth(n: InstructionBuilder, x: Instruction, size: int) -> Instruction:

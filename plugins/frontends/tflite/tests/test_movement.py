@@ -9,7 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_tflite.model import Model, Operator, Subgraph, Tensor
+from mgx_tflite.model import Model, Operator, Quantization, Subgraph, Tensor
 from mgx_tflite.options import TfliteOptions
 from mgx_tflite.parser import parse_model
 
@@ -104,3 +104,31 @@ def test_segments_whose_number_is_known_at_run_time_only():
     found = run("UNSORTED_SEGMENT_SUM", None, [x, at, count], [])
     np.testing.assert_array_equal(found, [[2, 3], [0, 0], [6, 8]])
     np.testing.assert_array_equal(run("SEGMENT_SUM", None, [x, np.int32([0, 0, 2, 2])], []), [[2, 4], [0, 0], [10, 12]])
+
+
+@pytest.mark.parametrize(("zero", "kind"), [(None, dt.float32), (-3, dt.int8)])
+def test_borders_that_are_inputs(zero: int | None, kind: Any):
+    """What surrounds quantised values is their zero point."""
+    scale = None if zero is None else Quantization(np.float32([0.5]), np.int64([zero]), 0)
+    tensors = [Tensor("x", kind, [2, 3], None, scale), Tensor("pads", dt.int32, [2, 2], None, None)]
+    tensors.append(Tensor("y", kind, [-1, -1], None, scale))
+    graph = Subgraph("main", tensors, [Operator("PAD", [0, 1], [2], [], None, b"", 0)], [0, 1], [2])
+    program = parse_model(Model([graph]), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    x = np.arange(6).astype(kind.numpy).reshape(2, 3)
+    for pads in ([[1, 0], [2, 1]], [[0, 0], [0, 3]]):
+        found = np.asarray(program.run({"x": x, "pads": np.int32(pads)})[0])
+        np.testing.assert_array_equal(found, np.pad(x, pads, constant_values=zero or 0))
+
+
+def test_sparse_values_in_a_tensor_whose_extents_are_inputs():
+    tensors = [Tensor("at", dt.int32, [2, 2], None, None), Tensor("dims", dt.int32, [2], None, None)]
+    tensors += [Tensor("v", dt.float32, [2], None, None), Tensor("rest", dt.float32, [], np.float32(-1), None)]
+    tensors.append(Tensor("y", dt.float32, [-1, -1], None, None))
+    graph = Subgraph(
+        "main", tensors, [Operator("SPARSE_TO_DENSE", [0, 1, 2, 3], [4], [], None, b"", 0)], [0, 1, 2], [4]
+    )
+    program = parse_model(Model([graph]), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    given = {"at": np.int32([[0, 1], [2, 0]]), "dims": np.int32([3, 2]), "v": np.float32([4, 5])}
+    np.testing.assert_array_equal(np.asarray(program.run(given)[0]), [[-1, 4], [-1, -1], [5, -1]])

@@ -9,6 +9,7 @@ from mgx_core import dtype as dt
 from mgx_core.converting.rearranged import (
     batch_to_space,
     depth_to_space,
+    padded_at_run_time,
     padded_symmetrically,
     space_to_batch,
     space_to_depth,
@@ -87,8 +88,7 @@ def tile(n: Node, x: Instruction, multiples: Instruction) -> Instruction:
 def pad(n: Node, x: Instruction, paddings: Instruction, value: Instruction | None = None) -> Instruction:
     widths = n.dims(paddings)
     if widths is None:
-        ordered = n.reshape(n.transpose(n.convert(paddings, dt.int64), (1, 0)), (2 * x.shape.rank,))
-        return n.add("pad", x, ordered, value)
+        return padded_at_run_time(n, x, paddings, value)
     pairs = list(zip(widths[::2], widths[1::2], strict=True))
     if value is None:
         return n.padded(x, pairs)

@@ -10,6 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.converting.rearranged import (
     batch_to_space,
     depth_to_space,
+    padded_at_run_time,
     padded_symmetrically,
     space_to_batch,
     space_to_depth,
@@ -127,6 +128,8 @@ def _pairs(n: Node, pads: Instruction, what: str) -> list[tuple[Dim, Dim]]:
 
 @converts("PAD", "PADV2")
 def pad(n: Node, x: Instruction, pads: Instruction, value: Instruction | None = None) -> Instruction:
+    if n.dims(pads) is None:
+        return padded_at_run_time(n, x, pads, n.literal(n.zero(x), x.shape.dtype) if value is None else value)
     widths = _pairs(n, pads, "the borders")
     if value is None:
         return n.padded(x, widths, n.zero(x))

@@ -8,13 +8,12 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.filling import unsorted_segments
+from mgx_core.converting.filling import filled, unsorted_segments
 from mgx_core.converting.rearranged import gather_in_batches
 from mgx_core.types.dim import product
 
 from ..converter import converts
 from ..node import Node
-from .movement import known
 
 
 def _whole(n: Node, x: Instruction) -> Instruction:
@@ -38,7 +37,7 @@ def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
 
 @converts("SCATTER_ND")
 def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instruction) -> Instruction:
-    base = n.broadcast_to(n.literal(0, updates.shape.dtype), known(n, shape, "the extents"))
+    base = filled(n, shape, n.literal(0, updates.shape.dtype))
     return n.add("scatternd_add", base, _whole(n, indices), updates)
 
 
@@ -63,7 +62,7 @@ def where(n: Node, x: Instruction) -> Instruction:
 def sparse_to_dense(
     n: Node, indices: Instruction, shape: Instruction, values: Instruction, default: Instruction
 ) -> Instruction:
-    base = n.broadcast_to(default, known(n, shape, "the extents"))
+    base = filled(n, shape, default)
     if indices.shape.rank < 2:
         indices = n.reshape(indices, (product(indices.shape.dims), 1))
     return n.add("scatternd_none", base, _whole(n, indices), n.broadcast_to(values, indices.shape.dims[:1]))
