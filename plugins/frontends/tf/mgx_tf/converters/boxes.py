@@ -120,10 +120,10 @@ def combined_suppression(
         "tf_combined_suppression",
         boxes,
         scores,
+        _one(n, overlap, dt.float32),
+        _one(n, least, dt.float32),
         per_class=n.whole(most, "the boxes per class")[0],
         total=n.whole(total, "the boxes in all")[0],
-        overlap=float(n.require(overlap, "the overlap").reshape(())),
-        least=float(n.require(least, "the least score").reshape(())),
         padded_per_class=n.flag("pad_per_class"),
         clipped=n.flag("clip_boxes", True),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from mgx_core.types.dim import Dim
 
 from ..converter import converts
 from ..node import Node
+from ..ops.resampling import KERNELS, area_weights, cubic_weights, span_weights
 
 
 def _mode(n: Node) -> tuple[bool, bool]:
@@ -52,73 +54,38 @@ def resize_nearest(n: Node, x: Instruction, size: Instruction) -> Instruction:
     return resized(n, x, size, mode="nearest", coordinate_transformation_mode=where, nearest_mode=how)
 
 
+def _known(x: Instruction, dims: tuple[Dim, ...] | None) -> tuple[int, int] | None:
+    """The extents of the result if they and those of x are numbers."""
+    if dims is None or not all(isinstance(d, int) for d in (*dims, *x.shape.dims[1:3])):
+        return None
+    return int(dims[0]), int(dims[1])
+
+
+def _by_weights(
+    n: Node, x: Instruction, size: Instruction, weights: Callable[[int, int, int], np.ndarray], **attributes: Any
+) -> Instruction:
+    """x with rows and columns replaced by sums, of weights for a length, an extent and 0 or 1; by attributes at run time."""
+    dims = _sizes(n, x, size)
+    x, known = n.convert(x, dt.float32), _known(x, dims)
+    if known is None:
+        return n.add("tf_resample", x, n.convert(size, dt.int64), lens=dims or (), **attributes)
+    for k, out in enumerate(known):
+        x = _weighted(n, x, k + 1, weights(int(x.shape.dims[k + 1]), out, k))
+    return x
+
+
 @converts("ResizeBicubic")
 def resize_bicubic(n: Node, x: Instruction, size: Instruction) -> Instruction:
     corners, half = _mode(n)
-    where = "align_corners" if corners else "half_pixel" if half else "asymmetric"
-    x = n.convert(x, dt.float32)
-    known = _sizes(n, x, size)
-    if known is not None and all(isinstance(d, int) for d in (*known, *x.shape.dims[1:3])):
-        for axis, out in ((1, known[0]), (2, known[1])):
-            x = _weighted(n, x, axis, _cubic_weights(int(x.shape.dims[axis]), int(out), corners, half))
-        return x
-    return resized(
-        n,
-        x,
-        size,
-        mode="cubic",
-        coordinate_transformation_mode=where,
-        cubic_coeff_a=-0.5 if half else -0.75,
-        exclude_outside=half,
+    return _by_weights(
+        n, x, size, lambda d, out, _: cubic_weights(d, out, corners, half), method="cubic", corners=corners, half=half
     )
-
-
-def _cubic_weights(size: int, out: int, corners: bool, half: bool) -> np.ndarray:
-    """The weights [out, size] of bicubic resampling, with distances rounded to 1/1024 as TensorFlow's table has them."""
-    scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
-    a = -0.5 if half else -0.75
-    weights = np.zeros((out, size))
-    for i in range(out):
-        at = np.float32((i + 0.5) * scale - 0.5) if half else np.float32(i * scale)
-        low = int(np.floor(at))
-        near = np.rint((at - low) * 1024) / 1024
-        found = [_cubic(a, d) for d in (1 + near, near, 1 - near, 2 - near)]
-        places = np.arange(low - 1, low + 3)
-        if half:  # what lies outside does not count
-            inside = (places >= 0) & (places < size)
-            total = float(np.sum(np.where(inside, found, 0)))
-            found = [f / total if on and abs(total) > 1e-6 else 0.0 for f, on in zip(found, inside, strict=True)]
-        for place, weight in zip(np.clip(places, 0, size - 1), found, strict=True):
-            weights[i, place] += weight
-    return weights
-
-
-def _cubic(a: float, x: float) -> float:
-    """The kernel of cubic convolution at a distance."""
-    if x <= 1:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
 @converts("ResizeArea")
 def resize_area(n: Node, x: Instruction, size: Instruction) -> Instruction:
-    known = _sizes(n, x, size)
-    if known is None or not all(isinstance(d, int) for d in (*known, *x.shape.dims[1:3])):
-        n.unsupported("an image or extents that are known only at run time")
-    x = n.convert(x, dt.float32)
-    for axis, out in ((1, int(known[0])), (2, int(known[1]))):
-        x = _weighted(n, x, axis, _area_weights(int(x.shape.dims[axis]), out, n.flag("align_corners")))
-    return x
-
-
-def _area_weights(size: int, out: int, corners: bool) -> np.ndarray:
-    scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
-    weights = np.zeros((out, size))
-    for i in range(out):
-        low, high = i * scale, (i + 1) * scale
-        for j in range(int(low), int(np.ceil(high))):
-            weights[i, min(j, size - 1)] += min(j + 1, high) - max(j, low)
-    return weights / scale
+    corners = n.flag("align_corners")
+    return _by_weights(n, x, size, lambda d, out, _: area_weights(d, out, corners), method="area", corners=corners)
 
 
 def _weighted(n: Node, x: Instruction, axis: int, weights: np.ndarray) -> Instruction:
@@ -139,66 +106,22 @@ def _weighted(n: Node, x: Instruction, axis: int, weights: np.ndarray) -> Instru
 def scale_and_translate(
     n: Node, x: Instruction, size: Instruction, scale: Instruction, translation: Instruction
 ) -> Instruction:
-    known = _sizes(n, x, size)
-    scales, moves = n.require(scale, "the scale"), n.require(translation, "the translation")
-    if known is None or not all(isinstance(d, int) for d in (*known, *x.shape.dims[1:3])):
-        n.unsupported("an image or extents that are known only at run time")
     kernel, antialias = n.string("kernel_type", "lanczos3"), n.flag("antialias", True)
-    x = n.convert(x, dt.float32)
-    for k, axis in enumerate((1, 2)):
-        length = int(x.shape.dims[axis])
-        weights = _span_weights(n, length, int(known[k]), float(scales[k]), float(moves[k]), kernel, antialias)
-        x = _weighted(n, x, axis, weights)
-    return x
-
-
-def _kernel(n: Node, name: str) -> tuple[float, Any]:
-    """The radius and the function of a resampling kernel."""
-
-    def keys(x: Any) -> Any:
-        return np.where(x >= 2, 0, np.where(x >= 1, ((-0.5 * x + 2.5) * x - 4) * x + 2, ((1.5 * x - 2.5) * x) * x + 1))
-
-    def mitchell(x: Any) -> Any:
-        outer = (((-7 / 18) * x + 2) * x - 10 / 3) * x + 16 / 9
-        return np.where(x >= 2, 0, np.where(x >= 1, outer, ((7 / 6) * x - 2) * x * x + 8 / 9))
-
-    def lanczos(radius: float) -> Any:
-        return lambda x: np.where(x > radius, 0, np.sinc(x) * np.sinc(x / radius))
-
-    radius = 1.5
-    sigma = radius / 3
-    kernels: dict[str, tuple[float, Any]] = {
-        "lanczos1": (1, lanczos(1)),
-        "lanczos3": (3, lanczos(3)),
-        "lanczos5": (5, lanczos(5)),
-        "gaussian": (radius, lambda x: np.where(x >= radius, 0, np.exp(-x * x / (2 * sigma * sigma)))),
-        "box": (1, lambda x: np.where(x < 0.5, 1.0, np.where(x == 0.5, 0.5, 0.0))),
-        "triangle": (1, lambda x: np.maximum(1 - x, 0)),
-        "keyscubic": (2, keys),
-        "mitchellcubic": (2, mitchell),
-    }
-    if name not in kernels:
-        n.unsupported(f"the resampling kernel {name!r}")
-    return kernels[name]
-
-
-def _span_weights(n: Node, size: int, out: int, scale: float, move: float, kernel: str, antialias: bool) -> np.ndarray:
-    radius, function = _kernel(n, kernel)
-    inverse = np.float32(1) / np.float32(scale)  # as TensorFlow rounds it: a kernel may end where a pixel lies
-    stretch = max(float(inverse), 1.0) if antialias else 1.0
-    weights = np.zeros((out, size))
-    for i in range(out):
-        at = float(np.float32(i + 0.5) * inverse - np.float32(move) * inverse)
-        if at < 0 or at > size:
-            continue
-        low = max(int(np.ceil(at - radius * stretch - 0.5)), 0)
-        high = min(int(np.floor(at + radius * stretch - 0.5)), size - 1)
-        places = np.arange(low, high + 1)
-        found = function(np.abs((places + 0.5 - at) / stretch))
-        total = found.sum()
-        if abs(total) >= 1000 * np.finfo(np.float32).tiny:
-            weights[i, low : high + 1] = found / total
-    return weights
+    if kernel not in KERNELS:
+        n.unsupported(f"the resampling kernel {kernel!r}")
+    dims = _sizes(n, x, size)
+    scales, moves = n.constant(scale), n.constant(translation)
+    if scales is None or moves is None or _known(x, dims) is None:
+        whole = n.convert(size, dt.int64)
+        x = n.convert(x, dt.float32)
+        return n.add("tf_resample", x, whole, scale, translation, method=kernel, antialias=antialias, lens=dims or ())
+    return _by_weights(
+        n,
+        x,
+        size,
+        lambda d, out, k: span_weights(d, out, float(scales[k]), float(moves[k]), kernel, antialias),
+        method=kernel,
+    )
 
 
 @converts("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")

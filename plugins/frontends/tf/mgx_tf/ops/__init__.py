@@ -19,6 +19,7 @@ from . import (
     project,
     ragged,
     raw_bytes,
+    resampling,
     segment,
     sound,
     sparse,
@@ -36,5 +37,6 @@ __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
     boxes, composed_text, csv_lines, ctc, example, fingerprint, keyed_hash, matrix, murmur_hash, patterns, picture, project,
-    ragged, raw_bytes, segment, sound, sparse, sparse_pairs, sparse_rows, special, table, text, unicode, window, word_parts,
+    ragged, raw_bytes, resampling, segment, sound, sparse, sparse_pairs, sparse_rows, special, table, text, unicode, window,
+    word_parts,
 )  # fmt: skip

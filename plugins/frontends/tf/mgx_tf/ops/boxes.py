@@ -131,19 +131,18 @@ class OverlapSuppression(Operation):
 class CombinedSuppression(Operation):
     """The best boxes of each image over all classes, after suppression within each class.
 
-    boxes: float32 [b, n, 1 or classes, 4], scores: float32 [b, n, classes] -> boxes [b, k, 4], scores [b, k], classes [b, k],
+    boxes: float32 [b, n, 1 or classes, 4], scores: float32 [b, n, classes]; limit (intersection over union), least score: one
+    float32 each -> boxes [b, k, 4], scores [b, k], classes [b, k],
     int32 [b] how many are valid; k is `total`, or less with `padded_per_class`.
     Errors: ShapeError for other ranks.  Source: TensorFlow CombinedNonMaxSuppression.
     """
 
     per_class: int
     total: int
-    overlap: float
-    least: float
     padded_per_class: bool = False
     clipped: bool = True
 
-    def infer(self, boxes: Shape, scores: Shape) -> TupleShape:
+    def infer(self, boxes: Shape, scores: Shape, limit: Shape, least: Shape) -> TupleShape:
         if boxes.rank != 4 or scores.rank != 3:
             raise ShapeError(f"boxes [b, n, q, 4] and scores [b, n, classes] are needed, got {boxes} and {scores}")
         batch, classes = boxes.dims[0], scores.dims[2]
@@ -155,7 +154,8 @@ class CombinedSuppression(Operation):
         each = Shape.of(dt.float32, (batch, count))
         return TupleShape([Shape.of(dt.float32, (batch, count, 4)), each, each, Shape.of(dt.int32, (batch,))])
 
-    def compute(self, boxes: Array, scores: Array) -> tuple[Array, ...]:
+    def compute(self, boxes: Array, scores: Array, limit: Array, least: Array) -> tuple[Array, ...]:
+        edge, floor = limit.reshape(-1)[0], least.reshape(-1)[0]
         batch, _, classes = scores.shape
         count = min(self.total, self.per_class * classes) if self.padded_per_class else self.total
         places = np.zeros((batch, count, 4), np.float32)
@@ -165,7 +165,7 @@ class CombinedSuppression(Operation):
             found: list[tuple[float, int, int]] = []
             for c in range(classes):
                 own = boxes[b, :, min(c, boxes.shape[2] - 1)]
-                found += [(float(scores[b, k, c]), c, k) for k in self._kept(own, scores[b, :, c])]
+                found += [(float(scores[b, k, c]), c, k) for k in self._kept(own, scores[b, :, c], edge, floor)]
             found.sort(key=lambda f: -f[0])
             for at, (score, c, k) in enumerate(found[:count]):
                 box = boxes[b, k, min(c, boxes.shape[2] - 1)]
@@ -174,11 +174,11 @@ class CombinedSuppression(Operation):
             valid[b] = min(len(found), count)
         return places, values, kinds, valid
 
-    def _kept(self, boxes: Array, scores: Array) -> list[int]:
+    def _kept(self, boxes: Array, scores: Array, edge: Any, floor: Any) -> list[int]:
         taken: list[int] = []
         for k in np.argsort(-scores, kind="stable"):
-            if len(taken) >= self.per_class or scores[k] <= self.least:
+            if len(taken) >= self.per_class or scores[k] <= floor:
                 break
-            if not taken or (overlap(boxes[k], boxes[taken]) <= self.overlap).all():
+            if not taken or (overlap(boxes[k], boxes[taken]) <= edge).all():
                 taken.append(int(k))
         return taken

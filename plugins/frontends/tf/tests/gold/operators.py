@@ -53,6 +53,13 @@ def c(*values: Any, kind: Any = np.int64) -> Any:
     return Fixed(i(*values, kind=kind))
 
 
+class Open:
+    """An input whose extents the graph leaves open."""
+
+    def __init__(self, value: np.ndarray) -> None:
+        self.value = value
+
+
 def s(*values: bytes) -> np.ndarray:
     return np.array(values, object)
 
@@ -469,6 +476,26 @@ case(
 )
 
 
+# extents and thresholds that are known only at run time
+def image(*dims: int) -> Open:
+    return Open(f(*dims))
+
+
+raw("ResizeBicubic", image(1, 9, 7, 2), c(5, 12, kind=np.int32), tag="_open", half_pixel_centers=True)
+raw("ResizeBicubic", image(1, 4, 7, 2), i(9, 3, kind=np.int32), tag="_open_size", align_corners=True)
+raw("ResizeArea", image(2, 9, 7, 1), c(4, 5, kind=np.int32), tag="_open")
+for method in ("lanczos3", "bicubic", "mitchellcubic", "gaussian", "bilinear"):
+    case(
+        f"antialiased_{method}_open",
+        lambda x, m=method: tf.image.resize(x, [6, 5], m, antialias=True),
+        image(1, 13, 8, 2),
+    )
+raw(
+    "CombinedNonMaxSuppression", f(1, 6, 1, 4), u(1, 6, 3), c(3, kind=np.int32), c(5, kind=np.int32), np.float32(0.4),
+    np.float32(0.9), tag="_thresholds", clip_boxes=False,
+)  # fmt: skip
+
+
 def listed(array: np.ndarray) -> dict[str, Any]:
     if array.dtype == object:
         return {
@@ -495,8 +522,12 @@ def record(function: Any, inputs: list[Any]) -> dict[str, Any]:
             if isinstance(x, Fixed):
                 args.append(tf.constant(x.value))
                 continue
+            dims: Any = None
+            if isinstance(x, Open):
+                x = x.value
+                dims = [None] * x.ndim
             kind = tf.string if x.dtype == object else tf.as_dtype(x.dtype)
-            args.append(v1.placeholder(kind, x.shape, name=f"x{len(fed)}"))
+            args.append(v1.placeholder(kind, dims or x.shape, name=f"x{len(fed)}"))
             fed[args[-1]] = x
         made = [tf.identity(v, name=f"y{n}") for n, v in enumerate(flat(function(*args)))]
         values = session.run(made, fed)

@@ -1,0 +1,150 @@
+"""Images resampled by sums of their pixels: the weights, and the operation for extents that are known only at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from mgx_core import Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import ShapeError
+from mgx_core.ops.declaration import op
+from mgx_core.ops.operation import Operation
+from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim, fresh
+from mgx_core.types.memory_limit import require_room
+
+__all__ = ["KERNELS", "area_weights", "cubic_weights", "span_weights"]
+
+
+def cubic_weights(size: int, out: int, corners: bool, half: bool) -> Array:
+    """The weights [out, size] of bicubic resampling, with distances rounded to 1/1024 as TensorFlow's table has them."""
+    scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
+    a = -0.5 if half else -0.75
+    weights = np.zeros((out, size))
+    for i in range(out):
+        at = np.float32((i + 0.5) * scale - 0.5) if half else np.float32(i * scale)
+        low = int(np.floor(at))
+        near = np.rint((at - low) * 1024) / 1024
+        found = [_cubic(a, d) for d in (1 + near, near, 1 - near, 2 - near)]
+        places = np.arange(low - 1, low + 3)
+        if half:  # what lies outside does not count
+            inside = (places >= 0) & (places < size)
+            total = float(np.sum(np.where(inside, found, 0)))
+            found = [f / total if on and abs(total) > 1e-6 else 0.0 for f, on in zip(found, inside, strict=True)]
+        for place, weight in zip(np.clip(places, 0, size - 1), found, strict=True):
+            weights[i, place] += weight
+    return weights
+
+
+def _cubic(a: float, x: float) -> float:
+    """The kernel of cubic convolution at a distance."""
+    if x <= 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+
+def area_weights(size: int, out: int, corners: bool) -> Array:
+    """The weights [out, size] of means over areas."""
+    scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
+    weights = np.zeros((out, size))
+    for i in range(out):
+        low, high = i * scale, (i + 1) * scale
+        for j in range(int(low), int(np.ceil(high))):
+            weights[i, min(j, size - 1)] += min(j + 1, high) - max(j, low)
+    return weights / scale
+
+
+def _keys(x: Any) -> Any:
+    return np.where(x >= 2, 0, np.where(x >= 1, ((-0.5 * x + 2.5) * x - 4) * x + 2, ((1.5 * x - 2.5) * x) * x + 1))
+
+
+def _mitchell(x: Any) -> Any:
+    outer = (((-7 / 18) * x + 2) * x - 10 / 3) * x + 16 / 9
+    return np.where(x >= 2, 0, np.where(x >= 1, outer, ((7 / 6) * x - 2) * x * x + 8 / 9))
+
+
+def _lanczos(radius: float) -> Callable[[Any], Any]:
+    return lambda x: np.where(x > radius, 0, np.sinc(x) * np.sinc(x / radius))
+
+
+def _gaussian(x: Any) -> Any:
+    return np.where(x >= 1.5, 0, np.exp(-x * x / (2 * 0.5 * 0.5)))
+
+
+# radius and function by name
+KERNELS: Final[dict[str, tuple[float, Callable[[Any], Any]]]] = {
+    "lanczos1": (1, _lanczos(1)),
+    "lanczos3": (3, _lanczos(3)),
+    "lanczos5": (5, _lanczos(5)),
+    "gaussian": (1.5, _gaussian),
+    "box": (1, lambda x: np.where(x < 0.5, 1.0, np.where(x == 0.5, 0.5, 0.0))),
+    "triangle": (1, lambda x: np.maximum(1 - x, 0)),
+    "keyscubic": (2, _keys),
+    "mitchellcubic": (2, _mitchell),
+}
+
+
+def span_weights(size: int, out: int, scale: float, move: float, kernel: str, antialias: bool) -> Array:
+    """The weights [out, size] of a kernel's samples at pixels that are scaled, then moved."""
+    radius, function = KERNELS[kernel]
+    inverse = np.float32(1) / np.float32(scale)  # as TensorFlow rounds it: a kernel may end where a pixel lies
+    stretch = max(float(inverse), 1.0) if antialias else 1.0
+    weights = np.zeros((out, size))
+    for i in range(out):
+        at = float(np.float32(i + 0.5) * inverse - np.float32(move) * inverse)
+        if at < 0 or at > size:
+            continue
+        low = max(int(np.ceil(at - radius * stretch - 0.5)), 0)
+        high = min(int(np.floor(at + radius * stretch - 0.5)), size - 1)
+        places = np.arange(low, high + 1)
+        found = function(np.abs((places + 0.5 - at) / stretch))
+        total = found.sum()
+        if abs(total) >= 1000 * np.finfo(np.float32).tiny:
+            weights[i, low : high + 1] = found / total
+    return weights
+
+
+@op("tf_resample")
+class Resample(Operation):
+    """An image resampled to other extents by a bicubic kernel, by means over areas, or by a kernel's samples.
+
+    x: float32 [n, h, w, c], size: int64 [2]; scale and move: float32 [2], for kernels alone -> float32 [n, size.., c]; `lens`
+    are the extents where something is known of them.  method: `cubic`, `area`, or a kernel's name; corners, half, antialias: as
+    the operators' attributes.
+    Errors: ShapeError for other ranks, extents below 1, scales that are not positive.
+    Source: TensorFlow ResizeBicubic, ResizeArea, ScaleAndTranslate.
+    """
+
+    method: Literal[
+        "cubic", "area", "lanczos1", "lanczos3", "lanczos5", "gaussian", "box", "triangle", "keyscubic", "mitchellcubic"
+    ]
+    corners: bool = False
+    half: bool = False
+    antialias: bool = False
+    lens: tuple[Dim, ...] = ()
+
+    def infer(self, x: Shape, size: Shape, scale: Shape | None = None, move: Shape | None = None) -> Shape:
+        if x.rank != 4 or (self.lens and len(self.lens) != 2):
+            raise ShapeError(f"an image [n, h, w, c] and two extents are needed, got {x} and {list(self.lens)}")
+        dims = self.lens or (fresh("height", 1), fresh("width", 1))
+        return Shape.of(dt.float32, (x.dims[0], *dims, x.dims[3]))
+
+    def compute(self, x: Array, size: Array, scale: Array | None = None, move: Array | None = None) -> Array:
+        for k, out in enumerate(int(v) for v in size.reshape(-1)):
+            length = x.shape[k + 1]
+            if out < 1 or length < 1:
+                raise ShapeError(f"an image of extents {list(x.shape)} cannot be resampled to {size.tolist()}")
+            require_room((out, max(length, *x.shape)), 8)
+            if scale is None or move is None:
+                way = cubic_weights if self.method == "cubic" else None
+                weights = way(length, out, self.corners, self.half) if way else area_weights(length, out, self.corners)
+            else:
+                by = float(scale.reshape(-1)[k])
+                if not by > 0:
+                    raise ShapeError(f"scales must be positive, got {scale.tolist()}")
+                weights = span_weights(length, out, by, float(move.reshape(-1)[k]), self.method, self.antialias)
+            x = np.moveaxis(np.tensordot(weights.astype(np.float32), x, (1, k + 1)), 0, k + 1)
+        return np.ascontiguousarray(x, np.float32)
