@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
-from mgx_core import Instruction, ParseError
+from mgx_core import Instruction, Module, ParseError
 from mgx_core.converting.builder import InstructionBuilder
 from mgx_core.converting.composite import Composite
 from mgx_core.converting.converters import Converters
@@ -54,6 +55,25 @@ class Held(Composite):
         return self
 
 
+class _States(Resources):
+    """Variables that are states of the model in whose operators they stand.
+
+    scope: one of that model's, which has their values.
+    """
+
+    def __init__(self, model: Model, main: Module, scope: Any) -> None:
+        super().__init__(model, main)
+        self._scope = scope
+
+    def read(self, name: str) -> Instruction:
+        found: Instruction = self._scope.state(f"tf {name}", lambda: np.asarray(self.initial(name)))
+        return found
+
+    def assign(self, name: str, value: Instruction) -> None:
+        self.read(name)
+        self._scope.set_state(f"tf {name}", value)
+
+
 def _context(n: Any) -> Context:
     """State that the operators of one model share."""
 
@@ -61,8 +81,9 @@ def _context(n: Any) -> Context:
         model = Model(Graph([], Functions(()).signatures), Functions(()))
         on_tensors, on_values = all_converters()
         main = n.scope.context.main  # that of the whole model: a loop's body may hold the first of these operators
-        resources = Resources(model, main)
-        return Context(main, TfOptions(), model.functions, on_tensors, on_values, resources, n.known)
+        return Context(
+            main, TfOptions(), model.functions, on_tensors, on_values, _States(model, main, n.scope), n.known
+        )
 
     found: Context = n.scope.shared("tf", make)
     return found

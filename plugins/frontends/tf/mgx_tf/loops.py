@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from mgx_core import Instruction, Module, ParseError, Shape
 from mgx_core import dtype as dt
@@ -24,14 +25,17 @@ def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], li
     known = n.constant(condition)
     if known is not None and known.size == 1:
         return ways[0 if known.reshape(()) else 1](n.module)
-    modules, results = [], []
+    resources = n.scope.context.resources
+    modules, results, assigned = [], [], []
     for name, way in zip(("then", "else"), ways, strict=True):
-        module, values = n.scope.branch(n, name, way)
+        (module, values), changed = resources.states.apart(partial(n.scope.branch, n, name, way))
         modules.append(module)
         results.append(values)
+        assigned.append(changed)
     _with_like_lists(n, modules, results)
-    first, second = results
-    for module, values in zip(modules, results, strict=True):
+    names = sorted({name for changed in assigned for name in changed})
+    first, second = ([*v, *_held(n, names, changed)] for v, changed in zip(results, assigned, strict=True))
+    for module, values in zip(modules, (first, second), strict=True):
         _return(module, [leaf for v in values for leaf in leaves(v)])
     if [len(leaves(v)) for v in first] != [len(leaves(v)) for v in second]:
         n.fail("the branches give values of different kinds")
@@ -39,7 +43,21 @@ def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], li
         condition = n.reshape(condition, ())
     count = sum(len(leaves(v)) for v in first)
     parts = list(n.items(n.add("if", condition, modules=modules))) if count else []
-    return [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in first]
+    return _assigned(n, names, [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in first])
+
+
+def _held(n: Node, names: Sequence[str], changed: Mapping[str, Instruction]) -> list[Value]:
+    """The values of variables after a part that changes some of them."""
+    return [changed[name] if name in changed else n.scope.context.resources.read(name) for name in names]
+
+
+def _assigned(n: Node, names: Sequence[str], values: list[Value]) -> list[Value]:
+    """All values but the last ones, which variables are given."""
+    count = len(values) - len(names)
+    for name, value in zip(names, values[count:], strict=True):
+        assert isinstance(value, Instruction)
+        n.scope.context.resources.assign(name, value)
+    return values[:count]
 
 
 def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: Collection[int] = ()) -> list[Value]:
@@ -68,7 +86,8 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
     known = n.constant(begins)
     if known is not None and not known.reshape(()):
         return states
-    states = _with_extents(n, states, body)
+    states, names = _prepared(n, states, body)
+    states += _held(n, names, {})
     flat = [leaf for v in states for leaf in leaves(v)]
 
     def build(shapes: list[AnyShape]) -> Module:
@@ -78,8 +97,12 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
         parameters = [module.add_parameter(f"state_{k}", s) for k, s in enumerate(shapes)]
         given = list(parameters)
         inside = [rebuilt(v, [given.pop(0) for _ in leaves(v)]) for v in states]
-        after = body(module, inside)
-        going = _truth(n, condition(module, after))
+
+        def trip() -> tuple[list[Value], Instruction]:
+            after = body(module, _assigned(n, names, inside))
+            return [*after, *_held(n, names, {})], _truth(n, condition(module, after))
+
+        (after, going), _ = n.scope.context.resources.states.apart(trip)
         results = [leaf for v in after for leaf in leaves(v)]
         if len(results) != len(parameters):
             raise ParseError(f"a trip of the loop gives {len(results)} tensors, it takes {len(parameters)}")
@@ -96,7 +119,7 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
         max_iterations=n.scope.context.options.limit_max_iterations,
     )
     parts = list(n.items(made))
-    return [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in states]
+    return _assigned(n, names, [rebuilt(v, [parts.pop(0) for _ in leaves(v)]) for v in states])
 
 
 def _truth(n: Node, values: Sequence[Value]) -> Instruction:
@@ -127,21 +150,28 @@ def _with_like_lists(n: Node, modules: Sequence[Module], results: Sequence[list[
                 results[way][place] = materialized(inner, one, other.stacked.shape.dims[1:])
 
 
-def _with_extents(n: Node, states: list[Value], body: Part) -> list[Value]:
-    """States whose lists have known elements: lists without learn them from a trial of the body, which is thrown away."""
-    open_lists = [v for v in states if isinstance(v, TensorList) and v.stacked is None]
-    if not open_lists:
-        return states
+def _prepared(n: Node, states: list[Value], body: Part) -> tuple[list[Value], list[str]]:
+    """States whose lists have known elements, and the names of the variables that a trip assigns.
+
+    Lists without elements learn theirs, and we the names, from a trial of the body, which is thrown away.
+    """
+    resources = n.scope.context.resources
+    if not resources.changing and not any(_open(v) for v in states):
+        return states, []
     module = n.scope.submodule(f"{n.name}:trial")
     inside: list[Value] = []
     for v in states:
         parts = [module.add_parameter(f"state_{len(inside)}_{k}", x.result) for k, x in enumerate(leaves(v))]
-        inside.append(v if isinstance(v, TensorList) and v.stacked is None else rebuilt(v, parts))
-    body(module, inside)
+        inside.append(v if _open(v) else rebuilt(v, parts))
+    _, changed = resources.states.apart(lambda: body(module, inside))
     found: list[Value] = []
     for v in states:
         if isinstance(v, TensorList) and v.stacked is None and v.seen:
             dims: tuple[Dim, ...] = v.seen[0]
             v = materialized(n, v, dims)
         found.append(v)
-    return found
+    return found, sorted(changed)
+
+
+def _open(v: Value) -> bool:
+    return isinstance(v, TensorList) and v.stacked is None

@@ -100,7 +100,7 @@ def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tupl
         results = [_reordered(main, r, CHANNELS_FIRST) for r in results]
     if resources.assigned - changing:
         return Program(ProgramGraph(main), named), changing | resources.assigned
-    states = resources.states()
+    states = resources.kept()
     main.add_return([*results, *(after for _, _, after in states)])
     main.sweep()
     labels = {made: label for label, made in main.parameters.items()}

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mgx_core import Instruction, Module, ParseError, Shape, UnsupportedError
+from mgx_core.converting.states import States
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import of
 
@@ -51,27 +52,28 @@ class Resources:
         self._keys = dict(restored(model)) if model.folder is not None else {}
         self._literals: dict[str, Instruction] = {}
         self._states: dict[str, tuple[Instruction, Array]] = {}
-        self._current: dict[str, Instruction] = {}
+        self.states = States()
         self._initial: dict[str, Array] = {}
         self.tables: dict[str, Table] = {}
 
     def read(self, name: str) -> Instruction:
         """The value of a variable.  Errors: ParseError if the checkpoint lacks it."""
-        if name in self._current:
-            return self._current[name]
+        if name in self.states.current:
+            return self.states.current[name]
         if name in self.changing:
             if name not in self._states:
-                start = np.asarray(self._array(name))
+                start = np.asarray(self.initial(name))
                 label = "state." + re.sub(r"[^A-Za-z0-9_.]", "_", name)
                 made = self._main.add_parameter(label, Shape.of(of(start.dtype), start.shape))
                 self._states[name] = made, start
             return self._states[name][0]
         if name not in self._literals:
-            self._literals[name] = self._main.add_literal(self._array(name))
+            self._literals[name] = self._main.add_literal(self.initial(name))
             self._literals[name].sources = (name,)
         return self._literals[name]
 
-    def _array(self, name: str) -> Array:
+    def initial(self, name: str) -> Array:
+        """Returns what a variable holds before the first run.  Errors: ParseError or UnsupportedError for one without a value."""
         if name in self._initial:
             return self._initial[name]
         if name not in self._keys:
@@ -92,15 +94,15 @@ class Resources:
         self.assigned.add(name)
         if name in self._states and value.shape != self._states[name][0].shape:
             raise UnsupportedError(f"variable {name!r} of {self._states[name][0].shape} is assigned {value.shape}")
-        self._current[name] = value
+        self.states.current[name] = value
 
     def begin(self, name: str, value: Array) -> None:
         """Sets what a variable holds before the first run."""
         self._initial[name] = value
 
-    def states(self) -> list[tuple[Instruction, Array, Instruction]]:
+    def kept(self) -> list[tuple[Instruction, Array, Instruction]]:
         """Parameter, first value, and value after a run of each variable that is read and changes."""
-        return [(made, start, self._current.get(name, made)) for name, (made, start) in self._states.items()]
+        return [(made, start, self.states.current.get(name, made)) for name, (made, start) in self._states.items()]
 
     def asset(self, node: str) -> str:
         """The path of the file that a constant of the main graph stands for; empty if it stands for none.

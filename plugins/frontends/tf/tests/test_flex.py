@@ -125,3 +125,32 @@ def test_unknown_operators_are_named():
     tensors = [tensor("x", dt.float32, [2]), tensor("y", dt.float32, [2])]
     with pytest.raises(mgx.UnsupportedError, match="no converter for operator CUSTOM:FlexNoSuch"):
         run(tensors, [flex("NoSuch", [0], [1])], 1, x=np.zeros(2, np.float32))
+
+
+def test_variables_live_from_run_to_run():
+    """They were forgotten after each run."""
+    tensors = [tensor("x", dt.float32, []), tensor("one", dt.float32, [], 1), tensor("y", dt.float32, [])]
+    tensors += [Tensor(f"v{k}", None, [], None, None) for k in range(2)]
+    first = Operator("CALL_ONCE", [], [], [], Init(), b"", 0)
+    steps = [
+        first,
+        flex("VarHandleOp", [], [3], 1, shared_name="v", dtype=1),
+        flex("AssignAddVariableOp", [3, 0], [], 2, dtype=1),
+        flex("ReadVariableOp", [3], [2], 3, dtype=1),
+    ]
+    begin = [
+        flex("VarHandleOp", [], [4], 0, shared_name="v", dtype=1),
+        flex("AssignVariableOp", [4, 1], [], 1, dtype=1),
+    ]
+    graphs = [Subgraph("main", tensors, steps, [0], [2]), Subgraph("init", tensors, begin, [], [])]
+    program = parse_model(Model(graphs), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    assert program.get_parameter_names() == ["x"]
+    assert [float(np.asarray(program.run({"x": np.float32(x)})[0])) for x in (2, 5, -1)] == [3, 8, 7]
+    program.reset_state()
+    assert float(np.asarray(program.run({"x": np.float32(0)})[0])) == 1
+
+
+class Init:
+    def InitSubgraphIndex(self) -> int:
+        return 1

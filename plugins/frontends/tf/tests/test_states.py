@@ -49,20 +49,78 @@ def test_the_next_run_sees_what_was_assigned(target: str, new_graph: Any, tmp_pa
     assert float(np.asarray(program.run({"x": np.float32(0)})[1])) == 1
 
 
-def test_an_assignment_in_a_branch_is_refused(new_graph: Any):
-    g = new_graph()
+def function(g: Any, name: str, arguments: dict[str, int], result: tuple[str, int], nodes: list[Any]) -> None:
+    """Adds a function of some argument types to a graph's library; nodes: (op, name, inputs); all have T or dtype of float32."""
+    made = g.proto.library.function.add()
+    made.signature.name = name
+    for given, kind in arguments.items():
+        made.signature.input_arg.add(name=given, type=kind)
+    made.signature.output_arg.add(name="r", type=result[1])
+    for op, label, inputs in nodes:
+        node = made.node_def.add(name=label, op=op, input=inputs)
+        if "Variable" in op:
+            node.attr["dtype"].type = 1
+            made.control_ret[label] = label
+        else:
+            node.attr["T"].type = 3 if label == "next" else 1
+    made.ret["r"] = result[0]
+
+
+def assigning(new_graph: Any, folder: Path, kind: str) -> Path:
+    """A SavedModel whose variable, at first 1, gets x added in one branch of an If, or in each of n trips of a While."""
+    model = message("SavedModel")(saved_model_schema_version=1)
+    meta = model.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    g = new_graph(meta.graph_def)
     g.node("VarHandleOp", "v", dtype=F)
+    g.const("one", np.float32(1))
+    g.node("AssignVariableOp", "begin", "v", "one", dtype=F)
+    g.node("NoOp", "init", "^begin")
     g.placeholder("x", F, [])
-    g.placeholder("c", np.dtype(bool), [])
-    for name in ("yes", "no"):
-        made = g.proto.library.function.add()
-        made.signature.name = name
-        for given, kind in (("a", 20), ("b", 1)):
-            made.signature.input_arg.add(name=given, type=kind)
-        made.signature.output_arg.add(name="r", type=1)
-        made.node_def.add(name="set", op="AssignVariableOp", input=["a", "b"])
-        made.ret["r"] = "b"
-        made.control_ret["set"] = "set"
-    g.node("If", "y", "c", "v", "x", then_branch=("yes",), else_branch=("no",))
-    with pytest.raises(mgx.UnsupportedError, match="inside a loop or a branch"):
-        mgx.parse_buffer(g.data, "tf", output_names=["y"])
+    g.placeholder("n", np.dtype(np.int32), [])
+    both = {"a": 20, "b": 1}
+    if kind == "If":
+        function(g, "yes", both, ("b", 1), [("AssignAddVariableOp", "set", ["a", "b"])])
+        function(g, "no", both, ("b", 1), [])
+        g.node("If", "y", "n", "v", "x", then_branch=("yes",), else_branch=("no",))
+    else:
+        three = {"i": 3, **both}
+        g.const("zero", np.int32(0))
+        for name, result, nodes in (
+            ("goes", ("less:z:0", 10), [("Less", "less", ["i", "n"])]),
+            ("trip", ("next:z:0", 3), [("AddV2", "next", ["i", "k"]), ("AssignAddVariableOp", "set", ["a", "b"])]),
+        ):
+            function(g, name, {**three, "n": 3, "k": 3}, result, nodes)
+            made = g.proto.library.function[-1]
+            if name == "trip":
+                for given in ("a", "b", "n", "k"):
+                    made.signature.output_arg.add(name=f"r_{given}", type={**three, "n": 3, "k": 3}[given])
+                    made.ret[f"r_{given}"] = given
+            else:
+                made.node_def[0].attr["T"].type = 3
+        g.const("step", np.int32(1))
+        g.node("While", "y", "zero", "v", "x", "n", "step", cond=("goes",), body=("trip",))
+    g.node("ReadVariableOp", "after", "v", "^y", dtype=F)
+    signature = meta.signature_def["serving_default"]
+    for name, code in (("x", 1), ("n", 3)):
+        signature.inputs[name].name, signature.inputs[name].dtype = f"{name}:0", code
+    signature.outputs["after"].name = "after:0"
+    meta.signature_def["__saved_model_init_op"].outputs["__saved_model_init_op"].name = "init"
+    (folder / "saved_model.pb").write_bytes(model.SerializeToString())
+    return folder
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize(
+    ("kind", "runs"), [("If", [(2, 1, 3), (5, 0, 3), (4, 7, 7)]), ("While", [(2, 3, 7), (9, 0, 7), (1, 2, 9)])]
+)
+def test_variables_are_assigned_in_branches_and_loops(
+    target: str, kind: str, runs: list[tuple[int, int, int]], new_graph: Any, tmp_path: Path
+):
+    program = mgx.parse(assigning(new_graph, tmp_path, kind))
+    program.compile(mgx.get_target(target))
+    for x, n, after in runs:
+        (got,) = program.run({"x": np.float32(x), "n": np.int32(n)})
+        assert float(np.asarray(got)) == after
+    program.reset_state()
+    assert float(np.asarray(program.run({"x": np.float32(9), "n": np.int32(0)})[0])) == 1

@@ -9,6 +9,7 @@ from typing import Any
 from mgx_core import Instruction, Module
 from mgx_core.converting.converters import Converter, Converters, no_converter
 from mgx_core.converting.known import Known
+from mgx_core.converting.states import States
 from mgx_core.types.argument import Array
 
 from .model import Model
@@ -30,10 +31,11 @@ class Context:
     nodes: int = 0
     names: dict[str, int] = field(default_factory=dict)
     states: dict[str, tuple[Instruction, Array]] = field(default_factory=dict)  # parameter and initial value
-    current: dict[str, Instruction] = field(default_factory=dict)
+    assigned: States = field(default_factory=States)
     initial: dict[str, Array] = field(default_factory=dict)  # what a CALL_ONCE assigns
     tables: dict[str, tuple[Array, Array]] = field(default_factory=dict)
     initializing: bool = False
+    stateful: dict[int, bool] = field(default_factory=dict)  # subgraphs that may set a state
     shared: dict[str, Any] = field(default_factory=dict)  # what converters of plugins keep
 
     def converter(self, name: str) -> Converter:

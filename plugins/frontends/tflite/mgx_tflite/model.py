@@ -14,6 +14,7 @@ from mgx_core import ParseError, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+from mgx_core.types.strings import decoded
 
 from .budget import Budget
 from .schema import OPERATORS, OPTIONS, OPTIONS_2, root
@@ -25,7 +26,7 @@ DTYPES: Final = {
     9: dt.int8, 10: dt.float64, 11: dt.complex128, 12: dt.uint64, 15: dt.uint32, 16: dt.uint16, 17: dt.int4, 18: dt.bfloat16,
 }  # fmt: skip
 RESOURCE: Final = (13, 14)
-DAMAGED: Final = (struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError, UnicodeDecodeError)
+DAMAGED: Final = (struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class _Reader:
             raise ParseError("the model has no subgraph")
         model = Model(subgraphs)
         for s in self._each(self.table, "SignatureDefs"):
-            key = self._name(s.SignatureKey()).decode()
+            key = self._name(s.SignatureKey())
             index = s.SubgraphIndex()
             if not 0 <= index < len(subgraphs):
                 raise ParseError(f"signature {key!r} is of subgraph {index} of {len(subgraphs)}")
@@ -151,9 +152,9 @@ class _Reader:
         self.budget.read(4 * count)
         return [int(v) for v in getattr(table, name + "AsNumpy")()]
 
-    def _name(self, held: bytes | None) -> bytes:
+    def _name(self, held: bytes | None, errors: str = "strict") -> str:
         self.budget.read(len(held or b""))
-        return held or b""
+        return (held or b"").decode("utf-8", errors)
 
     def _map(self, signature: Any, side: str, count: int) -> dict[str, int]:
         found = {}
@@ -161,13 +162,13 @@ class _Reader:
             index = entry.TensorIndex()
             if not 0 <= index < count:
                 raise ParseError(f"a signature names tensor {index} of {count}")
-            found[self._name(entry.Name()).decode()] = int(index)
+            found[self._name(entry.Name())] = int(index)
         return dict(sorted(found.items()))
 
     def _code(self, code: Any) -> str:
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         if number == 32:
-            return "CUSTOM:" + self._name(code.CustomCode()).decode()
+            return "CUSTOM:" + self._name(code.CustomCode())
         return OPERATORS[number] if 0 <= number < len(OPERATORS) else f"operator {number}"
 
     def _subgraph(self, table: Any, place: int) -> Subgraph:
@@ -178,7 +179,7 @@ class _Reader:
         for index in used:
             if not 0 <= index < len(tensors):
                 raise ParseError(f"subgraph {place} names tensor {index} of {len(tensors)}")
-        name = self._name(table.Name()).decode() or f"subgraph_{place}"
+        name = self._name(table.Name(), "replace") or f"subgraph_{place}"
         return Subgraph(name, tensors, operators, inputs, outputs)
 
     def _operator(self, table: Any, place: int) -> Operator:
@@ -197,7 +198,7 @@ class _Reader:
         return table.union(name, kinds[kind]) if 0 < kind < len(kinds) else None
 
     def _tensor(self, table: Any, place: int) -> Tensor:
-        name = self._name(table.Name()).decode("utf-8", "replace") or f"tensor_{place}"
+        name = self._name(table.Name(), "replace") or f"tensor_{place}"
         try:
             return self._checked_tensor(table, name)
         except ParseError as error:
@@ -288,5 +289,5 @@ def _strings(raw: bytes, count: int) -> Array:
     for k in range(count):
         if not 0 <= offsets[k] <= offsets[k + 1] <= len(raw):
             raise ParseError("a string lies outside its buffer")
-        out[k] = raw[offsets[k] : offsets[k + 1]].decode("utf-8", "surrogateescape")
+        out[k] = decoded(raw[offsets[k] : offsets[k + 1]])
     return out

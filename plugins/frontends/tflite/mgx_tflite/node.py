@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from .model import Operator, Tensor
 from .options import TfliteOptions
 
 __all__ = ["Node", "Surroundings"]
+
+Made = TypeVar("Made")
 
 
 class Surroundings(Protocol):
@@ -44,6 +46,10 @@ class Surroundings(Protocol):
     def reducer(self, subgraph: int) -> str: ...
     def state(self, key: str, like: Callable[[], Array]) -> Instruction: ...
     def set_state(self, key: str, value: Instruction) -> None: ...
+    def apart(self, build: Callable[[], Made]) -> tuple[Made, dict[str, Instruction]]: ...
+    def held(self, keys: Sequence[str], changed: Mapping[str, Instruction]) -> list[Instruction]: ...
+    def assign(self, keys: Sequence[str], values: list[Any]) -> list[Any]: ...
+    def stateful(self, subgraph: int) -> bool: ...
 
 
 class Node(ChannelsLastBuilder):

@@ -62,7 +62,7 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
     except MemoryError as error:
         raise DeviceError(f"not enough memory while parsing: {error}") from None
     names = list(signature.outputs)
-    kept = [context.current.get(key, made) for key, (made, _) in context.states.items()]
+    kept = [context.assigned.current.get(key, made) for key, (made, _) in context.states.items()]
     main.add_return([*results, *kept])
     main.sweep()
     labels = {made: label for label, made in main.parameters.items()}

@@ -17,6 +17,7 @@ from mgx_core.converting.converters import fitting
 from mgx_core.types.argument import Array
 
 from .context import Context
+from .keeping import EFFECTS, Keeping
 from .model import Subgraph, Tensor
 from .node import Node
 
@@ -37,13 +38,11 @@ EXACT: Final = frozenset({
 ON_COMPLEX: Final = frozenset({
     "ADD", "SUB", "MUL", "NEG", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "REAL", "IMAG", "COMPLEX_ABS", "WHILE", "IF", "CALL",
 })  # fmt: skip
-# operators that are converted though nothing reads what they give
-EFFECTS: Final = frozenset({"ASSIGN_VARIABLE", "CALL_ONCE"})
 # operators that see to quantisation themselves
 OWN: Final = frozenset({"QUANTIZE", "DEQUANTIZE", "WHILE", "IF", "CALL_ONCE", "CUSTOM:TFLite_Detection_PostProcess"})
 
 
-class Scope:
+class Scope(Keeping):
     """Builds one subgraph into a module."""
 
     def __init__(
@@ -126,37 +125,6 @@ class Scope:
         """The key of a variable tensor's state."""
         return f"variable_{self.place}_{index}"
 
-    def state(self, key: str, like: Callable[[], Array]) -> Instruction:
-        """The value of a state that lives from run to run: a parameter of the program."""
-        context = self.context
-        if key in context.current:
-            return context.current[key]
-        if key not in context.states:
-            from mgx_core import Shape
-            from mgx_core.types.dtype import of
-
-            value = context.initial[key] if key in context.initial else like()
-            word = re.sub(r"[^A-Za-z0-9_.]", "_", f"state.{key}")
-            made = context.main.add_parameter(word, Shape.of(of(value.dtype), value.shape))
-            context.states[key] = (made, value)
-        return context.states[key][0]
-
-    def set_state(self, key: str, value: Instruction) -> None:
-        context = self.context
-        if context.initializing:
-            found = context.known.constant(value)
-            if found is None:
-                raise UnsupportedError(f"state {key!r} begins with a value that is not constant")
-            context.initial[key] = found
-            return
-        if len(self.calling) > 1:
-            raise UnsupportedError(f"state {key!r} is set inside a loop or a branch")
-        context.current[key] = value
-
-    def initializing(self) -> bool:
-        """True inside the subgraph of a CALL_ONCE."""
-        return self.context.initializing
-
     def tables(self) -> dict[str, tuple[Array, Array]]:
         return self.context.tables
 
@@ -221,7 +189,11 @@ class Scope:
 
     def _needed(self, wanted: Sequence[int]) -> set[int]:
         maker = {i: k for k, o in enumerate(self.graph.operators) for i in o.outputs}
-        effects = [k for k, o in enumerate(self.graph.operators) if not o.outputs or o.name in EFFECTS]
+        effects = [
+            k
+            for k, o in enumerate(self.graph.operators)
+            if not o.outputs or o.name in EFFECTS or self.calls_stateful(o)
+        ]
         stateful = [
             k for k, o in enumerate(self.graph.operators) if any(i >= 0 and self.tensor(i).variable for i in o.inputs)
         ]

@@ -65,8 +65,6 @@ def _assigned(n: Node, handle: Value, value: Instruction) -> Any:
     context, name = n.scope.context, _handle(n, handle, "variable").name
     if context.initializing:
         context.resources.begin(name, n.require(value, "what a variable begins with"))
-    elif n.module is not context.main:
-        n.unsupported(f"variable {name!r} is assigned inside a loop or a branch")
     else:
         context.resources.assign(name, value)
     return ()

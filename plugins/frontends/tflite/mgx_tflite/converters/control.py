@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mgx_core.converting.composite import Composite, flattened, rebuilt
 from mgx_core.converting.loops import carried
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.strings import decoded
 
 from ..converter import converts
 from ..flexbuffer import read_map
@@ -32,13 +34,17 @@ def if_(n: Node, condition: Instruction, *_: Instruction | None) -> Any:
     decided = n.constant(condition)
     if decided is not None:
         return results_of(n, n.scope.call(places[0 if decided[()] else 1], xs))
-    modules, after = [], []
+    ways = []
     for name, place in zip(("then", "else"), places, strict=True):
         module = n.scope.submodule(f"{n.name}:{name}")
-        after = n.scope.call(place, xs, module)
+        ways.append((module, *n.scope.apart(partial(n.scope.call, place, xs, module))))
+    keys = sorted({k for _, _, changed in ways for k in changed})
+    after: list[Any] = []
+    for module, values, changed in ways:
+        after = [*values, *n.scope.held(keys, changed)]
         module.add_return(flattened(after))
-        modules.append(module)
-    return results_of(n, rebuilt(after, n.items(n.add("if", condition, modules=modules))))
+    made = n.add("if", condition, modules=[m for m, _, _ in ways]) if after else None
+    return results_of(n, n.scope.assign(keys, rebuilt(after, n.items(made)) if made is not None else []))
 
 
 def results_of(n: Node, values: Sequence[Any]) -> list[Instruction | None]:
@@ -70,31 +76,38 @@ def while_(n: Node, *_: Instruction | None) -> Any:
 
         return module.add(op("reshape", dims=()), found)
 
-    states = [xs[k] for k in moving]
-    if any(isinstance(v, Composite) and v.open() for v in states):  # they learn their extents from a trip
+    states, keys = [xs[k] for k in moving], []
+    if n.scope.stateful(body) or any(isinstance(v, Composite) and v.open() for v in states):
+        # extents of what has none yet, and the states that a trip sets, are learnt from one that is thrown away
         trial = n.scope.submodule(f"{n.name}:trial")
         inside = [trial.add_parameter(f"state_{k}", x.result) for k, x in enumerate(flattened(states))]
         given = rebuilt(states, inside)
         now = [v if isinstance(v, Composite) and v.open() else g for v, g in zip(states, given, strict=True)]
-        n.scope.call(body, whole(now), trial)
+        keys = sorted(n.scope.apart(partial(n.scope.call, body, whole(now), trial))[1])
         states = [v.closed(n) if isinstance(v, Composite) else v for v in states]
     begins = going(n.module, states)
+    states += n.scope.held(keys, {})
 
     def build(shapes: list[AnyShape]) -> Module:
         module = n.scope.submodule(f"{n.name}:body")
         module.add_parameter("iteration", Shape(dt.int64, ()))
         module.add_parameter("going", Shape(dt.bool_, ()))
         given = [module.add_parameter(f"state_{k}", s) for k, s in enumerate(shapes)]
-        after = n.scope.call(body, whole(rebuilt(states, given)), module)
-        after = [after[k] for k in moving]
-        module.add_return([going(module, after), *flattened(after)])
+
+        def trip() -> list[Any]:
+            inside = n.scope.assign(keys, rebuilt(states, given))
+            after = n.scope.call(body, whole(inside), module)
+            after = [after[k] for k in moving]
+            return [going(module, after), *flattened(after), *n.scope.held(keys, {})]
+
+        module.add_return(n.scope.apart(trip)[0])
         return module
 
     flat = flattened(states)
     module = carried([x.result for x in flat], build, 1)
     most = n.scope.options.limit_max_iterations
     made = n.add("loop", None, begins, *flat, modules=[module], max_iterations=most)
-    return results_of(n, whole(rebuilt(states, n.items(made))))
+    return results_of(n, whole(n.scope.assign(keys, rebuilt(states, n.items(made)))))
 
 
 @converts("CALL")
@@ -113,7 +126,7 @@ def call_once(n: Node) -> Any:
 
 @converts("VAR_HANDLE")
 def var_handle(n: Node) -> Any:
-    words = [(n.option(w, b"") or b"").decode() for w in ("Container", "SharedName")]
+    words = [decoded(n.option(w, b"") or b"") for w in ("Container", "SharedName")]
     n.scope.keep(n.operator.outputs[0], "/".join(w for w in words if w) or n.name)
     return (None,)
 

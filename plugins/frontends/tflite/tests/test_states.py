@@ -1,0 +1,129 @@
+"""Variables that live from run to run: set in order, in one branch of two, in the trips of a loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_tflite.model import Model, Operator, Subgraph, Tensor
+from mgx_tflite.options import TfliteOptions
+from mgx_tflite.parser import parse_model
+
+
+class Options:
+    """Attributes of an operator, each a method."""
+
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self.values.get(name, 0)
+
+
+VARIABLE = Options(Container=b"", SharedName=b"caf\xe9")  # no UTF-8: bytes like others
+PLAIN = Options()
+
+
+def tensor(name: str, kind: Any, dims: list[int], value: Any = None) -> Tensor:
+    return Tensor(name, kind, dims, None if value is None else np.asarray(value, kind.numpy), None)
+
+
+def handle() -> Tensor:
+    return Tensor("handle", None, [], None, None)
+
+
+def adding(name: str, extra: list[Tensor], operators: list[Operator], outputs: list[int]) -> Subgraph:
+    """A subgraph whose input 0 is what is added to the variable: tensors 1 to 3 are its handle, value and sum."""
+    tensors = [
+        tensor("x", dt.float32, []),
+        handle(),
+        tensor("old", dt.float32, []),
+        tensor("new", dt.float32, []),
+        *extra,
+    ]
+    steps = [
+        Operator("VAR_HANDLE", [], [1], [], VARIABLE, b"", 0),
+        Operator("READ_VARIABLE", [1], [2], [], None, b"", 1),
+        Operator("ADD", [2, 0], [3], [], PLAIN, b"", 2),
+        Operator("ASSIGN_VARIABLE", [1, 3], [], [], None, b"", 3),
+    ]
+    inputs = [k for k, t in enumerate(tensors) if t.name in ("x", "k", "n")]
+    return Subgraph(name, tensors, [*steps, *operators], inputs, outputs)
+
+
+def beginning() -> Subgraph:
+    """The subgraph that sets the variable to 0 before the first run."""
+    steps = [
+        Operator("VAR_HANDLE", [], [0], [], VARIABLE, b"", 0),
+        Operator("ASSIGN_VARIABLE", [0, 1], [], [], None, b"", 1),
+    ]
+    return Subgraph("begin", [handle(), tensor("zero", dt.float32, [], 0)], steps, [], [])
+
+
+ONCE = Operator("CALL_ONCE", [], [], [], Options(InitSubgraphIndex=3), b"", 0)
+
+
+def program(subgraphs: list[Subgraph], target: str) -> Any:
+    made = parse_model(Model(subgraphs), TfliteOptions())
+    made.compile(mgx.get_target(target))
+    return made
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_a_branch_sets_a_variable(target: str):
+    tensors = [tensor("x", dt.float32, []), tensor("on", dt.bool_, []), handle(), tensor("zero", dt.float32, [], 0),
+               tensor("y", dt.float32, []), tensor("after", dt.float32, [])]  # fmt: skip
+    operators = [
+        ONCE,
+        Operator("VAR_HANDLE", [], [2], [], VARIABLE, b"", 0),
+        Operator("IF", [1, 0], [4], [], Options(ThenSubgraphIndex=1, ElseSubgraphIndex=2), b"", 1),
+        Operator("READ_VARIABLE", [2], [5], [], None, b"", 2),
+    ]
+    graphs = [
+        Subgraph("main", tensors, operators, [0, 1], [4, 5]),
+        adding("then", [], [], [2]),
+        Subgraph("else", [tensor("x", dt.float32, [])], [], [0], [0]),
+        beginning(),
+    ]
+    made = program(graphs, target)
+    for x, on, y, after in ((2, True, 0, 2), (5, False, 5, 2), (3, True, 2, 5)):
+        found = made.run({"x": np.float32(x), "on": np.bool_(on)})
+        assert [float(np.asarray(r)) for r in found] == [y, after]
+    made.reset_state()
+    assert float(np.asarray(made.run({"x": np.float32(1), "on": np.bool_(False)})[1])) == 0
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_trips_of_a_loop_set_a_variable_though_nothing_reads_their_results(target: str):
+    counters = [tensor("k", dt.int32, []), tensor("n", dt.int32, [])]
+    tensors = [tensor("x", dt.float32, []), tensor("n", dt.int32, []), handle(), tensor("zero", dt.int32, [], 0),
+               tensor("a", dt.float32, []), tensor("b", dt.int32, []), tensor("c", dt.int32, []), tensor("y", dt.float32, [])]  # fmt: skip
+    operators = [
+        ONCE,
+        Operator("VAR_HANDLE", [], [2], [], VARIABLE, b"", 0),
+        Operator("WHILE", [0, 3, 1], [4, 5, 6], [], Options(CondSubgraphIndex=1, BodySubgraphIndex=2), b"", 1),
+        Operator("READ_VARIABLE", [2], [7], [], None, b"", 2),
+    ]
+    test = [tensor("x", dt.float32, []), *counters, tensor("go", dt.bool_, [])]
+    step = [*counters, tensor("one", dt.int32, [], 1), tensor("next", dt.int32, [])]
+    graphs = [
+        Subgraph("main", tensors, operators, [0, 1], [7]),
+        Subgraph("test", test, [Operator("LESS", [1, 2], [3], [], None, b"", 0)], [0, 1, 2], [3]),
+        adding("body", step, [Operator("ADD", [4, 6], [7], [], PLAIN, b"", 4)], [0, 7, 5]),
+        beginning(),
+    ]
+    made = program(graphs, target)
+    for x, n, after in ((2, 3, 6), (1, 0, 6), (1, 2, 8)):
+        assert float(np.asarray(made.run({"x": np.float32(x), "n": np.int32(n)})[0])) == after
+
+
+def test_subgraphs_that_call_each_other_in_a_ring_are_refused():
+    tensors = [tensor("x", dt.float32, []), tensor("y", dt.float32, [])]
+    calls = [Operator("CALL", [0], [1], [], Options(Subgraph=k), b"", 0) for k in (1, 2, 1)]
+    graphs = [Subgraph(f"g{k}", tensors, [call], [0], [1]) for k, call in enumerate(calls)]
+    with pytest.raises(mgx.ParseError, match="calls itself"):
+        parse_model(Model(graphs), TfliteOptions())
