@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +118,21 @@ def interpreted(path: Path, x: np.ndarray) -> np.ndarray:
 
 
 def make(name: str, folder: Path) -> dict[str, Any]:
+    begin = time.perf_counter()
+    spent: dict[str, float] = {}
+
+    def done(part: str) -> None:
+        spent[part] = round(time.perf_counter() - begin - sum(spent.values()), 1)
+
     model, size = build(name)
+    done("build")
     x = np.random.default_rng(1).uniform(0, 255, (2, size, size, 3)).astype(np.float32)
     found = {"in": x, "out": np.asarray(model(x, training=False))}
     model.export(str(folder / name), verbose=False)
+    done("export")
     frozen(model, folder / f"{name}.pb")
-    notes = {}
+    done("freeze")
+    notes: dict[str, Any] = {"seconds": spent}
     for key, samples in (("lite", None), ("int8", x)):
         path = folder / (f"{name}.tflite" if key == "lite" else f"{name}_int8.tflite")
         try:
@@ -131,6 +141,7 @@ def make(name: str, folder: Path) -> dict[str, Any]:
         except Exception as error:  # the converter cannot do everything
             path.unlink(missing_ok=True)
             notes[key] = f"{type(error).__name__}: {str(error)[:200]}"
+        done(key)
     np.savez(folder / f"{name}.npz", **found)
     return notes
 
