@@ -33,7 +33,8 @@ TARGET: Final = re.compile(
 FUNCTIONS: Final = frozenset((
     "FloorDiv", "Mod", "PythonMod", "CleanDiv", "CeilDiv", "Max", "Min", "Abs", "TruncToInt", "CeilToInt",
     "FloorToInt", "RoundToInt", "ToFloat", "IntTrueDiv", "FloatTrueDiv", "Identity", "Eq", "Ne", "Lt", "Le", "Gt",
-    "Ge", "And", "Or", "Not", "ModularIndexing", "Where", "BitwiseFn_bitwise_and", "BitwiseFn_bitwise_or", "RShift",
+    "Ge", "Equality", "Unequality", "StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan",
+    "And", "Or", "Not", "ModularIndexing", "Where", "BitwiseFn_bitwise_and", "BitwiseFn_bitwise_or", "RShift",
     "IsNonOverlappingAndDenseIndicator", "Piecewise", "floor", "ceiling", "Symbol", "Integer", "Add", "Mul",
 ))  # fmt: skip
 EXPRESSION: Final = (

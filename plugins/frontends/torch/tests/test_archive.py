@@ -172,6 +172,18 @@ def test_sizes_that_are_computed_from_others_are_read(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(got), Net()(x))
 
 
+def test_statements_about_sizes_are_read(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x > 0].sum()  # with an assertion that the number of places is not negative
+
+    x = torch.randn(3, 4)
+    torch.export.save(torch.export.export(Masked(), (x,)), tmp_path / "masked.pt2")
+    program = mgx_core.parse(tmp_path / "masked.pt2")
+    program.compile(mgx_core.get_target("ref"))
+    assert float(program.run({"x": x.numpy()})[0].to_numpy()) == pytest.approx(float(Masked()(x)), rel=1e-5)
+
+
 def test_squares_of_sizes_are_read(tmp_path: Path) -> None:
     class Net(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
