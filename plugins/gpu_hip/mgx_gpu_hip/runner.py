@@ -249,7 +249,7 @@ class GpuRunner(Runner):
             return None
         used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
         with self.lock:  # a run in another thread may add a graph and drop this one
-            graph, _ = self._graphs.get(_key(used, {n: p.address for n, p in places.items()}), (None, None))
+            graph, steps = self._graphs.get(_key(used, {n: p.address for n, p in places.items()}), (None, []))
         if graph is None:
             return None
         launch, activate, lock = graph.launch, self.device.activate, self.lock
@@ -267,7 +267,10 @@ class GpuRunner(Runner):
                 results[n] = self._placed(n, places[n], parameters[name])
             with lock:
                 activate()
-                launch(stream)
+                if stream and self.device.stream(stream).captured():
+                    _enqueue(steps, stream)
+                else:
+                    launch(stream)
                 self._kept = list(parameters.values())
             return results
 
@@ -317,7 +320,10 @@ class GpuRunner(Runner):
                 self._graphs.popitem(last=False)
         graph, steps = found
         if graph is not None:
-            graph.launch(stream.handle)
+            if stream.handle and stream.captured():
+                _enqueue(steps, stream.handle)
+            else:
+                graph.launch(stream.handle)
             return
         for step, calls in steps:
             if isinstance(step, HostStep):
@@ -337,9 +343,7 @@ class GpuRunner(Runner):
         own.after(after)  # the arguments are on their way there
         self._try_out(steps, own)
         with self.device.capture(own) as captured:
-            for _, calls in steps:
-                for call in calls:
-                    call(own.handle)
+            _enqueue(steps, own.handle)
         return captured.instantiate(), steps
 
     def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
@@ -389,6 +393,12 @@ class GpuRunner(Runner):
         on_host = [a.to_host() if isinstance(a, DeviceArray) else a for a in args]
         made = dict(zip(self.wanted, self._run_device(args, True), strict=True)) if self.outputs else {}
         return SegmentInterpreter().finish(self.module, self._items, on_host, made)
+
+
+def _enqueue(steps: Sequence[BoundStep], stream: int) -> None:
+    for _, calls in steps:
+        for call in calls:
+            call(stream)
 
 
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:

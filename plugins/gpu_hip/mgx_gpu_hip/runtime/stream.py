@@ -77,6 +77,10 @@ class Stream:
             raise
         return True
 
+    def captured(self) -> bool:
+        """True while its work is being recorded into a graph, in which no other graph can be launched."""
+        return bool(self.device.driver.out("stream_capturing", self.handle, type=ctypes.c_int, last=True))
+
     def after(self, event: Event | Stream) -> None:
         """Let later work wait for an event, or for the work of another stream so far."""
         if isinstance(event, Stream):

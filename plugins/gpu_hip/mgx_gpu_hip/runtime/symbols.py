@@ -76,6 +76,7 @@ stream_create     hipStreamCreateWithFlags      cuStreamCreate                  
 stream_destroy    hipStreamDestroy              cuStreamDestroy_v2              p
 stream_sync       hipStreamSynchronize          cuStreamSynchronize             p
 stream_query      hipStreamQuery                cuStreamQuery                   p
+stream_capturing  hipStreamIsCapturing          cuStreamIsCapturing             pP
 stream_wait       hipStreamWaitEvent            cuStreamWaitEvent               ppu
 event_create      hipEventCreateWithFlags       cuEventCreate                   Pu
 event_record      hipEventRecord                cuEventRecord                   pp

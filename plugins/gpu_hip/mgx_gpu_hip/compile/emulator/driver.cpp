@@ -303,6 +303,7 @@ int API(StreamCreateWithFlags)(Handle* s, u32) { return *s = (Handle) new Stream
 int API(StreamDestroy)(Handle s) { return delete (Stream*)s, 0; }
 int API(StreamSynchronize)(Handle s) { return stream_of(s)->capture ? IN_CAPTURE : check_heap(); }
 int API(StreamQuery)(Handle s) { return stream_of(s)->capture ? IN_CAPTURE : 0; }
+int API(StreamIsCapturing)(Handle s, int* state) { return *state = stream_of(s)->capture ? 1 : 0, 0; }
 int API(StreamWaitEvent)(Handle, Handle, u32) { return 0; }
 int API(EventCreateWithFlags)(Handle* e, u32) { return *e = (Handle) new Event, 0; }
 int API(EventRecord)(Handle e, Handle s) {
@@ -396,6 +397,7 @@ int API(GraphExecUpdate)(Handle x, Handle g, Handle* node, int* result) {
   return 0;
 }
 int API(GraphLaunch)(Handle x, Handle s) {
+  if (stream_of(s)->capture) return IN_CAPTURE; // as CUDA does
   auto* g = (Graph*)x;
   return submit(s, "graph", [=] {
     for (auto& o : g->operations)
