@@ -14,7 +14,9 @@ from mgx_core import dtype as dt
 from mgx_core.ir.graph import Graph
 from mgx_core.types.dim import Sym
 
+from .axis_order import arranged, order_of
 from .converter import Converters
+from .device_results import DeviceResults
 from .extents import Extents, shape_of
 from .graph import GraphConverter
 from .node import Complex
@@ -99,6 +101,7 @@ class Variant:
 
             self.program = (quantize_fp16 if options.fp16 else quantize_bf16)(self.program)
         self.device = _device(args)
+        self.on_device = None if self.device is None else DeviceResults(self.device)
         self.unstored = Stored(self.program, target, options) if options.cache else None
         found = None if self.unstored is None else self.unstored.load()
         if found is None:
@@ -141,13 +144,14 @@ class Variant:
                 continue
             if part:
                 given = getattr(given.resolve_conj(), part).contiguous()
-            values[name] = host_array(given) if self.device is None else given.detach()
-        if self.device is None:
-            made = self.executable.run(values)
+            if self.device is None:
+                values[name] = host_array(given)
+            else:
+                values[name] = given.detach() if given.requires_grad else given
+        if self.on_device is None:
+            found = iter([as_tensor(r.value) for r in self.executable.run(values)])
         else:
-            stream = torch.cuda.current_stream(self.device).cuda_stream
-            made = self.executable.run_async(values, stream, "")
-        found = (as_tensor(r.value) for r in made)
+            found = iter(self.on_device.of(lambda stream: self.executable.run_async(values, stream, "")))
         if self.unstored is not None:
             self._store()
         out: list[Any] = []
@@ -162,7 +166,7 @@ class Variant:
                 out.append(next(found).item())
             else:
                 tensor = next(found)
-                out.append(tensor if detail is None else _arranged(tensor, detail))
+                out.append(tensor if detail is None else arranged(tensor, detail))
         return out
 
     def _store(self) -> None:
@@ -229,7 +233,7 @@ def _program(
         elif isinstance(value, Instruction):
             outputs.append(value)
             number = not isinstance(fx.meta.get("val"), torch.Tensor)
-            results.append(("number", None) if number else ("tensor", _order(fx.meta.get("val"))))
+            results.append(("number", None) if number else ("tensor", order_of(fx.meta.get("val"))))
         elif isinstance(value, Sym):
             outputs.append(converter.output(value))
             results.append(("number", None))
@@ -251,38 +255,6 @@ def _ranges(values: Sequence[Any]) -> dict[Any, Any]:
             if isinstance(size, torch.SymInt):
                 return dict(size.node.shape_env.var_to_range)
     return {}
-
-
-def _order(value: torch.Tensor) -> tuple[int, ...] | None:
-    """The axes of a dense tensor in the order of memory; None where that is row-major, or memory is not dense."""
-    rank = value.dim()
-    if rank < 2:
-        return None
-    strides = [_hint(s) for s in value.stride()]
-    sizes = [_hint(s) for s in value.shape]
-    order = sorted(range(rank), key=lambda a: (-strides[a], sizes[a] != 1, a))
-    moved = [a for a in order if sizes[a] != 1]
-    if moved == sorted(moved):
-        return None
-    expected = 1
-    for a in reversed(order):
-        if sizes[a] != 1 and strides[a] != expected:
-            return None
-        expected *= sizes[a]
-    return tuple(order)
-
-
-def _hint(size: Any) -> int:
-    if isinstance(size, torch.SymInt):
-        hint = size.node.hint
-        return 2 if hint is None else int(hint)
-    return int(size)
-
-
-def _arranged(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """The same values with the axes in another order of memory."""
-    back = [order.index(a) for a in range(len(order))]
-    return tensor.permute(order).contiguous().permute(back)
 
 
 def _device(args: Sequence[Any]) -> Any:

@@ -27,7 +27,7 @@ class MgxModule(torch.nn.Module):
 
     program: not compiled; it is at the first call, for the target.  layout: the tree of the results (None: a tensor, or a tuple).
     call: the tree of (positional arguments, named arguments), and for each leaf of it the constant that was exported, or ... for
-    a tensor; None: all tensors in order.
+    a tensor; None: all tensors in order.  numbers: for each leaf of the results whether it is a number that the program computes.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class MgxModule(torch.nn.Module):
         layout: Any = None,
         template: Sequence[Any] = (),
         call: tuple[Any, Sequence[Any]] | None = None,
+        numbers: Sequence[bool] = (),
     ) -> None:
         super().__init__()
         self.program = program
@@ -47,6 +48,7 @@ class MgxModule(torch.nn.Module):
         self.options = options or TorchOptions()
         self.layout = layout
         self.template = tuple(template)
+        self.numbers = tuple(numbers)
         self.call = call
         self.device: torch.device | None = None
         self._compiled: dict[str, Any] = {}
@@ -84,7 +86,10 @@ class MgxModule(torch.nn.Module):
         if self.layout is None:
             return found[0] if len(found) == 1 else tuple(found)
         results = iter(found)
-        return tree_unflatten([next(results) if t is ... else t for t in self.template], self.layout)
+        made = [next(results) if t is ... else t for t in self.template]
+        numbers = self.numbers or (False,) * len(made)
+        made = [m.item() if number else m for m, number in zip(made, numbers, strict=True)]
+        return tree_unflatten(made, self.layout)
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments in the order of the exported program.  Errors: ParameterError for another tree or another constant."""
@@ -211,9 +216,10 @@ def _module_of(exported: Any, options: TorchOptions, release: torch.nn.Module | 
         )
     outputs = [s for s in exported.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
     template = [s.arg.value if isinstance(s.arg, ConstantArgument) else ... for s in outputs]
+    numbers = [not isinstance(s.arg, (ConstantArgument, TensorArgument)) for s in outputs]
     layout = exported.call_spec.out_spec
     if release is not None:
         for parameter in release.parameters():
             parameter.data = parameter.data.new_empty(0)
     call = (exported.call_spec.in_spec, [a.value if isinstance(a, ConstantArgument) else ... for a in given])
-    return MgxModule(program, names, None, options, layout, template, call)
+    return MgxModule(program, names, None, options, layout, template, call, numbers)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import mgx_core
-from mgx_torch import from_exported
+from mgx_torch import from_exported, lower_to_mgx
 from mgx_torch.decompositions import all_converters, converts, traced_table
 
 
@@ -55,6 +55,31 @@ def test_sizes_are_named_by_their_operators() -> None:
     program.compile(mgx_core.get_target("cpu"))
     x = torch.randn(6, 5)
     assert torch.equal(torch.from_numpy(program.run({"x": x.numpy()})[0].to_numpy()), Counted()(x))
+
+
+@pytest.mark.parametrize("size", [3, (2, 5)])
+def test_cells_of_images_of_any_size(size: object) -> None:
+    class Pooled(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return nn.functional.adaptive_avg_pool2d(x, size), nn.functional.adaptive_max_pool2d(x, size)  # type: ignore[arg-type]
+
+    sizes = {"x": {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}}
+    lowered = lower_to_mgx(Pooled(), [torch.randn(2, 3, 8, 6)], dynamic_shapes=sizes)
+    for dims in ((8, 6), (5, 9), (2, 3), (13, 7)):
+        x = torch.randn(2, 3, *dims)
+        torch.testing.assert_close(lowered(x), Pooled()(x))
+
+
+def test_sizes_are_results_of_lowered_modules() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, object]:
+            return {"rows": x.shape[0] * 2, "sum": x.sum(0)}
+
+    lowered = lower_to_mgx(Sized(), [torch.ones(3, 4)], dynamic_shapes={"x": {0: torch.export.Dim("rows")}})
+    found = lowered(torch.ones(5, 4))
+    assert found["rows"] == 10
+    assert isinstance(found["rows"], int)
+    assert torch.equal(found["sum"], torch.full((4,), 5.0))
 
 
 def test_part_takes_memory_in_any_order() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim
 
 from ..converter import Converter, converts
 from ..node import Node
@@ -132,14 +133,14 @@ def adaptive(rank: int, mode: str) -> Converter:
                 name = f"reduce_{'mean' if mode == 'average' else 'max'}"
                 return n.convert(n.add(name, wide, axes=tuple(range(2, rank + 2))), n.dtype)
             dims = image.shape.dims[2:]
-            if all(w is None or d % w == 0 for d, w in zip(dims, wanted, strict=True)):
+            if all(w is None or (isinstance(d, int) and d % w == 0) for d, w in zip(dims, wanted, strict=True)):
                 lengths = tuple(
                     n.static(d // (d if w is None else w), "the window of an adaptive pooling")
                     for d, w in zip(dims, wanted, strict=True)
                 )
                 return n.add("pooling", image, mode=mode, lengths=lengths, stride=lengths)
             for axis, (d, w) in enumerate(zip(dims, wanted, strict=True), 2):
-                wide = _cells(n, wide, axis, n.static(d, "the extent under an adaptive pooling"), w, mode)
+                wide = _cells(n, wide, axis, d, w, mode)
             return n.convert(wide, n.dtype)
 
         return batched(n, x, rank, pooled)
@@ -147,13 +148,13 @@ def adaptive(rank: int, mode: str) -> Converter:
     return convert
 
 
-def _cells(n: Node, x: Instruction, axis: int, length: int, count: int | None, mode: str) -> Instruction:
+def _cells(n: Node, x: Instruction, axis: int, length: Dim, count: int | None, mode: str) -> Instruction:
     """Means or maxima of `count` cells along one axis, whose limits torch rounds outwards."""
     if count is None or count == length:
         return x
     pieces = []
     for i in range(count):
-        start, end = i * length // count, -(-(i + 1) * length // count)
+        start, end = length * i // count, (length * (i + 1) + count - 1) // count
         piece = n.slice(x, [axis], [start], [end])
         pieces.append(n.add(f"reduce_{'mean' if mode == 'average' else 'max'}", piece, axes=(axis,)))
     return n.add("concat", *pieces, axis=axis) if count > 1 else pieces[0]

@@ -1,0 +1,86 @@
+"""Tensors on a GPU: results are fresh, on the caller's stream and inside torch's graph capture."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+pytestmark = pytest.mark.gpu
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64)).cuda().eval()
+
+
+def test_results_are_not_overwritten() -> None:
+    model = network()
+    compiled = torch.compile(lambda x: (model(x), x.sum(1)), backend="mgx", dynamic=False)
+    xs = [torch.randn(8, 64, device="cuda") for _ in range(4)]
+    with torch.no_grad():
+        found = [compiled(xs[i % 2]) for i in range(4)]
+        for i, (out, total) in enumerate(found):
+            torch.testing.assert_close(out, model(xs[i % 2]), rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(total, xs[i % 2].sum(1), rtol=1e-4, atol=1e-4)
+        out = compiled(xs[0])[0]
+        out.zero_()
+        torch.testing.assert_close(compiled(xs[0])[0], model(xs[0]), rtol=1e-3, atol=1e-3)
+
+
+def test_threads_and_streams_have_results_of_their_own() -> None:
+    model = network()
+    compiled = torch.compile(model, backend="mgx", dynamic=False)
+    inputs = [torch.randn(8, 64, device="cuda") for _ in range(3)]
+    wrong: list[int] = []
+    with torch.no_grad():
+        want = [model(x) for x in inputs]
+        for x in inputs:
+            compiled(x)
+    torch.cuda.synchronize()
+
+    def work(i: int) -> None:
+        with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(200):
+                out = compiled(inputs[i])
+                if not torch.allclose(out, want[i], rtol=1e-3, atol=1e-3):
+                    wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_graph_capture_of_torch() -> None:
+    model = network()
+    compiled = torch.compile(model, backend="mgx", dynamic=False)
+    x = torch.randn(8, 64, device="cuda")
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                compiled(x)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = compiled(x)
+        x.copy_(torch.randn(8, 64, device="cuda"))
+        graph.replay()
+        torch.testing.assert_close(out, model(x), rtol=1e-3, atol=1e-3)
+
+
+def test_results_that_only_the_host_computes_lie_on_the_device() -> None:
+    def places(x: torch.Tensor) -> torch.Tensor:
+        return torch.nonzero(x > 0).sum(0)
+
+    x = torch.randn(6, 5, device="cuda")
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), torch.no_grad():
+        out = torch.compile(places, backend="mgx", dynamic=False)(x)
+    assert out.device == x.device
+    assert torch.equal(out, places(x))
