@@ -38,6 +38,12 @@ class Builder:
     def narrow(self, x: Any, scale: float, zero: int) -> Any:
         return self.add("quantizelinear", x, *self.scales(scale, zero))
 
+    def convolved(self, x: Any, scale: float) -> Any:
+        """A convolution of 16 channels to 24 by windows of one pixel; scale: of the weights."""
+        w = self.main.add_literal(rng.integers(-127, 128, (24, 16, 1, 1), np.int8))
+        scales = self.main.add_literal(np.full(24, scale, np.float32))
+        return self.add("convolution", self.wide(x, 0.05, 128), self.add("dequantizelinear", w, scales, axis=0))
+
     def compared(self, feed: dict[str, Any], out: Any) -> list[str]:
         """The names of the steps, once the result is within one unit of the definition's."""
         self.main.add_return([out])
@@ -67,11 +73,7 @@ def test_each_of_two_products_that_are_added_ends_in_its_own_work() -> None:
     """No sums in int32 are stored and converted by themselves."""
     b = Builder()
     x = b.given("x", 1, 16, 6, 6)
-    parts = []
-    for n in range(2):
-        w = b.main.add_literal(rng.integers(-127, 128, (24, 16, 1, 1), np.int8))
-        wide = b.add("dequantizelinear", w, b.main.add_literal(np.full(24, 0.01 + 0.01 * n, np.float32)), axis=0)
-        parts.append(b.add("convolution", b.wide(x, 0.05, 128), wide))
+    parts = [b.convolved(x, scale) for scale in (0.01, 0.02)]
     steps = b.compared({"x": rng.integers(0, 256, (1, 16, 6, 6), np.uint8)}, b.narrow(b.add("add", *parts), 0.3, 120))
     assert {s for s in steps if s != "copy"} == {"conv"}
 
@@ -82,9 +84,7 @@ def test_a_rounded_product_is_added_by_the_later_one() -> None:
     x = b.given("x", 1, 16, 6, 6)
     parts = []
     for n in range(2):
-        w = b.main.add_literal(rng.integers(-127, 128, (24, 16, 1, 1), np.int8))
-        wide = b.add("dequantizelinear", w, b.main.add_literal(np.full(24, 0.01 + 0.01 * n, np.float32)), axis=0)
-        made = b.narrow(b.add("convolution", b.wide(x, 0.05, 128), wide), 0.2, 119 + n)
+        made = b.narrow(b.convolved(x, 0.01 + 0.01 * n), 0.2, 119 + n)
         parts.append(b.wide(made, 0.2, 119 + n))
     steps = b.compared({"x": rng.integers(0, 256, (1, 16, 6, 6), np.uint8)}, b.narrow(b.add("add", *parts), 0.3, 120))
     assert [s for s in steps if s != "copy"] == ["conv", "conv"]
