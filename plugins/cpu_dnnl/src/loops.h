@@ -29,5 +29,6 @@ void add_byte_loops(NamedLoops &loops);
 void add_byte_loops_vbmi(NamedLoops &loops);
 void add_coded_loops_avx2(NamedLoops &loops);
 void add_coded_loops_avx512(NamedLoops &loops);
+void add_coded_loops_amx(NamedLoops &loops);
 
 } // namespace mgx

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(4)
+TILES = native().multiplies_tiles() and "amx_bf16" in native().cpu_features()
 
 
 @pytest.mark.parametrize("points", [False, True])
@@ -31,4 +33,28 @@ def test_rows_and_blocks_of_any_count(rows: int, k: int, block: int, points: boo
     wanted = op.evaluate([x, *operands])
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
     steps = [s.name.split()[0] for s in program.executable.instances()[-1].runner.schedule.steps]
-    assert steps == ["order", "dequant_dot"]
+    assert steps == ["pieces" if TILES and rows >= 16 else "order", "dequant_dot"]
+
+
+@pytest.mark.skipif(not TILES, reason="the processor has no tile registers for bfloat16")
+@pytest.mark.parametrize("block", [32, 2080])
+def test_tiles_keep_the_digits_of_floats(block: int) -> None:
+    """Numbers of all sizes, some of them infinite or NaN, in blocks beyond those that the loop unpacks at once."""
+    rows, n, k = 70, 17, 2080
+    operands = [rng.integers(0, 256, (n, k // 2)).astype(np.uint8), np.full((n, k // block), 0.25, np.float32)]
+    x = (rng.standard_normal((rows, k)) * 10.0 ** rng.integers(-12, 12, (rows, 1))).astype(np.float32)
+    x[0, :] = 3e38
+    x[1, 5], x[2, 6], x[3, 7] = np.inf, -np.inf, np.nan
+    x[4, :] = np.nextafter(np.float32(1), np.float32(2))
+    op = mgx.op("dequant_dot", bits=4, block_size=block)
+    program = mgx.Program()
+    main = program.get_main_module()
+    given = [main.add_literal(o) for o in operands]
+    main.add_return([main.add(op, main.add_parameter("x", mgx.Shape("float32", [rows, k])), *given)])
+    program.compile(CpuTarget())
+    got = np.asarray(program.run({"x": x})[0])
+    codes = np.stack([operands[0] & 15, operands[0] >> 4], -1).reshape(n, k).astype(np.float64) - 8
+    exact = x[4:].astype(np.float64) @ (0.25 * codes.T)
+    size = np.abs(x[4:]).astype(np.float64) @ (0.25 * np.abs(codes.T))
+    assert (np.abs(got[4:] - exact) <= 2.0**-20 * size).all()
+    assert not np.isfinite(got[1:4]).any()

@@ -14,6 +14,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
+from ..native_library import native
 from .native_loops import native_loop
 from .offer import offer
 
@@ -24,6 +25,8 @@ PLANS = Kernels("cpu")
 FEW: Final = (
     16  # rows up to which numbers of 8 bits, made again for each four of them, beat a product of whole matrices
 )
+
+TILED: Final = 16  # rows of floats from which three products of tiles take less time than one of vectors
 
 
 def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
@@ -47,6 +50,9 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     if op.bits == 8 and rows > FEW:
         raise Refused(f"{rows} rows: a product with the whole weights is faster")
     codes, scale = e.row_major(codes), e.row_major(scale)
+    if op.bits == 4 and rows >= TILED and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
+        tiled(e, op, e.row_major(a), codes, scale, points, out)
+        return out
     blocks, row_bytes = scale.lens[1], codes.lens[1]
     padded = k
     if op.bits == 4:
@@ -69,3 +75,25 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     grain = max(16 if rows > 4 else 2, 65536 // max(row_bytes * -(-rows // 4), 1))
     native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, grain)
     return out.seen_as(0, Shape(dt.float32, out.lens))
+
+
+def fills_tiles(e: CpuEmitter, codes: Value, scale: Value) -> bool:
+    """True if the processor has tile registers for bfloat16, and rows of 4 bits are whole steps whose places 32 bits hold."""
+    places = 16 * max(codes.lens[1], scale.lens[1])
+    return native().multiplies_tiles() and "amx_bf16" in e.features and places < 1 << 31
+
+
+def tiled(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
+    """The product of many rows in tile registers; floats as sums of three numbers of bfloat16."""
+    *outer, k = a.lens
+    rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]
+    depth, tall = blocks * op.block_size, -(-rows // 64) * 64
+    if row_bytes * 2 < depth:
+        raise Refused(f"{row_bytes} bytes of codes for {depth} numbers")
+    pieces = e.allocate(dt.uint16, [depth // 32, tall // 16, 3, 16, 32])
+    numbers = [rows, k, k, tall, depth]
+    native_loop(e, "pieces", "coded_pieces_amx", [a, pieces], [pieces], numbers, tall, 16)
+    given = [] if points is None else [e.row_major(points)]
+    point = -1 if given else 8
+    numbers = [rows, tall, blocks, op.block_size, row_bytes, n, n, point]
+    native_loop(e, op.name, "coded_product_amx", [pieces, codes, scale, *given, out], [out], numbers, -(-n // 16), 4)
