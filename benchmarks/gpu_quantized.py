@@ -63,7 +63,7 @@ class Replay:
     def __init__(self, program: mgx.Program, feed: dict[str, Any]) -> None:
         self.results = [r.to_numpy() for r in program.run(feed)]
         self.runner: Any = program.executable.instances()[-1].runner
-        (self.graph, _), *_ = self.runner._graphs.values()
+        self.graph = self.runner.graphs.last()
         device = self.runner.device
         self.begin, self.end = device.event(timing=True), device.event(timing=True)
         self.times: list[float] = []

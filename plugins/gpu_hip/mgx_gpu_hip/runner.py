@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import Any, TypeVar
@@ -16,24 +15,22 @@ from mgx_core.targets.cut import cut
 from mgx_core.targets.runner import Timing
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
-from mgx_core.targets.values import Value
 from mgx_core.types.memory_limit import ALIGNMENT
 
-from .bound_steps import BoundStep, bound_steps, codes, naming, required_alignment
+from .bound_steps import BoundStep, codes, required_alignment
 from .compile.build import build
 from .emitter import LIBRARY_ALIGNMENT, GpuEmitter
 from .handover import Handover
 from .named import Named, kernel_steps
-from .runtime import DeviceArray, DeviceBuffer, Stream
+from .recordings import GRAPHS, Recordings, enqueue
+from .runtime import DeviceArray, DeviceBuffer
 from .saved_code import Kept, keep_code
-from .steps import CalledStep, DeviceStep, HostStep
+from .steps import CalledStep
 from .timing import in_a_row, marked, timings
 
 __all__ = ["GpuRunner"]
 
 T = TypeVar("T")
-
-GRAPHS = 8  # sets of caller's addresses whose graphs are kept
 
 
 class GpuRunner(Runner):
@@ -64,8 +61,8 @@ class GpuRunner(Runner):
         self.hosted = [s for s in schedule.steps if isinstance(s, CalledStep)]
         self._allocate()
         self._load(kept)
-        self._graphs: OrderedDict[Any, tuple[Any, list[BoundStep]]] = OrderedDict()
-        self._sound = False  # every step has run once without a fault
+        held = [v.buffer for v in (*self.inputs, *self.outputs)]
+        self.graphs = Recordings(schedule.steps, self.device, self.functions, self.addresses, held, self.overlap)
         aligns = required_alignment(schedule.steps)
         self.input_align = {v.buffer.index: aligns.get(id(v.buffer), LIBRARY_ALIGNMENT) for v in self.inputs}
         self.output_align = [aligns.get(id(v.buffer), LIBRARY_ALIGNMENT) for v in self.outputs]
@@ -155,7 +152,7 @@ class GpuRunner(Runner):
             kept = self.start(args)
             self.device.default_stream.wait()
             given, _ = self._inputs(args, self.device.default_stream)
-            _, steps = self._graphs[_key(given, {})]
+            _, steps = self.graphs.found(given, {})
             made = measure(steps)
             del kept
             return made
@@ -168,7 +165,7 @@ class GpuRunner(Runner):
             stream = self.device.default_stream
             kept = self.start(args)
             given, _ = self._inputs(args, stream)
-            count = marked(self._graphs[_key(given, {})][1], stream, begin, end)
+            count = marked(self.graphs.found(given, {})[1], stream, begin, end)
             stream.wait()
             del kept
             return count
@@ -189,7 +186,7 @@ class GpuRunner(Runner):
         self.device.activate()
         stream = self.device.default_stream
         given, kept = self._inputs(args, stream)
-        self._execute(given, {}, stream)
+        self.graphs.execute(given, {}, stream)
         return kept
 
     def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
@@ -226,7 +223,7 @@ class GpuRunner(Runner):
             given, kept = self._inputs(args, caller)
             self._kept = kept
             direct = {n: p.address for n, p in places.items() if self._fits(n, p)}
-            self._execute(given, direct, caller)
+            self.graphs.execute(given, direct, caller)
             for n, place in places.items():
                 if n not in direct:
                     held = self.staging["output", n]
@@ -249,7 +246,7 @@ class GpuRunner(Runner):
             return None
         used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
         with self.lock:  # a run in another thread may add a graph and drop this one
-            graph, steps = self._graphs.get(_key(used, {n: p.address for n, p in places.items()}), (None, []))
+            graph, steps = self.graphs.found(used, {n: p.address for n, p in places.items()})
         if graph is None:
             return None
         launch, activate, lock = graph.launch, self.device.activate, self.lock
@@ -268,7 +265,7 @@ class GpuRunner(Runner):
             with lock:
                 activate()
                 if stream and self.device.stream(stream).captured():
-                    _enqueue(steps, stream)
+                    enqueue(steps, stream)
                 else:
                     launch(stream)
                 self._kept = list(parameters.values())
@@ -310,97 +307,7 @@ class GpuRunner(Runner):
                 stream.copy_in(self.staging["input", b.index].address, array)
         return given, kept
 
-    def _execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
-        key = _key(given, places)
-        found = self._graphs.get(key)
-        if found is None:
-            found = self._record(given, places, stream)
-            self._graphs[key] = found
-            while len(self._graphs) > GRAPHS:
-                self._graphs.popitem(last=False)
-        graph, steps = found
-        if graph is not None:
-            if stream.handle and stream.captured():
-                _enqueue(steps, stream.handle)
-            else:
-                graph.launch(stream.handle)
-            return
-        for step, calls in steps:
-            if isinstance(step, HostStep):
-                self._on_host(step, self._bound(given, places), stream)
-            elif isinstance(step, DeviceStep):
-                self._on_device(step, self._bound(given, places))
-            for call in calls:
-                call(stream.handle)
-
-    def _record(
-        self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
-    ) -> tuple[Any, list[BoundStep]]:
-        steps = bound_steps(self.schedule.steps, self._bound(given, places), self.functions, self.device, self.overlap)
-        if self.hosted or not steps:
-            return None, steps
-        own = self.device.stream()
-        own.after(after)  # the arguments are on their way there
-        self._try_out(steps, own)
-        with self.device.capture(own) as captured:
-            _enqueue(steps, own.handle)
-        return captured.instantiate(), steps
-
-    def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
-        """Addresses of all buffers: the caller's of the arguments and results that steps use where they lie."""
-        addresses = dict(self.addresses)
-        for b in (v.buffer for v in (*self.inputs, *self.outputs)):
-            places_of = given if b.kind == "input" else places
-            if b.index in places_of:
-                addresses[id(b)] = places_of[b.index]
-        return addresses
-
-    def _try_out(self, steps: Sequence[BoundStep], stream: Stream) -> None:
-        """Run once without capture, for libraries set themselves up then; the first time step by step, to name a fault's."""
-        for step, calls in steps:
-            with naming(step):
-                for call in calls:
-                    call(stream.handle)
-                if not self._sound:
-                    stream.wait()
-        stream.wait()
-        self._sound = True
-
-    def _on_host(self, step: HostStep, addresses: Mapping[int, int], stream: Any) -> None:
-        stream.wait()
-        arrays = []
-        for v in step.given:
-            array = np.empty(v.lens, v.shape.dtype.numpy)
-            if array.size:
-                self.device.download(array, addresses[id(v.buffer)] + v.byte_offset)
-            arrays.append(array)
-        for v, result in zip(step.outputs, step.function(arrays), strict=True):
-            array = np.ascontiguousarray(result)
-            if array.size:
-                stream.copy_in(addresses[id(v.buffer)] + v.byte_offset, array)
-                stream.wait()
-
-    def _on_device(self, step: DeviceStep, addresses: Mapping[int, int]) -> None:
-        def array(value: Value) -> DeviceArray:
-            shape, address = value.shape, addresses[id(value.buffer)] + value.byte_offset
-            space = shape.element_space() * shape.dtype.size
-            return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, value.lens, value.strides)
-
-        with naming(step):
-            step.function([array(v) for v in step.given], [array(v) for v in step.outputs])
-
     def _run_mixed(self, args: Sequence[Any]) -> list[Any]:
         on_host = [a.to_host() if isinstance(a, DeviceArray) else a for a in args]
         made = dict(zip(self.wanted, self._run_device(args, True), strict=True)) if self.outputs else {}
         return SegmentInterpreter().finish(self.module, self._items, on_host, made)
-
-
-def _enqueue(steps: Sequence[BoundStep], stream: int) -> None:
-    for _, calls in steps:
-        for call in calls:
-            call(stream)
-
-
-def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:
-    """Returns the key of a graph: addresses of its inputs and results."""
-    return (*sorted(given.items()), *((-1 - n, a) for n, a in sorted(places.items())))

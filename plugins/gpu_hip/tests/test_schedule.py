@@ -14,7 +14,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.types.memory_limit import ALIGNMENT
-from mgx_gpu_hip import bound_steps
+from mgx_gpu_hip import bound_steps, recordings
 from mgx_gpu_hip import runner as running
 from mgx_gpu_hip.emitter import DEVICE_ALIGNMENT
 from mgx_gpu_hip.steps import HostStep
@@ -108,7 +108,7 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
     program, given, _ = program_of(build)
     (instance,) = program.executable.instances()
     called: list[tuple[str, str]] = []
-    kernels, on_host = bound_steps._kernel_calls, running.GpuRunner._on_host
+    kernels, on_host = bound_steps._kernel_calls, recordings.Recordings._on_host
 
     def bound(step: Any, *args: Any) -> Any:
         called.append((step.kernel, "target"))
@@ -119,7 +119,7 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
         on_host(self, step, *args)
 
     monkeypatch.setattr(bound_steps, "_kernel_calls", bound)
-    monkeypatch.setattr(running.GpuRunner, "_on_host", hosted)
+    monkeypatch.setattr(recordings.Recordings, "_on_host", hosted)
     program.run(given)
     steps = instance.plan.steps
     assert Counter(called) == Counter((s.kernel, "host" if isinstance(s, HostStep) else "target") for s in steps)

@@ -1,0 +1,142 @@
+"""Steps recorded as device graphs, one for each set of addresses of a caller's arguments and results."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mgx_core.targets.schedule import Step
+from mgx_core.targets.values import Buffer, Value
+
+from .bound_steps import BoundStep, bound_steps, naming
+from .runtime import Device, DeviceArray, DeviceBuffer, Function, Stream
+from .steps import CalledStep, DeviceStep, HostStep
+
+__all__ = ["GRAPHS", "Recordings", "enqueue"]
+
+GRAPHS = 8  # sets of caller's addresses whose graphs are kept
+
+
+class Recordings:
+    """The last graphs of a program's steps; programs that call Python functions in between are run step by step.
+
+    addresses: of all buffers by their id, those of arguments and results in memory of our own; held: the buffers of arguments and
+    results, which may lie elsewhere; functions: by the id of a step and by entry; overlap: see `bound_steps`.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        device: Device,
+        functions: Mapping[int, Mapping[str, Function]],
+        addresses: Mapping[int, int],
+        held: Sequence[Buffer],
+        overlap: bool,
+    ) -> None:
+        self.steps, self.device, self.functions = steps, device, functions
+        self.addresses, self.held, self.overlap = addresses, held, overlap
+        self.hosted = any(isinstance(s, CalledStep) for s in steps)
+        self._kept: OrderedDict[Any, tuple[Any, list[BoundStep]]] = OrderedDict()
+        self._sound = False  # every step has run once without a fault
+
+    def found(self, given: Mapping[int, int], places: Mapping[int, int]) -> tuple[Any, list[BoundStep]]:
+        """The graph for addresses of arguments and results by their numbers, and its steps; None and none if it is not kept."""
+        return self._kept.get(_key(given, places), (None, []))
+
+    def last(self) -> Any:
+        """The graph that was recorded last; None before the first, and where steps are run one by one."""
+        return next(reversed(self._kept.values()))[0] if self._kept else None
+
+    def execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
+        key = _key(given, places)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._record(given, places, stream)
+            self._kept[key] = found
+            while len(self._kept) > GRAPHS:
+                self._kept.popitem(last=False)
+        graph, steps = found
+        if graph is not None:
+            if stream.handle and stream.captured():
+                enqueue(steps, stream.handle)
+            else:
+                graph.launch(stream.handle)
+            return
+        for step, calls in steps:
+            if isinstance(step, HostStep):
+                self._on_host(step, self._bound(given, places), stream)
+            elif isinstance(step, DeviceStep):
+                self._on_device(step, self._bound(given, places))
+            for call in calls:
+                call(stream.handle)
+
+    def _record(
+        self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
+    ) -> tuple[Any, list[BoundStep]]:
+        steps = bound_steps(self.steps, self._bound(given, places), self.functions, self.device, self.overlap)
+        if self.hosted or not steps:
+            return None, steps
+        own = self.device.stream()
+        own.after(after)  # the arguments are on their way there
+        self._try_out(steps, own)
+        with self.device.capture(own) as captured:
+            enqueue(steps, own.handle)
+        return captured.instantiate(), steps
+
+    def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
+        """Addresses of all buffers: the caller's of the arguments and results that steps use where they lie."""
+        addresses = dict(self.addresses)
+        for b in self.held:
+            places_of = given if b.kind == "input" else places
+            if b.index in places_of:
+                addresses[id(b)] = places_of[b.index]
+        return addresses
+
+    def _try_out(self, steps: Sequence[BoundStep], stream: Stream) -> None:
+        """Run once without capture, for libraries set themselves up then; the first time step by step, to name a fault's."""
+        for step, calls in steps:
+            with naming(step):
+                for call in calls:
+                    call(stream.handle)
+                if not self._sound:
+                    stream.wait()
+        stream.wait()
+        self._sound = True
+
+    def _on_host(self, step: HostStep, addresses: Mapping[int, int], stream: Any) -> None:
+        stream.wait()
+        arrays = []
+        for v in step.given:
+            array = np.empty(v.lens, v.shape.dtype.numpy)
+            if array.size:
+                self.device.download(array, addresses[id(v.buffer)] + v.byte_offset)
+            arrays.append(array)
+        for v, result in zip(step.outputs, step.function(arrays), strict=True):
+            array = np.ascontiguousarray(result)
+            if array.size:
+                stream.copy_in(addresses[id(v.buffer)] + v.byte_offset, array)
+                stream.wait()
+
+    def _on_device(self, step: DeviceStep, addresses: Mapping[int, int]) -> None:
+        def array(value: Value) -> DeviceArray:
+            shape, address = value.shape, addresses[id(value.buffer)] + value.byte_offset
+            space = shape.element_space() * shape.dtype.size
+            return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, value.lens, value.strides)
+
+        with naming(step):
+            step.function([array(v) for v in step.given], [array(v) for v in step.outputs])
+
+
+def enqueue(steps: Sequence[BoundStep], stream: int) -> None:
+    """Calls every step: for streams that are captured, in which a launch of a graph is refused."""
+    for _, calls in steps:
+        for call in calls:
+            call(stream)
+
+
+def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:
+    """Returns the key of a graph: addresses of its inputs and results."""
+    return (*sorted(given.items()), *((-1 - n, a) for n, a in sorted(places.items())))
