@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Final
 import mgx_core as mgx
 from mgx_core import DType, Operation, ParameterError
 
+from .element_types import core_dtype, type_t
 from .implied import core_attributes
-from .shapes import core_dtype, core_shape, shape, type_t
+from .shapes import core_shape, shape
 
 __all__ = ["DEFAULTS", "macro", "of_operation", "op", "pooling_mode", "rnn_direction"]
 

@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from types import NoneType
+from typing import Any, ClassVar
 
-from mgx_core import DType, DynamicDimension, ParameterError, Shape, TupleShape, UnsupportedError
-from mgx_core import dtype as dt
+from mgx_core import DynamicDimension, ParameterError, Shape, TupleShape, UnsupportedError
 from mgx_core.types.dim import Dim
 from mgx_core.types.shape import AnyShape
 
-__all__ = ["core_dtype", "core_shape", "of_record", "of_shape", "shape", "type_t"]
+from .element_types import core_dtype, type_t
 
-# as a C compiler's headers call them
-C_NAMES: Final = {f"{t.name}_t": t for t in dt.ALL if t.is_integer and t.bits >= 8}
-
-
-class type_t(enum.Enum):
-    """Element types, numbered as in MIGraphX; ``int(type_t.float_type)`` is 2."""
-
-    bool_type = 0
-    half_type = 1
-    float_type = 2
-    double_type = 3
-    uint8_type = 4
-    int8_type = 5
-    uint16_type = 6
-    int16_type = 7
-    int32_type = 8
-    int64_type = 9
-    uint32_type = 10
-    uint64_type = 11
-    fp8e4m3fnuz_type = 12
-    fp8e4m3fn_type = 13
-    fp8e5m2_type = 14
-    bf16_type = 15
-    fp8e5m2fnuz_type = 16
-
-    def __int__(self) -> int:
-        return int(self.value)
-
-    __index__ = __int__
+__all__ = ["core_shape", "of_record", "of_shape", "shape"]
 
 
 class shape:
@@ -74,6 +45,8 @@ class shape:
         symbols: Mapping[str, Any] | None = None,
         dyn_strides: Sequence[str] | None = None,
     ) -> None:
+        if not isinstance(symbols, (Mapping, NoneType)):
+            raise ParameterError(f"symbols: a mapping from names to ranges is required, got {symbols!r}")
         ranges = {name: _meet(name, of) for name, of in (symbols or {}).items()}
         self._given = [_dimension(d, ranges) for d in dyn_dims] if dyn_dims else None
         made = Shape(
@@ -261,18 +234,6 @@ def core_shape(given: Any) -> Shape:
     return given
 
 
-def core_dtype(given: Any) -> DType:
-    """The core's element type for a name, a member of `type_t`, its number or what the core takes."""
-    if isinstance(given, type_t):
-        given = given.name
-    elif isinstance(given, int) and not isinstance(given, bool):
-        try:
-            given = type_t(given).name
-        except ValueError:
-            raise ParameterError(f"an element type is a number from 0 to {len(type_t) - 1}, got {given}") from None
-    return C_NAMES.get(given) or dt.of(given) if isinstance(given, str) else dt.of(given)
-
-
 def _dimension(given: Any, ranges: Mapping[str, DynamicDimension]) -> DynamicDimension:
     """A range, or the expression of a text; ranges: of the names that a text may have."""
     if not isinstance(given, str):
@@ -282,10 +243,13 @@ def _dimension(given: Any, ranges: Mapping[str, DynamicDimension]) -> DynamicDim
 
 def _meet(name: str, of: Any) -> DynamicDimension:
     """The range that a name has, or what several ranges share."""
-    if not isinstance(of, list):
-        return DynamicDimension.of(of)
-    spans = ", ".join(f"[{r.min}..{r.max}]" for r in map(DynamicDimension.of, of))
-    sizes = ", ".join(str(n) for r in of for n in sorted(r.optimals))
+    given = of if isinstance(of, list) and of else [of]
+    try:
+        ranges = [DynamicDimension.of(r) for r in given]
+    except (TypeError, KeyError, IndexError, ValueError):
+        raise ParameterError(f"symbols: a range, or a list of ranges, is required for {name!r}, got {of!r}") from None
+    spans = ", ".join(f"[{r.min}..{r.max}]" for r in ranges)
+    sizes = ", ".join(str(n) for r in ranges for n in sorted(r.optimals))
     return DynamicDimension(f"{name}({{{spans}}}, {{{sizes}}})").ranges()[name]
 
 

@@ -19,10 +19,11 @@ from mgx_core.store.container import is_program
 from mgx_core.types.memory_limit import require_room
 
 from .arguments import argument
+from .element_types import core_dtype
 from .instructions import instruction_ref, module
 from .operations import op
 from .programs import program
-from .shapes import core_dtype, core_shape, of_record
+from .shapes import core_shape, of_record
 
 __all__ = ["is_stored", "read_stored"]
 

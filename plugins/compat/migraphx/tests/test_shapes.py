@@ -186,3 +186,9 @@ def test_scripts_and_files_keep_expressions() -> None:
     exec(p.to_py(), scope)
     for other in (scope["p"], migraphx.load_buffer(migraphx.save_buffer(p))):
         assert other == p and other.get_parameter_shapes() == p.get_parameter_shapes()
+
+
+@pytest.mark.parametrize("symbols", [{"n": "x"}, {"n": []}, {"n": [(1, 2), "x"]}, 3])
+def test_what_is_no_range_of_a_name(symbols) -> None:
+    with pytest.raises(ParameterError, match=r"symbols: a .* is required"):
+        migraphx.shape(dyn_dims=["n"], symbols=symbols)
