@@ -87,6 +87,10 @@ def _pick(function: str, a: Dim, b: Dim, a_wins: Callable[[int], bool]) -> Dim:
         return a
     if a_wins(-lo) and a_wins(-hi):
         return b
+    for whole, part in ((a, b), (b, a)):
+        call = _call_of(whole, function)
+        if call is not None and part in call.args:  # min(min(a, b), b)
+            return whole
     left, right = sorted((a, b), key=repr)
     return of_atom(Call(function, (left, right)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -249,3 +251,13 @@ def test_dynamic_dimensions_from_what_users_write():
     assert DynamicDimension(3, 3).named("n") == 3
     assert dim.bounds(DynamicDimension(1, 8).named("n")) == (1, 8)
     assert str(DynamicDimension(1, 8, [4, 2])) == "[1, 8, {2, 4}]"
+
+
+@pytest.mark.parametrize("pick", [dim.minimum, dim.maximum])
+def test_an_extent_picked_twice_is_picked_once(pick: Any):
+    """A slice cuts its ends at the axis' extent, whether they were cut there before or not: one extent has one form."""
+    a, b = dim.symbol("a"), dim.symbol("b", 0, 100)
+    for other in (b, 7):
+        once = pick(a, other)
+        assert pick(once, a) == pick(a, once) == once
+        assert pick(pick(once, other), a) == once
