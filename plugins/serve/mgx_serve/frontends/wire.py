@@ -13,7 +13,7 @@ from ..errors import ServeError
 from ..inference import Answer, Call, Stored
 from ..model import Signature
 from ..shared_memory import Place
-from ..tensors import DATATYPES, Tensor, datatype_of, elements, from_bytes, to_bytes
+from ..tensors import DATATYPES, Array, Tensor, datatype_of, elements, from_bytes, to_bytes
 from .arena import Bytes
 
 __all__ = [
@@ -45,7 +45,7 @@ def call_message(call: Call, reads_headers: bool) -> tuple[list[Any], list[Bytes
 
 def read_call(head: Sequence[Any], parts: Sequence[Bytes]) -> Call:
     model, version, outputs, identity, priority, timeout, feeds, stored, places, headers = head
-    arrays = {n: from_bytes(n, datatype, shape, part) for (n, datatype, shape), part in zip(feeds, parts, strict=True)}
+    arrays = {n: _array(n, datatype, shape, part) for (n, datatype, shape), part in zip(feeds, parts, strict=True)}
     kept = {name: Stored(datatype, shape, Place(*place)) for name, datatype, shape, place in stored}
     return Call(model, version, arrays, kept, outputs, identity, priority, timeout, _placed(places), headers)
 
@@ -66,7 +66,7 @@ def read_answer(head: Sequence[Any], parts: Sequence[Bytes]) -> Answer:
         if name in placed:  # whose elements are there; here only the extents are asked for
             array = np.broadcast_to(np.zeros((), DATATYPES[datatype]), shape)
         else:
-            array = from_bytes(name, datatype, shape, part)
+            array = _array(name, datatype, shape, part)
         made.append((tensor, array))
     return Answer(model, version, identity, made, placed)
 
@@ -90,6 +90,14 @@ def read_error(message: Sequence[Any]) -> ServeError:
     made: ServeError = ERRORS[kind](text)
     made.retry_after = retry_after
     return made
+
+
+def _array(name: str, datatype: str, shape: Sequence[int], part: Bytes) -> Array:
+    """Returns a tensor that was an array in the other process: its extents are known to be some, and to fit its bytes."""
+    dtype = DATATYPES[datatype]
+    if dtype.hasobject:
+        return from_bytes(name, datatype, shape, part)
+    return np.frombuffer(part, dtype).reshape(shape)
 
 
 def _places(places: Mapping[str, Place]) -> list[Any]:
