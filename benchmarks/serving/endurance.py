@@ -1,6 +1,6 @@
 """A server under mixed load for a while, its models replaced every minute: results, refusals and memory.
 
-python benchmarks/serving/endurance.py [--minutes 30] [--pause SECONDS]
+python benchmarks/serving/endurance.py [--minutes 30] [--pause SECONDS] [--frontends N]
 
 Clients ask two models over HTTP with JSON, HTTP with bytes and gRPC, and send malformed requests; every
 answer is compared with numpy's, by the version that it says it is from.  The exit status is 1 for a wrong result or for
@@ -109,15 +109,24 @@ class Clients:
             connection.close()
 
 
-def resident(process: int) -> float:
-    """Megabytes of memory of a process."""
-    text = Path(f"/proc/{process}/status").read_text()
-    return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+def resident(process: int) -> list[float]:
+    """Megabytes of memory of a process and of its children."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    texts = [Path(f"/proc/{number}/status").read_text() for number in (process, *children)]
+    lines = [next(line for line in text.splitlines() if line.startswith("VmRSS")) for text in texts]
+    return [round(int(line.split()[1]) / 1024, 1) for line in lines]
 
 
-def serve(root: Path) -> tuple[subprocess.Popen[bytes], int, int]:
+def serve(root: Path, frontends: int) -> tuple[subprocess.Popen[bytes], int, int]:
     http, grpc = free_port(), free_port()
-    command = [sys.executable, "-c", "from mgx_serve.command import main; main()", str(root)]
+    command = [
+        sys.executable,
+        "-c",
+        "from mgx_serve.command import main; main()",
+        str(root),
+        "--frontends",
+        str(frontends),
+    ]
     process = subprocess.Popen(
         [*command, "--http-port", str(http), "--grpc-port", str(grpc)], stdout=subprocess.DEVNULL
     )
@@ -140,13 +149,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--pause", type=float, default=0.02, help="between two requests of a client, at most")
+    parser.add_argument("--frontends", type=int, default=0, help="processes that take requests")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name in ("joined", "single"):
             write(root / name / "1" / "model.onnx", 1)
         (root / "joined" / "config.toml").write_text("max_batch = 32\nqueue_delay = 0.001\nqueue_size = 8\n")
-        process, http, grpc = serve(root)
+        process, http, grpc = serve(root, given.frontends)
         clients = Clients(http, grpc, given.pause)
         try:
             for thread in clients.threads:
@@ -157,7 +167,7 @@ def main() -> None:
                 time.sleep(max(0.0, start + 60 * (minute + 1) - time.monotonic()))
                 replace(root, minute + 2, client.load_model)
                 seen = f"{dict(clients.seen)}, {len(clients.failures)} failed"
-                print(f"minute {minute + 1:3}: {resident(process.pid):7.1f} MB, {seen}", flush=True)
+                print(f"minute {minute + 1:3}: {resident(process.pid)} MB, {seen}", flush=True)
         finally:
             clients.ended.set()
             for thread in clients.threads:
