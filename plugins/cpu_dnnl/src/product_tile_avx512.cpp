@@ -3,3 +3,7 @@
 #define MGX_TALL 12
 #define MGX_TILE product_tile_avx512
 #include "product_tile_loop.h"
+
+#define MGX_ISA "avx512"
+#define MGX_ADD_PRODUCTS add_products_avx512
+#include "product_loop.h"

@@ -1,6 +1,7 @@
 // Register tiles of one instruction set: included with MGX_LANES, MGX_TALL (rows of the tallest tile) and MGX_TILE.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 

@@ -17,6 +17,7 @@ from mgx_cpu_dnnl.jit.gemm import compile_gemm
 from mgx_cpu_dnnl.jit.gemm_epilogue import row_step
 from mgx_cpu_dnnl.jit.gemm_plan import panel_width
 from mgx_cpu_dnnl.jit.kernel import run_numpy
+from mgx_cpu_dnnl.jit.native_loop import NativeLoop
 
 
 @pytest.fixture(scope="module", params=["host", "avx2"])
@@ -99,6 +100,7 @@ def test_every_height_of_a_tile_takes_rows_with_gaps_in_pieces(engine, m):
 
 def test_products_of_any_size_share_one_function(engine):
     """Extents, the order of the loops and what is prefetched are numbers of a kernel, not part of its code."""
+    body = lambda m, n: tail(m, n, [("tanh", None)])  # noqa: E731  # the native module does not do it
     r = np.random.default_rng(7)
     found = set()
     width = panel_width(engine)
@@ -106,9 +108,76 @@ def test_products_of_any_size_share_one_function(engine):
         a = r.standard_normal((m, k)).astype(np.float32)
         b = r.standard_normal((k, panels_ * width)).astype(np.float32)
         out = np.full((m, panels_ * width), np.nan, np.float32)
-        found.add(run(engine, a, b, out, threads=2).code.symbol)
-        assert (np.abs(out - a.astype(np.float64) @ b) <= bound(a, b)).all()
+        found.add(run(engine, a, b, out, body(m, panels_ * width), threads=2).code.symbol)
+        assert (np.abs(out - np.tanh(a.astype(np.float64) @ b)) <= bound(a, b) + 2e-6).all()
     assert len(found) == 1
+
+
+def tail(m, n, steps, first="product"):
+    """A body: operations on a product [m, n], each with a row, a matrix, a sum of two matrices or a number."""
+    body = Module("tail")
+    dims = (m, n)
+    y = body.add_parameter(first, Shape("float32", dims))
+    for i, (name, what) in enumerate(steps):
+        if isinstance(what, float):
+            other = body.add_literal(np.float32(what))
+            y = body.add(OPS[name](), y, body.add(Multibroadcast(out_lens=dims), other))
+        elif what is None:
+            y = body.add(OPS[name](), y)
+        else:
+            lens = [n] if what == "row" else dims
+            other = body.add_parameter(f"p{i}", Shape("float32", lens))
+            if what == "row":
+                other = body.add(Multibroadcast(out_lens=dims), other)
+            if what == "two":
+                other = body.add(pointwise.Add(), other, body.add_parameter(f"q{i}", Shape("float32", dims)))
+            y = body.add(OPS[name](), y, other)
+    body.add_return([y])
+    return body
+
+
+OPS = {"add": pointwise.Add, "max": pointwise.Max, "min": pointwise.Min, "mul": pointwise.Mul, "tanh": pointwise.Tanh}
+ENDS = [
+    ([("add", "row")], True),
+    ([("max", 0.0)], True),
+    ([("add", "row"), ("add", "matrix"), ("add", "row"), ("max", 0.0)], True),
+    ([("add", "row"), ("max", -0.5), ("min", 1.5)], True),
+    ([("min", 1.5), ("max", -0.5), ("add", "matrix")], True),
+    ([("max", 0.0), ("add", "row")], True),
+    ([("add", "row"), ("add", "two"), ("max", 0.0)], True),
+    ([("add", "two")], True),
+    ([("min", 0.5)], False),
+    ([("max", 0.5), ("min", -0.5)], False),
+    ([("add", "row"), ("add", "row"), ("add", "row"), ("add", "row")], False),
+    ([("max", 0.0), ("add", "row"), ("max", 0.0)], False),
+    ([("max", 0.0), ("add", "two")], False),
+    ([("add", "two"), ("add", "row")], False),
+    ([("mul", "row")], False),
+    ([("mul", 0.5)], False),
+]
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 60, 70), (2, 9, 64), (30, 2, 3), (25, 40, 64), (26, 2055, 50)])
+@pytest.mark.parametrize(
+    ("steps", "native"), ENDS, ids=lambda x: "-".join(w for w, _ in x) if isinstance(x, list) else str(x)
+)
+def test_terms_and_bounds_need_no_compiled_code(engine, m, k, n, steps, native):
+    r = np.random.default_rng(m)
+    a, b = r.standard_normal((m, k)).astype(np.float32), (r.standard_normal((k, n)) / k).astype(np.float32)
+    a[0, 0] = np.nan
+    body = tail(m, n, steps)
+    extra = [r.standard_normal(p.shape.lens()).astype(np.float32) for p in list(body.parameters.values())[1:]]
+    out = np.full((m, n), np.nan, np.float32)
+    kernel = run(engine, a, b, out, body, 0, extra, chunks=2, threads=2)
+    assert isinstance(kernel.code, NativeLoop) == native
+    with np.errstate(invalid="ignore"):
+        wanted, given = a.astype(np.float64) @ b, iter(extra)
+        for name, what in steps:
+            other = what if isinstance(what, float) else next(given) + (next(given) if what == "two" else 0)
+            wanted = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[name](wanted, other)
+        size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64) + 8
+        allowed = 2.0**-24 * (k + 8) * size * 4
+    assert np.isnan(out[0]).all() and (np.abs(out[1:] - wanted[1:]) <= allowed[1:]).all()
 
 
 def test_rows_with_gaps_and_results_with_gaps(engine):

@@ -89,6 +89,11 @@ class Engine:
             jit=True,
         )
 
+    @property
+    def isa(self) -> str:
+        """The instructions that loops of the native module may use, as their names say it."""
+        return "avx512" if self.wide else "avx2"
+
     def _has_wide(self) -> bool:
         """True if the machine has AVX-512 with byte, doubleword and short vector forms."""
         parts = ("f", "bw", "dq", "vl")

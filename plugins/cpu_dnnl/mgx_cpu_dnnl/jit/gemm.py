@@ -32,6 +32,8 @@ from .gemm_plan import (
 )
 from .gemm_tiles import tall
 from .kernel import JitKernel
+from .native_gemm import native_numbers
+from .native_loop import NativeLoop
 
 __all__ = ["compile_gemm"]
 
@@ -99,13 +101,16 @@ def compile_gemm(
     sums = height * width if whole else rows * group * width
     plan.slots["panel"] = plan.args.add(sums)
     plan.key = key_of(plan, lanes)
+    told = native_numbers(plan, numbers)
     beside = 2 + plan.ragged  # buffers before those of the pointwise part
     return JitKernel(
         name=name,
-        code=engine.function(plan.key, lambda c: write(c, plan)),
+        code=engine.function(plan.key, lambda c: write(c, plan))
+        if told is None
+        else NativeLoop(f"packed_product_{engine.isa}"),
         work=blocks * -(-panels // group),
         grain=max(1, 32768 // max(1, rows * k * group * width)),
-        args=tuple(plan.args.values),
+        args=tuple(plan.args.values if told is None else told),
         scratch_bytes=4 * (sums + (depth * width if plan.widened else 0)),
         inputs=beside + len(extra),
         outputs=len(outs),

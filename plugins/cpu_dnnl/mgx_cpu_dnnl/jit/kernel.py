@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .engine import Function
+from .native_loop import NativeLoop
 
 __all__ = ["JitKernel", "run_numpy"]
 
@@ -18,7 +19,7 @@ SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 
 @dataclass
 class JitKernel:
-    """A compiled loop and the figures its executor needs.
+    """A compiled loop, or one of the native module, and the figures its executor needs.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
     buffers: inputs, then outputs; work: items, [begin, end) is a range of them; grain: least items worth a thread of their
@@ -28,7 +29,7 @@ class JitKernel:
     """
 
     name: str
-    code: Function
+    code: Function | NativeLoop
     work: int
     grain: int
     args: tuple[int, ...]

@@ -9,11 +9,12 @@ from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
 from .body import read
-from .engine import Engine
+from .engine import Engine, Function
 from .graph import Graph, read_in_place
 from .kernel import JitKernel
+from .native_loop import NativeLoop
 from .pointwise_loops import write
-from .pointwise_plan import BLOCK, make_plan
+from .pointwise_plan import BLOCK, Plan, make_plan
 from .primitive import raw_type, supported
 from .weave import compile_weave
 from .whole import keep_whole
@@ -21,6 +22,7 @@ from .whole import keep_whole
 __all__ = ["compile_copy", "compile_pointwise"]
 
 GRAIN = 24576  # least vector-lane operations per thread
+ROW = 128  # bytes from which a row is copied by a call
 
 
 def compile_pointwise(
@@ -43,7 +45,10 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
     dims = outputs[0].lens()
     elements = outputs[0].elements()
     cost = max(1, sum(n.cost for n in plan.nodes))
-    code = engine.function(plan.key, lambda c: write(c, plan))
+    told = _rows_copied(plan)
+    code: Function | NativeLoop = NativeLoop("copy_rows")
+    if told is None:
+        code = engine.function(plan.key, lambda c: write(c, plan))
     if elements == 0:
         work = row = 0
     elif plan.tile is not None:
@@ -63,7 +68,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         code=code,
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
-        args=tuple(plan.args.values),
+        args=tuple(plan.args.values if told is None else told),
         scratch_bytes=0,
         inputs=len(inputs),
         outputs=len(outputs),
@@ -71,6 +76,24 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         bytes=moved,
         inplace=read_in_place(graph, outputs) if plan.tile is None else frozenset(),
     )
+
+
+def _rows_copied(plan: Plan) -> list[int] | None:
+    """Returns what the native module's copy of rows is told (`copy_loops.cpp`); None for a group that is not one."""
+    *outer, inner = plan.axes
+    size = plan.outputs[0].dtype.size
+    if (
+        plan.inputs != 1
+        or plan.nodes != plan.results
+        or plan.loads != plan.results
+        or plan.loads[0].dtype is not plan.outputs[0].dtype
+    ):
+        return None
+    if plan.tile is not None or inner.steps != (1, 1) or inner.extent * size < ROW:
+        return None
+    part = BLOCK if plan.blocks else inner.extent
+    steps = (n for a in outer for n in (a.extent, *(step * size for step in a.steps)))
+    return [len(outer), inner.extent * size, part * size, *steps]
 
 
 def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy") -> JitKernel | No:

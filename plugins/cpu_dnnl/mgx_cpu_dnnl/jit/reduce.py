@@ -16,9 +16,11 @@ from mgx_core.types.shape import Shape
 
 from .body import read
 from .code import BITS
-from .engine import Engine
+from .engine import Engine, Function
 from .graph import Graph, read_in_place
 from .kernel import JitKernel
+from .native_columns import native_numbers
+from .native_loop import NativeLoop
 from .primitive import elem_of, supported
 from .reduce_loops import write
 from .reduce_plan import (
@@ -78,9 +80,12 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
     lanes = plan.width
     work = items_of(plan)
     row = plan.count * lanes
-    code = engine.function(
-        f"{plan.key} {'first' if plan.pieces else 'whole'}", lambda c: write(c, plan, int(plan.pieces > 0))
-    )
+    told = native_numbers(plan)
+    code: Function | NativeLoop = NativeLoop(f"column_sums_{engine.isa}")
+    if told is None:
+        code = engine.function(
+            f"{plan.key} {'first' if plan.pieces else 'whole'}", lambda c: write(c, plan, int(plan.pieces > 0))
+        )
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     wide = max((BITS[elem_of(n.dtype)] for n in plan.store), default=0) // 8
     after: tuple[JitKernel, ...] = ()
@@ -95,7 +100,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         code=code,
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
-        args=tuple(plan.args.values),
+        args=tuple(plan.args.values if told is None else told),
         scratch_bytes=padded(row) * max(wide, 1) * len(plan.store) + 256,
         inputs=len(inputs),
         outputs=len(outputs),

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 from mgx_core.types.shape import Shape
 
 from .code import Code, V
-from .engine import Engine
+from .engine import Engine, Function
 from .kernel import JitKernel
+from .native_loop import NativeLoop
 from .primitive import MEMORY
 from .space import Args, Axis, axes_of, items, merged
 
@@ -17,6 +18,10 @@ __all__ = ["compile_weave"]
 
 BLOCK: Final = 4096  # elements of a row that make one item
 MOST: Final = 7  # rows
+NATIVE_SIZE: Final = (
+    4  # bytes of the elements, and the most rows, that the native module's loops weave (`copy_loops.cpp`)
+)
+NATIVE_ROWS: Final = 4
 ZERO: Final = V("0", "i64", 0)
 
 
@@ -37,14 +42,20 @@ def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> Ji
         return None
     *outer, long, short = axes
     args = Args()
-    extents = [args.add(a.extent) for a in (*outer, long)]
-    steps = [(args.add(a.steps[0]), args.add(a.steps[1])) for a in outer]
-    plan = _Plan(short.extent, args, extents, steps, args.add(short.steps[0]), MEMORY[source.dtype])
+    if source.dtype.size == NATIVE_SIZE and short.extent <= NATIVE_ROWS:
+        code: Function | NativeLoop = NativeLoop(f"weave_{short.extent}")
+        for value in (len(outer), long.extent, short.steps[0], *(n for a in outer for n in (a.extent, *a.steps))):
+            args.add(value)
+    else:
+        extents = [args.add(a.extent) for a in (*outer, long)]
+        steps = [(args.add(a.steps[0]), args.add(a.steps[1])) for a in outer]
+        plan = _Plan(short.extent, args, extents, steps, args.add(short.steps[0]), MEMORY[source.dtype])
+        code = engine.function(f"weave {plan.rows} {plan.elem} {len(outer)}", lambda c: _write(c, plan))
     elements = math.prod(a.extent for a in axes)
     work = elements // (long.extent * short.extent) * -(-long.extent // BLOCK)
     return JitKernel(
         name=name,
-        code=engine.function(f"weave {plan.rows} {plan.elem} {len(outer)}", lambda c: _write(c, plan)),
+        code=code,
         work=work,
         grain=max(1, 6 * BLOCK * work // max(1, elements)),
         args=tuple(args.values),

@@ -1,0 +1,71 @@
+"""Loops of the native module that stand for compiled ones: the commonest kinds of work, for which LLVM need not be loaded."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from mgx_core import dtype as dt
+
+from ..native_library import native
+from .code import clamp_single
+from .graph import Node, number
+
+__all__ = ["Chain", "NativeLoop", "bits_of", "chain_of"]
+
+
+class NativeLoop:
+    """A loop of the native module, in the place of a compiled function."""
+
+    __slots__ = ("name",)
+    engine = None  # nothing must be kept alive for its code
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def address(self) -> int:
+        found: int = native().native_loop(self.name)
+        return found
+
+
+class Chain(NamedTuple):
+    """A value, and the operations done with it one after the other: their names and other operands."""
+
+    start: Node
+    steps: list[tuple[str, Node | float]]
+
+
+OPERATIONS = frozenset({"add", "mul", "max", "min"})  # in which the operands' order means nothing
+
+
+def chain_of(result: Node, start: Node | None = None) -> Chain | None:
+    """The float32 operations that make `result` of a load, with another operand each: a load, a sum of two, or a number.
+
+    start: the load that it must begin with (default: any).  None for any other graph.
+    """
+
+    def is_operand(node: Node) -> bool:
+        if node.kind == "prim" and node.extra == "add":
+            return all(a.kind == "load" and a is not start for a in node.args)
+        return node.kind in ("load", "const") and node is not start
+
+    steps: list[tuple[str, Node | float]] = []
+    node = result
+    while node is not start and (start is not None or node.kind != "load"):
+        if node.kind != "prim" or node.extra not in OPERATIONS or node.dtype is not dt.float32:
+            return None
+        a, b = node.args
+        if not is_operand(b) or a.kind == "const":
+            a, b = b, a
+        if not is_operand(b) or b.dtype is not dt.float32:
+            return None
+        steps.append((node.extra, float(number(b)) if b.kind == "const" else b))
+        node = a
+    return Chain(node, steps[::-1]) if node.dtype is dt.float32 else None
+
+
+def bits_of(value: float) -> int:
+    """The bits of a float32 as a number."""
+    (found,) = struct.unpack("i", struct.pack("f", clamp_single(value)))
+    return int(found)

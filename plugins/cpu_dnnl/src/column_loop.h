@@ -1,0 +1,146 @@
+// Sums along axes that are not the contiguous one, of operands that go through a few operations first: included once for each
+// instruction set, with MGX_LANES, MGX_ISA and MGX_ADD_COLUMNS.
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "loops.h"
+#include "vectors.h"
+
+namespace mgx {
+
+namespace {
+
+constexpr int most_loads = 8, most_axes = 12;
+
+// One operation on the value: with a load, or with a number (load < 0).
+struct Operation {
+    int64_t kind; // 0 add, 1 multiply, 2 maximum, 3 minimum
+    int64_t load;
+    int64_t number; // bits of a float
+};
+
+// What the loop is told (`jit/native_columns.py` writes it).  All operands' steps along the last kept axis are 0 or 1.
+struct Columns {
+    int64_t mean, count, width, kept, reduced, loads, operations;
+    const int64_t *extents, *buffers; // of the kept axes, then of the reduced; of the loads and the result
+    const int64_t *steps;             // of each axis: of all loads, then of the result
+    const Operation *chain;           // on the first load
+
+    explicit Columns(const int64_t *args)
+        : mean(args[0]), count(args[1]), width(args[2]), kept(args[3]), reduced(args[4]), loads(args[5]), operations(args[6]),
+          extents(args + 7), buffers(extents + kept + reduced), steps(buffers + loads + 1),
+          chain(reinterpret_cast<const Operation *>(steps + (kept + reduced) * (loads + 1))) {}
+
+    const int64_t *along(int64_t axis) const { return steps + axis * (loads + 1); }
+};
+
+// The larger or smaller of a number and a value, which stays if it is NaN; of two values, NaN if one is.
+inline Floats bounded(bool most, Floats x, Floats y, bool number) {
+    Floats best = most ? larger(y, x) : smaller(y, x);
+    return number ? best : y == y ? best : y;
+}
+
+// Adds one row of `vectors` vectors to their sums.
+template <int vectors, class Load> [[gnu::always_inline]] inline void add_row(const Columns &c, const float *const *at, Floats *sums, Load read) {
+    const int64_t *inner = c.along(c.kept - 1);
+    Floats x[vectors];
+    for (int v = 0; v < vectors; ++v)
+        x[v] = inner[0] ? read(at[0] + v * lanes) : all(*at[0]);
+    for (int64_t i = 0; i < c.operations; ++i) {
+        const Operation &o = c.chain[i];
+        Floats y[vectors];
+        float number;
+        std::memcpy(&number, &o.number, sizeof number);
+        for (int v = 0; v < vectors; ++v)
+            y[v] = o.load < 0 ? all(number) : inner[o.load] ? read(at[o.load] + v * lanes) : all(*at[o.load]);
+        for (int v = 0; v < vectors; ++v)
+            switch (o.kind) {
+            case 0: x[v] += y[v]; break;
+            case 1: x[v] *= y[v]; break;
+            default: x[v] = bounded(o.kind == 2, x[v], y[v], o.load < 0);
+            }
+    }
+    for (int v = 0; v < vectors; ++v)
+        sums[v] += x[v];
+}
+
+// The sums of some columns over all indices of the reduced axes.
+template <int vectors, class Load> void sum_columns(const Columns &c, const float *const *begin, Floats *sums, Load read) {
+    const int64_t *extents = c.extents + c.kept;
+    const int64_t last = c.reduced - 1;
+    int64_t index[most_axes] = {};
+    const float *row[most_loads];
+    std::copy(begin, begin + c.loads, row);
+    for (;;) {
+        const float *at[most_loads];
+        std::copy(row, row + c.loads, at);
+        const int64_t *step = c.along(c.kept + last);
+        for (int64_t i = 0; i < extents[last]; ++i) {
+            add_row<vectors>(c, at, sums, read);
+            for (int64_t k = 0; k < c.loads; ++k)
+                at[k] += step[k];
+        }
+        int64_t axis = last - 1;
+        for (; axis >= 0; --axis) {
+            const int64_t *along = c.along(c.kept + axis);
+            const bool on = ++index[axis] < extents[axis];
+            for (int64_t k = 0; k < c.loads; ++k)
+                row[k] += on ? along[k] : -along[k] * (extents[axis] - 1);
+            if (on) break;
+            index[axis] = 0;
+        }
+        if (axis < 0) return;
+    }
+}
+
+template <int vectors> void whole_vectors(const Columns &c, const float *const *begin, float *out) {
+    Floats sums[vectors] = {};
+    sum_columns<vectors>(c, begin, sums, [](const float *from) __attribute__((always_inline)) { return load(from); });
+    for (int v = 0; v < vectors; ++v)
+        store(out + v * lanes, c.mean ? sums[v] / all(static_cast<float>(c.count)) : sums[v]);
+}
+
+void column_sums(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const Columns c(args);
+    const int64_t inner = c.extents[c.kept - 1], blocks = (inner + c.width - 1) / c.width, last = c.kept - 1;
+    for (int64_t item = begin; item < end; ++item) {
+        const float *at[most_loads];
+        int64_t place[most_loads + 1];
+        const int64_t first = item % blocks * c.width;
+        for (int64_t k = 0; k <= c.loads; ++k)
+            place[k] = first * c.along(last)[k];
+        int64_t rest = item / blocks;
+        for (int64_t axis = last - 1; axis >= 0; --axis) {
+            const int64_t index = rest % c.extents[axis];
+            rest /= c.extents[axis];
+            for (int64_t k = 0; k <= c.loads; ++k)
+                place[k] += index * c.along(axis)[k];
+        }
+        for (int64_t k = 0; k < c.loads; ++k)
+            at[k] = static_cast<const float *>(buffers[c.buffers[k]]) + place[k];
+        float *to = static_cast<float *>(buffers[c.buffers[c.loads]]) + place[c.loads];
+        int64_t left = std::min(c.width, inner - first);
+        auto onward = [&](int64_t columns) {
+            left -= columns;
+            to += columns;
+            for (int64_t k = 0; k < c.loads; ++k)
+                at[k] += columns * c.along(last)[k];
+        };
+        for (; left >= 4 * lanes; onward(4 * lanes))
+            whole_vectors<4>(c, at, to);
+        for (; left >= lanes; onward(lanes))
+            whole_vectors<1>(c, at, to);
+        if (left > 0) {
+            Floats sum[1] = {};
+            sum_columns<1>(c, at, sum, [left](const float *from) { return load_some(from, left); });
+            store_some(to, c.mean ? sum[0] / all(static_cast<float>(c.count)) : sum[0], left);
+        }
+    }
+}
+
+} // namespace
+
+void MGX_ADD_COLUMNS(NamedLoops &loops) { loops["column_sums_" MGX_ISA] = column_sums; }
+
+} // namespace mgx

@@ -1,0 +1,69 @@
+// Copies: of rows as they are, and such that weave a few long rows (images with channels apart, as they are given, to pixels of a
+// few channels each).
+#include <algorithm>
+#include <cstring>
+
+#include "loops.h"
+
+namespace mgx {
+
+namespace {
+
+constexpr int64_t block = 4096; // elements of a row that make one item
+
+// args: the number of outer axes, the rows' length, the step from row to row, then of each outer axis its extent, the source's
+// step and the target's.  Items: blocks of the rows, which run fastest, of the last outer axis, and so on.
+template <int rows> void weave(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const int64_t axes = args[0], length = args[1], apart = args[2], blocks = (length + block - 1) / block;
+    const int64_t *axis = args + 3;
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t from = item % blocks * block, count = std::min(block, length - from);
+        auto source = static_cast<const uint32_t *>(buffers[0]) + from;
+        auto target = static_cast<uint32_t *>(buffers[1]) + from * rows;
+        int64_t rest = item / blocks;
+        for (int64_t a = axes - 1; a >= 0; --a) {
+            const int64_t index = rest % axis[3 * a];
+            rest /= axis[3 * a];
+            source += index * axis[3 * a + 1];
+            target += index * axis[3 * a + 2];
+        }
+        const uint32_t *row[rows];
+        for (int r = 0; r < rows; ++r)
+            row[r] = source + r * apart;
+        uint32_t *__restrict__ to = target;
+        for (int64_t i = 0; i < count; ++i)
+            for (int r = 0; r < rows; ++r)
+                to[i * rows + r] = row[r][i];
+    }
+}
+
+// args: the number of outer axes, a row's bytes, the bytes of an item, then of each outer axis its extent, the source's step in bytes
+// and the target's.  Items: parts of a row, which run fastest, of the last outer axis, and so on.
+void copy_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const int64_t axes = args[0], length = args[1], part = args[2], parts = (length + part - 1) / part;
+    const int64_t *axis = args + 3;
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t from = item % parts * part;
+        auto source = static_cast<const char *>(buffers[0]) + from;
+        auto target = static_cast<char *>(buffers[1]) + from;
+        int64_t rest = item / parts;
+        for (int64_t a = axes - 1; a >= 0; --a) {
+            const int64_t index = rest % axis[3 * a];
+            rest /= axis[3 * a];
+            source += index * axis[3 * a + 1];
+            target += index * axis[3 * a + 2];
+        }
+        std::memcpy(target, source, static_cast<size_t>(std::min(part, length - from)));
+    }
+}
+
+} // namespace
+
+void add_copy_loops(NamedLoops &loops) {
+    loops["copy_rows"] = copy_rows;
+    loops["weave_2"] = weave<2>;
+    loops["weave_3"] = weave<3>;
+    loops["weave_4"] = weave<4>;
+}
+
+} // namespace mgx

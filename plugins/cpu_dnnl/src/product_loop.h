@@ -1,0 +1,213 @@
+// Whole products with packed weights: blocks of rows times groups of panels, and the commonest work on the results.
+// Included behind product_tile_loop.h, once for each instruction set, with MGX_ISA and MGX_ADD_PRODUCTS.
+#include "loops.h"
+
+namespace mgx {
+
+namespace {
+
+constexpr int most_terms = 4;
+
+// What the loop is told, in this order (`jit/native_gemm.py` writes it).  Buffers: the left matrix, the full panels, the last panel if
+// it is not full, then others, the result at `out`.
+struct ProductNumbers {
+    int64_t m, n, k, lda, depth, rows, group, panels, blocks, groups, near, ahead, rows_first, whole, ragged, narrow, bfloat16;
+    int64_t out, out_step;
+    int64_t before, paired;        // terms added before bounds are put on the sums; 1: the last two are added to each other first
+    int64_t bounds, after;         // how many bounds, terms added behind them
+    int64_t low, high;             // the bounds, bits of floats
+    struct {
+        int64_t buffer, step; // of its rows
+    } terms[most_terms];
+};
+
+struct Terms {
+    const float *at[most_terms];
+    int64_t step[most_terms];
+};
+
+inline Floats as_floats(int64_t bits) {
+    float number;
+    std::memcpy(&number, &bits, sizeof number);
+    return all(number);
+}
+
+#if MGX_LANES == 16
+using Mask = __mmask16;
+inline Mask first(int64_t count) { return static_cast<Mask>((1u << count) - 1); }
+inline Floats load_first(const float *from, Mask mask) { return (Floats)_mm512_maskz_loadu_ps(mask, from); }
+inline void store_first(float *to, Floats v, Mask mask) { _mm512_mask_storeu_ps(to, mask, (__m512)v); }
+#else
+using Mask = __m256i;
+inline Mask first(int64_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline Floats load_first(const float *from, Mask mask) { return (Floats)_mm256_maskload_ps(from, mask); }
+inline void store_first(float *to, Floats v, Mask mask) { _mm256_maskstore_ps(to, mask, (__m256)v); }
+#endif
+
+// Sums with terms added and bounds put on them; comparisons are false for NaN, which stays.
+template <int before, bool paired, int bounds, int after, class Load>
+[[gnu::always_inline]] inline Floats finished(Floats sum, Load term, Floats low, Floats high) {
+    MGX_UNROLLED
+    for (int t = 0; t < (paired ? before - 2 : before); ++t)
+        sum += term(t);
+    if constexpr (paired) sum += term(before - 2) + term(before - 1);
+    if constexpr (bounds > 0) sum = larger(low, sum);
+    if constexpr (bounds > 1) sum = smaller(high, sum);
+    MGX_UNROLLED
+    for (int t = before; t < before + after; ++t)
+        sum += term(t);
+    return sum;
+}
+
+// `count` rows of sums, `pitch` apart, to rows of the result.
+template <int before, bool paired, int bounds, int after>
+void finish(const ProductNumbers &p, const float *sums, int64_t pitch, float *out, Terms terms, int64_t count, int64_t columns) {
+    const Floats low = as_floats(p.low), high = as_floats(p.high);
+    const int64_t whole = columns - columns % lanes;
+    const Mask mask = first(columns - whole);
+    for (int64_t r = 0; r < count; ++r) {
+        auto some = [&](int64_t j) __attribute__((always_inline)) {
+            auto term = [&](int t) __attribute__((always_inline)) { return load(terms.at[t] + j); };
+            store(out + j, finished<before, paired, bounds, after>(load(sums + j), term, low, high));
+        };
+        if (columns == width) {
+            some(0);
+            some(lanes);
+        } else {
+            for (int64_t j = 0; j < whole; j += lanes)
+                some(j);
+            if (whole < columns) {
+                auto term = [&](int t) __attribute__((always_inline)) { return load_first(terms.at[t] + whole, mask); };
+                store_first(out + whole, finished<before, paired, bounds, after>(load(sums + whole), term, low, high), mask);
+            }
+        }
+        sums += pitch;
+        out += p.out_step;
+        MGX_UNROLLED
+        for (int t = 0; t < before + after; ++t)
+            terms.at[t] += terms.step[t];
+    }
+}
+
+using Finish = void (*)(const ProductNumbers &, const float *, int64_t, float *, Terms, int64_t, int64_t);
+
+template <int before, bool paired = false> constexpr std::array<Finish, 5> finishes() {
+    return {finish<before, paired, 0, 0>, finish<before, paired, 1, 0>, finish<before, paired, 2, 0>, finish<before, paired, 1, 1>,
+            finish<before, paired, 2, 1>};
+}
+
+// The parts of a block's rows that tiles take: they differ by at most one row in height, so that none is so low that additions
+// wait for each other.
+struct Heights {
+    int64_t tiles, low, over;
+    explicit Heights(int64_t rows) : tiles((rows + MGX_TALL - 1) / MGX_TALL), low(rows / tiles), over(rows % tiles) {}
+    int64_t begin(int64_t t) const { return t * low + (t < over ? t : over); }
+    int64_t rows(int64_t t) const { return low + (t < over); }
+};
+
+// An item: a block of rows times a group of panels.
+template <class Weight, int most> struct Item {
+    const ProductNumbers &p;
+    void *const *buffers;
+    float *sums;
+    Finish finish;
+
+    void run(int64_t block, int64_t group) const {
+        const int64_t row0 = block * p.rows, panel0 = group * p.group;
+        const int64_t rows = std::min(p.rows, p.m - row0), panels = std::min(p.group, p.panels - panel0);
+        const Heights heights(rows);
+        const float *left = static_cast<const float *>(buffers[0]) + row0 * p.lda;
+        if (!p.whole) {
+            in_pieces(left, heights, row0, rows, panel0, panels);
+            return;
+        }
+        auto tile = [&](int64_t t, int64_t number) {
+            const int64_t begin = heights.begin(t), count = heights.rows(t), column0 = number * width;
+            const Weight *weights = panel(number);
+            const int64_t columns = std::min(width, p.n - column0), vectors = p.narrow && columns < width ? 1 : 2;
+            product_tile<Weight, most>(left + begin * p.lda, p.lda, weights, p.k, sums, width, count, vectors, 0,
+                    next_line(weights + p.k * width, weights, p.k, t), p.ahead);
+            finish_at(sums, width, row0 + begin, count, column0, columns);
+        };
+        if (p.near)
+            for (int64_t t = 0; t < heights.tiles; ++t)
+                for (int64_t i = 0; i < panels; ++i)
+                    tile(t, panel0 + i);
+        else
+            for (int64_t i = 0; i < panels; ++i)
+                for (int64_t t = 0; t < heights.tiles; ++t)
+                    tile(t, panel0 + i);
+    }
+
+private:
+    const Weight *panel(int64_t number) const {
+        if (p.ragged && number == p.panels - 1) return static_cast<const Weight *>(buffers[2]);
+        return static_cast<const Weight *>(buffers[1]) + number * p.k * width;
+    }
+
+    // What tile t prefetches from: the next panel, some lines a trip; after its last, the panel in use.
+    const char *next_line(const Weight *following, const Weight *weights, int64_t depth, int64_t t) const {
+        const int64_t done = t * depth * p.ahead * (64 / 4), bytes = depth * width * int64_t(sizeof(Weight));
+        return done < bytes ? reinterpret_cast<const char *>(following) + done : reinterpret_cast<const char *>(weights);
+    }
+
+    // Some of the depth after the other, sums of all rows and panels in scratch meanwhile.
+    void in_pieces(const float *left, const Heights &heights, int64_t row0, int64_t rows, int64_t panel0, int64_t panels) const {
+        const int64_t pitch = p.group * width;
+        for (int64_t k0 = 0; k0 < p.k; k0 += p.depth) {
+            const int64_t depth = std::min(p.depth, p.k - k0);
+            for (int64_t i = 0; i < panels; ++i) {
+                const Weight *weights = panel(panel0 + i) + k0 * width;
+                for (int64_t t = 0; t < heights.tiles; ++t) {
+                    const int64_t begin = heights.begin(t);
+                    product_tile<Weight, most>(left + begin * p.lda + k0, p.lda, weights, depth, sums + i * width + begin * pitch,
+                            pitch, heights.rows(t), 2, k0 != 0, next_line(weights + p.k * width, weights, depth, t), p.ahead);
+                }
+            }
+        }
+        const int64_t column0 = panel0 * width;
+        finish_at(sums, pitch, row0, rows, column0, std::min(panels * width, p.n - column0));
+    }
+
+    void finish_at(const float *from, int64_t pitch, int64_t row, int64_t count, int64_t column, int64_t columns) const {
+        Terms terms {};
+        for (int64_t t = 0; t < p.before + p.after; ++t) {
+            terms.step[t] = p.terms[t].step;
+            terms.at[t] = static_cast<const float *>(buffers[p.terms[t].buffer]) + row * p.terms[t].step + column;
+        }
+        float *out = static_cast<float *>(buffers[p.out]) + row * p.out_step + column;
+        finish(p, from, pitch, out, terms, count, columns);
+    }
+};
+
+template <class Weight, int most> void items(const ProductNumbers &p, void *const *buffers, int64_t begin, int64_t end, void *scratch) {
+    static constexpr std::array<std::array<Finish, 5>, most_terms + 2> table {
+            finishes<0>(), finishes<1>(), finishes<2>(), finishes<3>(), finishes<2, true>(), finishes<3, true>()};
+    const Finish finish = table[p.before + 2 * p.paired][p.bounds + 2 * p.after];
+    const Item<Weight, most> item {p, buffers, static_cast<float *>(scratch), finish};
+    for (int64_t i = begin; i < end; ++i) { // usually blocks of rows run fastest, so that each thread reads weights of its own
+        if (p.rows_first)
+            item.run(i / p.groups, i % p.groups);
+        else
+            item.run(i % p.blocks, i / p.blocks);
+    }
+}
+
+void packed_product(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    const auto &p = *reinterpret_cast<const ProductNumbers *>(args);
+    const unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040); // numbers below the normal range count as 0: an operation on one takes 100 times longer
+    if (p.bfloat16)
+        items<uint16_t, few>(p, buffers, begin, end, scratch);
+    else
+        items<float, MGX_TALL>(p, buffers, begin, end, scratch);
+    _mm_setcsr(mode);
+}
+
+} // namespace
+
+void MGX_ADD_PRODUCTS(NamedLoops &loops) { loops["packed_product_" MGX_ISA] = packed_product; }
+
+} // namespace mgx

@@ -1,0 +1,106 @@
+"""Sums of columns and copies of rows that the native module does, beside the interpreter and numpy; LLVM stays out of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ir.module import Module
+from mgx_core.ops import pointwise, reduce
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.types.shape import Shape
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
+from mgx_cpu_dnnl.jit.native_loop import NativeLoop
+from mgx_cpu_dnnl.jit.pointwise import compile_copy
+from mgx_cpu_dnnl.jit.reduce import compile_reduce
+
+OPS = {"add": pointwise.Add, "max": pointwise.Max, "min": pointwise.Min, "mul": pointwise.Mul, "sub": pointwise.Sub}
+
+
+@pytest.fixture(scope="module", params=["host", "avx2"])
+def engine(request):
+    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
+
+
+def shape_of(array):
+    return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
+
+
+def body_of(dims, steps, mean):
+    """The sum or mean over the axes in the middle of a chain that begins with x."""
+    body = Module("columns")
+    y = body.add_parameter("x", Shape("float32", dims))
+    for i, (name, what) in enumerate(steps):
+        if isinstance(what, float):
+            other = body.add_literal(np.float32(what))
+        else:
+            other = body.add_parameter(f"p{i}", Shape("float32", [dims[-1]] if what == "row" else dims))
+        if other.shape.dims != tuple(dims):
+            other = body.add(Multibroadcast(out_lens=tuple(dims)), other)
+        y = body.add(OPS[name](), y, other)
+    kind = reduce.ReduceMean if mean else reduce.ReduceSum
+    body.add_return([body.add(kind(axes=tuple(range(1, len(dims) - 1))), y)])
+    return body
+
+
+CHAINS = [
+    ([], True),
+    ([("add", "row"), ("max", 0.0), ("min", 6.0)], True),
+    ([("mul", "row"), ("add", "all"), ("max", "all")], True),
+    ([("sub", "row")], False),
+]
+
+
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize(("steps", "native"), CHAINS, ids=["alone", "clipped", "three", "difference"])
+@pytest.mark.parametrize("dims", [(1, 7, 7, 64), (2, 3, 5, 133), (3, 9, 4), (1, 5, 1000)])
+def test_sums_of_columns(engine, dims, steps, native, mean):
+    r = np.random.default_rng(len(dims))
+    body = body_of(dims, steps, mean)
+    given = [r.standard_normal(p.shape.lens()).astype(np.float32) for p in body.parameters.values()]
+    turned = np.ascontiguousarray(given[0].swapaxes(1, -2)).swapaxes(1, -2)  # the reduced axes lie in another order
+    wanted = Interpreter().run(body, given)[0]
+    out = np.full(wanted.shape, np.nan, np.float32)
+    for first in (given[0], turned):
+        arrays = [first, *given[1:]]
+        axes = tuple(range(1, len(dims) - 1))
+        kernel = compile_reduce(body, axes, [shape_of(x) for x in arrays], [shape_of(out)], engine)
+        assert isinstance(kernel, JitKernel) and isinstance(kernel.code, NativeLoop) == native
+        run_numpy(kernel, [*arrays, out], chunks=3)
+        np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_not_a_number_reaches_its_column_alone(engine):
+    dims = (1, 6, 40)
+    body = body_of(dims, [("max", 0.0), ("min", 6.0)], True)
+    x = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
+    x[0, 3, 37] = np.nan
+    out = np.zeros((1, 1, 40), np.float32)
+    kernel = compile_reduce(body, (1,), [shape_of(x)], [shape_of(out)], engine)
+    assert isinstance(kernel, JitKernel) and isinstance(kernel.code, NativeLoop)
+    run_numpy(kernel, [x, out])
+    assert np.flatnonzero(np.isnan(out)).tolist() == [37]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.uint8, np.float64])
+@pytest.mark.parametrize(("lens", "native"), [((3, 5, 256), True), ((2, 20000), True), ((40, 9), False)])
+def test_copies_of_rows_leave_gaps_alone(engine, lens, native, kind):
+    r = np.random.default_rng(1)
+    source = (r.standard_normal((*lens[:-1], lens[-1] + 3)) * 50).astype(kind)[..., 1:-2]
+    room = np.full((*lens[:-1], lens[-1] + 8), 77, kind)
+    kernel = compile_copy(shape_of(source), shape_of(room[..., 8:]), engine)
+    assert isinstance(kernel, JitKernel) and isinstance(kernel.code, NativeLoop) == native
+    run_numpy(kernel, [source, room[..., 8:]], chunks=3)
+    assert (room[..., 8:] == source).all() and (room[..., :8] == 77).all()
+
+
+@pytest.mark.parametrize("rows", range(2, 6))
+def test_few_rows_are_woven_without_compiled_code(engine, rows):
+    source = np.random.default_rng(2).standard_normal((2, rows, 5000)).astype(np.float32)
+    target = np.moveaxis(np.zeros((2, 5000, rows), np.float32), -1, 1)
+    kernel = compile_copy(shape_of(source), shape_of(target), engine)
+    assert isinstance(kernel, JitKernel) and isinstance(kernel.code, NativeLoop) == (rows <= 4)
+    run_numpy(kernel, [source, target], chunks=3)
+    assert (target == source).all()
