@@ -95,3 +95,11 @@ def test_windows_of_odd_sizes(run: Any) -> None:
 def test_mel_weights(agree: Any, fixed: Any) -> None:
     numbers = [np.array(8), np.array(64), np.array(8000), np.float32(20), np.float32(3800)]
     agree("MelWeightMatrix", *(np.asarray(n) for n in numbers), opset=17, fixed=fixed)
+
+
+def test_stft_of_a_real_signal_without_its_last_axis(run: Any) -> None:
+    signal = np.linspace(-1, 1, 40, dtype=np.float32).reshape(2, 20)
+    window = np.hanning(6).astype(np.float32)
+    (out,) = run("STFT", signal, np.array(4), window, opset=17)
+    (wanted,) = run("STFT", signal[..., None], np.array(4), window, opset=17)
+    np.testing.assert_array_equal(out, wanted)
