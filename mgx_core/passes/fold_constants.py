@@ -31,7 +31,7 @@ class FoldConstants(Pass):
     of many elements are folded to their wider type, which is done when no rule can use them as they are.
     """
 
-    limit: int = 1 << 16
+    limit: int = 1 << 18
     widened: bool = False
     name: str = "fold-constants"
 
