@@ -12,6 +12,7 @@ from mgx_core.ops import activation, pointwise
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.movement import Transpose
 from mgx_core.types.shape import Shape
+from mgx_cpu_dnnl.jit import gemm
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.gemm import compile_gemm
 from mgx_cpu_dnnl.jit.gemm_epilogue import row_step
@@ -96,6 +97,19 @@ def test_every_height_of_a_tile_takes_rows_with_gaps_in_pieces(engine, m):
         out = np.full((m, 49), np.nan, np.float32)
         run(engine, a, b, out, threads=2)
         assert (np.abs(out - a.astype(np.float64) @ b) <= bound(a, b)).all()
+
+
+@pytest.mark.parametrize(("elements", "blocks"), [(72 * 1024, 2), (146 * 1024, 1)])
+def test_blocks_of_rows_fill_the_cache(monkeypatch, elements, blocks):
+    """Panels are read once for each block of rows."""
+    monkeypatch.setattr(gemm, "block_elements", lambda: elements)
+    engine = Engine(cache=None)
+    r = np.random.default_rng(8)
+    a = r.standard_normal((128, 768)).astype(np.float32)
+    b = r.standard_normal((768, 8 * panel_width(engine))).astype(np.float32)
+    out = np.full((128, b.shape[1]), np.nan, np.float32)
+    assert run(engine, a, b, out, threads=8).work == 8 * blocks
+    assert (np.abs(out - a.astype(np.float64) @ b) <= bound(a, b)).all()
 
 
 def test_products_of_any_size_share_one_function(engine):

@@ -16,7 +16,6 @@ from .engine import Engine
 from .gemm_epilogue import read_epilogue
 from .gemm_loops import write
 from .gemm_plan import (
-    BLOCK,
     DEPTH,
     FAR,
     FEW,
@@ -26,6 +25,7 @@ from .gemm_plan import (
     WEIGHTS,
     WHOLE,
     GemmPlan,
+    block_elements,
     even_part,
     key_of,
     panel_width,
@@ -81,7 +81,7 @@ def compile_gemm(
     panels = -(-columns // width)
     near = whole and not few and 4 * k * width * panels <= NEAR
     depth = k if whole else even_part(k, DEPTH, 4)
-    most = min(240, BLOCK // depth, m // (4 * threads) if near else m)
+    most = min(240, block_elements() // depth, m // (4 * threads) if near else m)
     rows = m if few else even_part(m, max(height, most), height)
     blocks = -(-m // rows)
     group = panels if near else max(1, min(GROUP, panels * blocks // (4 * threads)))

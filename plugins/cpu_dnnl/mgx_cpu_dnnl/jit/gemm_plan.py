@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 from mgx_core import dtype as dt
 from mgx_core.types.dtype import DType
 
+from ..native_library import native
 from .engine import Engine
 from .gemm_epilogue import Epilogue
 from .space import Args
 
 __all__ = [
-    "BLOCK",
     "DEPTH",
     "FAR",
     "FEW",
@@ -24,6 +25,7 @@ __all__ = [
     "WEIGHTS",
     "WHOLE",
     "GemmPlan",
+    "block_elements",
     "even_part",
     "key_of",
     "panel_width",
@@ -35,7 +37,7 @@ FEW: Final = 3  # rows up to which the weights are read once and nothing is wort
 DEPTH: Final = 1024  # rows of a panel that are in use together: they stream from the second-level cache
 WHOLE: Final = 2048  # rows of a panel that are worked through in one piece
 NEAR: Final = 128 * 1024  # bytes of weights that stay in the second-level cache beside all else
-BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together: with the panels, that cache's size
+BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together, at least
 FAR: Final = 512 * 1024  # elements of a left matrix that no cache near the processor holds
 GROUP: Final = 4  # panels that an item works on with the same block
 WEIGHTS = (dt.float32, dt.bfloat16)
@@ -64,6 +66,16 @@ class GemmPlan:
     args: Args = field(default_factory=Args)
     slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
+
+
+@cache
+def block_elements() -> int:
+    """Returns the elements of the left matrix that are in use together: in few blocks of rows, panels are read few times.
+
+    They take less than a third of the second-level cache, in which panels stay beside them.
+    """
+    size: int = native().cache_sizes().get("l2", 0)
+    return max(BLOCK, size // 14)
 
 
 def even_part(extent: int, most: int, unit: int) -> int:
