@@ -63,7 +63,7 @@ class FoldConstants(Pass):
             or any(captures(m) for m in ins.modules)
         ):
             return None
-        if not isinstance(ins.result, Shape) or ins.modules or ins.op.compute is None:
+        if not isinstance(ins.result, Shape) or (ins.modules and not self._foldable(ins)) or ins.op.compute is None:
             return None
         size = 0 if ins.result.dynamic() else ins.result.elements()
         if ins.op.widens and not self.widened and size > 1 and ins.inputs[0].shape.dtype.bits <= 8:
@@ -73,7 +73,7 @@ class FoldConstants(Pass):
             return None
         try:
             args = [_constant(i) for i in ins.inputs]
-            value = Interpreter.settle(ins.op.evaluate(args))
+            value = Interpreter.settle(ins.op.evaluate(args, ins.modules, Interpreter().run))
         except MgxError:
             return None  # wrong values are reported at run time, where they are used
         argument = Argument.from_value(value)
@@ -90,6 +90,13 @@ class FoldConstants(Pass):
         else:
             module.replace(ins, folded)
         return folded
+
+    def _foldable(self, ins: Instruction) -> bool:
+        """Returns whether an instruction with modules is a group of which every member may be folded."""
+        members = [i.op for body in ins.modules for inner in nested(body) for i in inner if not i.is_return]
+        return ins.op.fused and not any(
+            op.random or op.effect or op.control or (op.widens and not self.widened) for op in members
+        )
 
 
 def _constant(ins: Instruction) -> Value:

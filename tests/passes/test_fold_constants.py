@@ -53,6 +53,37 @@ module main
     assert module.text() == text
 
 
+def test_a_group_of_constants_is_folded_as_its_members_are():
+    module = run("""\
+module main
+  %1 = @literal(3.0, -4.0) -> float32[2]
+  %2 = pointwise(%1){body}
+  @return(%2)
+module body
+  %x0 = @param["x0"] -> float32[2]
+  %3 = @literal(1.0, 2.0) -> float32[2]
+  %4 = add(%x0, %3)
+  %5 = relu(%4)
+  @return(%5)""")
+    assert module.text() == "module main\n  %1 = @literal(4.0, 0.0) -> float32[2]\n  @return(%1)"
+
+
+def test_a_group_that_widens_bytes_stays():
+    text = """\
+module main
+  %1 = @literal(1, 2) -> int8[2]
+  %2 = pointwise(%1){body} -> float32[2]
+  @return(%2)
+module body
+  %x0 = @param["x0"] -> int8[2]
+  %3 = @literal(0.5, 0.25) -> float32[2]
+  %4 = dequantizelinear[axis=0](%x0, %3) -> float32[2]
+  @return(%4)"""
+    module = parse_module(text, STANDARD)
+    assert not FoldConstants().apply(module)
+    assert FoldConstants(widened=True).apply(module)
+
+
 def test_random_ops_stay():
     text = """\
 module main

@@ -503,6 +503,29 @@ module pointwise_1
   @return(%1)""",
         [],
     ),
+    (
+        "extents in groups",
+        (SettleExtents(),),
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %1 = @literal(0) -> int64[]
+  %2 = @literal(2) -> int64[]
+  %3 = dimensions_of[start=1, end=2](%x)
+  %4 = pointwise(%3){half} -> int64[]
+  %5 = dynamic_range[length=4](%1, %4, %2)
+  @return(%5)
+module half
+  %x0 = @param["x0"] -> int64[1]
+  %6 = @literal(3) -> int64[]
+  %7 = squeeze[axes=[]](%x0)
+  %8 = add(%7, %6)
+  @return(%8)""",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %1 = @literal(0, 2, 4, 6) -> int64[4]
+  @return(%1)""",
+        [],
+    ),
 ]
 
 
