@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .code import Code, V
 
-__all__ = ["Args", "Axis", "axes_of", "items", "merged"]
+__all__ = ["Args", "Axis", "axes_of", "items", "merged", "unrolled"]
 
 
 class Axis(NamedTuple):
@@ -80,3 +80,14 @@ def items(c: Code, extents: Sequence[V], body: Callable[[list[V], V], None]) -> 
         return out
 
     c.loop(begin, end, 1, step, first)
+
+
+def unrolled(
+    c: Code, end: V, trip: Callable[[V, list[V], int], list[V]], start: Sequence[V], count: int = 4
+) -> list[V]:
+    """Sums over 0 .. end, `count` terms a trip, then those that are left one by one.
+
+    trip: given the first term's number, the sums so far and how many terms to add, returns the sums.
+    """
+    at, *totals = c.loop(V("0", "i64", 0), end, count, lambda i, t: trip(i, t, count), start, ahead=count - 1)
+    return c.loop(at, end, 1, lambda i, t: trip(i, t, 1), totals)[1:]

@@ -1,10 +1,12 @@
-"""Square tiles of elements turned in registers."""
+"""Square tiles of elements in registers: turned, and each row combined into one lane."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from .code import Code, V
 
-__all__ = ["transposed"]
+__all__ = ["combined", "transposed"]
 
 
 def transposed(c: Code, rows: list[V]) -> list[V]:
@@ -21,3 +23,24 @@ def transposed(c: Code, rows: list[V]) -> list[V]:
                 rows[r], rows[r + step] = c.shuffle(a, b, take_a), c.shuffle(a, b, take_b)
         step //= 2
     return rows
+
+
+def combined(c: Code, rows: Sequence[V], combine: Callable[[V, V], V]) -> V:
+    """Lane i of the result: all lanes of vector i combined (8, or as many vectors as lanes)."""
+    level = list(rows)
+    n = level[0].n
+    step = len(level) // 2
+    while step:
+        take_a = [lane if not lane & step else n + lane - step for lane in range(n)]
+        take_b = [lane + step if not lane & step else n + lane for lane in range(n)]
+        level = [
+            combine(c.shuffle(a, b, take_a), c.shuffle(a, b, take_b))
+            for a, b in zip(level[:step], level[step:], strict=True)
+        ]
+        step //= 2
+    total = level[0]
+    width = len(rows)
+    while width < n:
+        total = combine(total, c.shuffle(total, total, [(lane + width) % n for lane in range(n)]))
+        width *= 2
+    return total

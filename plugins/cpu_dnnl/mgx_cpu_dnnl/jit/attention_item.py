@@ -1,0 +1,65 @@
+"""Arguments of an attention kernel, addresses in scratch, and the chunk of query rows that it is at."""
+
+from __future__ import annotations
+
+from .attention_plan import Plan
+from .code import Code, V
+from .primitive import MEMORY
+
+__all__ = ["Item"]
+
+
+class Item:
+    """A chunk of query rows of one head.
+
+    part: addresses of the parts of scratch; here: addresses of the item's queries, keys, values and results (q, k, v, o);
+    extra: addresses of the score's other operands; first, count: the item's rows.
+    """
+
+    def __init__(self, c: Code, plan: Plan) -> None:
+        self.c = c
+        self.plan = plan
+        self.vectors = 4 if c.wide else 2
+        self.tile = c.lanes * self.vectors
+        self.zero, self.one = V("0", "i64", 0), V("1", "i64", 0)
+        self.rank = plan.q.rank
+        self.elem = {w: MEMORY[s.dtype] for w, s in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out))}
+        buffers, scratch = V("%buffers", "ptr", 0), V("%scratch", "ptr", 0)
+        self.bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(3 + len(plan.extra) + 1)]
+        self.refs = plan.args.load(c)
+        self.m, self.n, self.d, self.e = (self.arg(w) for w in "mnde")
+        self.wide, self.chunk = self.arg("wide"), self.arg("chunk")
+        names = ("keys", "values", "weights", "lanes", "tops", "sums", "safe", "shrink", "result")
+        self.part = {name: c.gep(scratch, self.arg(name), "float") for name in names}
+
+    def number(self, value: int) -> V:
+        return V(str(value), "i64", 0)
+
+    def arg(self, name: str) -> V:
+        return self.refs[self.plan.slots[name]]
+
+    def extents(self) -> list[V]:
+        """Returns the extents of the space of items: batch axes, then chunks of rows."""
+        c = self.c
+        chunks = c.op("udiv", c.op("add", self.m, c.op("sub", self.chunk, self.one)), self.chunk)
+        return [*(self.arg(f"b{i}") for i in range(self.rank - 2)), chunks]
+
+    def enter(self, index: list[V]) -> None:
+        """Takes the item at an index of that space as the one at hand."""
+        c, plan = self.c, self.plan
+        batch, block = index[:-1], index[-1]
+        self.here = {}
+        for i, word in enumerate("qkvo"):
+            base = self.bases[i if word != "o" else -1]
+            for axis, x in enumerate(batch):
+                base = c.gep(base, c.op("mul", x, self.arg(f"{word}{axis}")), self.elem[word])
+            self.here[word] = base
+        self.extra = []
+        for j, node in enumerate(plan.loads):
+            base = self.bases[3 + node.extra[0] - 1]
+            for axis, x in enumerate(batch):
+                if node.extra[1][axis]:
+                    base = c.gep(base, c.op("mul", x, self.arg(f"x{j}.{axis}")), MEMORY[node.dtype])
+            self.extra.append(base)
+        self.first = c.op("mul", block, self.chunk)
+        self.count = c.intrinsic("smin", self.chunk, c.op("sub", self.m, self.first))

@@ -1,0 +1,164 @@
+"""Scores of a few query rows against a block of keys, and the pointwise part on them."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from .attention_blocks import Blocks
+from .attention_item import Item
+from .attention_plan import KEYS
+from .code import Code, V
+from .graph import Graph, Node
+from .primitive import MEMORY, from_memory
+from .scope import Scope
+from .space import unrolled
+from .tile import combined
+
+__all__ = ["NEGATIVE", "Group", "Scores", "larger"]
+
+NEGATIVE: Final = -math.inf
+
+
+class Group(NamedTuple):
+    """A few query rows and the block of keys that they meet."""
+
+    rows: list[V]
+    queries: list[V]  # where each row begins
+    key0: V  # the block's first key
+    keys: V  # keys of the block
+
+
+class Scores:
+    """Writes scores to scratch, and their maxima lane by lane."""
+
+    def __init__(self, item: Item, blocks: Blocks) -> None:
+        self.item, self.blocks = item, blocks
+        self.c, self.plan, self.lanes, self.tile = item.c, item.plan, item.c.lanes, item.tile
+
+    def tiles(self, g: Group, j: V, vectors: int) -> None:
+        """Scores of all rows and some vectors of keys from j on."""
+        c, plan, n = self.c, self.plan, self.lanes
+        keys = self.blocks.key(self.item.zero, j)
+        elem = self.item.elem["q"]
+        d_step = self.item.arg(f"q{self.item.rank - 1}")
+        unit = plan.q.strides()[-1] == 1
+        start = [V("zeroinitializer", "float", n)] * (plan.rows * vectors)
+
+        def step(i: V, total: list[V], count: int) -> list[V]:
+            line = c.gep(keys, c.op("mul", i, self.item.number(self.tile)), "float")
+            for u in range(count):
+                some = [c.load(c.gep(line, u * self.tile + v * n, "float"), "float", n) for v in range(vectors)]
+                out = []
+                for r, query in enumerate(g.queries):
+                    if unit:
+                        at = c.gep(c.gep(query, i, elem), u, elem)
+                    else:
+                        at = c.gep(query, c.op("mul", c.op("add", i, self.item.number(u)), d_step), elem)
+                    many = c.splat(from_memory(c, c.load(at, elem, 0), plan.q.dtype), n)
+                    out += [c.fma(many, x, total[r * vectors + v]) for v, x in enumerate(some)]
+                total = out
+            return total
+
+        totals = unrolled(c, self.item.d, step, start)
+        mask = c.first(c.op("sub", g.keys, j), n) if vectors == 1 else None
+        shared: dict[tuple[int, int], V] = {}
+        for r in range(plan.rows):
+            made = [self._score(totals[r * vectors + v], g, r, v, j, mask, shared) for v in range(vectors)]
+            self._keep(made, r, j)
+
+    def dots(self, g: Group, j: V) -> list[V]:
+        """Scores of one row and one vector of keys, each key read where it is."""
+        c, plan, n = self.c, self.plan, self.lanes
+        step = self.item.arg(f"k{self.item.rank - 2}")
+        elem = self.item.elem["k"]
+        q_elem, q_step = self.item.elem["q"], self.item.arg(f"q{self.item.rank - 1}")
+        base = c.gep(self.item.here["k"], c.op("mul", g.key0, step), elem)
+        last = c.op("sub", g.keys, self.item.one)
+        lines = [
+            c.gep(base, c.op("mul", c.intrinsic("smin", c.op("add", j, self.item.number(r)), last), step), elem)
+            for r in range(n)
+        ]
+
+        def along(i: V, total: list[V]) -> list[V]:
+            mask = c.first(c.op("sub", self.item.d, i), n)
+            if plan.q.strides()[-1] == 1:
+                raw = c.load(c.gep(g.queries[0], i, q_elem), q_elem, n, mask)
+            else:
+                raw = c.gather(c.gep(g.queries[0], c.op("mul", i, q_step), q_elem), c.offsets(q_step, n), q_elem, mask)
+            x = from_memory(c, raw, plan.q.dtype)
+            out = []
+            for line, acc in zip(lines, total, strict=True):
+                y = from_memory(c, c.load(c.gep(line, i, elem), elem, n, mask), plan.k.dtype)
+                out.append(c.fma(x, y, acc))
+            return out
+
+        totals = c.loop(self.item.zero, self.item.d, n, along, [V("zeroinitializer", "float", n)] * n)[1:]
+        value = combined(c, totals, lambda a, b: c.op("fadd", a, b))
+        mask = c.first(c.op("sub", g.keys, j), n)
+        self._keep([self._score(value, g, 0, 0, j, mask, {})], 0, j)
+        return []
+
+    def _keep(self, made: list[V], r: int, j: V) -> None:
+        """Stores scores, and takes their maximum lane by lane."""
+        c, n = self.c, self.lanes
+        line = c.gep(c.gep(self.item.part["weights"], r * KEYS, "float"), j, "float")
+        for v, value in enumerate(made):
+            c.store(c.gep(line, v * n, "float"), value)
+        home = c.gep(self.item.part["lanes"], r * n, "float")
+        best = c.load(home, "float", n)
+        for value in made:
+            best = larger(c, best, value)
+        c.store(home, best)
+
+    def _score(self, value: V, g: Group, r: int, v: int, j: V, mask: V | None, shared: dict[tuple[int, int], V]) -> V:
+        """The pointwise part on one vector of scores; lanes without a key become -infinity."""
+        c, plan, n = self.c, self.plan, self.lanes
+        at = c.op("add", j, self.item.number(v * n)) if v else j
+        key = c.op("add", g.key0, at)
+        if plan.graph is not None:
+            value = self._pointwise(plan.graph, value, g.rows[r], v, key, mask, shared)
+        if plan.causal:
+            seen = c.op("sub", c.op("add", g.rows[r], c.op("add", self.item.arg("offset"), self.item.one)), key)
+            inside = c.first(c.intrinsic("smax", seen, self.item.zero), n)
+            mask = inside if mask is None else c.op("and", inside, mask)
+        return value if mask is None else c.select(mask, value, c.const(NEGATIVE, value))
+
+    def _pointwise(
+        self, graph: Graph, value: V, row: V, v: int, key: V, mask: V | None, shared: dict[tuple[int, int], V]
+    ) -> V:
+        c, plan, n = self.c, self.plan, self.lanes
+        number = {x.ident: i for i, x in enumerate(plan.loads)}
+        row_axis, key_axis = self.item.rank - 2, self.item.rank - 1
+
+        def load(node: Node) -> V:
+            if node.extra[0] == 0:
+                return value
+            k = number[node.ident]
+            elem = MEMORY[node.dtype]
+            by_row, by_key = node.extra[1][row_axis], node.extra[1][key_axis]
+            found = None if by_row else shared.get((k, v if by_key else -1))
+            if found is not None:
+                return found
+            at = self.item.extra[k]
+            if by_row:
+                at = c.gep(at, c.op("mul", row, self.item.arg(f"x{k}.{row_axis}")), elem)
+            if not by_key:
+                out = c.splat(from_memory(c, c.load(at, elem, 0), node.dtype), n)
+            else:
+                step = self.item.arg(f"x{k}.{key_axis}")
+                if by_key == 1:
+                    raw = c.load(c.gep(at, key, elem), elem, n, mask)
+                else:
+                    raw = c.gather(c.gep(at, c.op("mul", key, step), elem), c.offsets(step, n), elem, mask)
+                out = from_memory(c, raw, node.dtype)
+            if not by_row:
+                shared[k, v if by_key else -1] = out
+            return out
+
+        return Scope(c, n, load).value(graph.outputs[0])
+
+
+def larger(c: Code, a: V, b: V) -> V:
+    """The larger, lane by lane; a NaN is passed over and comes back through the exponential."""
+    return c.select(c.compare("ogt", a, b), a, b)
