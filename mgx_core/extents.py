@@ -13,7 +13,7 @@ from .types.dim import Dim, symbols_of
 from .types.dynamic_dimension import DynamicDimension
 from .types.shape import AnyShape, Shape
 
-__all__ = ["EXTENT_OPTIONS", "check_symbols", "tell_changes", "with_extents"]
+__all__ = ["EXTENT_OPTIONS", "asked_dims", "check_symbols", "tell_changes", "with_extents"]
 
 EXTENT_OPTIONS: Final = (
     "default_dim_value",
@@ -44,12 +44,7 @@ def with_extents(
     shapes = program.get_parameter_shapes()
     check_symbols(dim_params or {}, _symbols_of(shapes.values()))
     symbols: dict[str, Dim] = {n: _range(v, f"dim_params[{n!r}]").named(n) for n, v in (dim_params or {}).items()}
-    wanted: dict[str, list[Dim]] = {n: list(d) for n, d in (map_input_dims or {}).items()}
-    for name, ranges in (map_dyn_input_dims or {}).items():
-        if name in wanted:
-            raise ParameterError(f"input {name!r} stands in both map_input_dims and map_dyn_input_dims")
-        places = enumerate(ranges)
-        wanted[name] = [_range(r, f"map_dyn_input_dims[{name!r}]").named(f"{name}_{n}") for n, r in places]
+    wanted = asked_dims(map_input_dims or {}, map_dyn_input_dims or {})
     parameters: dict[str, AnyShape] = {}
     for name, dims in wanted.items():
         shape = shapes.get(name)
@@ -71,6 +66,22 @@ def with_extents(
     made = Program(Graph(main), program.get_output_names(), program.states)
     made.files = program.files
     return made
+
+
+def asked_dims(
+    map_input_dims: Mapping[str, Sequence[Any]], map_dyn_input_dims: Mapping[str, Sequence[Any]]
+) -> dict[str, list[Dim]]:
+    """Returns the extents that the two options ask for, by input.  Errors: ParameterError for a name in both, bad ranges."""
+    for option, given in (("map_input_dims", map_input_dims), ("map_dyn_input_dims", map_dyn_input_dims)):
+        if not isinstance(given, Mapping):
+            raise ParameterError(f"{option} must be a mapping by name, got {given!r}")
+    wanted: dict[str, list[Dim]] = {n: list(d) for n, d in map_input_dims.items()}
+    for name, ranges in map_dyn_input_dims.items():
+        if name in wanted:
+            raise ParameterError(f"input {name!r} stands in both map_input_dims and map_dyn_input_dims")
+        places = enumerate(ranges)
+        wanted[name] = [_range(r, f"map_dyn_input_dims[{name!r}]").named(f"{name}_{n}") for n, r in places]
+    return wanted
 
 
 def check_symbols(given: Iterable[str], known: Collection[str]) -> None:

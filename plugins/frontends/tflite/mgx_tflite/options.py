@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mgx_core import ParameterError
@@ -16,12 +17,15 @@ __all__ = ["TfliteOptions"]
 class TfliteOptions:
     """The options of the TFLite frontend.
 
-    signature: the one to read (default: the first, or subgraph 0 where there is none); limit_max_iterations: trips after which a
-    loop is refused at run time; limit_nodes: operators after inlining subgraphs; limit_depth: nested subgraphs; limit_bytes: of
-    one constant.
+    signature: the one to read (default: the first, or subgraph 0 where there is none); map_input_dims, map_dyn_input_dims: the
+    extents of inputs by name, also of those that the file states as numbers; limit_max_iterations: trips after which a loop is
+    refused at run time; limit_nodes: operators after inlining subgraphs; limit_depth: nested subgraphs; limit_bytes: of one
+    constant.
     """
 
     signature: str = ""
+    map_input_dims: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    map_dyn_input_dims: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     limit_max_iterations: int = 65535
     limit_nodes: int = 1_000_000
     limit_depth: int = 64

@@ -7,9 +7,10 @@ import re
 from mgx_core import DeviceError, Module, ParameterError, ParseError, Program, Shape, UnsupportedError
 from mgx_core.converting.converters import Converters
 from mgx_core.errors import suggestion
+from mgx_core.extents import asked_dims, tell_changes
 from mgx_core.ir.graph import Graph
 from mgx_core.plugins.manager import manager
-from mgx_core.types.dim import symbol
+from mgx_core.types.dim import Dim, symbol
 
 from .context import Context
 from .model import Model, Signature
@@ -45,6 +46,7 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
     main = Module("main")
     context = Context(main, model, options, converters.STANDARD, added_converters)
     context.names["main"] = 1
+    asked = _asked(options, signature)
     try:
         scope = Scope(context, signature.subgraph, main)
         for name, index in signature.inputs.items():
@@ -52,7 +54,9 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
             if tensor.dtype is None:
                 raise UnsupportedError(f"input {name!r} is a resource")
             word = re.sub(r"[^A-Za-z0-9_.]", "_", name)
-            dims = [d if d >= 0 else symbol(f"{word}_{k}") for k, d in enumerate(tensor.dims)]
+            dims = asked.get(name, [d if d >= 0 else symbol(f"{word}_{k}") for k, d in enumerate(tensor.dims)])
+            if name in asked:
+                tell_changes(name, [d if d >= 0 else None for d in tensor.dims], dims)
             scope.values[index] = main.add_parameter(name, Shape.of(tensor.dtype, dims))
         wanted = list(signature.outputs.values())
         scope.run(wanted)
@@ -67,6 +71,15 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
     main.sweep()
     labels = {made: label for label, made in main.parameters.items()}
     return Program(Graph(main), names, {labels[made]: value for made, value in context.states.values()})
+
+
+def _asked(options: TfliteOptions, signature: Signature) -> dict[str, list[Dim]]:
+    """Returns the extents that the options ask for, by input.  Errors: ParameterError for an input that there is none of."""
+    asked = asked_dims(options.map_input_dims, options.map_dyn_input_dims)
+    for name in asked:
+        if name not in signature.inputs:
+            raise ParameterError(f"there is no input {name!r} to give extents; {suggestion(name, signature.inputs)}")
+    return asked
 
 
 def _signature(model: Model, name: str) -> Signature:

@@ -1,0 +1,61 @@
+"""Extents of inputs that the caller gives, in place of those that the file states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_tflite.model import Model, Operator, Subgraph, Tensor
+from mgx_tflite.options import TfliteOptions
+from mgx_tflite.parser import parse_model
+
+
+def program(**options: Any) -> mgx.Program:
+    """A convolution with a bias of an image whose batch the file states as 1."""
+    tensors = [
+        Tensor("x", dt.float32, [1, 2, 2, 1], None, None),
+        Tensor("w", dt.float32, [2, 1, 1, 1], np.array([1, 2], np.float32).reshape(2, 1, 1, 1), None),
+        Tensor("b", dt.float32, [2], np.array([10, 20], np.float32), None),
+        Tensor("y", dt.float32, [1, 2, 2, 2], None, None),
+    ]
+    conv = Operator("CONV_2D", [0, 1, 2], [3], [], None, b"", 0)
+    return parse_model(Model([Subgraph("main", tensors, [conv], [0], [3])]), TfliteOptions.of(**options))
+
+
+@pytest.mark.parametrize(
+    "options", [{"map_input_dims": {"x": [3, 2, 2, 1]}}, {"map_dyn_input_dims": {"x": [[1, 4], 2, 2, 1]}}]
+)
+def test_a_batch_takes_the_place_of_the_stated_one(options: dict[str, Any]):
+    made = program(**options)
+    made.compile(mgx.get_target("ref"))
+    x = np.arange(12, dtype=np.float32).reshape(3, 2, 2, 1)
+    (y,) = made.run({"x": x})
+    np.testing.assert_array_equal(y, x * np.array([1, 2], np.float32) + np.array([10, 20], np.float32))
+
+
+def test_the_change_is_told(caplog: pytest.LogCaptureFixture):
+    program(map_input_dims={"x": [1, 2, 2, 1]})
+    assert not caplog.messages
+    program(map_input_dims={"x": [3, 2, 2, 1]})
+    assert caplog.messages == [
+        "input 'x': the model states the extents [1, 2, 2, 1]; it is parsed with [3, 2, 2, 1], as asked"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"map_input_dims": {"z": [3, 2, 2, 1]}}, "there is no input 'z' to give extents; .*'?x'?"),
+        ({"map_input_dims": 3}, "map_input_dims must be a mapping by name, got 3"),
+        ({"map_input_dims": {"x": [1]}, "map_dyn_input_dims": {"x": [1]}}, "'x' stands in both"),
+        ({"map_dyn_input_dims": {"x": ["many", 2, 2, 1]}}, "must be an int or a range"),
+        ({"map_input_dims": {"x": [-3, 2, 2, 1]}}, "negative"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str):
+    with pytest.raises(mgx.MgxError, match=message):
+        program(**options)
