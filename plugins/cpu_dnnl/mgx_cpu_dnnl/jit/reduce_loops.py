@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from mgx_core import dtype as dt
-from mgx_core.types.dtype import DType
 
-from .code import BITS, Code, V, constant
+from .accumulators import combine, identity, taken
+from .code import BITS, Code, V
 from .graph import Node
-from .primitive import MEMORY, apply, computed, elem_of, from_memory, to_memory
+from .primitive import elem_of
+from .reduce_operands import Operands
 from .reduce_plan import Plan, moving
-from .scope import Scope, loop_width
+from .reduce_walks import walk_columns, walk_row
+from .scope import Scope
 from .space import items
 
 __all__ = ["write"]
@@ -30,8 +31,6 @@ class _Writer:
         self.plan = plan
         self.moving = moving(plan)
         self.number = {n.ident: i for i, n in enumerate(plan.loads)}
-        self.dtypes = [n.dtype for n in plan.loads] + [o.dtype for o in plan.outputs]
-        self.elems = [MEMORY[d] for d in self.dtypes]
         self.levels = max((n.level for n in plan.nodes), default=0)
         self.kept_rank = len(plan.kept)
 
@@ -44,6 +43,7 @@ class _Writer:
         numbers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
         self.bases = [c.load(c.gep(buffers, k, "ptr"), "ptr", 0) for k in numbers]
         self.refs = plan.args.load(c)
+        self.operands = Operands(c, plan, self.refs)
         self.extents = [self.refs[a] for a in plan.extents]
         self.count = self.refs[plan.row_count]
         zero, one = V("0", "i64", 0), V("1", "i64", 0)
@@ -92,47 +92,6 @@ class _Writer:
         at = c.op("add", c.op("mul", of, V(str(k), "i64", 0)), number)
         return c.gep(self.workspace, c.op("mul", at, V(str(8 * self.plan.width), "i64", 0)), "i8")
 
-    # addresses
-
-    def step(self, k: int, axis: int) -> V | None:
-        step = self.plan.axes[axis].steps[k]
-        if not step:
-            return None
-        return V("1", "i64", 0) if step == 1 else self.refs[self.plan.steps[k, axis]]
-
-    def moved(self, k: int, base: V, index: dict[int, V]) -> V:
-        c = self.c
-        total: V | None = None
-        for axis, i in index.items():
-            step = self.step(k, axis)
-            if step is not None:
-                part = i if step.ref == "1" else c.op("mul", i, step)
-                total = part if total is None else c.op("add", total, part)
-        return base if total is None else c.gep(base, total, self.elems[k])
-
-    def fetch(self, k: int, at: V, axis: int, n: int, mask: V | None) -> V:
-        """n lanes of an operand from an address, along an axis."""
-        c, elem = self.c, self.elems[k]
-        step = self.step(k, axis)
-        if step is None or not n:
-            return c.splat(from_memory(c, c.load(at, elem, 0), self.dtypes[k]), n)
-        if step.ref == "1":
-            raw = c.load(at, elem, n, mask)
-        else:
-            raw = c.gather(at, c.offsets(step, n, self.plan.near), elem, mask)
-        return from_memory(c, raw, self.dtypes[k])
-
-    def put(self, k: int, at: V, axis: int, x: V, mask: V | None) -> None:
-        c = self.c
-        step = self.step(k, axis)
-        raw = to_memory(c, x, self.dtypes[k])
-        if not x.n or step is None:
-            c.store(at, c.splat(raw, 0) if x.n else raw)
-        elif step.ref == "1":
-            c.store(at, raw, mask)
-        else:
-            c.scatter(at, c.offsets(step, x.n, self.plan.near), raw, mask)
-
     # one item: a row, or neighbouring rows in the lanes
 
     def item(self, index: list[V], first: V | None, mask: V | None) -> None:
@@ -140,13 +99,13 @@ class _Writer:
         at = dict(enumerate(index))
         if first is not None:
             at[self.kept_rank - 1] = first
-        self.bases_here = [self.moved(k, base, at) for k, base in enumerate(self.bases)]
+        self.bases_here = [self.operands.moved(k, base, at) for k, base in enumerate(self.bases)]
         self.mask = mask
         across = self.kept_rank - 1
 
         def load_row(node: Node) -> V:
             k = self.number[node.ident]
-            return self.fetch(k, self.bases_here[k], across, self.width, mask)
+            return self.operands.fetch(k, self.bases_here[k], across, self.width, mask)
 
         self.row = Scope(c, self.width, load_row)
         if self.phase == 2:
@@ -161,7 +120,7 @@ class _Writer:
         values = [self.row.value(plan.results[i]) for i in rest]  # all before a result takes an operand's place
         for i, value in zip(rest, values, strict=True):
             k = len(plan.loads) + i
-            self.put(k, self.bases_here[k], across, value, mask)
+            self.operands.put(k, self.bases_here[k], across, value, mask)
         if fulls:
             self._pass(self.levels, [], fulls, [plan.results[i] for i in fulls])
 
@@ -207,7 +166,7 @@ class _Writer:
                 if slot is not None:
                     return c.load(self._slot(slot, node, line), elem_of(node.dtype), n)
                 k = self.number[node.ident]
-                return self.fetch(k, self.moved(k, self.bases_here[k], position), inner, n, mask)
+                return self.operands.fetch(k, self.operands.moved(k, self.bases_here[k], position), inner, n, mask)
 
             scope = _Kept(c, n, load, self.row, ready)
             values = [scope.value(r.args[0]) for r in reduces]
@@ -216,19 +175,21 @@ class _Writer:
                 c.store(self._slot(slot, node, line), scope.value(node))
             for o, value in zip(outputs, written, strict=True):
                 k = len(plan.loads) + o
-                self.put(k, self.moved(k, self.bases_here[k], position), inner, value, mask)
+                self.operands.put(k, self.operands.moved(k, self.bases_here[k], position), inner, value, mask)
             out = []
             for r, value, acc in zip(reduces, values, carried, strict=True):
-                value = _taken(c, r, value)
+                value = taken(c, r, value)
                 if mask is not None and not plan.columns:
-                    value = c.select(mask, value, _identity(r, value.n))
-                out.append(_combine(c, r, acc, value))
+                    value = c.select(mask, value, identity(r, value.n))
+                out.append(combine(c, r, acc, value))
             return out
 
+        reduced = self.extents[self.kept_rank :]
         if plan.columns:
-            totals = self._walk_columns(visit, [_identity(r, self.width) for r in reduces])
+            start = [identity(r, self.width) for r in reduces]
+            totals = walk_columns(c, reduced, self.first_axis, self.width, self.mask, visit, start)
         else:
-            totals = self._walk_row(visit, reduces, cost)
+            totals = walk_row(c, reduced, self.first_axis, plan.mode, visit, reduces, cost)
         if self.phase == 1:
             all_items = c.op("mul", self.pieces, self._rows())
             for k, total in enumerate(totals):
@@ -260,10 +221,10 @@ class _Writer:
             out = []
             for k, (r, total) in enumerate(zip(reduces, totals, strict=True)):
                 part = c.load(self._partial(k, at, all_items), total.elem, total.n)
-                out.append(_combine(c, r, total, part))
+                out.append(combine(c, r, total, part))
             return out
 
-        totals = c.loop(self.zero, self.pieces, 1, step, [_identity(r, self.width) for r in reduces])[1:]
+        totals = c.loop(self.zero, self.pieces, 1, step, [identity(r, self.width) for r in reduces])[1:]
         for r, total in zip(reduces, totals, strict=True):
             self.row.set(r, self._finished(r, total))
 
@@ -275,90 +236,6 @@ class _Writer:
         wide = max(BITS[elem_of(n.dtype)] for n in self.plan.store)
         base = c.gep(base, start, f"i{wide}")
         return c.gep(base, line, elem_of(node.dtype))
-
-    def _walk_columns(self, visit: Callable[..., list[V]], start: list[V]) -> list[V]:
-        """Over every index of the reduced axes, lanes across rows."""
-        c = self.c
-        extents = self.extents[self.kept_rank :]
-        width = V(str(self.width), "i64", 0)
-
-        def nest(axis: int, index: list[V], line: V, carried: list[V]) -> list[V]:
-            def step(i: V, inside: list[V]) -> list[V]:
-                number = c.op("add", c.op("mul", line, extents[axis]), i)
-                if axis + 1 < len(extents):
-                    return nest(axis + 1, [*index, i], number, inside)
-                return visit([*index, i], c.op("mul", number, width), self.width, self.mask, inside)
-
-            begin, end = self.first_axis if axis == 0 else (self.zero, extents[axis])
-            return c.loop(begin, end, 1, step, carried)[1:]
-
-        return nest(0, [], self.zero, start)
-
-    def _walk_row(self, visit: Callable[..., list[V]], reduces: list[Node], cost: int) -> list[V]:
-        """Along the row in vectors, several at once where the work is light; lanes are combined at the end."""
-        c = self.c
-        extents = self.extents[self.kept_rank :]
-        n = c.lanes
-        times = loop_width(cost)
-        whole_lanes = self.plan.mode % n == 0
-        both = times > 1 or (not whole_lanes and (self.plan.mode < 0 or not c.wide))
-        rest = not (both and self.plan.mode % (n * times) == 0)  # else nothing is left for single vectors
-        inner = extents[-1]
-
-        def along(index: list[V], line: V, wide: list[V], narrow: list[V]) -> tuple[list[V], list[V]]:
-            start = c.op("mul", line, inner) if index else None
-
-            def at(i: V) -> V:
-                return i if start is None else c.op("add", start, i)
-
-            begin, end = (self.zero, inner) if index else self.first_axis
-            if both:
-
-                def whole(i: V, carried: list[V]) -> list[V]:
-                    return visit([*index, i], at(i), n * times, None, carried)
-
-                done = c.loop(begin, end, n * times, whole, wide, ahead=n * times - 1)
-                begin, wide = done[0], done[1:]
-
-            def masked(i: V, carried: list[V]) -> list[V]:
-                mask = None if whole_lanes else c.first(c.op("sub", end, i), n)
-                return visit([*index, i], at(i), n, mask, carried)
-
-            if rest:
-                narrow = c.loop(begin, end, n, masked, narrow)[1:]
-            return wide, narrow
-
-        def nest(axis: int, index: list[V], line: V, wide: list[V], narrow: list[V]) -> tuple[list[V], list[V]]:
-            if axis + 1 == len(extents):
-                return along(index, line, wide, narrow)
-            split = len(wide)
-
-            def step(i: V, carried: list[V]) -> list[V]:
-                number = c.op("add", c.op("mul", line, extents[axis]), i)
-                a, b = nest(axis + 1, [*index, i], number, carried[:split], carried[split:])
-                return [*a, *b]
-
-            begin, end = self.first_axis if axis == 0 else (self.zero, extents[axis])
-            done = c.loop(begin, end, 1, step, [*wide, *narrow])[1:]
-            return done[:split], done[split:]
-
-        wide = [_identity(r, n * times) for r in reduces] if both else []
-        narrow = [_identity(r, n) for r in reduces] if rest else []
-        wide, narrow = nest(0, [], self.zero, wide, narrow)
-        out = []
-        for i, r in enumerate(reduces):
-            total = narrow[i] if rest else None
-            if both:
-                parts = [
-                    c.shuffle(wide[i], wide[i], range(at, at + n)) if times > 1 else wide[i]
-                    for at in range(0, n * times, n)
-                ]
-                while len(parts) > 1:
-                    parts = [_combine(c, r, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-                total = parts[0] if total is None else _combine(c, r, total, parts[0])
-            assert total is not None
-            out.append(_across(c, r, total))
-        return out
 
     def _finished(self, r: Node, total: V) -> V:
         c = self.c
@@ -380,41 +257,3 @@ class _Kept(Scope):
 
     def _make(self, node: Node) -> V:
         return self.load(node) if node.ident in self.ready else super()._make(node)
-
-
-def _taken(c: Code, r: Node, value: V) -> V:
-    """An operand as it is accumulated: bool as bytes."""
-    return c.cast("zext", value, "i8") if value.elem == "i1" else value
-
-
-def _identity(r: Node, n: int) -> V:
-    elem = "i8" if r.dtype is dt.bool_ else elem_of(r.dtype)
-    dtype: DType = r.dtype
-    match r.extra:
-        case "sum" | "total" | "mean":
-            return constant(0, elem, n)
-        case "prod":
-            return constant(1, elem, n)
-        case "max" | "top":
-            return constant(-math.inf if dtype.is_float else dtype.lowest, elem, n)
-    return constant(math.inf if dtype.is_float else dtype.highest, elem, n)
-
-
-def _combine(c: Code, r: Node, a: V, b: V) -> V:
-    dtype = dt.uint8 if r.dtype is dt.bool_ else computed(r.dtype)
-    if r.extra == "top":
-        return c.select(c.compare("ogt", a, b), a, b)
-    name = {"sum": "add", "total": "add", "mean": "add", "prod": "mul"}.get(r.extra, r.extra)
-    return apply(c, name, dtype, [a, b])
-
-
-def _across(c: Code, r: Node, total: V) -> V:
-    """All lanes combined into a scalar."""
-    n = total.n
-    while n > 1:
-        half = n // 2
-        low = c.shuffle(total, total, range(half))
-        high = c.shuffle(total, total, range(half, n))
-        total = _combine(c, r, low, high)
-        n = half
-    return c.make(f"extractelement {total.type} {total.ref}, i32 0", total.elem, 0)
