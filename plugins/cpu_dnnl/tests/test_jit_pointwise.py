@@ -98,6 +98,17 @@ def test_extents(engine, dims, op):
     check(engine, body, [a, b], chunks=3)
 
 
+@pytest.mark.parametrize("op", [pointwise.Max(), pointwise.Min()], ids=str)
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.bfloat16], ids=str)
+def test_a_bound_that_is_not_a_number(engine, op, dtype):
+    """The definition gives NaN; code for bounds that are constants takes them for numbers."""
+    body = Module("bounded")
+    x = body.add_parameter("x", Shape(dtype, (3, 37)))
+    bound = body.add(Multibroadcast(out_lens=(3, 37)), body.add_literal(np.array([np.nan], dtype.numpy)))
+    body.add_return([body.add(op, x, bound), body.add(op, bound, x)])
+    check(engine, body, [numbers((3, 37), dtype.numpy)])
+
+
 @pytest.mark.parametrize(
     "dtype",
     [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.int64, dt.uint64],
