@@ -62,7 +62,7 @@ def quantize(
             layer.histogram = seen[ins.inputs[0]].histogram()
         kept.layers.append(layer)
     trials = Trials(program, config, kept, on, seen, products)
-    if only_faster:
+    if only_faster and trials.candidates:
         leave_slow(trials, data.first)
     if accuracy is not None:
         leave_inaccurate(trials, accuracy, budget)

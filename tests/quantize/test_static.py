@@ -314,6 +314,16 @@ def test_a_program_that_nothing_makes_faster_stays_as_it_is(monkeypatch: pytest.
     assert noise(program, next(batches())["x"]) < 1e-6
 
 
+def test_a_program_without_products_is_not_timed() -> None:
+    report, program = QuantizeReport(), mgx.Program()
+    main = program.get_main_module()
+    main.add_return([main.add(mgx.op("relu"), main.add_parameter("x", mgx.Shape("float32", [2, 4])))])
+    data = [{"x": np.ones((2, 4), np.float32)}]
+    mgx.quantize_int8(program, mgx.get_target("ref"), data, report=report, only_faster=True)
+    assert report.layers == []
+    assert report.seconds is None
+
+
 def test_runs_are_timed_by_the_clock_where_a_target_has_no_other() -> None:
     report = QuantizeReport()
     mgx.quantize_int8(network(), mgx.get_target("ref"), batches(), report=report, only_faster=True)
