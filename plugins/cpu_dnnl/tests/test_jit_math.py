@@ -8,9 +8,10 @@ import pytest
 from mgx_core import dtype as dt
 from mgx_core.ops.scalar import NUMPY, PRIMITIVES
 from mgx_cpu_dnnl.jit.code import Code, V
+from mgx_cpu_dnnl.jit.element import MEMORY, from_memory, to_memory
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
-from mgx_cpu_dnnl.jit.primitive import MEMORY, apply, from_memory, to_memory
+from mgx_cpu_dnnl.jit.primitive import apply
 
 AVX2 = "x86-64-v3"
 INTEGERS = (dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint64)

@@ -8,8 +8,9 @@ from mgx_core import dtype as dt
 from mgx_core.types.dtype import DType
 
 from .code import Code, V, constant
+from .element import computed, elem_of
 from .graph import Node
-from .primitive import apply, computed, elem_of
+from .primitive import apply
 
 __all__ = ["across", "combine", "identity", "taken"]
 

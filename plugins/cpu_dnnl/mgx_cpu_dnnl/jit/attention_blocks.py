@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .attention_item import Item
 from .code import V
-from .primitive import from_memory
+from .element import from_memory
 from .tile import transposed
 
 __all__ = ["Blocks"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .attention_plan import Plan
 from .code import Code, V
-from .primitive import MEMORY
+from .element import MEMORY
 
 __all__ = ["Item"]
 

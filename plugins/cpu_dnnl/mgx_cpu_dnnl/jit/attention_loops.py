@@ -14,7 +14,7 @@ from .attention_item import Item
 from .attention_plan import KEYS, Plan
 from .attention_scores import NEGATIVE, Group, Scores, larger
 from .code import Code, V
-from .primitive import from_memory, to_memory
+from .element import from_memory, to_memory
 from .space import items, unrolled
 from .tile import combined
 

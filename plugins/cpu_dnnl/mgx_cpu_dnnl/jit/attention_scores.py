@@ -9,8 +9,8 @@ from .attention_blocks import Blocks
 from .attention_item import Item
 from .attention_plan import KEYS
 from .code import Code, V
+from .element import MEMORY, from_memory
 from .graph import Graph, Node
-from .primitive import MEMORY, from_memory
 from .scope import Scope
 from .space import unrolled
 from .tile import combined

@@ -31,8 +31,8 @@ from mgx_core.ops.scalar import (
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
+from .element import computed, supported
 from .graph import Graph, Node
-from .primitive import computed, supported
 
 __all__ = ["read"]
 

@@ -10,11 +10,11 @@ panel is prefetched meanwhile.
 from __future__ import annotations
 
 from .code import Code, V
+from .element import MEMORY, from_memory
 from .flushing import flushed
 from .gemm_plan import UNROLL, VECTORS, GemmPlan
 from .gemm_results import Results
 from .gemm_tiles import Rows, Tile, tile_sums
-from .primitive import MEMORY, from_memory
 from .space import items
 
 __all__ = ["write"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .code import Code, V
+from .element import MEMORY, from_memory, to_memory
 from .gemm_epilogue import Epilogue
 from .graph import Node
-from .primitive import MEMORY, from_memory, to_memory
 from .scope import Scope
 
 __all__ = ["Results"]

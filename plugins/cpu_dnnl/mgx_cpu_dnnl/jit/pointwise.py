@@ -9,13 +9,13 @@ from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
 from .body import read
+from .element import raw_type, supported
 from .engine import Engine, Function
 from .graph import Graph, read_in_place
 from .kernel import JitKernel
 from .native_loop import NativeLoop
 from .pointwise_loops import write
 from .pointwise_plan import BLOCK, Plan, make_plan
-from .primitive import raw_type, supported
 from .weave import compile_weave
 from .whole import keep_whole
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .code import Code, V
+from .element import MEMORY, from_memory, to_memory
 from .graph import Node
 from .pointwise_plan import BLOCK, Plan
-from .primitive import MEMORY, from_memory, to_memory
 from .scope import Scope, loop_width
 from .space import items
 from .tile import transposed

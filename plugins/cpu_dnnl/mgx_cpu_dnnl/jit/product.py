@@ -9,9 +9,9 @@ from typing import Final
 from mgx_core.types.dtype import DType
 
 from .code import Code, V
+from .element import MEMORY, convert, from_memory, to_memory
 from .engine import Engine
 from .kernel import JitKernel
-from .primitive import MEMORY, convert, from_memory, to_memory
 from .space import Args, items
 
 __all__ = ["Line", "compile_product", "panel_width"]

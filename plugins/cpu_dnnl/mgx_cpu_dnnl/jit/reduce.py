@@ -16,12 +16,12 @@ from mgx_core.types.shape import Shape
 
 from .body import read
 from .code import BITS
+from .element import elem_of, supported
 from .engine import Engine, Function
 from .graph import Graph, read_in_place
 from .kernel import JitKernel
 from .native_columns import native_numbers
 from .native_loop import NativeLoop
-from .primitive import elem_of, supported
 from .reduce_loops import write
 from .reduce_plan import (
     items_of,

@@ -8,8 +8,8 @@ from mgx_core import dtype as dt
 
 from .accumulators import combine, identity, taken
 from .code import BITS, Code, V
+from .element import elem_of
 from .graph import Node
-from .primitive import elem_of
 from .reduce_operands import Operands
 from .reduce_plan import Plan, moving
 from .reduce_walks import walk_columns, walk_row

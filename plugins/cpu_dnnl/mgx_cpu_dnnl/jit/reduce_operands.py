@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .code import Code, V
-from .primitive import MEMORY, from_memory, to_memory
+from .element import MEMORY, from_memory, to_memory
 from .reduce_plan import Plan
 
 __all__ = ["Operands"]

@@ -10,9 +10,9 @@ from mgx_core.errors import No
 from mgx_core.types.shape import Shape
 
 from .code import BITS
+from .element import elem_of
 from .engine import Engine
 from .graph import Graph, Node, text_of, walk
-from .primitive import elem_of
 from .scope import loop_mode
 from .space import Args, Axis, axes_of, merged
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 from mgx_core import dtype as dt
 
-from . import primitive
-from .code import Code, V
+from .code import Code, V, constant
+from .element import computed, convert, elem_of
 from .graph import Node, number
-from .primitive import computed, elem_of
+from .primitive import apply
 
 __all__ = ["Scope", "loop_mode", "loop_width"]
 
@@ -98,14 +98,12 @@ class Scope:
         c = self.c
         match node.kind:
             case "const":
-                from .code import constant
-
                 return constant(number(node), elem_of(node.dtype), self.n)
             case "load":
                 return self.load(node)
             case "convert":
                 x = self.value(node.args[0])
-                return primitive.convert(c, x, computed(node.args[0].dtype), dt.of(node.extra))
+                return convert(c, x, computed(node.args[0].dtype), dt.of(node.extra))
             case "prim":
                 if _divides(node):
                     quick = self._quick_division(node)
@@ -113,7 +111,7 @@ class Scope:
                         return quick
                 args = [self.value(a) for a in node.args]
                 kind = node.args[-1].dtype if node.extra == "where" else node.args[0].dtype
-                return primitive.apply(c, node.extra, computed(kind), args)
+                return apply(c, node.extra, computed(kind), args)
         raise AssertionError(f"a {node.kind} that no loop has made")
 
     def _quick_division(self, node: Node) -> V | None:

@@ -19,9 +19,9 @@ from mgx_core.errors import No
 from mgx_core.types.shape import Shape
 
 from .code import Code, V, constant
+from .element import MEMORY, computed, elem_of, from_memory, raw_type, supported, to_memory
 from .engine import Engine
 from .kernel import JitKernel
-from .primitive import MEMORY, computed, elem_of, from_memory, raw_type, supported, to_memory
 from .space import Args, items
 
 __all__ = ["Taps", "compile_taps"]

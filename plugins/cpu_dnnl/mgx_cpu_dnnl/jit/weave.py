@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 from mgx_core.types.shape import Shape
 
 from .code import Code, V
+from .element import MEMORY
 from .engine import Engine, Function
 from .kernel import JitKernel
 from .native_loop import NativeLoop
-from .primitive import MEMORY
 from .space import Args, Axis, axes_of, items, merged
 
 __all__ = ["compile_weave"]

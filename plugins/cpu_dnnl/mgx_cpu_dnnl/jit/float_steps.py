@@ -1,0 +1,34 @@
+"""Steps that elementary functions are made of: polynomials, bounds, and floats as bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .code import Code, V
+
+__all__ = ["bits", "clamp", "floats", "horner"]
+
+
+def horner(c: Code, x: V, coefficients: Sequence[float]) -> V:
+    """A polynomial at x, lowest power first."""
+    at = c.const(coefficients[-1], x)
+    for k in reversed(coefficients[:-1]):
+        at = c.fma(at, x, c.const(k, x))
+    return at
+
+
+def clamp(c: Code, x: V, low: float, high: float) -> V:
+    """x within bounds; NaN stays."""
+    lo, hi = c.const(low, x), c.const(high, x)
+    x = c.select(c.compare("ogt", lo, x), lo, x)
+    return c.select(c.compare("olt", hi, x), hi, x)
+
+
+def bits(c: Code, x: V) -> V:
+    """The bits of floats as integers."""
+    return c.cast("bitcast", x, "i32" if x.elem == "float" else "i64")
+
+
+def floats(c: Code, x: V) -> V:
+    """The floats of bits."""
+    return c.cast("bitcast", x, "float" if x.elem == "i32" else "double")
