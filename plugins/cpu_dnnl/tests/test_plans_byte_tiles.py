@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,31 @@ def test_sums_of_products_are_exact(a: tuple[int, ...], n: int, zero: int | None
     main.add_return([main.add(mgx.op("quant_dot"), x, w, *points)])
     got, wanted, steps = both(program, {"x": drawn(r, kind, a)}, threads=2)
     assert any(s.startswith("matmul tiles") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def at_the_end_of_a_page(array: Any) -> Any:
+    """A copy of bytes behind which nothing may be read."""
+    whole = -(-array.size // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, whole + mmap.PAGESIZE)
+    end = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + whole
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    assert protect(end, mmap.PAGESIZE, 0) == 0
+    made = np.frombuffer(pages, array.dtype, array.size, whole - array.size).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+@pytest.mark.parametrize("a", [(33, 24), (65, 31), (34, 25), (33, 40), (64, 24)])
+def test_nothing_is_read_behind_the_rows(a: tuple[int, int]) -> None:
+    """A step of 64 numbers from the end of a short row covers several rows."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, list(a)))
+    w = main.add_literal(drawn(np.random.default_rng(0), np.int8, (a[1], 16)))
+    main.add_return([main.add(mgx.op("quant_dot"), x, w)])
+    got, wanted, _ = both(program, {"x": at_the_end_of_a_page(drawn(np.random.default_rng(1), np.uint8, a))})
     np.testing.assert_array_equal(got, wanted)
 
 

@@ -59,6 +59,9 @@ def compile_byte_gemm(
     blocks = -(-m // rows)
     group = panels if near else max(1, min(8, panels * blocks // (3 * threads)))
     tiles = -(-min(rows, m) // ROWS)
+    reach = -(-(padded - depth) // max(1, a.strides()[0]))  # rows that the last step of a row goes on over
+    if reach > 1 and not near:
+        return No(f"rows of {depth} numbers with so many columns that one tile of rows is copied for all")
     plan = BytePlan(
         behind, signed=a.dtype is dt.int8, loose=depth % STEP != 0, near=near,
         last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0, args=Args(), slots={},
@@ -66,6 +69,7 @@ def compile_byte_gemm(
     numbers = {
         "m": m, "n": columns, "left": a.strides()[0], "depth": depth, "steps": steps, "rows": rows, "group": group,
         "panels": panels, "blocks": blocks, "groups": -(-panels // group), "ahead": 0 if near else -(-32 // tiles),
+        "readable": max(0, m - reach),
     }  # fmt: skip
     for word, value in numbers.items():
         plan.slots[word] = plan.args.add(value)

@@ -126,8 +126,8 @@ class _Writer:
         """True if the tile from a row on cannot be read where it lies: whole tiles are, and whole steps of each row."""
         c = self.c
         end = c.op("add", row, self.number(ROWS))
-        if self.plan.loose:  # a row's last step reaches into the next row
-            last = c.compare("sge", c.op("add", self.row0, end), self.arg("m"))
+        if self.plan.loose:  # a row's last step reaches into the rows behind it
+            last = c.compare("sgt", c.op("add", self.row0, end), self.arg("readable"))
             return c.op("or", last, c.compare("sgt", end, self.rows))
         return c.compare("sgt", end, self.rows)
 
