@@ -37,11 +37,24 @@ Leaf leaf(unsigned number, unsigned part) {
     return r;
 }
 
+// Linux gives a process the tile registers when it asks, which each has to do before the first instruction on them: one that only
+// loads compiled code, too.
+bool tiles_granted() {
+    static const bool granted = [] {
+        constexpr long ask = 0x1023, tile_data = 18;
+        return syscall(SYS_arch_prctl, ask, tile_data) == 0;
+    }();
+    return granted;
+}
+
+// What the system keeps for a thread; tile registers (bits 17 and 18) only if this process has them.
 uint64_t enabled_states() {
+    constexpr uint64_t tiles = 0x60000;
     unsigned low = 0, high = 0;
     if (!(leaf(1, 0).c & (1u << 27))) return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (static_cast<uint64_t>(high) << 32) | low;
+    const uint64_t state = (static_cast<uint64_t>(high) << 32) | low;
+    return (state & tiles) && !tiles_granted() ? state & ~tiles : state;
 }
 
 std::vector<std::string> features() {
@@ -80,19 +93,13 @@ bool sums_bytes() {
     return has(dnnl_cpu_isa_avx2_vnni) || has(dnnl_cpu_isa_avx512_core_vnni);
 }
 
-// Linux gives a process the tile registers when it asks.
-bool tiles_granted() {
-    constexpr long ask = 0x1023, tile_data = 18;
-    return syscall(SYS_arch_prctl, ask, tile_data) == 0;
-}
-
 // True if bytes may be multiplied in tile registers: the processor has them, Linux gives them to the process, and oneDNN is not
 // held to less.
 bool multiplies_tiles() {
     const auto list = features();
     const bool has = std::find(list.begin(), list.end(), "amx_int8") != list.end();
     const int wanted = dnnl_cpu_isa_avx512_core_amx;
-    return has && (dnnl_get_effective_cpu_isa() & wanted) == wanted && tiles_granted();
+    return has && (dnnl_get_effective_cpu_isa() & wanted) == wanted;
 }
 
 // All that compilers and libraries look at to choose instructions, as text that is equal on equal processors.
@@ -241,7 +248,7 @@ double peak_rate(const std::string &type, int threads) {
     auto list = features();
     auto has = [&](const char *name) { return std::find(list.begin(), list.end(), name) != list.end(); };
     if (type == "float32") return has("avx512f") ? best_rate(fma_512, threads) : has("avx2") ? best_rate(fma_256, threads) : 0;
-    bool tiles = has("amx_tile") && tiles_granted();
+    bool tiles = has("amx_tile");
     if (type == "bfloat16" && tiles && has("amx_bf16")) return best_rate(tiles_bf16, threads);
     if (type == "int8" && tiles && has("amx_int8")) return best_rate(tiles_int8, threads);
     if (type == "bfloat16") return has("avx512_bf16") ? best_rate(dot_bf16, threads) : 0;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -85,6 +87,23 @@ def test_nothing_is_read_behind_the_rows(a: tuple[int, int]) -> None:
     main.add_return([main.add(mgx.op("quant_dot"), x, w)])
     got, wanted, _ = both(program, {"x": at_the_end_of_a_page(drawn(np.random.default_rng(1), np.uint8, a))})
     np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_process_that_only_loads_code_has_the_tile_registers(tmp_path: Any) -> None:
+    """Linux ends a process that uses them and has not asked for them."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [64, 128]))
+    main.add_return([main.add(mgx.op("quant_dot"), x, main.add_literal(np.ones((128, 96), np.int8)))])
+    program.compile(CpuTarget())
+    program.save(tmp_path / "a.mxr")
+    text = f"""
+import numpy as np, mgx_core as mgx
+program = mgx.load({str(tmp_path / "a.mxr")!r})
+assert (np.asarray(program.run({{"x": np.ones((64, 128), np.uint8)}})[0]) == 128).all()
+assert program.executable.notes == []
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)
 
 
 @pytest.mark.parametrize("x", [(1, 64, 8, 8), (2, 24, 7, 7), (3, 100, 5), (1, 30, 2, 3, 4)])
