@@ -20,10 +20,10 @@ from mgx_cpu_dnnl.target import CpuTarget
 pytestmark = pytest.mark.skipif(not native().multiplies_tiles(), reason="the processor has no tile registers for bytes")
 
 
-def both(program: Any, feed: dict[str, Any], threads: int = 1) -> tuple[Any, Any, list[str]]:
+def both(program: Any, feed: dict[str, Any], threads: int = 1, fast_math: bool = True) -> tuple[Any, Any, list[str]]:
     """The results here and by the definition, and the names of the steps."""
     mine, right = program.clone(), program
-    mine.compile(CpuTarget(), threads=threads)
+    mine.compile(CpuTarget(), threads=threads, fast_math=fast_math)
     right.compile(mgx.get_target("ref"), optimize=False)
     steps = [s.name for s in mine.executable.instances()[-1].runner.schedule.steps]
     return np.asarray(mine.run(feed)[0]), np.asarray(right.run(feed)[0]), steps
@@ -191,6 +191,27 @@ def test_numbers_beyond_the_range_are_its_ends() -> None:
     assert any(s.startswith("matmul tiles") for s in steps)
     assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
     np.testing.assert_array_equal(got[:, [0, 1, 2, 3, 4, 8, 9, 10]], wanted[:, [0, 1, 2, 3, 4, 8, 9, 10]])
+
+
+@pytest.mark.parametrize("large", [1e5, 1e7, 3e38])
+def test_sums_are_not_put_together_without_fast_math(large: float) -> None:
+    """A large number is added and taken away again, which rounds: to whole numbers with 1e7, to 0 with 3e38."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [26, 42]))
+    r = np.random.default_rng(6)
+    product = main.add(mgx.op("quant_dot"), x, main.add_literal(r.integers(-127, 128, (42, 64)).astype(np.int8)))
+
+    def number(value: float) -> Any:
+        return main.add(mgx.op("multibroadcast", out_lens=(26, 64)), main.add_literal(np.array([value], np.float32)))
+
+    total = main.add(mgx.op("mul"), main.add(mgx.op("convert", target_type=dt.float32), product), number(1e-3))
+    total = main.add(mgx.op("sub"), main.add(mgx.op("add"), total, number(large)), number(large))
+    points = main.add_literal(np.float32(0.05)), main.add_literal(np.uint8(90))
+    main.add_return([main.add(mgx.op("quantizelinear"), total, *points)])
+    got, wanted, steps = both(program, {"x": r.integers(0, 256, (26, 42), np.uint8)}, fast_math=False)
+    assert any(s.startswith("matmul tiles") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
 
 
 def test_large_convolutions_of_whole_steps_are_left_to_the_library() -> None:

@@ -35,11 +35,13 @@ def compile_byte_gemm(
     extra: Sequence[Shape] = (),
     threads: int = 1,
     axis: int = -1,
+    fast: bool = True,
     name: str = "bytes",
 ) -> JitKernel | No:
     """a [m, k] of bytes, contiguous in k, times packed weights of int8 to results [.., n] of rows one after the other.
 
-    columns: n; outs, body, at, extra, threads, axis: as of `compile_gemm`, with a product of int32.  Buffers: a, the panels,
+    columns: n; outs, body, at, extra, threads, axis: as of `compile_gemm`, with a product of int32; fast: as of
+    `Epilogue.combine`.  Buffers: a, the panels,
     numbers of int32 that sums begin with, of which there are n rounded up to 16, extra.., outs..
     """
     if a.rank != 2 or a.dtype not in (dt.int8, dt.uint8) or (a.strides()[1] != 1 and a.lens()[1] > 1):
@@ -50,7 +52,7 @@ def compile_byte_gemm(
     behind = read_epilogue(m, columns, dt.int32, outs, body, at, extra, axis)
     if isinstance(behind, No):
         return behind
-    behind.combine()
+    behind.combine(fast)
     steps, panels = -(-depth // STEP), -(-columns // COLUMNS)
     padded = steps * STEP
     near = panels * padded * COLUMNS <= NEAR or panels == 1

@@ -59,12 +59,16 @@ class Epilogue:
             found += [text, str([at[o.ident] for o in self.graph.outputs])]
         return found
 
-    def combine(self) -> None:
-        """Makes the pointwise part as short as rounding to bytes allows, and has its constants read at run time."""
+    def combine(self, fast: bool) -> None:
+        """Makes the pointwise part short, and has its constants read at run time.
+
+        fast: sums may be put together, which changes their last places; of large numbers that cancel, all of them.
+        """
         if self.graph is None:
             return
         keep_whole(self.graph)
-        combine_sums(self.graph)
+        if fast:
+            combine_sums(self.graph)
         nodes = {n.ident: n for n in walk(self.graph.outputs)}
         self.loads = [load for load in self.loads if load[0].ident in nodes]
         self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype is dt.float32]

@@ -102,9 +102,10 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
         others = [v.shape for v in extra]
 
         def make() -> Any:
-            return compile_byte_gemm(rows.shape, n, results, e.engine, body, at, others, threads, axis)
+            return compile_byte_gemm(rows.shape, n, results, e.engine, body, at, others, threads, axis, e.fast_math)
 
-        kernel = e.shared.kernels.kernel(body, ("bytes", n, at, threads, axis), [rows.shape, *results, *others], make)
+        settings = "bytes", n, at, threads, axis, e.fast_math
+        kernel = e.shared.kernels.kernel(body, settings, [rows.shape, *results, *others], make)
         if isinstance(kernel, No):
             raise Refused(kernel.why)
         given = [rows, packed, start, *extra]
