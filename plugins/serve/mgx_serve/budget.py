@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from .errors import Busy, TooLarge
 
-__all__ = ["JSON_COST", "NUMBER_COST", "TENSOR_COST", "Budget", "Share"]
+__all__ = ["JSON_COST", "NUMBER_COST", "SMALL", "TENSOR_COST", "Budget", "Share"]
 
 JSON_COST = 24  # bytes of Python objects for one byte of JSON: a number of two characters is an object and a reference
 NUMBER_COST = 64  # bytes of an object, its place in a list, and its text
+SMALL = 1 << 16  # bytes of a request that carries no tensors, at most
 TENSOR_COST = 2  # the message and the batch that it is joined to, or was a part of
 
 

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import grpc
 
-from .budget import Share
-from .errors import ServeError
+from .budget import SMALL, Share
+from .errors import ServeError, TooLarge
 from .grpc_messages import answer_message, read_call, stream_message
 from .grpc_methods import NAMES, read
 from .inference import Inference
@@ -36,6 +36,8 @@ def handler(inference: Inference, others: Others) -> grpc.GenericRpcHandler:
 def _unary(name: str, others: Others) -> Callable[[bytes, Any], Awaitable[bytes]]:
     async def call(request: bytes, context: Any) -> bytes:
         try:
+            if len(request) > SMALL:
+                raise TooLarge(f"a request without tensors has at most {SMALL} bytes, got {len(request)}")
             return await others(name, request, _headers(context))
         except Exception as error:
             await _refuse(context, name, error)

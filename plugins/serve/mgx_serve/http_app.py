@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from .access import EVERYTHING
+from .budget import SMALL
 from .errors import BadRequest, NotFound
 from .http_infer import InferPaths, read_body, refusal
 from .http_regions import DevicePaths, HostPaths
@@ -25,7 +26,6 @@ from .tensors import Tensor
 
 __all__ = ["app"]
 
-SMALL = 1 << 16  # bytes of a request that carries no tensors, at most
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -83,7 +83,7 @@ def _guarded(service: Service, handler: Handler, whole: bool) -> Handler:
 
     async def handle(request: Request) -> Response:
         try:
-            if request.url.path not in OPEN_TO_ALL:
+            if request.scope["path"] not in OPEN_TO_ALL:  # and not the URL, which a Host header takes part in
                 name = EVERYTHING if whole else request.path_params.get("name", EVERYTHING)
                 service.access.check(request.headers.get("authorization"), name)
             return await handler(request)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -176,10 +177,28 @@ def test_pages_for_people_and_tools(server: Any) -> None:
             assert get(server, path)[0] == 200, path
 
 
+def raw(server: Any, request: bytes) -> int:
+    """Returns the status that the server answers a request of these bytes with."""
+    host, port = server.http.split(":")
+    with socket.create_connection((host, int(port)), 30) as connection:
+        connection.sendall(request)
+        return int(connection.recv(1 << 16).split()[1])
+
+
+def test_messages_without_tensors_are_short(server: Any) -> None:
+    with (
+        tritonclient.grpc.InferenceServerClient(server.grpc) as client,
+        pytest.raises(InferenceServerException, match="without tensors has at most 65536 bytes"),
+    ):
+        client.get_model_metadata("x" * 70_000)
+
+
 def test_without_a_token_nothing_but_health(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text('all = ["*"]\nsome = ["fixed"]\n')
     server = serve(models, "--tokens", tokens)
+    status = raw(server, b"POST /v2/repository/index HTTP/1.1\r\nHost: x/v2/health/live?\r\nContent-Length: 0\r\n\r\n")
+    assert status == 401  # a host's name is no path
     assert get(server, "/v2/health/live")[0] == 200
     for path in ("/", "/v2", "/metrics", "/openapi.json", "/v2/models/double", "/v2/models/nosuch", "/v2/models/stats"):
         assert get(server, path)[0] == 401

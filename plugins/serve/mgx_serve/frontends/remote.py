@@ -11,7 +11,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from ..access import Access
-from ..budget import Budget, Share
+from ..budget import SMALL, Budget, Share
 from ..errors import Unavailable
 from ..http_infer import headers_of, read_body, refusal, send_response
 from ..inference import Answer, Call, Inference
@@ -22,7 +22,6 @@ from .wire import call_message, read_answer, read_error
 
 __all__ = ["Engine", "Others"]
 
-SMALL = 1 << 16  # bytes of a request that carries no tensors, at most
 log = logging.getLogger("mgx_serve")
 Reply = tuple[Any, list[Bytes]]
 
