@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from typing import Any, Final
 
 import grpc
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from mgx_core import ParameterError
 
 from .settings import Settings
 
@@ -31,11 +34,28 @@ class Listening:
         self._grpc: grpc.aio.Server | None = None
 
     async def open(self, app: ASGIApp, handler: grpc.GenericRpcHandler, shared: bool = False) -> None:
-        """shared: other processes listen on the same ports.  Errors: OSError if a port is taken."""
+        """shared: other processes listen on the same ports.
+
+        Errors: OSError if a port is taken; ParameterError for files that are no certificate with its key.
+        """
+        self._require_certificate()
         if self.settings.http_port >= 0:
             await self._open_http(app, shared)
         if self.settings.grpc_port >= 0:
             await self._open_grpc(handler, shared)
+
+    def _require_certificate(self) -> None:
+        given = self.settings
+        if given.certificate is None:
+            return
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(given.certificate, given.key, password=b"")  # nobody is asked for one
+        except (OSError, ValueError) as error:
+            raise ParameterError(
+                f"a certificate and its key, both in PEM and without a password, are required, got {given.certificate} and "
+                f"{given.key}: {error}"
+            ) from None
 
     async def _open_http(self, app: ASGIApp, shared: bool) -> None:
         given = self.settings
@@ -100,7 +120,9 @@ def reserved(host: str, port: int) -> socket.socket:
         free = int(alone.getsockname()[1])
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a server that has ended may linger
     made.bind((host, free))
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return made
 
 

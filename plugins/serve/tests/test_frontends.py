@@ -20,10 +20,13 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
+from mgx_core import ParameterError
 from mgx_serve.errors import BadRequest, Busy
-from mgx_serve.frontends.arena import Arena, Borrowed
+from mgx_serve.frontends import pool
+from mgx_serve.frontends.arena import Arena, Borrowed, shared_memory
 from mgx_serve.frontends.channel import Channel, Ends
 from mgx_serve.frontends.wire import error_message, read_error
+from mgx_serve.listening import reserved
 from mgx_serve.server import Server
 from mgx_serve.settings import Settings
 
@@ -67,6 +70,15 @@ def test_memory_that_is_given_back_is_joined(memory: tuple[Arena, Borrowed, list
         borrowed.parts(4032, [128])
 
 
+def test_neither_process_can_cut_off_what_the_other_one_reads() -> None:
+    number = shared_memory("test", 4096)
+    for size in (0, 8192):
+        with pytest.raises(PermissionError):
+            os.truncate(number, size)
+    assert os.fstat(number).st_size == 4096
+    os.close(number)
+
+
 def test_messages_pass_with_few_bytes_and_with_more_than_there_is_memory_for() -> None:
     async def exchanged() -> None:
         size = 1 << 17
@@ -104,7 +116,11 @@ def fronted(serve: Callable[..., Any], models: Path) -> Any:
 
 
 def frontends(server: Any) -> set[int]:
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    return frontends_of(server.process.pid)
+
+
+def frontends_of(process: int) -> set[int]:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return {int(p) for p in children if b"mgx_serve.frontends" in Path(f"/proc/{p}/cmdline").read_bytes()}
 
 
@@ -169,6 +185,68 @@ def test_a_front_end_that_is_killed_is_replaced(fronted: Any) -> None:
             return False
 
     until(all_answer)
+    until(lambda: memories(fronted.process.pid) == 2 * COUNT)  # those of the killed one are given back
+
+
+def memories(process: int) -> int:
+    """Returns how many pieces of memory a process has open."""
+    return sum("memfd:mgx-serve" in os.readlink(path) for path in Path(f"/proc/{process}/fd").iterdir())
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_certificate_that_is_none_is_refused(count: int, models: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("bad")
+    server = Server(models, Settings(http_port=0, grpc_port=0, frontends=count, certificate=bad, key=bad))
+
+    async def started() -> None:
+        async with asyncio.timeout(30):
+            await server.start(load=False)
+
+    with pytest.raises(ParameterError, match=r"a certificate and its key, both in PEM .* got .*bad\.pem"):
+        asyncio.run(started())
+
+
+def test_modules_in_the_folder_of_the_start_are_not_taken(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+
+    async def started() -> None:
+        server = Server(models, Settings(http_port=0, grpc_port=-1, frontends=1))
+        await server.start(load=False)
+        await server.stop()
+
+    asyncio.run(started())
+
+
+def test_a_start_that_fails_leaves_no_front_end(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, tries = pool._Member.start, iter(range(2))
+
+    async def second_fails(member: pool._Member) -> None:
+        await start(member)
+        if next(tries):
+            raise ParameterError("the second one fails")
+
+    monkeypatch.setattr(pool._Member, "start", second_fails)
+
+    async def started() -> None:
+        with pytest.raises(ParameterError, match="the second one fails"):
+            await Server(models, Settings(http_port=0, grpc_port=-1, frontends=2)).start(load=False)
+        assert not frontends_of(os.getpid())
+
+    asyncio.run(started())
+
+
+def test_a_port_is_free_though_connections_of_an_ended_server_linger() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            listening.accept()[0].close()
+            assert client.recv(1) == b""
+    with reserved("127.0.0.1", port) as held:
+        assert held.getsockname()[1] == port
 
 
 @pytest.mark.parametrize(("option", "count"), [("http_port", 2), ("grpc_port", 2), ("grpc_port", 0)])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import bisect
 import itertools
 import mmap
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["Arena", "Borrowed", "Bytes", "places"]
+__all__ = ["Arena", "Borrowed", "Bytes", "places", "shared_memory"]
 
 ALIGNMENT: Final = 64
 Bytes = bytes | memoryview
@@ -20,6 +21,16 @@ def places(sizes: Sequence[int]) -> list[int]:
     """Returns where in a block byte strings of some sizes lie, and behind them the block's size."""
     rounded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
     return list(itertools.accumulate(rounded, initial=0))
+
+
+def shared_memory(name: str, size: int) -> int:
+    """Returns a descriptor of new memory whose size nobody changes: to read what another process cut off ends this one."""
+    import fcntl  # not on every system, as little as such memory
+
+    number = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(number, size)
+    fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return number
 
 
 class Arena:

@@ -41,8 +41,10 @@ class Channel(asyncio.Protocol):
     def __init__(
         self, ends: Ends, received: Callable[[Any, list[Bytes]], None], ended: Callable[[], None] = lambda: None
     ) -> None:
-        self._arena = Arena(ends.written, ends.size)
-        self._borrowed = Borrowed(ends.read, ends.size, self._give_back)
+        self._memory: tuple[Arena, Borrowed] | None = (
+            Arena(ends.written, ends.size),
+            Borrowed(ends.read, ends.size, self._give_back),
+        )
         self._received, self._ended = received, ended
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
@@ -61,8 +63,11 @@ class Channel(asyncio.Protocol):
         return channel
 
     def send(self, message: Any, parts: Sequence[Bytes] = ()) -> None:
+        """Sends a message at the end of this turn of the event loop; none once the other end is closed."""
+        if self._memory is None:
+            return
         sizes = [len(part) for part in parts]
-        start = self._arena.lend(parts) if sum(sizes) >= LENT_FROM else None
+        start = self._memory[0].lend(parts) if sum(sizes) >= LENT_FROM else None
         done, self._done = self._done, []
         given = [message, sizes, INLINE if start is None else start, done]
         head = msgpack.packb(given, unicode_errors="surrogatepass")
@@ -105,7 +110,7 @@ class Channel(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._memory = None  # what lies in it is kept by those who read it, and by nobody else
         self._ended()
 
     def data_received(self, data: bytes) -> None:
@@ -124,13 +129,15 @@ class Channel(asyncio.Protocol):
 
     def _take(self, head: bytes, behind: bytes) -> None:
         message, sizes, start, done = msgpack.unpackb(head, unicode_errors="surrogatepass")
+        assert self._memory is not None, "messages come before the end"
+        arena, borrowed = self._memory
         for block in done:
-            self._arena.take_back(block)
+            arena.take_back(block)
         if message is None:
             return
         parts: list[Bytes] = []
         if start != INLINE:
-            parts += self._borrowed.parts(start, sizes)
+            parts += borrowed.parts(start, sizes)
         else:
             left = memoryview(behind)
             for size in sizes:

@@ -20,13 +20,15 @@ from ..grpc_methods import Methods
 from ..inference import Service
 from ..listening import reserved
 from ..settings import Settings
+from .arena import shared_memory
 from .asked import Asked
 from .channel import Channel, Ends
 from .start import written
 
 __all__ = ["FrontEnds"]
 
-COMMAND: Final = "from mgx_serve.frontends.process import main; main()"
+# -P: modules are not looked for in the folder where the server was started
+COMMAND: Final = ("-P", "-c", "from mgx_serve.frontends.process import main; main()")
 PATIENCE: Final = 5.0  # seconds beyond those for draining, after which a front end is killed
 PAUSE: Final = 0.1  # seconds before one that has ended is started anew, doubled while it does not start
 LONGEST_PAUSE: Final = 10.0
@@ -47,9 +49,19 @@ class FrontEnds:
 
     async def open(self) -> None:
         """Errors: OSError if a port is taken; ParameterError if a front end cannot be started."""
-        given, count = self._settings, self._settings.frontends
         if not hasattr(os, "memfd_create"):
             raise ParameterError("front ends need Linux: they share memory without a name, and ports")
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+        for member in self._members:
+            member.watch()
+        self._service.repository.changed = self._changed
+
+    async def _open(self) -> None:
+        given, count = self._settings, self._settings.frontends
         self.http_port, self.grpc_port = (self._port(port) for port in (given.http_port, given.grpc_port))
         share = dataclasses.replace(
             given,
@@ -59,10 +71,10 @@ class FrontEnds:
             connections=max(given.connections // count, 1),
         )
         self._members = [_Member(share, Asked(self._service, self._app, self._methods)) for _ in range(count)]
-        await asyncio.gather(*(member.start() for member in self._members))
-        for member in self._members:
-            member.watch()
-        self._service.repository.changed = self._changed
+        started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
+        for error in started:
+            if error is not None:
+                raise error
 
     def _changed(self) -> None:
         for member in self._members:
@@ -95,13 +107,11 @@ class _Member:
         """Returns when the process listens.  Errors: ParameterError if it ends before."""
         size = self._settings.memory
         ours, theirs = socket.socketpair()
-        memory = [os.memfd_create(f"mgx-serve-{name}") for name in ("requests", "answers")]
+        memory = [shared_memory(f"mgx-serve-{name}", size) for name in ("requests", "answers")]
         try:
-            for number in memory:
-                os.truncate(number, size)
             given = (theirs.fileno(), *memory)
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", COMMAND, *map(str, (*given, size)), stdin=asyncio.subprocess.PIPE, pass_fds=given
+                sys.executable, *COMMAND, *map(str, (*given, size)), stdin=asyncio.subprocess.PIPE, pass_fds=given
             )
             requests, answers = memory
             channel = await Channel.opened(
@@ -142,8 +152,8 @@ class _Member:
 
     async def end(self) -> None:
         self._ending = True
+        await self._ended()
         if self._watching is not None:
-            await self._ended()
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
 

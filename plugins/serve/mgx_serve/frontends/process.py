@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from mgx_core import ParameterError
+
 from ..grpc_service import handler
 from ..http_infer import InferPaths
 from ..listening import Listening
@@ -44,7 +46,7 @@ async def serve(settings: Settings, ends: Ends) -> None:
     listening = Listening(settings)
     try:
         await listening.open(InferPaths(engine, settings.max_bytes, Others(engine)), handler(engine, engine.grpc), True)
-    except OSError as error:
+    except (ParameterError, OSError) as error:
         engine.tell("ended", content=str(error))
     else:
         engine.tell("ready")
