@@ -13,7 +13,8 @@ from mgx_core.types.shape import Shape
 
 from .engine import Engine
 from .kernel import JitKernel
-from .taps import Taps, compile_taps
+from .taps import compile_taps
+from .taps_plan import Taps
 
 __all__ = ["compile_pad", "compile_resize"]
 

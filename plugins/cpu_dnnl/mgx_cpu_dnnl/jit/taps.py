@@ -7,58 +7,23 @@ An axis is walked directly, or through a table that gives, for each output index
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
-from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.types.shape import Shape
 
-from .code import Code, V, constant
-from .element import MEMORY, computed, elem_of, from_memory, raw_type, supported, to_memory
+from .element import computed, raw_type, supported
 from .engine import Engine
 from .kernel import JitKernel
-from .space import Args, items
+from .taps_loops import write
+from .taps_plan import Taps, planned
 
-__all__ = ["Taps", "compile_taps"]
+__all__ = ["compile_taps"]
 
 GRAIN = 24576
-
-
-class Taps(NamedTuple):
-    """For each output index along one axis, the input indices and their weights."""
-
-    indices: list[list[int]]
-    weights: list[list[float]] | None = None
-
-
-class _Axis(NamedTuple):
-    extent: int
-    out_step: int
-    x_step: int  # 0 where a table gives the offsets
-    table: int  # where the table starts among the args (-1: none): counts, offsets, weights, each by output index
-    most: int  # taps of the output index that has most
-    weighted: bool
-
-
-@dataclass
-class _Plan:
-    axes: list[_Axis]
-    args: Args
-    how: str
-    x: Shape
-    out: Shape
-    extents: list[int]
-    out_steps: list[int]
-    x_steps: list[int]
-    tables: list[int]  # args that hold where each axis' table starts
-    most: list[int]  # args that hold how many taps its longest list has
-    filler_at: int  # the arg with the filler's bits
-    key: str = ""
 
 
 def compile_taps(
@@ -84,14 +49,14 @@ def compile_taps(
         return No(f"no loop computes with {x.dtype}")
     elif not computed(x.dtype).is_float:
         return No(f"weighted sums of {x.dtype}")
-    plan = _plan(x, out, taps, how, pattern)
+    plan = planned(x, out, taps, how, pattern)
     elements = out.elements()
     inner = plan.axes[-1].extent
     work = elements // inner if elements else 0
     times = math.prod(a.most for a in plan.axes if a.table >= 0)
     return JitKernel(
         name=name,
-        code=engine.function(plan.key, lambda c: _Writer(c, plan).write()),
+        code=engine.function(plan.key, lambda c: write(c, plan)),
         work=work,
         grain=max(1, GRAIN // max(1, inner * (2 + times))),
         args=tuple(plan.args.values),
@@ -101,252 +66,3 @@ def compile_taps(
         flops=elements * times,
         bytes=x.bytes() + out.bytes(),
     )
-
-
-def _plan(x: Shape, out: Shape, taps: Mapping[int, Taps], how: str, filler: int) -> _Plan:
-    args = Args()
-    rows: list[tuple[_Axis, Taps | None]] = []
-    for number, (n, step, x_step) in enumerate(zip(out.lens(), out.strides(), x.strides(), strict=True)):
-        found = taps.get(number)
-        if found is None:
-            if n != 1:
-                rows.append((_Axis(n, step, x_step, -1, 1, False), None))
-        else:
-            longest = max((len(i) for i in found.indices), default=0)
-            scaled = Taps([[i * x_step for i in row] for row in found.indices], found.weights)
-            rows.append((_Axis(n, step, 0, 0, longest, found.weights is not None), scaled))
-    rows.sort(key=lambda r: -r[0].out_step)
-    merged: list[tuple[_Axis, Taps | None]] = []
-    for axis, found in rows:
-        last = merged[-1] if merged else None
-        if (
-            last is not None
-            and found is None
-            and last[1] is None
-            and last[0].out_step == axis.out_step * axis.extent
-            and last[0].x_step == axis.x_step * axis.extent
-        ):
-            merged[-1] = (axis._replace(extent=axis.extent * last[0].extent), None)
-        else:
-            merged.append((axis, found))
-    if not merged:
-        merged = [(_Axis(1, 1, 1, -1, 1, False), None)]
-    extents = [args.add(a.extent) for a, _ in merged]
-    out_steps = [args.add(a.out_step) for a, _ in merged]
-    x_steps = [args.add(a.x_step) for a, _ in merged]
-    starts = [args.add(0) for _ in merged]
-    most = [args.add(a.most) for a, _ in merged]
-    filler_at = args.add(filler - (1 << 64) if filler >> 63 else filler)
-    axes = []
-    values = args.values
-    for (axis, found), start in zip(merged, starts, strict=True):
-        if found is not None:
-            axis = axis._replace(table=start)
-            values[start] = len(values)
-            values.extend(_table(found, axis))
-        axes.append(axis)
-    plan = _Plan(axes, args, how, x, out, extents, out_steps, x_steps, starts, most, filler_at)
-    words = [f"taps {how} {x.dtype} {out.dtype}"]
-    for a in axes:
-        direct = a.table < 0
-        words.append(f"{direct} {a.out_step == 1} {a.x_step if a.x_step < 2 else 2} {a.weighted}")
-    plan.key = "\n".join(words)
-    return plan
-
-
-def _table(taps: Taps, axis: _Axis) -> list[int]:
-    """Counts, then for each tap the offsets of all indices, then the weights as the bits of float64."""
-    rows = taps.indices
-    out = [len(r) for r in rows]
-    for t in range(axis.most):
-        out += [r[t] if t < len(r) else 0 for r in rows]
-    if taps.weights is not None:
-        for t in range(axis.most):
-            out += [_bits(w[t]) if t < len(w) else 0 for w in taps.weights]
-    return out
-
-
-def _bits(value: float) -> int:
-    return int(struct.unpack("<q", struct.pack("<d", value))[0])
-
-
-class _Writer:
-    def __init__(self, c: Code, plan: _Plan) -> None:
-        self.c = c
-        self.plan = plan
-        self.x_elem, self.out_elem = MEMORY[plan.x.dtype], MEMORY[plan.out.dtype]
-        self.kind = computed(plan.x.dtype)
-        self.zero = V("0", "i64", 0)
-
-    def write(self) -> None:
-        c, plan = self.c, self.plan
-        buffers = V("%buffers", "ptr", 0)
-        self.x = c.load(c.gep(buffers, 0, "ptr"), "ptr", 0)
-        self.out = c.load(c.gep(buffers, 1, "ptr"), "ptr", 0)
-        args = V("%args", "ptr", 0)
-
-        def fetch(i: int) -> V:
-            return c.load(c.gep(args, i, "i64"), "i64", 0)
-
-        self.extents = [fetch(i) for i in plan.extents]
-        self.out_steps = [fetch(i) for i in plan.out_steps]
-        self.x_steps = [fetch(i) for i in plan.x_steps]
-        self.tables = [c.gep(args, fetch(i), "i64") for i in plan.tables]
-        self.most = [fetch(i) for i in plan.most]
-        filler = fetch(plan.filler_at)
-        if plan.how == "copy":
-            self.filler = filler if self.out_elem == "i64" else c.cast("trunc", filler, self.out_elem)
-        outer = self.extents[:-1]
-        items(c, outer or [V("1", "i64", 0)], lambda index, _: self.row(index if outer else []))
-
-    def row(self, index: list[V]) -> None:
-        c, plan = self.c, self.plan
-        out, x = self.out, self.x
-        tapped: list[tuple[int, V]] = []
-        for a, i in enumerate(index):
-            out = c.gep(out, c.op("mul", i, self.out_steps[a]), self.out_elem)
-            if plan.axes[a].table < 0:
-                x = c.gep(x, c.op("mul", i, self.x_steps[a]), self.x_elem)
-            else:
-                tapped.append((a, i))
-        inner = plan.axes[-1]
-        n = c.lanes
-        valid: V | None = None
-        if plan.how == "copy":
-            for a, i in tapped:
-                some = c.compare("ne", self._count(a, i), self.zero)
-                valid = some if valid is None else c.op("and", valid, some)
-                x = c.gep(x, self._offset(a, i, self.zero), self.x_elem)
-        direct = inner.table < 0 and inner.x_step == 1
-        wide = n * 4 if direct and plan.how == "copy" else n
-
-        def vector(i: V, lanes: int, mask: V | None) -> None:
-            if plan.how == "copy":
-                value = self._moved(x, i, lanes, mask, valid)
-            else:
-                value = self._gathered(x, tapped, i, lanes, mask)
-            if inner.out_step == 1:
-                c.store(c.gep(out, i, self.out_elem), value, mask)
-            else:
-                at = c.gep(out, c.op("mul", i, self.out_steps[-1]), self.out_elem)
-                steps = c.op("mul", c.iota("i64", lanes), c.splat(self.out_steps[-1], lanes))
-                c.scatter(at, steps, value, mask)
-
-        def whole(i: V, _: list[V]) -> list[V]:
-            vector(i, wide, None)
-            return []
-
-        def masked(i: V, _: list[V]) -> list[V]:
-            vector(i, n, c.first(c.op("sub", self.extents[-1], i), n))
-            return []
-
-        begin = self.zero
-        if wide > n or not c.wide:
-            begin = c.loop(begin, self.extents[-1], wide, whole, ahead=wide - 1)[0]
-        c.loop(begin, self.extents[-1], n, masked)
-
-    # tables
-
-    def _count(self, axis: int, i: V) -> V:
-        return self.c.load(self.c.gep(self.tables[axis], i, "i64"), "i64", 0)
-
-    def _entry(self, axis: int, t: V, part: int) -> V:
-        """The address of the entries of tap t: part 0 offsets, 1 weights."""
-        c, extent = self.c, self.extents[axis]
-        at = c.op("mul", c.op("add", t, V("1", "i64", 0)), extent)
-        if part:
-            most = c.op("mul", self._most(axis), extent)
-            at = c.op("add", at, most)
-        return c.gep(self.tables[axis], at, "i64")
-
-    def _most(self, axis: int) -> V:
-        return self.most[axis]
-
-    def _offset(self, axis: int, i: V, t: V) -> V:
-        return self.c.load(self.c.gep(self._entry(axis, t, 0), i, "i64"), "i64", 0)
-
-    def _weight(self, axis: int, i: V, t: V, n: int, mask: V | None = None) -> V:
-        c = self.c
-        raw = c.load(c.gep(self._entry(axis, t, 1), i, "i64"), "i64", n, mask)
-        value = c.cast("bitcast", raw, "double")
-        return value if self.kind is dt.float64 else c.cast("fptrunc", value, "float")
-
-    # values
-
-    def _moved(self, x: V, i: V, n: int, mask: V | None, valid: V | None) -> V:
-        """One tap an axis, bits as they are."""
-        c, inner = self.c, self.plan.axes[-1]
-        on = mask
-        if valid is not None:
-            spread = c.splat(valid, n)
-            on = spread if on is None else c.op("and", on, spread)
-        if inner.table >= 0:
-            axis = len(self.plan.axes) - 1
-            counts = c.load(c.gep(self.tables[axis], i, "i64"), "i64", n, mask)
-            some = c.compare("ne", counts, c.const(0, counts))
-            on = some if on is None else c.op("and", on, some)
-            offsets = c.load(c.gep(self._entry(axis, self.zero, 0), i, "i64"), "i64", n, mask)
-            value = c.gather(x, offsets, self.x_elem, on)
-        elif inner.x_step == 1:
-            value = c.load(c.gep(x, i, self.x_elem), self.x_elem, n, on)
-        else:
-            at = c.gep(x, c.op("mul", i, self.x_steps[-1]), self.x_elem)
-            steps = c.op("mul", c.iota("i64", n), c.splat(self.x_steps[-1], n))
-            value = c.gather(at, steps, self.x_elem, on)
-        if on is None or (valid is None and inner.table < 0):
-            return value
-        return c.select(on, value, c.splat(self.filler, n))
-
-    def _gathered(self, x: V, tapped: list[tuple[int, V]], i: V, n: int, mask: V | None) -> V:
-        """All taps of all axes, added with their weights."""
-        c, plan = self.c, self.plan
-        elem = elem_of(self.kind)
-        start = constant(0, elem, n)
-        inner = plan.axes[-1]
-        last = len(plan.axes) - 1
-
-        def read(base: V, weight: V | None, total: V) -> V:
-            if inner.table < 0:
-                if inner.x_step == 1:
-                    raw = c.load(c.gep(base, i, self.x_elem), self.x_elem, n, mask)
-                else:
-                    at = c.gep(base, c.op("mul", i, self.x_steps[-1]), self.x_elem)
-                    steps = c.op("mul", c.iota("i64", n), c.splat(self.x_steps[-1], n))
-                    raw = c.gather(at, steps, self.x_elem, mask)
-                return combine(from_memory(c, raw, plan.x.dtype), weight, None, total)
-
-            counts = c.load(c.gep(self.tables[last], i, "i64"), "i64", n, mask)
-
-            def tap(t: V, carried: list[V]) -> list[V]:
-                on = c.compare("slt", c.splat(t, n), counts)
-                offsets = c.load(c.gep(self._entry(last, t, 0), i, "i64"), "i64", n, mask)
-                raw = c.gather(base, offsets, self.x_elem, on)
-                share = self._weight(last, i, t, n, mask) if inner.weighted else None
-                if share is not None and weight is not None:
-                    share = c.op("fmul", share, c.splat(weight, n))
-                elif share is None and weight is not None:
-                    share = c.splat(weight, n)
-                return [combine(from_memory(c, raw, plan.x.dtype), share, on, carried[0])]
-
-            return c.loop(self.zero, self._most(last), 1, tap, [total])[1]
-
-        def combine(value: V, weight: V | None, on: V | None, total: V) -> V:
-            value = c.op("fadd", total, value) if weight is None else c.fma(value, c.splat(weight, n), total)
-            return value if on is None else c.select(on, value, total)
-
-        def nest(k: int, base: V, weight: V | None, total: V) -> V:
-            if k == len(tapped):
-                return read(base, weight, total)
-            axis, at = tapped[k]
-
-            def tap(t: V, carried: list[V]) -> list[V]:
-                here = c.gep(base, self._offset(axis, at, t), self.x_elem)
-                share = weight
-                if plan.axes[axis].weighted:
-                    own = self._weight(axis, at, t, 0)
-                    share = own if share is None else c.op("fmul", share, own)
-                return [nest(k + 1, here, share, carried[0])]
-
-            return c.loop(self.zero, self._count(axis, at), 1, tap, [total])[1]
-
-        return to_memory(c, nest(0, x, None, start), plan.out.dtype)

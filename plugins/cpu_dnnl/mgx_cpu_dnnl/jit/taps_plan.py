@@ -1,0 +1,125 @@
+"""Plans of loops over taps: axes, and tables of offsets and weights, which are arguments of the code."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mgx_core.types.shape import Shape
+
+from .space import Args
+
+__all__ = ["Axis", "Plan", "Taps", "planned"]
+
+
+class Taps(NamedTuple):
+    """For each output index along one axis, the input indices and their weights."""
+
+    indices: list[list[int]]
+    weights: list[list[float]] | None = None
+
+
+class Axis(NamedTuple):
+    extent: int
+    out_step: int
+    x_step: int  # 0 where a table gives the offsets
+    table: int  # where the table starts among the args (-1: none): counts, offsets, weights, each by output index
+    most: int  # taps of the output index that has most
+    weighted: bool
+
+
+@dataclass
+class Plan:
+    axes: list[Axis]
+    args: Args
+    how: str
+    x: Shape
+    out: Shape
+    extents: list[int]
+    out_steps: list[int]
+    x_steps: list[int]
+    tables: list[int]  # args that hold where each axis' table starts
+    most: list[int]  # args that hold how many taps its longest list has
+    filler_at: int  # the arg with the filler's bits
+    key: str = ""
+
+
+def planned(x: Shape, out: Shape, taps: Mapping[int, Taps], how: str, filler: int) -> Plan:
+    """Returns the plan of a loop from x to out; how: "copy" or "sum"; filler: the bits that stand where no tap is."""
+    args = Args()
+    rows: list[tuple[Axis, Taps | None]] = []
+    for number, (n, step, x_step) in enumerate(zip(out.lens(), out.strides(), x.strides(), strict=True)):
+        found = taps.get(number)
+        if found is None:
+            if n != 1:
+                rows.append((Axis(n, step, x_step, -1, 1, False), None))
+        else:
+            longest = max((len(i) for i in found.indices), default=0)
+            scaled = Taps([[i * x_step for i in row] for row in found.indices], found.weights)
+            rows.append((Axis(n, step, 0, 0, longest, found.weights is not None), scaled))
+    rows.sort(key=lambda r: -r[0].out_step)
+    merged = _merged(rows)
+    if not merged:
+        merged = [(Axis(1, 1, 1, -1, 1, False), None)]
+    extents = [args.add(a.extent) for a, _ in merged]
+    out_steps = [args.add(a.out_step) for a, _ in merged]
+    x_steps = [args.add(a.x_step) for a, _ in merged]
+    starts = [args.add(0) for _ in merged]
+    most = [args.add(a.most) for a, _ in merged]
+    filler_at = args.add(filler - (1 << 64) if filler >> 63 else filler)
+    axes = []
+    values = args.values
+    for (axis, found), start in zip(merged, starts, strict=True):
+        if found is not None:
+            axis = axis._replace(table=start)
+            values[start] = len(values)
+            values.extend(_table(found, axis))
+        axes.append(axis)
+    plan = Plan(axes, args, how, x, out, extents, out_steps, x_steps, starts, most, filler_at)
+    plan.key = _key(plan)
+    return plan
+
+
+def _merged(rows: list[tuple[Axis, Taps | None]]) -> list[tuple[Axis, Taps | None]]:
+    """Neighbours without taps that both operands walk as one axis, joined."""
+    merged: list[tuple[Axis, Taps | None]] = []
+    for axis, found in rows:
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and found is None
+            and last[1] is None
+            and last[0].out_step == axis.out_step * axis.extent
+            and last[0].x_step == axis.x_step * axis.extent
+        ):
+            merged[-1] = (axis._replace(extent=axis.extent * last[0].extent), None)
+        else:
+            merged.append((axis, found))
+    return merged
+
+
+def _key(plan: Plan) -> str:
+    """Returns all that the code depends on."""
+    words = [f"taps {plan.how} {plan.x.dtype} {plan.out.dtype}"]
+    for a in plan.axes:
+        direct = a.table < 0
+        words.append(f"{direct} {a.out_step == 1} {a.x_step if a.x_step < 2 else 2} {a.weighted}")
+    return "\n".join(words)
+
+
+def _table(taps: Taps, axis: Axis) -> list[int]:
+    """Counts, then for each tap the offsets of all indices, then the weights as the bits of float64."""
+    rows = taps.indices
+    out = [len(r) for r in rows]
+    for t in range(axis.most):
+        out += [r[t] if t < len(r) else 0 for r in rows]
+    if taps.weights is not None:
+        for t in range(axis.most):
+            out += [_bits(w[t]) if t < len(w) else 0 for w in taps.weights]
+    return out
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])
