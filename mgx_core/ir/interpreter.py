@@ -135,8 +135,10 @@ def bind_all(shapes: Iterable[AnyShape], values: Iterable[Value], known: dict[st
     """Learn the values of symbols from those of all parameters: of lone ones, then of those that linear extents leave over."""
     extents: list[tuple[Dim, Dim]] = []
     for shape, value in zip(shapes, values, strict=True):
+        if not shape.dynamic():
+            continue
         bind_symbols(shape, value, known)
-        if isinstance(shape, Shape) and isinstance(value, np.ndarray) and shape.dynamic() and shape.ranked:
+        if isinstance(shape, Shape) and isinstance(value, np.ndarray) and shape.ranked:
             extents += zip(shape.dims, value.shape, strict=False)
     if extents:
         solve(extents, known)
