@@ -157,7 +157,11 @@ def _stack(rows: list[Array], shape: AnyShape, direction: int = 0, axis: int = 0
     for row in rows[1:]:
         if row.shape != rows[0].shape:
             raise ShapeError(f"scan outputs of one loop must have one shape, got {rows[0].shape} and {row.shape}")
-    return np.stack(rows[::-1] if direction else rows, axis)
+    rows, lens = rows[::-1] if direction else rows, rows[0].shape
+    if axis == len(lens):
+        return np.stack(rows, axis)
+    whole = np.concatenate(rows, axis)  # the same in memory, by one call and not by one a row
+    return whole.reshape(*lens[:axis], len(rows), *lens[axis:])
 
 
 @op("scan", exact=True, control=True)
