@@ -141,7 +141,7 @@ class Program:
 
     def get_output_names(self) -> list[str]:
         """Names of the results in order; ``output_0`` and so on where the model states none."""
-        return names_of_results(self.output_names, len(self._shapes.results) + len(self.states))
+        return names_of_results(self.output_names, len(self._shapes.results))
 
     @property
     def _shapes(self) -> Signature:
@@ -228,7 +228,8 @@ class Program:
 
         Extents of results that depend on data stay symbolic.  Errors: as `run`.
         """
-        return self._compiled().dry_run(parameters)
+        shapes = self._compiled().dry_run({**self._held, **parameters})
+        return shapes[: len(shapes) - len(self.states)]
 
     def run_async(
         self, parameters: Mapping[str, Any], stream: SupportsInt = 0, stream_type: str = ""
@@ -258,7 +259,7 @@ class Program:
 
         The values are copies in host memory.
         """
-        return self._compiled().run_trace(parameters, callback)
+        return self._without_states(self._compiled().run_trace({**self._held, **parameters}, callback))
 
     def _compiled(self) -> Executable:
         if self.executable is None:

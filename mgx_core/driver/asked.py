@@ -31,6 +31,7 @@ def asked_program(given: Mapping[str, Any]) -> Program:
 
 
 def ready(program: Program, given: Mapping[str, Any]) -> Ready:
-    """A program compiled for the chosen target, with the inputs that the options ask for."""
+    """A program compiled for the chosen target, with the inputs that the options ask for and the states that runs begin with."""
     executable = compiled(program, given)
-    return Ready(program, executable, inputs(executable.parameters, given))
+    asked = {name: shape for name, shape in executable.parameters.items() if name not in program.states}
+    return Ready(program, executable, {**inputs(asked, given), **program.states})

@@ -114,8 +114,8 @@ class Hunt:
 
     def compared(self, executable: Executable) -> list[Difference]:
         """Each result of an executable of the program against the reference's, for the same choices where they are allowed."""
-        names, got = self.program.get_output_names(), _values(executable, self.values)
-        found = [compare(n, a, b, self.tolerance) for n, a, b in zip(names, got, self._results, strict=True)]
+        got = _values(executable, self.values)
+        found = self._differences(got, self._results)
         return found if all(d.ok for d in found) else self._following(got) or found
 
     def _following(self, got: Sequence[Any]) -> list[Difference] | None:
@@ -139,9 +139,12 @@ class Hunt:
         theirs = steps(reference)
         following = Following({theirs[n]: value for n, value in zip(at, choices, strict=True)}, self.tolerance)
         wanted = self._run(following, reference)
-        names = self.program.get_output_names()
-        found = [compare(n, a, b, self.tolerance) for n, a, b in zip(names, got, wanted, strict=True)]
-        return [*following.wrong, *found]
+        return [*following.wrong, *self._differences(got, wanted)]
+
+    def _differences(self, got: Sequence[Any], wanted: Sequence[Any]) -> list[Difference]:
+        """Results, and the states that the next run begins with, against those of the reference."""
+        names = [*self.program.get_output_names(), *self.program.states]
+        return [compare(n, a, b, self.tolerance) for n, a, b in zip(names, got, wanted, strict=True)]
 
     def gold(self, ins: Instruction) -> Any:
         """The reference's value of an instruction of the main module."""

@@ -45,7 +45,7 @@ def command(as_json: bool, output: Path | None, trace: Path | None, **given: Any
     """
     report = Report(as_json)
     program, executable, values = ready(asked_program(given), given)
-    results = dict(zip(program.get_output_names(), executable.run(values), strict=True))
+    results = dict(zip(program.get_output_names(), program.run(values), strict=True))
     if trace is not None:
         timings = measured(executable, values, 1, 0, report)
         write_trace(trace, executable, executable.instance(executable.bind(values)), timings)

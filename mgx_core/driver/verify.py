@@ -91,7 +91,7 @@ def command(as_json: bool, **given: Any) -> None:
         return
     if given["data"] is not None:
         raise click.UsageError("--data goes with --quantized FILE")
-    values = inputs(program.get_parameter_shapes(), given)
+    values = {**inputs(program.get_parameter_shapes(), given), **program.states}
     default = default_tolerance(program.get_main_module(), any(given[q] for q in QUANTIZE))
     tolerance = Tolerance(*(
         d if g is None else g
