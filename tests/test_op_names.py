@@ -34,7 +34,7 @@ REASONS = {
     "conformance/mgx_conformance/cases/": "cases are programs written down, by the names of their ops",
     "conformance/mgx_conformance/packages.py": "packages give cases by the names of their ops",
     "conformance/mgx_conformance/graphs.py": "so are random programs",
-    "conformance/mgx_conformance/quantized_graphs.py": "and those with quantizations between their ops",
+    "conformance/mgx_conformance/quantized_grower.py": "and those with quantizations between their ops",
     "conformance/mgx_conformance/witness/": "witnesses are asked for ops by name",
 }
 
