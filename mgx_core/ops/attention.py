@@ -29,11 +29,12 @@ from .convert import Convert
 from .declaration import op
 from .operation import Operation
 from .pad import Pad
-from .pointwise import Add, Div, Mul, Tanh, Where
+from .pointwise import Add, Div, Mul, Where
 from .reduce import ReduceMax
 from .reshape import Reshape
 from .scalar import convert, widen
 from .softmax import Softmax
+from .trigonometry import Tanh
 
 __all__ = ["Attention"]
 

@@ -19,10 +19,11 @@ from .convert import Convert
 from .linear import Dot
 from .movement import Transpose
 from .operation import Operation
-from .pointwise import Add, Clip, Mul, Sub, Tanh, Where
+from .pointwise import Add, Clip, Mul, Sub, Where
 from .recurrent_layer import Recurrent
 from .reshape import Reshape
 from .slice import Slice
+from .trigonometry import Tanh
 
 __all__ = ["gru_parts", "rnn_parts"]
 

@@ -59,5 +59,6 @@ FAMILIES: Final = [
     "slice",
     "softmax",
     "topk",
+    "trigonometry",
 ]
 STANDARD: OpSet = OpSet.in_module(*(import_module(f".{name}", __package__) for name in FAMILIES)) | OpSet.of(Undefined)

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
-from ..ops.pointwise import Cos, Sin, Tan
+from ..ops.trigonometry import Cos, Sin, Tan
 from ..types.shape import Shape
 
 __all__ = ["angles"]

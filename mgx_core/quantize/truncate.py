@@ -16,11 +16,12 @@ from ..ops.control import GetTupleElem
 from ..ops.convert import Convert
 from ..ops.nms import Nonmaxsuppression
 from ..ops.operation import Operation
-from ..ops.pointwise import Cosh, Exp, Expm1, Mul, Pow, Recip, Sinh, Sqdiff
+from ..ops.pointwise import Exp, Expm1, Mul, Pow, Recip, Sqdiff
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.reduce import ReduceMean, ReduceProd, ReduceSum
 from ..ops.scan import PrefixScanSum
 from ..ops.topk import Topk
+from ..ops.trigonometry import Cosh, Sinh
 from ..passes.fold_constants import FoldConstants
 from ..passes.interface import Pass
 from ..passes.merge_common import MergeCommon

@@ -21,7 +21,8 @@ from ..ops.activation import (
 )
 from ..ops.compare import Greater, GreaterOrEqual, Less, LessOrEqual
 from ..ops.operation import Operation
-from ..ops.pointwise import Add, Clip, Div, Erf, Exp, Log, Max, Mul, Neg, Pow, Recip, Tanh, Where
+from ..ops.pointwise import Add, Clip, Div, Erf, Exp, Log, Max, Mul, Neg, Pow, Recip, Where
+from ..ops.trigonometry import Tanh
 from .constants import is_constant, scalar_of
 from .engine import ROUNDING, Builder, Rules
 from .matching import either, one_user, other

@@ -9,21 +9,8 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu
-from ..ops.pointwise import (
-    Abs,
-    Add,
-    Ceil,
-    Cos,
-    Cosh,
-    Div,
-    Floor,
-    Mul,
-    Nearbyint,
-    Neg,
-    Pow,
-    Sub,
-    Trunc,
-)
+from ..ops.pointwise import Abs, Add, Ceil, Div, Floor, Mul, Nearbyint, Neg, Pow, Sub, Trunc
+from ..ops.trigonometry import Cos, Cosh
 from .constants import (
     aligned,
     computed,

@@ -15,7 +15,8 @@ from ..ir.module import Module
 from ..ops.activation import Elu, GeluErf, GeluTanh, HardSwish, LeakyRelu, Mish, Relu, Sigmoid, Softplus, Swish
 from ..ops.convert import Convert
 from ..ops.operation import Operation
-from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Nearbyint, Neg, Sqrt, Sub, Tanh
+from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Nearbyint, Neg, Sqrt, Sub
+from ..ops.trigonometry import Tanh
 from ..rules.activations import scalar_of
 from ..rules.converts import holds_all
 from ..types.dtype import float32, int32

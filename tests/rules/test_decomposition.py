@@ -20,7 +20,8 @@ from mgx_core import (
     Target,
     define_op,
 )
-from mgx_core.ops.pointwise import Add, Tanh
+from mgx_core.ops.pointwise import Add
+from mgx_core.ops.trigonometry import Tanh
 from mgx_core.rules.decomposition import decompose, decomposed
 
 X = Shape("float32", [2, 3])

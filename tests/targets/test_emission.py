@@ -14,7 +14,8 @@ from mgx_core.errors import Refused
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.norm import RmsNorm
-from mgx_core.ops.pointwise import Add, Exp, Mul, Sin, Tanh
+from mgx_core.ops.pointwise import Add, Exp, Mul
+from mgx_core.ops.trigonometry import Sin, Tanh
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel_emission import Results, emit_view
 from mgx_core.targets.schedule import Schedule, Step

@@ -9,7 +9,8 @@ import numpy as np
 
 from mgx_core import HostKernel, Kernel, Kernels, No, Operation, Target
 from mgx_core.ops.linear import Dot
-from mgx_core.ops.pointwise import Add, Max, Mul, Sub, Tanh
+from mgx_core.ops.pointwise import Add, Max, Mul, Sub
+from mgx_core.ops.trigonometry import Tanh
 from mgx_core.types.dtype import float32
 
 __all__ = ["TinyTarget"]

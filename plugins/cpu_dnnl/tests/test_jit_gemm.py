@@ -8,7 +8,7 @@ import pytest
 from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.ir.module import Module
-from mgx_core.ops import activation, pointwise
+from mgx_core.ops import activation, pointwise, trigonometry
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.movement import Transpose
 from mgx_core.types.shape import Shape
@@ -150,7 +150,13 @@ def tail(m, n, steps, first="product"):
     return body
 
 
-OPS = {"add": pointwise.Add, "max": pointwise.Max, "min": pointwise.Min, "mul": pointwise.Mul, "tanh": pointwise.Tanh}
+OPS = {
+    "add": pointwise.Add,
+    "max": pointwise.Max,
+    "min": pointwise.Min,
+    "mul": pointwise.Mul,
+    "tanh": trigonometry.Tanh,
+}
 ENDS = [
     ([("add", "row")], True),
     ([("max", 0.0)], True),

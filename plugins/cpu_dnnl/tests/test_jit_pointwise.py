@@ -11,7 +11,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
-from mgx_core.ops import activation, compare, convert, pointwise
+from mgx_core.ops import activation, compare, convert, pointwise, trigonometry
 from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.reshape import Squeeze, Unsqueeze
@@ -268,7 +268,7 @@ def test_one_code_for_all_extents(engine):
 COMMON = [pointwise.Add(), pointwise.Sub(), pointwise.Mul(), pointwise.Max(), pointwise.Min()]
 UNARY = [
     pointwise.Neg(),
-    pointwise.Tanh(),
+    trigonometry.Tanh(),
     activation.Relu(),
     activation.GeluErf(),
     pointwise.Abs(),

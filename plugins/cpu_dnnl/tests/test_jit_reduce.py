@@ -11,7 +11,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
-from mgx_core.ops import activation, norm, pointwise, reduce, softmax
+from mgx_core.ops import activation, norm, pointwise, reduce, softmax, trigonometry
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
@@ -275,7 +275,14 @@ def test_refusals(engine):
     assert "group over" in refused.why
 
 
-UNARY = [pointwise.Neg(), pointwise.Tanh(), activation.Relu(), pointwise.Abs(), pointwise.Exp(), activation.Sigmoid()]
+UNARY = [
+    pointwise.Neg(),
+    trigonometry.Tanh(),
+    activation.Relu(),
+    pointwise.Abs(),
+    pointwise.Exp(),
+    activation.Sigmoid(),
+]
 BINARY = [pointwise.Add(), pointwise.Sub(), pointwise.Mul(), pointwise.Max()]
 
 
@@ -309,7 +316,7 @@ def groups(draw):
         kind = draw(st.sampled_from([reduce.ReduceMean, reduce.ReduceMax, reduce.ReduceMin, reduce.ReduceSum]))
         total = body.add(kind(axes=axes), values[-1])
         if draw(st.booleans()):
-            total = body.add(pointwise.Tanh(), total)
+            total = body.add(trigonometry.Tanh(), total)
         totals.append(total)
         spread = body.add(Multibroadcast(out_lens=dims), total) if total.shape.dims != dims else total
         values.append(
@@ -328,7 +335,7 @@ def test_kept_values_do_not_overrun_each_other(which, inner):
     dims = (outer, 2, inner)
     body = Module("kept")
     x = body.add_parameter("x", Shape("float32", dims))
-    one, other = body.add(pointwise.Tanh(), x), body.add(pointwise.Exp(), x)
+    one, other = body.add(trigonometry.Tanh(), x), body.add(pointwise.Exp(), x)
     totals = [
         body.add(Multibroadcast(out_lens=dims), body.add(reduce.ReduceMean(axes=(0, 2)), v)) for v in (one, other)
     ]
@@ -353,7 +360,7 @@ def test_columns_of_dear_work_from_far_memory_are_several_vectors_wide(engine, c
     """tanh(x) and its mean over the rows, channels in the lanes."""
     x = strided(numbers((1, channels, rows)), [0, 2, 1])
     body = Module("mean")
-    y = body.add(pointwise.Tanh(), body.add_parameter("x", Shape("float32", x.shape)))
+    y = body.add(trigonometry.Tanh(), body.add_parameter("x", Shape("float32", x.shape)))
     body.add_return([y, body.add(reduce.ReduceMean(axes=(2,)), y)])
     kernel = check(engine, body, (2,), [x], orders={0: [0, 2, 1]}, chunks=2, tolerance=1e-5)
     wanted = vectors * (2 if vectors == 2 and not engine.wide else 1)  # 8 lanes divide 192 once more

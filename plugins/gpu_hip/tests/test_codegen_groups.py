@@ -17,8 +17,9 @@ from mgx_core.ops.activation import Relu, Sigmoid
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
 from mgx_core.ops.convert import Convert
-from mgx_core.ops.pointwise import Abs, Add, Exp, Max, Mul, Neg, Sub, Tanh
+from mgx_core.ops.pointwise import Abs, Add, Exp, Max, Mul, Neg, Sub
 from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
+from mgx_core.ops.trigonometry import Tanh
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
 from mgx_gpu_hip.trial import channels_last, generate, run, same, tensor, traits, values
 

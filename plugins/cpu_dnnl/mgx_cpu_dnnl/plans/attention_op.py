@@ -15,7 +15,8 @@ from mgx_core.ops.attention import Attention
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.compare import GreaterOrEqual, Less, LessOrEqual
 from mgx_core.ops.convert import Convert
-from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
+from mgx_core.ops.pointwise import Add, Div, Mul, Where
+from mgx_core.ops.trigonometry import Tanh
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape

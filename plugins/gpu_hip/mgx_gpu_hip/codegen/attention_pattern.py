@@ -18,9 +18,10 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
-from mgx_core.ops.pointwise import Add, Div, Mul, Tanh, Where
+from mgx_core.ops.pointwise import Add, Div, Mul, Where
 from mgx_core.ops.reshape import regroup
 from mgx_core.ops.softmax import Softmax
+from mgx_core.ops.trigonometry import Tanh
 
 from .bodies import VIEWS, Access, Body, Source, flat, through_chain
 from .evaluate import Evaluator

@@ -14,8 +14,9 @@ from mgx_core.errors import Refused
 from mgx_core.ops.activation import GeluErf, GeluTanh, Relu, Sigmoid
 from mgx_core.ops.control import Group
 from mgx_core.ops.convert import Convert
-from mgx_core.ops.pointwise import Add, Clip, Div, Max, Min, Mul, Nearbyint, Sub, Tanh
+from mgx_core.ops.pointwise import Add, Clip, Div, Max, Min, Mul, Nearbyint, Sub
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.ops.trigonometry import Tanh
 from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.rules.constants import scalar_of
 from mgx_core.targets.kernel_emission import Results
