@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import os
-import resource
-import sys
 import threading
-import tracemalloc
 import weakref
 from pathlib import Path
 from typing import Any
@@ -18,11 +14,11 @@ import pytest
 
 import mgx_core
 from mgx_conformance.claims import false_claims, launches, watched
-from mgx_conformance.compare import differs
 from mgx_conformance.foreign import FOREIGN, NAME, VALUE, plans_for, program_of
 from mgx_conformance.guard import Guarded
-from mgx_conformance.noise import expected
+from mgx_conformance.held_memory import most_resident, objects_left, pages_left
 from mgx_conformance.programs import doubling, layers, measured, passing_through, symbolic, values
+from mgx_conformance.runs import arrays, judge, layouts_of, same
 from mgx_core import ParameterError
 from mgx_core.plugins.manager import manager
 
@@ -34,26 +30,6 @@ def program(mgx_target: Any) -> Any:
     made = layers()
     made.compile(mgx_target)
     return made
-
-
-def arrays(program: Any, feed: dict[str, Any]) -> list[Any]:
-    return [a.value for a in program.run(feed)]
-
-
-def same(a: list[Any], b: list[Any]) -> bool:
-    return all(
-        x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True)
-    )
-
-
-def judge(program: Any, source: Any, feed: dict[str, Any]) -> None:
-    module = source.get_main_module()
-    wanted = expected(module, [feed[n] for n in module.parameters])
-    for n, (got, value, allowed) in enumerate(
-        zip(arrays(program, feed), wanted.results, wanted.tolerances, strict=True)
-    ):
-        why = differs(got, value, allowed)
-        assert not why, f"result {n}: {why}"
 
 
 def test_right(program: Any) -> None:
@@ -180,10 +156,10 @@ def test_growth_refused(mgx_target: Any) -> None:
     """A loop that would take all memory is refused for what it would take, long before it has it."""
     program = doubling()
     program.compile(mgx_target)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = most_resident()
     with pytest.raises(mgx_core.MgxError, match="limit_bytes"):
         program.run({"x": np.ones(2, np.float32)})
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (1 if sys.platform == "darwin" else 1024)
+    grown = most_resident() - before
     assert grown < 1 << 30, f"{grown} bytes were taken before the refusal"
 
 
@@ -199,17 +175,7 @@ def test_inputs_in_any_layout(program: Any) -> None:
     """Transposed, reversed, strided and misaligned memory, and read-only memory."""
     feed = values(program, 6)
     wanted = arrays(program, feed)
-    x = feed["x"]
-    bytes_off = np.zeros(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape)
-    bytes_off[...] = x
-    wide = np.zeros((4, 48), np.float32)
-    wide[:, ::2] = x
-    locked = x.copy()
-    locked.flags.writeable = False
-    for word, form in {
-        "column-major": np.asfortranarray(x), "reversed": x[::-1, ::-1].copy()[::-1, ::-1], "strided": wide[:, ::2],
-        "misaligned": bytes_off, "read-only": locked, "argument": mgx_core.Argument(x),
-    }.items():  # fmt: skip
+    for word, form in layouts_of(feed["x"]).items():
         assert same(arrays(program, feed | {"x": form}), wanted), word
 
 
@@ -288,40 +254,15 @@ def test_placement_honest(program: Any) -> None:
         assert on_host <= sum(p.place == "host" for p in instance.placements)
 
 
-def resident() -> int:
-    """Bytes of physical memory that the process holds."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def test_no_leak(program: Any, record_property: Any) -> None:
     """A thousand runs leave neither Python objects nor pages behind."""
     feed = values(program, 11)
     for _ in range(RUNS // 4):
         program.run(feed)
-    gc.collect()
-    before = resident()
-    for _ in range(RUNS):
-        program.run(feed)
-    gc.collect()
-    grown = resident() - before
+    grown = pages_left(lambda: program.run(feed), RUNS)
     record_property("rss_growth", grown)
     assert grown < RUNS * 512, f"{RUNS} runs took {grown} bytes more"  # a leak of one small buffer a run is larger
-    tracemalloc.start()
-    try:
-        for _ in range(RUNS // 10):
-            program.run(feed)
-        gc.collect()
-        first = tracemalloc.get_traced_memory()[0]
-        for _ in range(RUNS // 2):
-            program.run(feed)
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - first
-    finally:
-        tracemalloc.stop()
+    grown = objects_left(lambda: program.run(feed), RUNS // 10, RUNS // 2)
     assert grown < RUNS // 2 * 16, f"{RUNS // 2} runs left {grown} bytes of Python objects"  # less than an object a run
 
 
