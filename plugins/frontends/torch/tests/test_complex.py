@@ -41,6 +41,20 @@ def test_powers_of_complex_numbers(same: Same) -> None:
     same(lambda z, w: (z**2, z**3, z**0.5, z**2.5, z ** (1 + 1j), z.abs() ** w, 2**w, z**0, (z + 1) ** w), z, w)
 
 
+def test_negative_powers_of_zero_are_not_finite() -> None:
+    def powers(z: torch.Tensor, w: torch.Tensor) -> Any:
+        return z**-1, z**-1.5, z ** (-1 + 1j), z**w
+
+    z, w = torch.zeros(1, dtype=torch.cfloat), torch.full((3,), -2 + 0j)
+    for made in torch.compile(powers, backend="mgx", options={"strict": True})(z, w):
+        assert not made.isfinite().any()
+
+
+def test_a_root_has_the_sign_of_a_zero(same: Same) -> None:
+    z = torch.tensor([complex(-4, 0.0), complex(-4, -0.0), complex(4, -0.0), complex(-0.0, -0.0)])
+    same(lambda z: (z.sqrt(), z**0.5, z[:3].rsqrt()), z)
+
+
 def test_parts_of_complex_tensors_move_alike(same: Same) -> None:
     def moved(z: torch.Tensor, w: torch.Tensor) -> Any:
         i = torch.tensor([[0, 2], [1, 0]])

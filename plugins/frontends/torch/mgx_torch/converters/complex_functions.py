@@ -9,7 +9,8 @@ from mgx_core import Instruction
 
 from ..converter import Converter, converts_complex
 from ..node import Complex, Node
-from .complex_numbers import div, mul, pair, polar, size
+from .comparison import signbit
+from .complex_numbers import div, mul, pair, polar, reciprocal, size
 from .pointwise import atan2
 
 __all__: list[str] = []
@@ -81,13 +82,12 @@ def log1p(n: Node, x: Complex) -> Complex:
 
 @converts_complex("sqrt")
 def sqrt(n: Node, x: Complex) -> Complex:
-    """The root with a real part that is not negative."""
+    """The root with a real part that is not negative; its imaginary part has the sign of the number's, also of -0."""
     root = n.add("sqrt", half(n, n.add("add", size(n, x), n.add("abs", x.real))))
     nothing = zero(n, root)
     other = n.add("div", half(n, x.imag), n.add("where", nothing, n.full_like(root, 1), root))
     right = n.add("not", n.add("less", x.real, n.full_like(x.real, 0)))
-    down = n.add("less", x.imag, n.full_like(x.imag, 0))
-    signed = n.add("where", down, n.add("neg", root), root)
+    signed = n.add("where", signbit(n, x.imag), n.add("neg", root), root)
     return Complex(n.add("where", right, root, n.add("abs", other)), n.add("where", right, other, signed))
 
 
@@ -152,7 +152,7 @@ def square(n: Node, x: Complex) -> Complex:
 
 @converts_complex("pow", "float_power")
 def power(n: Node, x: Any, y: Any) -> Complex:
-    """x to the y; 0 to anything but 0 is 0."""
+    """x to the y; 0 to 0 is 1, and 0 to anything with a positive real part is 0."""
     a, b = pair(n, x), pair(n, y)
     match y:
         case 1:
@@ -163,9 +163,15 @@ def power(n: Node, x: Any, y: Any) -> Complex:
             return mul(n, mul(n, a, a), a)
         case 0.5:
             return sqrt(n, a)
+        case -1:
+            return reciprocal(n, a)
     found = exp(n, mul(n, b, log(n, a)))
     nothing = n.add("logical_and", zero(n, a.real), zero(n, a.imag))
-    one = n.convert(n.add("logical_and", zero(n, b.real), zero(n, b.imag)), n.dtype)
-    none = n.full_like(one, 0)
-    real, imag = (n.add("where", *n.broadcast(nothing, u, v)) for u, v in ((one, found.real), (none, found.imag)))
-    return Complex(real, imag)
+    unit = n.add("logical_and", zero(n, b.real), zero(n, b.imag))
+    limited = n.add("logical_or", unit, n.add("less", n.full_like(b.real, 0), b.real))
+    one = n.convert(unit, n.dtype)
+    parts = []
+    for limit, part in ((one, found.real), (n.full_like(one, 0), found.imag)):
+        end = n.add("where", *n.broadcast(limited, limit, part))
+        parts.append(n.add("where", *n.broadcast(nothing, end, part)))
+    return Complex(parts[0], parts[1])
