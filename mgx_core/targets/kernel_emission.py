@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from ..errors import MgxError, No, ParameterError, PluginError, Refused
+from ..errors import MgxError, No, ParameterError, PluginError, Refused, ShapeError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.operation import Operation
@@ -86,18 +86,17 @@ class KernelEmitter(HostSteps):
         if ins.literal is not None:
             return self.constant_value(ins)
         args = [self.value_of(i, env) for i in ins.inputs]
-        if (
-            len(args) == 1 and isinstance(ins.op, Launch) and ins.op.kernel.emit is emit_view
-        ):  # as most instructions are
-            seen = self.view_of(ins.op.of, args[0]) if isinstance(args[0], Value) else None
-            if seen is not None:
-                return seen
         before, self.sources = self.sources, ins.sources or self.sources
         try:
+            # the quick way for views, as most instructions are
+            if len(args) == 1 and isinstance(ins.op, Launch) and ins.op.kernel.emit is emit_view:
+                seen = self.view_of(ins.op.of, args[0]) if isinstance(args[0], Value) else None
+                if seen is not None:
+                    return seen
             if isinstance(ins.op, Launch):
                 return self._emit_launch(ins, ins.op, args)
             return self.run_op(ins.op, ins.modules, args)
-        except (ParameterError, PluginError) as error:
+        except (ParameterError, PluginError, ShapeError) as error:
             if not any(place.startswith("node ") for place in error.places):
                 error.at_nodes(ins.sources)
             raise

@@ -9,12 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mgx_core import HostKernel, Kernel, Kernels, Module, No, PluginError, Program, Runner, Shape, Target, op
+from mgx_core import (
+    HostKernel,
+    Kernel,
+    Kernels,
+    Module,
+    No,
+    PluginError,
+    Program,
+    Runner,
+    Shape,
+    ShapeError,
+    Target,
+    dim,
+    op,
+)
 from mgx_core.errors import Refused
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.norm import RmsNorm
 from mgx_core.ops.pointwise import Add, Exp, Mul
+from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.trigonometry import Sin, Tanh
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel_emission import Results, emit_view
@@ -263,3 +278,16 @@ def test_what_an_emit_raises_has_kernel_plan_package_and_node(given: Any, said: 
     assert "node 'layer7': kernel 'wrong tanh' of tanh(float32[" in message
     assert f"from plan 'acme' of package {package} for target 'numpy'" in message
     assert said in message
+
+
+def test_a_view_that_does_not_fit_the_extents_of_a_run_is_named() -> None:
+    target = NumpyTarget()
+    target.table.plan(Reshape)(lambda o, shapes, context: Numpy("view reshape", emit_view))
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [dim.symbol("n", 1, 9)]))
+    main.add_return([main.add(op("tanh"), main.add(op("reshape", dims=[2, 3]), x, sources=["fold"]))])
+    program.compile(target)
+    program.run({"x": np.ones(6, np.float32)})
+    with pytest.raises(ShapeError, match=r"^node 'fold': .*7 elements\) cannot be reshaped to \[2, 3\]$"):
+        program.run({"x": np.ones(7, np.float32)})
