@@ -12,6 +12,7 @@ from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.values import Value
 
 from .runtime import DeviceArray
+from .staging import Staging
 
 __all__ = ["Handover"]
 
@@ -25,7 +26,7 @@ class FirstPart(Protocol):
     offload_copy: bool
     outputs: list[Value]
     parameters: list[Instruction]
-    staging: dict[Any, Any]
+    staging: Staging
     wanted: list[Instruction]
 
     def continued(self, module: Module) -> Any: ...
@@ -33,8 +34,6 @@ class FirstPart(Protocol):
     def continued_whole(self, module: Module) -> Any: ...
 
     def start(self, args: Sequence[Any]) -> list[Any]: ...
-
-    def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any: ...
 
 
 class Handover:
@@ -56,8 +55,9 @@ class Handover:
                     counts, _ = self._read_back(args)
                     number = dict(zip(following.symbols, counts, strict=True))
                     assert following.rows is not None
+                    result = whole.staging.result
                     made = [
-                        whole.result(n, copied) if rows is None else whole.result(n, copied, rows[0], number[rows[1]])
+                        result(n, copied) if rows is None else result(n, copied, rows[0], number[rows[1]])
                         for n, rows in enumerate(following.rows)
                     ]
                     first.device.default_stream.wait()
@@ -82,7 +82,7 @@ class Handover:
             return args[first.parameters.index(out)]
         if out in self.following.counted:
             return self._counted(self.following.counted.index(out), counts)
-        return first.result(first.wanted.index(out), first.offload_copy)
+        return first.staging.result(first.wanted.index(out), first.offload_copy)
 
     def _rows_at(self, at: int) -> int:
         """Returns the output of the first part with the rows of an op that counts them; their number follows it."""
@@ -91,7 +91,7 @@ class Handover:
     def _counted(self, at: int, counts: Sequence[int]) -> Any:
         """The result of an op that counted its rows, which lie outermost in memory."""
         axis = self.following.axes[at]
-        value = self.first.result(self._rows_at(at), self.first.offload_copy, 0, counts[at])
+        value = self.first.staging.result(self._rows_at(at), self.first.offload_copy, 0, counts[at])
         if axis == 0:
             return value
         if isinstance(value, DeviceArray):
@@ -107,12 +107,12 @@ class Handover:
         counts = [np.zeros(1, np.int64) for _ in self.following.counted]
         for at, (count, most) in enumerate(zip(counts, self.following.most, strict=True)):
             if most:  # else no kernel wrote it
-                stream.copy_out(count, first.staging["output", self._rows_at(at) + 1].address)
+                stream.copy_out(count, first.staging.memory["output", self._rows_at(at) + 1].address)
         values = []
         for name in self.following.read:
             source = self.following.source(name)
             given = args[first.parameters.index(source)] if source.is_param else None
-            value = first.result(first.wanted.index(source), True) if given is None else given
+            value = first.staging.result(first.wanted.index(source), True) if given is None else given
             values.append(value.to_host() if hasattr(value, "to_host") else value)
         stream.wait()
         return [min(int(c[0]), most) for c, most in zip(counts, self.following.most, strict=True)], values
@@ -130,5 +130,5 @@ class Handover:
             n = self._rows_at(at) if opens else at
             out = first.outputs[n]
             lens = [counts[at], *out.lens[1:]] if opens else out.lens
-            found.append(DeviceArray(first.staging["output", n], out.shape.dtype, lens))
+            found.append(DeviceArray(first.staging.memory["output", n], out.shape.dtype, lens))
         return found

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import Any, TypeVar
 
-import numpy as np
-
-from mgx_core import Argument, CompileOptions, Module, Runner, Shape, UnsupportedError
+from mgx_core import Argument, CompileOptions, Module, Runner
 from mgx_core.errors import DeviceError
 from mgx_core.run.arguments import OUTPUT
 from mgx_core.targets.cut import cut
@@ -19,12 +17,13 @@ from mgx_core.types.memory_limit import ALIGNMENT
 
 from .bound_steps import BoundStep, codes, required_alignment
 from .compile.build import build
-from .emitter import LIBRARY_ALIGNMENT, GpuEmitter
+from .emitter import GpuEmitter
 from .handover import Handover
 from .named import Named, kernel_steps
 from .recordings import GRAPHS, Recordings, enqueue
-from .runtime import DeviceArray, DeviceBuffer
+from .runtime import DeviceArray
 from .saved_code import Kept, keep_code
+from .staging import Staging
 from .steps import CalledStep
 from .timing import in_a_row, marked, timings
 
@@ -63,9 +62,6 @@ class GpuRunner(Runner):
         self._load(kept)
         held = [v.buffer for v in (*self.inputs, *self.outputs)]
         self.graphs = Recordings(schedule.steps, self.device, self.functions, self.addresses, held, self.overlap)
-        aligns = required_alignment(schedule.steps)
-        self.input_align = {v.buffer.index: aligns.get(id(v.buffer), LIBRARY_ALIGNMENT) for v in self.inputs}
-        self.output_align = [aligns.get(id(v.buffer), LIBRARY_ALIGNMENT) for v in self.outputs]
         self._prepare()
 
     # putting together
@@ -104,11 +100,8 @@ class GpuRunner(Runner):
         constants = {id(b): b.array for b in self.schedule.literals if b.array is not None}
         self.weights = self.context.constants.uploaded(list(constants.values()), self.device)
         self.addresses.update((n, part.address) for n, part in zip(constants, self.weights, strict=True))
-        self.staging = {}
-        for b in (v.buffer for v in (*self.inputs, *self.outputs)):
-            held = self.device.allocate(max(b.bytes, 16))
-            self.staging[b.kind, b.index] = held
-            self.addresses[id(b)] = held.address
+        self.staging = Staging(self.device, self.inputs, self.outputs, required_alignment(self.schedule.steps))
+        self.addresses.update(self.staging.addresses)
 
     def saved(self, keep: Any) -> dict[str, Any]:
         """For a program file."""
@@ -151,7 +144,7 @@ class GpuRunner(Runner):
         with self.lock:
             kept = self.start(args)
             self.device.default_stream.wait()
-            given, _ = self._inputs(args, self.device.default_stream)
+            given, _ = self.staging.taken(args, self.device.default_stream)
             _, steps = self.graphs.found(given, {})
             made = measure(steps)
             del kept
@@ -164,7 +157,7 @@ class GpuRunner(Runner):
         with self.lock:
             stream = self.device.default_stream
             kept = self.start(args)
-            given, _ = self._inputs(args, stream)
+            given, _ = self.staging.taken(args, stream)
             count = marked(self.graphs.found(given, {})[1], stream, begin, end)
             stream.wait()
             del kept
@@ -173,7 +166,7 @@ class GpuRunner(Runner):
     def _run_device(self, args: Sequence[Any], offload_copy: bool) -> list[Any]:
         with self.lock:
             kept = self.start(args)
-            results = [self.result(n, offload_copy) for n in range(len(self.outputs))]
+            results = [self.staging.result(n, offload_copy) for n in range(len(self.outputs))]
             try:
                 self.device.default_stream.wait()
             except DeviceError as error:
@@ -185,32 +178,9 @@ class GpuRunner(Runner):
         """Enqueue a run; returns what must live until it is done."""
         self.device.activate()
         stream = self.device.default_stream
-        given, kept = self._inputs(args, stream)
+        given, kept = self.staging.taken(args, stream)
         self.graphs.execute(given, {}, stream)
         return kept
-
-    def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
-        """An output's value, copied when the stream gets there; axis: the one along which only the first `rows` count."""
-        out, held, stream = self.outputs[n], self.staging["output", n], self.device.default_stream
-        lens = out.lens
-        first = axis is not None and all(d == 1 for d in lens[:axis])
-        if first:
-            lens = [rows if a == axis else d for a, d in enumerate(lens)]
-        if offload_copy:
-            array = np.empty(lens, out.shape.dtype.numpy)
-            if array.size:
-                stream.copy_out(array, held.address)
-            if axis is None or first:
-                return array
-            stream.wait()
-            return np.ascontiguousarray(array[(*[slice(None)] * axis, slice(rows))])
-        size = int(np.prod(lens, dtype=np.int64)) * out.shape.dtype.size
-        fresh = self.device.allocate(max(size, 16))
-        stream.copy(fresh.address, held.address, size)
-        if axis is not None and not first:
-            cut = [rows if a == axis else d for a, d in enumerate(lens)]
-            return DeviceArray(fresh, out.shape.dtype, cut, Shape(out.shape.dtype, lens).strides())
-        return DeviceArray(fresh, out.shape.dtype, lens)
 
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
         """Enqueue on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
@@ -220,28 +190,25 @@ class GpuRunner(Runner):
             return self.run(args)
         with self.lock:
             self.device.activate()
-            given, kept = self._inputs(args, caller)
+            given, kept = self.staging.taken(args, caller)
             self._kept = kept
-            direct = {n: p.address for n, p in places.items() if self._fits(n, p)}
+            direct = {n: p.address for n, p in places.items() if self.staging.fits(n, p)}
             self.graphs.execute(given, direct, caller)
             for n, place in places.items():
                 if n not in direct:
-                    held = self.staging["output", n]
+                    held = self.staging.memory["output", n]
                     caller.copy(place.address, held.address, self.outputs[n].buffer.bytes)
-            return self._results(places, stream)
-
-    def _fits(self, n: int, place: Any) -> bool:
-        """True if the steps may write a result where the caller wants it: its address is as aligned as they take it to be."""
-        return bool(place.address % self.output_align[n] == 0)
+            return self.staging.results(places, stream)
 
     def repeated(
         self, values: Sequence[Any], places: Mapping[int, Any]
     ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
         """`run_async` for arguments that lie where these lie: one launch of the graph that is there for them."""
-        if not self.whole or self.hosted or not all(self._fits(n, p) for n, p in places.items()):
+        if not self.whole or self.hosted or not all(self.staging.fits(n, p) for n, p in places.items()):
             return None
         if not all(
-            isinstance(v, DeviceArray) and v.address % self.input_align.get(n, 1) == 0 for n, v in enumerate(values)
+            isinstance(v, DeviceArray) and v.address % self.staging.input_align.get(n, 1) == 0
+            for n, v in enumerate(values)
         ):
             return None
         used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
@@ -258,10 +225,10 @@ class GpuRunner(Runner):
             if results is None:
                 if len(outputs) >= GRAPHS:
                     outputs.clear()
-                results = outputs[stream] = [Argument.from_value(v) for v in self._results({}, stream)]
+                results = outputs[stream] = [Argument.from_value(v) for v in self.staging.results({}, stream)]
             results = results.copy()
             for name, n in named.items():  # made again: objects kept here must not hold the caller's memory
-                results[n] = self._placed(n, places[n], parameters[name])
+                results[n] = self.staging.placed(n, places[n], parameters[name])
             with lock:
                 activate()
                 if stream and self.device.stream(stream).captured():
@@ -273,39 +240,6 @@ class GpuRunner(Runner):
 
         places = {n: p.address for n, p in places.items()}
         return again
-
-    def _placed(self, n: int, address: int, owner: Any) -> Argument:
-        out = self.outputs[n]
-        buffer = DeviceBuffer(self.device, address, out.buffer.bytes, owner)
-        return Argument.from_value(DeviceArray(buffer, out.shape.dtype, out.lens))
-
-    def _results(self, places: Mapping[int, Any], stream: int) -> list[Any]:
-        caller = self.device.stream(stream) if stream else self.device.default_stream
-        return [
-            places.get(n) or DeviceArray(self.staging["output", n], o.shape.dtype, o.lens, stream=caller)
-            for n, o in enumerate(self.outputs)
-        ]
-
-    def _inputs(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
-        """Addresses of the inputs that lie on the device as they should; the others are copied to our own memory."""
-        given: dict[int, int] = {}
-        kept: list[Any] = []
-        for b in (v.buffer for v in self.inputs):
-            value = args[b.index]
-            if isinstance(value, DeviceArray):
-                plain = Shape(value.dtype, value.dims).strides()
-                if list(value.strides) != plain:
-                    raise UnsupportedError("device inputs must lie row-major without gaps")
-                if value.address % self.input_align[b.index] == 0:
-                    given[b.index] = value.address
-                else:
-                    stream.copy(self.staging["input", b.index].address, value.address, b.bytes)
-                kept.append(value)
-            elif value.size:
-                array = np.ascontiguousarray(value)
-                kept.append(array)
-                stream.copy_in(self.staging["input", b.index].address, array)
-        return given, kept
 
     def _run_mixed(self, args: Sequence[Any]) -> list[Any]:
         on_host = [a.to_host() if isinstance(a, DeviceArray) else a for a in args]

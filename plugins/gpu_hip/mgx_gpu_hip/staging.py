@@ -1,0 +1,98 @@
+"""Memory of our own for arguments and results: arguments are copied into it, results are handed out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mgx_core import Argument, Shape, UnsupportedError
+from mgx_core.targets.values import Value
+
+from .emitter import LIBRARY_ALIGNMENT
+from .runtime import Device, DeviceArray, DeviceBuffer
+
+__all__ = ["Staging"]
+
+
+class Staging:
+    """Memory for each argument and result of a program.
+
+    aligns: the bytes that the steps take a buffer's address to be a multiple of, by its id; addresses: of our memory, likewise.
+    """
+
+    def __init__(
+        self, device: Device, inputs: Sequence[Value], outputs: Sequence[Value], aligns: Mapping[int, int]
+    ) -> None:
+        self.device, self.inputs, self.outputs = device, inputs, outputs
+        self.input_align = {v.buffer.index: aligns.get(id(v.buffer), LIBRARY_ALIGNMENT) for v in inputs}
+        self.output_align = [aligns.get(id(v.buffer), LIBRARY_ALIGNMENT) for v in outputs]
+        self.memory = {}
+        self.addresses: dict[int, int] = {}
+        for b in (v.buffer for v in (*inputs, *outputs)):
+            held = device.allocate(max(b.bytes, 16))
+            self.memory[b.kind, b.index] = held
+            self.addresses[id(b)] = held.address
+
+    def taken(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
+        """Addresses of the inputs that lie on the device as they should; the others are copied to our own memory."""
+        given: dict[int, int] = {}
+        kept: list[Any] = []
+        for b in (v.buffer for v in self.inputs):
+            value = args[b.index]
+            if isinstance(value, DeviceArray):
+                plain = Shape(value.dtype, value.dims).strides()
+                if list(value.strides) != plain:
+                    raise UnsupportedError("device inputs must lie row-major without gaps")
+                if value.address % self.input_align[b.index] == 0:
+                    given[b.index] = value.address
+                else:
+                    stream.copy(self.memory["input", b.index].address, value.address, b.bytes)
+                kept.append(value)
+            elif value.size:
+                array = np.ascontiguousarray(value)
+                kept.append(array)
+                stream.copy_in(self.memory["input", b.index].address, array)
+        return given, kept
+
+    def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
+        """An output's value, copied when the stream gets there; axis: the one along which only the first `rows` count."""
+        out, held, stream = self.outputs[n], self.memory["output", n], self.device.default_stream
+        lens = out.lens
+        first = axis is not None and all(d == 1 for d in lens[:axis])
+        if first:
+            lens = [rows if a == axis else d for a, d in enumerate(lens)]
+        if offload_copy:
+            array = np.empty(lens, out.shape.dtype.numpy)
+            if array.size:
+                stream.copy_out(array, held.address)
+            if axis is None or first:
+                return array
+            stream.wait()
+            return np.ascontiguousarray(array[(*[slice(None)] * axis, slice(rows))])
+        size = int(np.prod(lens, dtype=np.int64)) * out.shape.dtype.size
+        fresh = self.device.allocate(max(size, 16))
+        stream.copy(fresh.address, held.address, size)
+        if axis is not None and not first:
+            cut = [rows if a == axis else d for a, d in enumerate(lens)]
+            return DeviceArray(fresh, out.shape.dtype, cut, Shape(out.shape.dtype, lens).strides())
+        return DeviceArray(fresh, out.shape.dtype, lens)
+
+    def fits(self, n: int, place: Any) -> bool:
+        """True if the steps may write a result where the caller wants it: its address is as aligned as they take it to be."""
+        return bool(place.address % self.output_align[n] == 0)
+
+    def placed(self, n: int, address: int, owner: Any) -> Argument:
+        """A result that lies at an address of the caller's; owner: what keeps that memory."""
+        out = self.outputs[n]
+        buffer = DeviceBuffer(self.device, address, out.buffer.bytes, owner)
+        return Argument.from_value(DeviceArray(buffer, out.shape.dtype, out.lens))
+
+    def results(self, places: Mapping[int, Any], stream: int) -> list[Any]:
+        """All results: the caller's places where it gave some, else memory of our own that the next run writes again."""
+        caller = self.device.stream(stream) if stream else self.device.default_stream
+        return [
+            places.get(n) or DeviceArray(self.memory["output", n], o.shape.dtype, o.lens, stream=caller)
+            for n, o in enumerate(self.outputs)
+        ]
