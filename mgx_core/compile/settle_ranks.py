@@ -29,8 +29,25 @@ LIMIT: Final = 4096  # elements of a value that is computed here: sizes, positio
 
 
 def waits_for_shapes(module: Module) -> bool:
-    """Returns True if a branch, or an op of unknown rank, may become static once the shapes of the inputs are known."""
-    return any(isinstance(ins.op, If) or ins.op.module_for is not None for inner in nested(module) for ins in inner)
+    """Returns True if a branch on extents, or an op of unknown rank, may become static with the shapes of the inputs."""
+    for inner in nested(module):
+        for ins in inner:
+            if ins.op.module_for is not None or (isinstance(ins.op, If) and not _depends_on_data(ins.inputs[0])):
+                return True
+    return False
+
+
+def _depends_on_data(value: Instruction) -> bool:
+    """Returns True if a value is computed from elements of parameters, and not from extents and constants alone."""
+    waiting, met = [value], {value}
+    while waiting:
+        ins = waiting.pop()
+        if ins.is_param or ins.modules:
+            return True
+        if not isinstance(ins.op, DimensionsOf):
+            waiting += [i for i in ins.inputs if i not in met]
+            met.update(ins.inputs)
+    return False
 
 
 def settle_ranks(module: Module) -> Module | None:
@@ -150,6 +167,8 @@ def _value(op: Operation, inputs: Sequence[Instruction], ins: Instruction) -> Va
         shape = infer_shape(op, inputs, ())
         if not isinstance(shape, Shape) or shape.dynamic() or shape.elements() > LIMIT:
             return None
+        if op.widens and shape.elements() > 1 and inputs[0].shape.dtype.bits <= 8:
+            return None  # quantized weights stay narrow for the rules of products
         return Interpreter.settle(op.evaluate([None if v is None else v.value for v in literals]))
     except MgxError:
         return None  # wrong values are reported at run time, where they are used

@@ -204,15 +204,12 @@ def lower_for(
 
 
 def _settled(module: Module, target: Target, context: Any, options: CompileOptions) -> tuple[Module, list[PassRecord]]:
-    """Returns a module for concrete shapes with its branches on extents taken, optimised again, and the passes' records."""
+    """Returns a module for concrete shapes with its branches on extents taken, optimised, and the passes' records."""
     records: list[PassRecord] = []
     while (copy := settle_ranks(module)) is not None:
         module = copy
-        records += optimize_module(module, options, target, context, before="fuse").records
-    fusing = Pipeline([s for s in stages(target, context, options) if s.name == "fuse"], options.validate)
-    fusing.disabled = frozenset(options.disable_passes)
-    fusing.run(module)
-    return module, [*records, *fusing.records]
+        records += optimize_module(module, options, target, context, before="legalize").records
+    return module, [*records, *optimize_module(module, options, target, context).records]
 
 
 def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:

@@ -42,8 +42,8 @@ def compile_module(
     if wrong is not None:
         raise ParameterError(wrong)
     copy = module.clone()
-    # what waits for the shapes of a run is fused once they are known
-    pipeline = optimize_module(copy, options, target, context, before="fuse" if waits_for_shapes(copy) else "lower")
+    # what waits for the shapes of a run is simplified and fused once they are known, as if they had been fixed
+    pipeline = optimize_module(copy, options, target, context, before="simplify" if waits_for_shapes(copy) else "lower")
     made = Executable(copy, target, context, options, output_names or (), pipeline.records)
     made.note_lost()
     log.debug("compiled for %s in %.1f ms: %s", target.name, (time.perf_counter() - start) * 1e3, options)

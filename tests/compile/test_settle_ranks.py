@@ -92,3 +92,22 @@ def test_what_is_fused_for_a_run_is_what_fixed_shapes_give() -> None:
     (instance,) = program.executable.instances()  # type: ignore[union-attr]
     names = [p.op.split("(")[0] for p in instance.placements]
     assert len(names) == 1, names  # the relu alone: the negations cancel, which the stage simplify finds
+
+
+@pytest.mark.parametrize("on_data", [False, True])
+def test_a_branch_waits_if_extents_decide_it(on_data: bool) -> None:
+    main = squeezed_or_not(on_data).get_main_module()
+    taken = next(ins for ins in main if isinstance(ins.op, If))
+    main.replace_return([u for u in taken.users if u.parent is main])
+    main.sweep()  # the op of unknown rank, which always waits
+    assert waits_for_shapes(main) is not on_data
+
+
+def test_quantized_weights_stay_narrow() -> None:
+    main = squeezed_or_not().get_main_module()
+    weights = main.add_literal(np.arange(-6, 6, dtype=np.int8).reshape(3, 4))
+    scale = main.add_literal(np.full(4, 0.5, np.float32))
+    main.replace_return([*main.outputs, main.add(mgx.op("dequantizelinear", axis=1), weights, scale)])
+    settled = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
+    assert settled is not None
+    assert settled.outputs[1].op.name == "dequantizelinear"
