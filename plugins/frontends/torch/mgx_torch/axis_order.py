@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["arranged", "order_of"]
+__all__ = ["arranged", "hint", "order_of"]
 
 
 def order_of(value: torch.Tensor) -> tuple[int, ...] | None:
@@ -14,8 +14,8 @@ def order_of(value: torch.Tensor) -> tuple[int, ...] | None:
     rank = value.dim()
     if rank < 2:
         return None
-    strides = [_hint(s) for s in value.stride()]
-    sizes = [_hint(s) for s in value.shape]
+    strides = [hint(s) for s in value.stride()]
+    sizes = [hint(s) for s in value.shape]
     order = sorted(range(rank), key=lambda a: (-strides[a], sizes[a] != 1, a))
     moved = [a for a in order if sizes[a] != 1]
     if moved == sorted(moved):
@@ -28,7 +28,8 @@ def order_of(value: torch.Tensor) -> tuple[int, ...] | None:
     return tuple(order)
 
 
-def _hint(size: Any) -> int:
+def hint(size: Any) -> int:
+    """The number that a size stands for at the moment, without a guard: only for what holds for all sizes alike."""
     if isinstance(size, torch.SymInt):
         hint = size.node.hint
         return 2 if hint is None else int(hint)

@@ -17,7 +17,7 @@ from mgx_core.types.dim import Sym
 from .axis_order import arranged, order_of
 from .converter import Converters
 from .device_results import DeviceResults
-from .extents import Extents, shape_of
+from .extents import Extents, environment, shape_of
 from .graph import GraphConverter
 from .node import Complex
 from .options import TorchOptions
@@ -246,15 +246,9 @@ def _program(
 
 
 def _ranges(values: Sequence[Any]) -> dict[Any, Any]:
-    """The ranges of all symbols, from the shape environment that they live in."""
-    for value in values:
-        sizes = (
-            [value] if isinstance(value, torch.SymInt) else list(value.shape) if isinstance(value, torch.Tensor) else []
-        )
-        for size in sizes:
-            if isinstance(size, torch.SymInt):
-                return dict(size.node.shape_env.var_to_range)
-    return {}
+    """The ranges of all symbols, from the environment that they live in."""
+    found = environment(values)
+    return {} if found is None else dict(found.var_to_range)
 
 
 def _device(args: Sequence[Any]) -> Any:

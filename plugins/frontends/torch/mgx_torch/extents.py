@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from typing import Any
 
 import sympy
 import torch
+from torch.fx.experimental import symbolic_shapes
 
 from mgx_core import Shape, UnsupportedError
 from mgx_core import dim as dims
@@ -15,9 +17,13 @@ from mgx_core.types.dim import Dim, Sym
 
 from .element_types import dtype_of
 
-__all__ = ["Extents", "shape_of"]
+__all__ = ["DECIDED", "Extents", "environment", "shape_of", "undecided"]
 
 UNBOUNDED = 1 << 40
+# what torch raises under `undecided`; older versions cannot be asked for it
+DECIDED: tuple[type[Exception], ...] = tuple(
+    vars(symbolic_shapes)[name] for name in ("_ShapeEnvGuardError",) if name in vars(symbolic_shapes)
+)
 
 
 def _ceil_div(a: Dim, b: Dim) -> Dim:
@@ -126,6 +132,24 @@ class Extents:
                 return a // b
             return args[0]
         raise UnsupportedError(f"the size {expr} cannot be said as an extent ({kind})")
+
+
+def environment(values: Iterable[Any]) -> Any:
+    """The environment in which the symbols of tensors and sizes live; None where all sizes are numbers."""
+    for value in values:
+        for size in value.shape if isinstance(value, torch.Tensor) else [value]:
+            if isinstance(size, torch.SymInt):
+                return size.node.shape_env
+    return None
+
+
+def undecided(graph: torch.fx.Graph) -> AbstractContextManager[None]:
+    """Makes torch raise `DECIDED` where code takes a symbol of the graph for the number that it stands for at the moment.
+
+    A graph is converted after Dynamo has made its guards: such a number would hold for all sizes, and no guard would watch it.
+    """
+    found = environment(n.meta.get("val") for n in graph.nodes)
+    return found.error_on_new_guards() if found is not None and DECIDED else nullcontext()
 
 
 def _bound(value: Any, infinite: int) -> int:

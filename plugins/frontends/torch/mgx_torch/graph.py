@@ -17,7 +17,7 @@ from mgx_core.types.dim import Dim, Sym, Symbol
 from .calls import asserts, flat, is_complex, keywords_of, name_of
 from .converter import COMPLEX
 from .element_types import dtype_of
-from .extents import Extents
+from .extents import DECIDED, Extents, undecided
 from .node import Complex, Node
 from .weights import lent
 
@@ -62,14 +62,15 @@ class GraphConverter:
         Errors: UnsupportedError for an operator that nothing converts, ParseError for one that is not as its schema says.
         """
         given = iter(inputs)
-        for fx in graph.nodes:
-            if fx.op == "placeholder":
-                self.values[fx] = next(given)
-                self.meet(self.values[fx])
-            elif fx.op == "output":
-                return self.resolve(fx.args[0])
-            else:
-                self.values[fx] = self.value_of(fx)
+        with undecided(graph):
+            for fx in graph.nodes:
+                if fx.op == "placeholder":
+                    self.values[fx] = next(given)
+                    self.meet(self.values[fx])
+                elif fx.op == "output":
+                    return self.resolve(fx.args[0])
+                else:
+                    self.values[fx] = self.value_of(fx)
         raise UnsupportedError("the graph has no output")
 
     def value_of(self, fx: torch.fx.Node) -> Any:
@@ -95,6 +96,8 @@ class GraphConverter:
             if repr(n) not in str(error):
                 error.located(repr(n))
             raise
+        except DECIDED as error:
+            n.unsupported(f"a size must be a fixed number here: {error}")
         except MALFORMED as error:
             raise PluginError(f"its converter failed: {type(error).__name__}: {error}").located(repr(n)) from error
         self.check(n, found, n.value)

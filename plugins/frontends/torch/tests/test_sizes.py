@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 import mgx_core
+from mgx_core.converting.converters import Converters
 from mgx_torch import from_exported, lower_to_mgx
+from mgx_torch.backend import Part, compile_graph
 from mgx_torch.decompositions import all_converters, converts, traced_table
+from mgx_torch.extents import DECIDED
+from mgx_torch.node import Node
+from mgx_torch.options import TorchOptions
 
 
 def test_every_core_operator_is_converted_or_said_in_others() -> None:
@@ -99,3 +107,68 @@ def test_part_takes_memory_in_any_order() -> None:
     x = torch.randn(3, 4)
     for straight in (True, False):  # noqa: B007  # which the operator reads
         assert torch.equal(compiled(x), x * 2 + torch.arange(12.0).view(3, 4))
+
+
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "overlapping chunks": lambda x: x.as_strided((x.shape[0], 3, 4, 5), (40, 10, 5, 1)),
+    "chunks of memory in another order": lambda x: (
+        x.transpose(0, 1).contiguous().as_strided((x.shape[0], 3, 4, 5), (5, 10 * x.shape[0], 5 * x.shape[0], 1))
+    ),
+    "rows as two axes": lambda x: x.as_strided((2 * x.shape[0], 7), (20, 2), 3),
+    "without a block": lambda x: x.as_strided((x.shape[0], 8, 5), (40, 5, 1)),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_by_strides_of_any_number_of_rows(name: str) -> None:
+    parts: list[Part] = []
+    graphs = []
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        graphs.append(gm)
+        return compile_graph(gm, example_inputs, TorchOptions(), parts)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: VIEWS[name](x * 2) + 1, backend=backend)
+    for rows in (2, 3, 5):
+        x = torch.randn(rows, 8, 5)
+        torch._dynamo.mark_dynamic(x, 0)
+        assert torch.equal(compiled(x), VIEWS[name](x * 2) + 1)
+    assert len(graphs) == 1
+    assert [part.reasons for part in parts] == [[]]
+
+
+def test_view_with_rows_that_overlap_stays_with_torch() -> None:
+    compiled = torch.compile(
+        lambda x: (x * 2).as_strided((x.shape[0] - 1, 12), (8, 1)) + 1, backend="mgx", dynamic=True
+    )
+    for rows in (3, 5):
+        x = torch.randn(rows, 8)
+        assert torch.equal(compiled(x), (x * 2).as_strided((rows - 1, 12), (8, 1)) + 1)
+
+
+@pytest.mark.skipif(not DECIDED, reason="this version of torch cannot be asked to refuse guards")
+def test_converter_that_takes_the_size_of_the_moment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result would hold for the first size only, with no guard of Dynamo's that sees to it."""
+
+    @torch.library.custom_op("mgx_tests::rows", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        return x * x.shape[0]
+
+    rows.register_fake(torch.empty_like)
+    own = Converters()
+
+    @own.converts("rows", domain="mgx_tests")
+    def convert(n: Node, x: Any) -> Any:
+        return n.add("mul", x, n.literal(int(n.given(0).shape[0]), n.dtype))
+
+    parts: list[Part] = []
+    monkeypatch.setattr("mgx_torch.backend.all_converters", lambda: all_converters() + own)
+    compiled = torch.compile(
+        lambda x: rows(x) + 1, backend=lambda gm, given: compile_graph(gm, given, TorchOptions(), parts), dynamic=True
+    )
+    for count in (2, 3):
+        x = torch.randn(count, 4)
+        assert torch.equal(compiled(x), x * count + 1)
+    (reason,) = (why for part in parts for why in part.reasons)
+    assert "a size must be a fixed number here" in reason

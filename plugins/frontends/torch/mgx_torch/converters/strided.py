@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,9 @@ import torch
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
+from mgx_core.types.dim import Dim, Sym
 
+from ..axis_order import hint
 from ..complex_parts import by_parts
 from ..converter import converts
 from ..node import Node
@@ -29,39 +32,97 @@ class Memory(NamedTuple):
 
 def ordered(given: torch.Tensor) -> list[int]:
     """The axes of a tensor in the order of its memory."""
-    steps = [int(s) for s in given.stride()]
+    steps = [hint(s) for s in given.stride()]
     return sorted(range(given.dim()), key=lambda a: (-steps[a], a))
 
 
 def flattened(n: Node, x: Instruction) -> tuple[Instruction, list[int]]:
     """The elements of the first argument in the order of its memory, and that of its axes there.
 
-    Errors: UnsupportedError for memory that is not dense, and for symbolic extents.
+    Errors: UnsupportedError for memory that is not dense.
     """
     given = n.given(0)
     order = ordered(given)
-    expected = 1
+    expected: Dim = 1
     for a in reversed(order):
-        d = n.static(x.shape.dims[a], "an extent of a tensor that is read by its memory")
-        if d != 1 and int(given.stride(a)) != expected:
+        d = x.shape.dims[a]
+        if d != 1 and n.graph.extents.of(given.stride(a)) != expected:
             n.unsupported("its operand's memory is not dense")
-        expected *= d
+        expected = expected * d
     return n.reshape(n.transpose(x, order), (expected,)), order
+
+
+def first_place(n: Node, offset: Any) -> int:
+    """Where a view begins in its operand's memory."""
+    skipped = 0 if offset is None else offset - n.graph.extents.of(n.given(0).storage_offset())
+    return n.static(skipped, "the place at which as_strided begins")
+
+
+def spread(n: Node, first: int, size: Sequence[Any], stride: Sequence[Any], extent: Dim) -> Array:
+    """The places that fixed extents take.  Errors: UnsupportedError for symbolic ones, and places outside the extent."""
+    places = np.asarray(first)
+    for d, s in zip(size, stride, strict=True):
+        count, step = n.static(d, "an extent under as_strided"), n.static(s, "a step under as_strided")
+        places = places[..., None] + np.arange(count) * step
+    if places.size and (places.min() < 0 or places.max() >= n.static(extent, "the extent of memory")):
+        n.unsupported("as_strided reads memory outside its operand")
+    return places
 
 
 def memory(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Memory:
     """Errors: UnsupportedError for memory that is not dense, symbolic extents, and places outside it."""
     flat, order = flattened(n, x)
-    places = np.asarray(0 if offset is None else int(offset) - int(n.given(0).storage_offset()))
-    for d, s in zip(size, stride, strict=True):
-        places = places[..., None] + np.arange(n.static(d, "an extent under as_strided")) * int(s)
-    if places.size and (places.min() < 0 or places.max() >= flat.shape.dims[0]):
-        n.unsupported("as_strided reads memory outside its operand")
-    return Memory(flat, order, places)
+    return Memory(flat, order, spread(n, first_place(n, offset), size, stride, flat.shape.dims[0]))
+
+
+def taken(n: Node, x: Instruction, places: Array, axis: int) -> Instruction:
+    """The elements of an axis at some places, whose axes take its own's place."""
+    extent = x.shape.dims[axis]
+    if isinstance(extent, int) and np.array_equal(places, np.arange(extent)):
+        return x
+    return n.add("gather", x, n.literal(places, dt.int64), axis=axis)
+
+
+def across(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Instruction:
+    """A view with neighbouring symbolic extents, that goes through all blocks of memory of one fixed size.
+
+    Memory has three axes: what lies outside of the symbolic extents, those as one, and a block.  The view's fixed extents look
+    either at the outermost or into the blocks.
+    Errors: UnsupportedError for other symbolic extents, and as `memory`.
+    """
+    flat, _ = flattened(n, x)
+    symbolic = [i for i, d in enumerate(size) if isinstance(d, Sym)]
+    middle = range(symbolic[0], symbolic[-1] + 1)
+    block = n.static(stride[middle[-1]], "the step over a symbolic extent under as_strided")
+    whole: Dim = block
+    for i in reversed(middle):
+        if stride[i] != whole:
+            n.unsupported(f"symbolic extents under as_strided must be dense, got {size} with steps {stride}")
+        whole = whole * size[i]
+    total = flat.shape.dims[0]
+    if total % whole != 0:
+        n.unsupported(f"symbolic extents under as_strided must go through all of {total} elements, got {size}")
+    outside: list[int] = []
+    inside: list[int] = []
+    steps = list(stride)
+    for i in (i for i in range(len(size)) if i not in middle):
+        if isinstance(steps[i], Sym) and steps[i] % whole == 0:
+            outside.append(i)
+            steps[i] = steps[i] // whole
+        else:
+            inside.append(i)
+    outer = spread(n, 0, [size[i] for i in outside], [steps[i] for i in outside], total // whole)
+    inner = spread(n, first_place(n, offset), [size[i] for i in inside], [steps[i] for i in inside], block)
+    y = n.reshape(flat, (total // whole, whole // block, block))
+    y = taken(n, taken(n, y, inner, 2), outer, 0)
+    axes = [*outside, *middle, *inside]
+    return n.transpose(n.reshape(y, [size[i] for i in axes]), [axes.index(i) for i in range(len(size))])
 
 
 @by_parts("as_strided", "as_strided_copy")
 def as_strided(n: Node, x: Instruction, size: Any, stride: Any, offset: Any = None) -> Instruction:
+    if any(isinstance(d, Sym) for d in size):
+        return across(n, x, size, stride, offset)
     flat, _, places = memory(n, x, size, stride, offset)
     if places.size == flat.shape.dims[0] and np.array_equal(places.reshape(-1), np.arange(places.size)):
         return n.reshape(flat, n.result_dims())
