@@ -58,9 +58,11 @@ class shape:
             self._steps = self._stepped(dyn_strides, ranges)
 
     def _stepped(self, texts: Sequence[str], ranges: Mapping[str, DynamicDimension]) -> tuple[Dim, ...] | None:
-        if not self.symbolic() or len(texts) != self.ndim():
+        listed = isinstance(texts, Sequence) and not isinstance(texts, str)
+        if not listed or not self.symbolic() or len(texts) != self.ndim():
             raise ParameterError(
-                f"dyn_strides are for dyn_dims that are all expressions, as many as these, got {texts!r} for {self}"
+                "dyn_strides are for dyn_dims that are all expressions: a list of as many texts is required, "
+                f"got {texts!r} for {self}"
             )
         found = tuple(_dimension(t, ranges).named("") for t in texts)
         return None if found == self._row_major() else found

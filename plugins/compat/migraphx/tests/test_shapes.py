@@ -150,7 +150,10 @@ def test_strides_that_are_expressions() -> None:
     assert migraphx.shape(dyn_dims=dims, dyn_strides=s.dyn_strides()) == s == migraphx.shape.from_json(s.to_json())
 
 
-@pytest.mark.parametrize(("dims", "steps"), [(["n({[1..8]})", "3"], ["1"]), ([(1, 8), 3], ["3", "1"])])
+@pytest.mark.parametrize(
+    ("dims", "steps"),
+    [(["n({[1..8]})", "3"], ["1"]), ([(1, 8), 3], ["3", "1"]), (["n({[1..8]})", "3"], "31"), (["n({[1..8]})"], 5)],
+)
 def test_strides_that_do_not_belong_to_the_extents(dims, steps) -> None:
     with pytest.raises(ParameterError, match="dyn_strides are for dyn_dims that are all expressions"):
         migraphx.shape(dyn_dims=dims, dyn_strides=steps)
