@@ -75,6 +75,7 @@ class Replicas:
                 )
                 await asyncio.sleep(0.05 * attempt)
             except (RayError, RayServeException) as error:
+                self._recorder.failed(self.signature)
                 log.error("model %s failed: %s", name, error)
                 raise Internal(f"model {name!r} failed; the reason is in the server's log") from error
         self._recorder.failed(self.signature)
