@@ -269,6 +269,11 @@ FUNCTIONS: Final[dict[str, Callable[[Dim, Dim], Dim]]] = {
 }
 
 
+def _unnamed(d: Dim) -> bool:
+    """Returns whether an extent is an expression; a lone symbol has been replaced by its name, and only once."""
+    return isinstance(d, Sym) and d.symbol is None
+
+
 def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
     """The extent with symbols replaced by name, and products and calls that are known as a whole by their text; others stay."""
     if not isinstance(d, Sym):
@@ -282,8 +287,8 @@ def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
             else:
                 first, second = (substitute(a, values) for a in atom.args)
                 made = FUNCTIONS[atom.function](first, second)
-                term = term * (values.get(str(made), made) if isinstance(made, Sym) else made)
-        if isinstance(term, Sym):
+                term = term * (values.get(str(made), made) if _unnamed(made) else made)
+        if len(atoms) > 1 and _unnamed(term):
             term = values.get(str(term), term)
         out = out + coefficient * term
     return out

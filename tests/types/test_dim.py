@@ -261,3 +261,11 @@ def test_an_extent_picked_twice_is_picked_once(pick: Any):
         once = pick(a, other)
         assert pick(once, a) == pick(a, once) == once
         assert pick(pick(once, other), a) == once
+
+
+def test_symbols_are_replaced_at_once_and_not_by_what_replaced_others():
+    a, b, c = dim.symbol("a", 1, 100), dim.symbol("b", 1, 100), dim.symbol("c", 1, 100)
+    renamed: dict[str, Dim] = {"a": b, "b": c, "c": a}
+    for made in (lambda x, y: x, lambda x, y: 2 * x + 3 * y, lambda x, y: x // 2 + y, lambda x, y: x * y):
+        assert dim.substitute(made(a, b), renamed) == made(b, c)
+    assert dim.substitute(a * b, {"a": b, "b": 1}) == b
