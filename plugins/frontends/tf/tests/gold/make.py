@@ -72,6 +72,19 @@ NETWORKS = [
 ]
 
 
+# So deep that statistics which do not fit the values amplify roundings: TensorFlow's own .tflite of EfficientNetV2M was 0.33 of
+# the range away from its SavedModel.
+FITTED = ["EfficientNetV2M", "EfficientNetV2L"]
+
+
+def fit(model: Any, size: int) -> None:
+    """Sets the statistics of all normalisations to those of random images."""
+    for layer in model.layers:
+        if isinstance(layer, tf.keras.layers.BatchNormalization):
+            layer.momentum = 0.0
+    model(np.random.default_rng(2).uniform(0, 255, (16, size, size, 3)).astype(np.float32), training=True)
+
+
 def build(name: str) -> tuple[Any, int]:
     """A network with random weights and logits, and its image size; statistics of normalisations are made uneven.
 
@@ -88,6 +101,8 @@ def build(name: str) -> tuple[Any, int]:
             variable.assign(random.normal(0, 0.05, variable.shape))
         elif "moving_variance" in word:
             variable.assign(random.uniform(0.8, 1.2, variable.shape))
+    if name in FITTED:
+        fit(model, size)
     return model, size
 
 
