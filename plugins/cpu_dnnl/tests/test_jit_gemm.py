@@ -347,3 +347,12 @@ def test_one_step_for_all_rows():
     assert row_step([2, 3, 4], [0, 0, 1]) == 0
     assert row_step([2, 3, 4], [0, 4, 1]) is None
     assert row_step([1, 1, 4], [7, 7, 1]) == 0
+
+
+@pytest.mark.parametrize(("m", "k", "columns"), [(196, 576, 96), (128, 768, 96)])
+def test_few_items_of_work_are_parted_evenly(engine, m, k, columns):
+    made = compile_gemm(
+        Shape(dt.float32, [m, k]), columns, dt.float32, [Shape(dt.float32, [m, columns])], engine, threads=2
+    )
+    assert not isinstance(made, No)
+    assert made.work % 2 == 0
