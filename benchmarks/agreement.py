@@ -28,14 +28,14 @@ from mgx_core.compile.pipeline import size
 
 
 def plain(value: Any) -> Any:
-    """A value as numpy arrays and Python lists."""
+    """Returns a value as numpy arrays and Python lists."""
     if isinstance(value, mgx.Argument):
         value = value.value if not isinstance(value.value, (list, tuple)) else value.get_sub_objects()
     return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The arrays in nested lists."""
+    """Yields the arrays in nested lists."""
     if isinstance(value, list):
         for v in value:
             yield from leaves(v)

@@ -38,7 +38,7 @@ print(json.dumps({"imports": before, "peak": megabytes("VmHWM"), "after": megaby
 
 
 def weights(path: Path) -> float:
-    """Megabytes of a model's initializers."""
+    """Returns megabytes of a model's initializers."""
     model = onnx.load(path, load_external_data=False)
     sizes = (onnx.helper.tensor_dtype_to_np_dtype(t.data_type).itemsize for t in model.graph.initializer)
     total = 0

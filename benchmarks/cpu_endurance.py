@@ -26,7 +26,7 @@ TOLERANCE = 1e-4
 
 
 def resident() -> float:
-    """Megabytes of memory that the process has now."""
+    """Returns megabytes of memory that the process has now."""
     gc.collect()
     text = Path("/proc/self/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024

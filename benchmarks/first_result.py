@@ -75,7 +75,7 @@ def used(python: str, kind: str, model: Path, saved: Path, cache: Path, keep: bo
 
 
 def measured(model: Path, python: str, rounds: int, folder: Path, keep: bool) -> dict[str, list[Used]]:
-    """The rounds of one model, after one of each kind that is not counted."""
+    """Returns the rounds of one model, after one of each kind that is not counted."""
     saved, warm = folder / "saved.mxr", folder / "warm"
     used(sys.executable, "save", model, saved, warm, keep)
     found: dict[str, list[Used]] = {kind: [] for kind in ("warm", "cold", "mxr", "peer")}

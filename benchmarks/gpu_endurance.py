@@ -100,7 +100,7 @@ def memory(models: Path) -> None:
 
 
 def answer(models: Path, name: str, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The witness' results, in a process of its own: its memory should not count as ours."""
+    """Returns the witness' results, in a process of its own: its memory should not count as ours."""
     if name not in _sessions:
         _sessions[name] = witness(models, name)
     return list(_sessions[name].run(None, feed))
@@ -143,7 +143,7 @@ def shapes(models: Path, count: int, seconds: float, every: int) -> None:
 
 
 def cases(models: Path) -> list[tuple[str, mgx.Program, dict[str, Any], list[np.ndarray], float]]:
-    """Programs with inputs, host or device arrays, and right results."""
+    """Returns programs with inputs, host or device arrays, and right results."""
     made = []
     for name, half, offload, limit in (
         ("bert_base_dyn", True, True, 1e-2), ("resnet50_dyn", True, False, 1e-2), ("mobilenet_v2_dyn", False, True, 1e-4)

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def made(program: mgx.Program, inputs: Path) -> None:
-    """Put the program together for these inputs; to run it is refused, since the device is not here."""
+    """Puts the program together for these inputs; to run it is refused, since the device is not here."""
     try:
         program.run(dict(np.load(inputs)))
     except DeviceError as error:

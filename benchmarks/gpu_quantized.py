@@ -26,7 +26,7 @@ ROUNDS = 9
 
 
 def restored(path: Path) -> Path:
-    """The file with the weights that it leaves out."""
+    """Returns the file with the weights that it leaves out."""
     listed = path.with_suffix(".json")
     if not listed.exists():
         return path
@@ -83,7 +83,7 @@ class Replay:
 
 
 def milliseconds(replays: Sequence[Replay]) -> list[float]:
-    """The median time of a replay of each program; bursts of all alternate, the first of each does not count."""
+    """Returns the median time of a replay of each program; bursts of all alternate, the first of each does not count."""
     for n in range(ROUNDS + 1):
         for one in replays:
             one.burst()
@@ -93,7 +93,7 @@ def milliseconds(replays: Sequence[Replay]) -> list[float]:
 
 
 def attention(program: mgx.Program) -> frozenset[str]:
-    """Names of products of two computed tensors, which stay in the fused attention."""
+    """Returns names of products of two computed tensors, which stay in the fused attention."""
     dots = [i for i in program.get_main_module() if i.op.name == "dot" and not through_views(i.inputs[1]).is_literal]
     return frozenset(i.sources[0] for i in dots if i.sources)
 
@@ -139,7 +139,7 @@ def compare(path: Path, batches: list[int], kinds: list[str], show: bool) -> Non
 
 
 def decoder(hidden: int, inner: int, layers: int, vocabulary: int, gated: bool) -> mgx.Program:
-    """The products of one decode step, with what is pointwise between them; keys and values are left out."""
+    """Returns the products of one decode step, with what is pointwise between them; keys and values are left out."""
     rng = np.random.default_rng(0)
     program = mgx.Program()
     m = program.get_main_module()

@@ -47,7 +47,7 @@ def make(model: Path, file: Path, precision: str) -> dict[str, Any]:
 
 
 def load(model: Path, file: Path) -> dict[str, Any]:
-    """Load and run, counting what is made again."""
+    """Loads and run, counting what is made again."""
     import mgx_core as mgx
     from mgx_gpu_hip import runner as _  # noqa: F401
     from mgx_gpu_hip.compile.rtc import Rtc

@@ -23,7 +23,7 @@ FORMS = {"saved": "{}", "frozen": "{}.pb", "lite": "{}.tflite", "int8": "{}_int8
 
 
 def step_of(path: Path) -> float:
-    """The scale of the first output of a .tflite file before it is made float."""
+    """Returns the scale of the first output of a .tflite file before it is made float."""
     from mgx_tflite.model import read_model
 
     graph = read_model(path.read_bytes(), 1 << 34).subgraphs[0]
@@ -63,7 +63,7 @@ def looked_at(path: Path, form: str, gold: Path) -> dict[str, Any]:
 
 
 def row(name: str, python: str, folder: Path) -> str:
-    """One line of the table."""
+    """Returns one line of the table."""
     made = subprocess.run([python, str(MAKER), str(folder), name], capture_output=True, text=True, timeout=3000)
     if made.returncode:
         return f"| {name} | not made: {(made.stderr.strip().splitlines() or [f'ended with {made.returncode}'])[-1]} |"

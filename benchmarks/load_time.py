@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def measured(model: Path, saved: Path, rounds: int) -> dict[str, float]:
-    """The figures of one model: medians over the rounds."""
+    """Returns the figures of one model: medians over the rounds."""
     subprocess.run([sys.executable, "-c", SAVE, str(model), str(saved)], check=True)
     loads, sessions = [], []
     for _ in range(rounds):
@@ -162,7 +162,7 @@ def own_memory() -> int:
 
 
 def mapped(file: Path) -> dict[str, int]:
-    """The figures of smaps over all maps of a file, in kB."""
+    """Returns the figures of smaps over all maps of a file, in kB."""
     found: dict[str, int] = {}
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():

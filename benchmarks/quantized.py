@@ -59,7 +59,7 @@ def openvino(path: Path, feeds: Feeds) -> Call:
 
 
 def taken(call: Call) -> float:
-    """Seconds of processor time of the second of two calls."""
+    """Returns seconds of processor time of the second of two calls."""
     call()
     begin = time.process_time()
     call()
@@ -67,7 +67,7 @@ def taken(call: Call) -> float:
 
 
 def measured(plain: Path, narrow: Path, inputs: Path) -> dict[str, float]:
-    """Median time of the quantized file over that of each other way to run the network."""
+    """Returns median time of the quantized file over that of each other way to run the network."""
     with np.load(inputs) as held:
         feeds = {name: held[name] for name in held.files}
     mine = ours(mgx.parse_onnx(narrow), feeds)

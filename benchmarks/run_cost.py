@@ -16,7 +16,7 @@ RUNS, REPEATS = 20, 2000  # short series: the best of them met no other process
 
 
 def microseconds(call: object) -> float:
-    """The least mean time of a call over several series."""
+    """Returns the least mean time of a call over several series."""
     return 1e6 * min(timeit.repeat(call, number=RUNS, repeat=REPEATS)) / RUNS  # type: ignore[call-overload]
 
 

@@ -34,7 +34,7 @@ def add(main: Module, name: str, *inputs: Instruction, **attributes: object) -> 
 
 
 def block(main: Module, x: Instruction, random: np.random.Generator) -> Instruction:
-    """A transformer-like block of about 30 instructions on x [8, 16]."""
+    """Returns a transformer-like block of about 30 instructions on x [8, 16]."""
 
     def constant(*lens: int) -> Instruction:
         return main.add_literal(random.normal(size=lens).astype(np.float32))

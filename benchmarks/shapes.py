@@ -26,13 +26,13 @@ from mgx_core.types.dim import symbols_of
 
 
 def resident() -> float:
-    """Megabytes of this process in memory."""
+    """Returns megabytes of this process in memory."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def fed(shapes: Any, symbols: dict[str, int], random: np.random.Generator) -> dict[str, Any]:
-    """Random inputs: small whole numbers, masks of ones with a tail of zeros, normal floats."""
+    """Returns random inputs: small whole numbers, masks of ones with a tail of zeros, normal floats."""
     out: dict[str, Any] = {}
     for name, shape in shapes.items():
         lens = shape.substitute(symbols).lens()

@@ -156,7 +156,7 @@ def measured(path: Path, gold: Path, peers: tuple[str, ...]) -> dict[str, Any]:
 
 
 def row(name: str, form: str, path: Path, gold: Path) -> tuple[str, float]:
-    """A line of the table, and the time over that of the better peer."""
+    """Returns a line of the table, and the time over that of the better peer."""
     facts = measured(path, gold, PEERS[form])
     command = [sys.executable, __file__, "--parse", str(path)]
     memory = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["ratio"]

@@ -56,7 +56,7 @@ def checked(name: str, device: str) -> str:
 
 
 def grown(name: str, device: str, batches: Sequence[int], marked: bool, parts: list[Part]) -> tuple[float, int, int]:
-    """The greatest error at some batch sizes, the graphs at the first of them, and further ones.
+    """Returns the greatest error at some batch sizes, the graphs at the first of them, and further ones.
 
     marked: the first axis is marked dynamic; parts: receives what became of each graph.
     """
@@ -87,7 +87,7 @@ def difference(got: Any, want: Any) -> float:
 
 
 def timed(name: str, device: str, rounds: int = 7) -> str:
-    """Milliseconds a call of mgx and of inductor, and the median of their ratios; calls take turns."""
+    """Returns milliseconds a call of mgx and of inductor, and the median of their ratios; calls take turns."""
     module, inputs = make(ARCHITECTURES[name], 1)
     module, values = module.to(device), [v.to(device) for v in inputs.values()]
     with torch.no_grad():

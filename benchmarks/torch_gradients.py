@@ -82,7 +82,7 @@ def checked(name: str, training: bool) -> str:
 
 
 def gradients(module: nn.Module, call: Any, values: Sequence[torch.Tensor]) -> Gradients:
-    """The gradients of the parameters for a fixed cotangent of the first result, a quadratic function of it."""
+    """Returns the gradients of the parameters for a fixed cotangent of the first result, a quadratic function of it."""
     module.zero_grad(set_to_none=True)
     out = next(v for v in tree_leaves(call(*values)) if isinstance(v, torch.Tensor))
     weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
@@ -91,7 +91,7 @@ def gradients(module: nn.Module, call: Any, values: Sequence[torch.Tensor]) -> G
 
 
 def difference(got: Gradients, want: Gradients) -> tuple[float, str, float]:
-    """The greatest relative difference of a gradient, its parameter, and that of all gradients as one."""
+    """Returns the greatest relative difference of a gradient, its parameter, and that of all gradients as one."""
     top = max(float(g.abs().max()) for g in want.values())
     errors = {
         n: float((got[n] - g).abs().max() / g.abs().max())

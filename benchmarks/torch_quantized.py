@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def checked(name: str, method: str, target: str) -> str:
-    """Differences and counts of one model."""
+    """Returns differences and counts of one model."""
     module, inputs = make(ARCHITECTURES[name], 1)
     values = list(inputs.values())
     with torch.no_grad():
@@ -80,7 +80,7 @@ def names_of(exported: Any) -> list[str]:
 
 
 def counted(program: Program) -> tuple[int, int]:
-    """Products and convolutions of a compiled program: those on integers or on weights in codes, and others."""
+    """Returns products and convolutions of a compiled program: those on integers or on weights in codes, and others."""
     assert program.executable is not None
     found = Counter(
         word for i in program.executable.instances() for p in i.placements for word in KINDS.findall(p.op)[:1]
@@ -89,7 +89,7 @@ def counted(program: Program) -> tuple[int, int]:
 
 
 def static(module: nn.Module, values: list[torch.Tensor], name: str, method: str) -> Any:
-    """A module quantized by PT2E, calibrated with random inputs."""
+    """Returns a module quantized by PT2E, calibrated with random inputs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     traced = torch.export.export(module, tuple(values)).module()
@@ -112,7 +112,7 @@ def quantizer(method: str) -> Any:
 
 
 def weights(module: nn.Module, values: list[torch.Tensor], name: str, method: str) -> Any:
-    """A module whose linear layers torchao has quantized."""
+    """Returns a module whose linear layers torchao has quantized."""
     from torchao import quantization as ao
     from torchao.quantization.granularity import PerGroup
 

@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def apart(name: str, arguments: Sequence[str], threads: int) -> str:
-    """The line of one model, measured in a process of its own with caches of its own."""
+    """Returns the line of one model, measured in a process of its own with caches of its own."""
     options = [a for a in arguments if a not in ARCHITECTURES]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.torch_speed", name, *options]
@@ -123,14 +123,14 @@ def _resident(which: str) -> int:
 
 
 def once(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
-    """Seconds of wall and of processor time of one call."""
+    """Returns seconds of wall and of processor time of one call."""
     start, work = time.perf_counter(), time.process_time()
     call(*values)
     return time.perf_counter() - start, time.process_time() - work
 
 
 def spent(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
-    """Seconds of wall and of processor time of a call, with those of the processes that it ran."""
+    """Returns seconds of wall and of processor time of a call, with those of the processes that it ran."""
     children = _of_children()
     wall, work = once(call, values)
     return wall, work + _of_children() - children
@@ -142,7 +142,7 @@ def _of_children() -> float:
 
 
 def trivial(calls: int = 2000, rounds: int = 9) -> str:
-    """Microseconds of a call of x + 1: least of rounds, which take turns."""
+    """Returns microseconds of a call of x + 1: least of rounds, which take turns."""
     x = torch.ones(8)
     found: dict[str, list[float]] = {}
     with torch.no_grad():
@@ -175,7 +175,7 @@ print(f"{time.perf_counter() - start:.2f} s processor {time.process_time() - wor
 
 
 def second(name: str, threads: int) -> str:
-    """Seconds until the first result in a first and in a second process: of mgx, and of inductor."""
+    """Returns seconds until the first result in a first and in a second process: of mgx, and of inductor."""
     lines = []
     for peer, how in (("mgx", "dict(backend='mgx', options={'cache': True, 'freeze': True})"), ("inductor", "{}")):
         with tempfile.TemporaryDirectory() as folder:

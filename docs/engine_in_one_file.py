@@ -82,7 +82,7 @@ def call(primitive: str, *args: Expr | float) -> Expr:
 
 
 def fold(expr: Expr, leaf: Callable[[Any], Any], node: Callable[[str, list[Any]], Any]) -> Any:
-    """Interpret an expression bottom-up; every table below is driven by these three lines."""
+    """Interprets an expression bottom-up; every table below is driven by these three lines."""
     if isinstance(expr, Call):
         return node(expr.primitive, [fold(a, leaf, node) for a in expr.args])
     return leaf(expr)
@@ -99,14 +99,14 @@ C = {
 
 
 def evaluate(expr: Expr, args: Sequence[np.ndarray]) -> Any:
-    """The first interpretation: numpy, on whole arrays."""
+    """Returns the first interpretation: numpy, on whole arrays."""
     return fold(
         expr, lambda e: args[e.index] if isinstance(e, Input) else np.float32(e.value), lambda p, a: NUMPY[p](*a)
     )
 
 
 def c_source(expr: Expr) -> str:
-    """The second: C, as a target with a compiler would want it."""
+    """Returns the second: C, as a target with a compiler would want it."""
     return str(
         fold(expr, lambda e: f"x{e.index}[i]" if isinstance(e, Input) else f"{e.value}f", lambda p, a: C[p].format(*a))
     )
@@ -133,7 +133,7 @@ class Operation:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def op(name: str) -> Callable[[type], Any]:
-    """Declare an operation: attributes from the annotations; equality and hashing come with the record."""
+    """Declares an operation: attributes from the annotations; equality and hashing come with the record."""
 
     def declare(cls: type) -> Any:
         cls.name = name  # type: ignore[attr-defined]
@@ -273,7 +273,7 @@ class Module:
         self.outputs = [new if o is old else o for o in self.outputs]
 
     def sweep(self) -> None:
-        """Remove what nobody reads."""
+        """Removes what nobody reads."""
         alive = set(self.outputs)
         for s in reversed(self.steps):
             if s in alive:
@@ -301,7 +301,7 @@ Rule = Callable[[Module, Instruction], "Instruction | No | None"]
 
 
 def rewrite(m: Module, rules: Sequence[Rule]) -> list[str]:
-    """Apply rules until none fires; returns the refusals."""
+    """Applies rules until none fires; returns the refusals."""
     refusals: list[str] = []
     pending = list(m.steps)
     while pending:
@@ -330,7 +330,7 @@ def fold_constants(m: Module, ins: Instruction) -> Instruction | None:
 
 
 def merge_common(m: Module, ins: Instruction) -> Instruction | None:
-    """The same op on the same inputs, earlier in the program."""
+    """Returns the same op on the same inputs, earlier in the program."""
     first = next(s for s in m.steps if s is ins or (s.op and (s.op, s.inputs) == (ins.op, ins.inputs)))
     return None if first is ins else first
 
@@ -418,7 +418,7 @@ BLOCK = 4096  # elements that stay in the nearest cache
 
 @plan(Pointwise)
 def blocked_loop(op: Any, shapes: Sequence[Shape]) -> Kernel | No:
-    """The whole expression on one block after another, so that intermediate values never leave the cache."""
+    """Returns the whole expression on one block after another, so that intermediate values never leave the cache."""
     if shapes[0].elements < 8:
         return No("too small for a loop of blocks")
 
@@ -451,7 +451,7 @@ class Launch:
 
 
 def lower(m: Module) -> list[str]:
-    """A launch for every op; returns what the target declined and why."""
+    """Returns a launch for every op; returns what the target declined and why."""
     report: list[str] = []
 
     def one(ins: Instruction) -> None:
@@ -488,7 +488,7 @@ def lower(m: Module) -> list[str]:
 
 
 def plan_memory(m: Module) -> tuple[dict[Instruction, int], int]:
-    """Offsets in elements, and the arena's size."""
+    """Returns offsets in elements, and the arena's size."""
     last = {i: n for n, s in enumerate(m.steps) for i in s.inputs}
     life = {s: (n, last.get(s, n)) for n, s in enumerate(m.steps) if s.op and s not in m.outputs}
     offsets: dict[Instruction, int] = {}
@@ -540,7 +540,7 @@ class Executable:
 
 
 def interpret(m: Module, **parameters: np.ndarray) -> list[np.ndarray]:
-    """The same by the definitions alone: the oracle of all that happened above."""
+    """Returns the same by the definitions alone: the oracle of all that happened above."""
     values: dict[Instruction, Any] = {}
     for s in m.steps:
         values[s] = (
@@ -558,7 +558,7 @@ FUNCTIONS = {"relu": Relu, "exp": Exp, "tanh": Tanh}
 
 
 def parse(source: str, constants: dict[str, np.ndarray], **parameters: Shape) -> Module:
-    """A program from assignments and a last expression."""
+    """Returns a program from assignments and a last expression."""
     m = Module()
     scope = {name: m.parameter(name, shape) for name, shape in parameters.items()}
 

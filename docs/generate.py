@@ -48,7 +48,7 @@ These come with the package `mgx-onnx`, through the hook `operations`; the stand
 
 
 def reference(opset: OpSet = STANDARD, head: str = HEAD) -> str:
-    """A whole page: a contents table, then families in alphabetical order, their operations likewise."""
+    """Returns a whole page: a contents table, then families in alphabetical order, their operations likewise."""
     families: dict[str, list[dict[str, Any]]] = {}
     for name in opset.names():
         op = describe(opset.get(name))
@@ -65,7 +65,7 @@ def reference(opset: OpSet = STANDARD, head: str = HEAD) -> str:
 
 
 def section(op: dict[str, Any]) -> list[str]:
-    """One operation: signature, what its docstring says, attributes, scalar expression."""
+    """Returns one operation: signature, what its docstring says, attributes, scalar expression."""
     lines = [f"### {op['name']}", "", f"`{op['signature']}`" + (" with modules" if op["modules"] else ""), ""]
     paragraphs = op["doc"].split("\n\n")
     lines += [paragraphs[0], ""]
@@ -85,7 +85,7 @@ def section(op: dict[str, Any]) -> list[str]:
 
 
 def floors() -> list[str]:
-    """The layers of the core from the import contract, top first, each with its packages' first docstring line."""
+    """Returns the layers of the core from the import contract, top first, each with its packages' first docstring line."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (contract,) = [c for c in config["tool"]["importlinter"]["contracts"] if c.get("containers") == ["mgx_core"]]
     rows = []
@@ -103,14 +103,14 @@ def floors() -> list[str]:
 
 
 def says(name: str) -> str:
-    """The first sentence of a module's docstring, read without importing it."""
+    """Returns the first sentence of a module's docstring, read without importing it."""
     path = CORE / name / "__init__.py" if (CORE / name).is_dir() else CORE / f"{name}.py"
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return re.split(r"[.;](?:\s|$)", text.split("\n\n")[0].replace("\n", " "))[0]
 
 
 def flow() -> list[str]:
-    """The stages with their passes as they run by default, and what holds after each."""
+    """Returns the stages with their passes as they run by default, and what holds after each."""
     lines = ["| stage | passes of the core | holds afterwards |", "|---|---|---|"]
     for stage in stages(None, None, CompileOptions()):
         texts = [(i.__doc__ or "").split("\n")[0] for i in (stage.ensures, stage.proves) if i is not nothing]
@@ -120,7 +120,7 @@ def flow() -> list[str]:
 
 
 def architecture() -> str:
-    """The page with its generated parts made again."""
+    """Returns the page with its generated parts made again."""
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     for name, make in (("floors", floors), ("flow", flow)):
         head, rest = text.split(f"<!-- {name}: generated -->\n")

@@ -35,7 +35,7 @@ __all__ = [
 
 
 def get_target(name: str) -> Any:
-    """The target called `name` (``ref``, ``cpu``, ``gpu``, or any other that is installed).
+    """Returns the target called `name` (``ref``, ``cpu``, ``gpu``, or any other that is installed).
 
     Errors: UnsupportedError if no installed package brings it, saying what to install; PluginError if its package is broken.
     """
@@ -45,7 +45,7 @@ def get_target(name: str) -> Any:
 
 
 def best_target() -> str:
-    """The name of the best installed target that can work on this machine.  Errors: UnsupportedError if there is none."""
+    """Returns the name of the best installed target that can work on this machine.  Errors: UnsupportedError if there is none."""
     from .plugins.manager import manager
 
     return manager().best_target()
@@ -65,7 +65,7 @@ op: Final = OpMaker()
 
 
 def parse_onnx(path: Any, **options: Any) -> Program:
-    """A program from an ONNX file; options are those of MIGraphX (``map_input_dims``, ``dim_params``, ...).
+    """Returns a program from an ONNX file; options are those of MIGraphX (``map_input_dims``, ``dim_params``, ...).
 
     Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts, or without the package mgx-onnx.
     """
@@ -73,12 +73,12 @@ def parse_onnx(path: Any, **options: Any) -> Program:
 
 
 def parse_onnx_buffer(data: bytes, **options: Any) -> Program:
-    """A program from the bytes of an ONNX file; see `parse_onnx`."""
+    """Returns a program from the bytes of an ONNX file; see `parse_onnx`."""
     return parse_buffer(data, "onnx", **options)
 
 
 def get_onnx_operators() -> list[str]:
-    """Names of the ONNX operators that `parse_onnx` knows."""
+    """Returns names of the ONNX operators that `parse_onnx` knows."""
     return frontend_operators("onnx")
 
 
@@ -105,7 +105,7 @@ def parse_tf_buffer(
     output_names: Sequence[str] = (),
     **options: Any,
 ) -> Program:
-    """A program from the bytes of a frozen graph; see `parse_tf`."""
+    """Returns a program from the bytes of a frozen graph; see `parse_tf`."""
     return parse_buffer(data, "tf", **_tf_options(is_nhwc, batch_size, map_input_dims, output_names), **options)
 
 
@@ -117,12 +117,12 @@ def _tf_options(
 
 
 def get_tf_operators() -> list[str]:
-    """Names of the TensorFlow operators that `parse_tf` knows."""
+    """Returns names of the TensorFlow operators that `parse_tf` knows."""
     return frontend_operators("tf")
 
 
 def frontend_operators(name: str) -> list[str]:
-    """Names of the operators that a frontend knows."""
+    """Returns names of the operators that a frontend knows."""
     from .plugins.manager import manager
 
     names: list[str] = manager().load("frontends", name)().operators()
@@ -130,7 +130,7 @@ def frontend_operators(name: str) -> list[str]:
 
 
 def parse_program(text: str, opset: OpSet | None = None) -> Program:
-    """A program from its text form (`Program.text`, with ``full=True`` where literals are large).
+    """Returns a program from its text form (`Program.text`, with ``full=True`` where literals are large).
 
     opset: the ops that may occur; by default the standard ones and those of all plugins.
     Errors: ParseError with the line's number, what was expected and what was got; UnsupportedError for unknown ops.
@@ -144,7 +144,7 @@ def parse_program(text: str, opset: OpSet | None = None) -> Program:
 def optimize(
     program: Program, options: CompileOptions | Mapping[str, Any] | None = None, /, **keywords: Any
 ) -> Program:
-    """A copy of the program with the target-independent passes applied."""
+    """Returns a copy of the program with the target-independent passes applied."""
     from .compile.stages import optimize_module
 
     copy = program.clone()
@@ -153,14 +153,14 @@ def optimize(
 
 
 def save(program: Program, path: Any, format: str = "msgpack") -> None:
-    """Write a program, compiled or not, to a file (``msgpack`` or ``json``)."""
+    """Writes a program, compiled or not, to a file (``msgpack`` or ``json``)."""
     from . import store
 
     store.save(program, path, format)
 
 
 def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check: bool = False) -> Program:
-    """Read a program that `save` wrote; the format is recognised by itself.
+    """Reads a program that `save` wrote; the format is recognised by itself.
 
     check: verify the checksums of all literals too, which reads the whole file.
     trust: whether compiled code may be taken from the file (None: if the same user wrote it).
@@ -172,14 +172,14 @@ def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check
 
 
 def save_buffer(program: Program, format: str = "msgpack") -> bytes:
-    """A program as the bytes of its file (``msgpack`` or ``json``)."""
+    """Returns a program as the bytes of its file (``msgpack`` or ``json``)."""
     from . import store
 
     return store.save_buffer(program, format)
 
 
 def load_buffer(data: bytes, *, trust: bool | None = None) -> Program:
-    """A program from bytes; see `load`.  Errors: StoreError."""
+    """Returns a program from bytes; see `load`.  Errors: StoreError."""
     from . import store
 
     return Program.loaded(store.load_buffer(data, trust))

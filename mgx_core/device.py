@@ -22,7 +22,7 @@ __all__ = ["allocate_gpu", "argument_from_pointer", "from_gpu", "get_gpu_context
 
 
 def get_gpu_context() -> Context:
-    """The context to compile with, ``program.compile(get_gpu_context())``, made once.
+    """Returns the context to compile with, ``program.compile(get_gpu_context())``, made once.
 
     Errors: UnsupportedError if no installed package brings such a target; its device is opened when it is first needed.
     """
@@ -34,7 +34,7 @@ def get_gpu_context() -> Context:
 
 
 def allocate_gpu(shape: Shape, host: bool = False) -> Argument:
-    """Memory for a tensor, its elements unset.
+    """Returns memory for a tensor, its elements unset.
 
     host: host memory instead, which the device copies from without a detour where its driver can.
     Errors: DeviceError if there is no device or not enough memory.
@@ -63,14 +63,14 @@ def to_gpu(arg: object, host: bool = False) -> Argument:
 
 
 def from_gpu(arg: Argument) -> Argument:
-    """A copy in host memory.  Errors: ParameterError for values in host memory."""
+    """Returns a copy in host memory.  Errors: ParameterError for values in host memory."""
     if not arg.on_device:
         raise ParameterError(f"an argument in device memory is required, got {arg.shape} on the host")
     return Argument(arg.to_numpy())
 
 
 def gpu_sync() -> None:
-    """Wait until the device has done everything that was queued.  Errors: DeviceError for what went wrong in it."""
+    """Waits until the device has done everything that was queued.  Errors: DeviceError for what went wrong in it."""
     get_gpu_context().finish()
 
 

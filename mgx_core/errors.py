@@ -52,7 +52,7 @@ class MgxError(RuntimeError):
         return self
 
     def at_nodes(self, names: Iterable[str]) -> MgxError:
-        """The same error, located at the nodes of the model that an instruction comes from; as it is without any."""
+        """Returns the same error, located at the nodes of the model that an instruction comes from; as it is without any."""
         nodes = ", ".join(map(repr, names))
         return self.located(f"node {nodes}") if nodes else self
 
@@ -108,7 +108,7 @@ class StoreError(MgxError, ValueError):
 
 
 def suggestion(name: str, known: Iterable[str], listing: str = "") -> str:
-    """The end of a message on an unknown name: near names, all of them where there are few, and what lists them all.
+    """Returns the end of a message on an unknown name: near names, all of them where there are few, and what lists them all.
 
     listing: the command that prints every name.
     """

@@ -49,7 +49,7 @@ class Frontend:
 
 
 def checked_frontend(found: object, whose: str) -> Frontend:
-    """The object, which must be a frontend.  whose: the plugin that brings it.  Errors: PluginError."""
+    """Returns the object, which must be a frontend.  whose: the plugin that brings it.  Errors: PluginError."""
     if not isinstance(found, Frontend):
         raise PluginError(
             f"frontend of {whose} must be an instance of a class derived from mgx_core.Frontend, got {found!r}"

@@ -22,7 +22,7 @@ def debugging() -> bool:
 
 
 def traced(what: str) -> bool:
-    """True if ``MGX_TRACE`` names it."""
+    """Returns True if ``MGX_TRACE`` names it."""
     return what in setting("MGX_TRACE").replace(" ", "").split(",")
 
 

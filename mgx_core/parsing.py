@@ -30,7 +30,7 @@ PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
 
 @rarer_collections()
 def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: Any) -> Program:
-    """A program from a file of any format that an installed frontend reads, or that mgx writes.
+    """Returns a program from a file of any format that an installed frontend reads, or that mgx writes.
 
     frontend: its name; by default the one of the file's extension.
     options: those of the frontend, and ``default_dim_value``, ``default_dyn_dim_value``, ``dim_params``, ``map_input_dims`` and
@@ -109,13 +109,13 @@ class _Warnings(Filter):
 
 @rarer_collections()
 def parse_buffer(data: bytes, frontend: str, **options: Any) -> Program:
-    """A program from the bytes of a file, read by the frontend of that name; options and errors as for `parse`."""
+    """Returns a program from the bytes of a file, read by the frontend of that name; options and errors as for `parse`."""
     made = _frontend(frontend)
     return _parsed(frontend, made.parse_buffer, options, made, data)
 
 
 def reader_of(path: str | os.PathLike[str]) -> str:
-    """The name of the frontend for a file, `PROGRAM` or `PROGRAM_TEXT`.
+    """Returns the name of the frontend for a file, `PROGRAM` or `PROGRAM_TEXT`.
 
     The longest name that the file's ends with wins (``model.tar.gz`` goes to ``tar.gz`` before ``gz``).  Extensions of program
     files go to a frontend of that name where the file holds no program.
@@ -148,7 +148,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
 
 
 def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
-    """The name of the frontend for a folder: of one of the files that it holds."""
+    """Returns the name of the frontend for a folder: of one of the files that it holds."""
     for name in sorted(offered, key=len, reverse=True):
         if "." in name and (folder / name).is_file():
             return offered[name]
@@ -159,7 +159,7 @@ def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
 
 
 def _holds(path: str | os.PathLike[str], kind: str) -> bool:
-    """True if a file begins like a program of our own."""
+    """Returns True if a file begins like a program of our own."""
     with Path(path).open("rb") as file:
         head = file.read(256)
     if kind == PROGRAM:
@@ -206,7 +206,7 @@ def _parsed(
 
 
 def _options_of(frontend: Frontend, read: Callable[..., Any]) -> frozenset[str] | None:
-    """Names of the options that a frontend's signature has; None if it takes any.
+    """Returns names of the options that a frontend's signature has; None if it takes any.
 
     A frontend may name a record of options; a `parse` with ``**options`` hands them to `parse_buffer`.
     """

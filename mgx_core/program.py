@@ -52,7 +52,7 @@ class Program:
 
     @classmethod
     def loaded(cls, contents: Contents) -> Program:
-        """The program that a file holds; one of an older format is compiled again for its target."""
+        """Returns the program that a file holds; one of an older format is compiled again for its target."""
         program = cls(contents.graph, contents.output_names)
         program.executable = contents.executable
         if contents.again is not None:
@@ -104,7 +104,7 @@ class Program:
         return self.graph.create_module(name)
 
     def get_module(self, name: str) -> Module:
-        """A module by name.  Errors: ParameterError if there is none."""
+        """Returns a module by name.  Errors: ParameterError if there is none."""
         return self.graph.module(name)
 
     def rename_module(self, old: str, new: str) -> None:
@@ -116,17 +116,17 @@ class Program:
         self.graph.remove_module(name)
 
     def clone(self) -> Program:
-        """A copy that can be edited on its own (not compiled)."""
+        """Returns a copy that can be edited on its own (not compiled)."""
         return Program(self._modules.clone(), self.output_names, self.states)
 
     # what it takes and gives
 
     def get_parameter_names(self) -> list[str]:
-        """The names of the parameters; those of the results' places too where callers hold device memory themselves."""
+        """Returns the names of the parameters; those of the results' places too where callers hold device memory themselves."""
         return list(self.get_parameter_shapes())
 
     def get_parameter_shapes(self) -> ParameterShapes:
-        """The shapes of the parameters by name, and by position.
+        """Returns the shapes of the parameters by name, and by position.
 
         Compiled with ``offload_copy=False`` for a target that has memory of its own, the places of the results follow as
         ``main:#output_0`` and so on; a run may leave them out.
@@ -140,7 +140,7 @@ class Program:
         return list(self._shapes.results)
 
     def get_output_names(self) -> list[str]:
-        """Names of the results in order; ``output_0`` and so on where the model states none."""
+        """Returns names of the results in order; ``output_0`` and so on where the model states none."""
         return names_of_results(self.output_names, len(self._shapes.results))
 
     @property
@@ -167,7 +167,7 @@ class Program:
         assignment: Assignment | None = None,
         **keywords: Any,
     ) -> None:
-        """Make the program runnable on a target (or on one of its contexts), or on several.
+        """Makes the program runnable on a target (or on one of its contexts), or on several.
 
         target: or a list of them; options: a `CompileOptions`, a mapping or keywords (``fast_math=False``); assignment: for a
         list, the place in it of an instruction's target, by a mapping of instructions of the main module (0 for those that it
@@ -201,7 +201,7 @@ class Program:
         self.executable = found
 
     def _narrowed(self, options: CompileOptions) -> Graph:
-        """The modules, or a copy of them in float16 if that is asked for."""
+        """Returns the modules, or a copy of them in float16 if that is asked for."""
         if not options.use_fp16:
             return self._modules
         from .quantize import quantize_fp16
@@ -212,7 +212,7 @@ class Program:
         return self.executable is not None
 
     def run(self, parameters: Mapping[str, Any]) -> list[Argument]:
-        """Results in the model's order.
+        """Returns results in the model's order.
 
         parameters: a value for each parameter by name: a numpy array, an `Argument`, or anything with DLPack or an array
         interface.
@@ -274,13 +274,13 @@ class Program:
         return self.graph.main if self.executable is None else self.executable.module
 
     def text(self, full: bool = False) -> str:
-        """The text form; `full` writes all literals out, so that it can be parsed back."""
+        """Returns the text form; `full` writes all literals out, so that it can be parsed back."""
         from .ir.text.writer import program_text
 
         return program_text(self._modules.main if self.executable is None else self.executable.module, full)
 
     def to_py(self, package: str = "mgx_core") -> str:
-        """A Python script that builds the program, as it is before compilation, again.
+        """Returns a Python script that builds the program, as it is before compilation, again.
 
         package: the module that it imports, which has mgx's functions under the same names.
         Errors: UnsupportedError for values that a script cannot write.
@@ -293,11 +293,11 @@ class Program:
         print(self)
 
     def sort(self) -> None:
-        """Bring the instructions into an order in which each follows its inputs."""
+        """Brings the instructions into an order in which each follows its inputs."""
         self.graph.main.sort()
 
     def save(self, path: Any, format: str = "msgpack") -> None:
-        """Write the program (compiled or not) to a file; see `mgx_core.load`."""
+        """Writes the program (compiled or not) to a file; see `mgx_core.load`."""
         from .store import save
 
         save(self, path, format)

@@ -21,7 +21,7 @@ ASIDE: Final = frozenset(("MGX_CACHE_DIR", "MGX_KEEP_PROGRAMS", "MGX_TIME", "MGX
 
 
 def setting(name: str) -> str:
-    """An environment variable's value; empty if it is not set."""
+    """Returns an environment variable's value; empty if it is not set."""
     return os.environ.get(name, "")
 
 

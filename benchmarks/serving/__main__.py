@@ -115,7 +115,7 @@ def latencies(systems: list[System], requests: int) -> None:
 
 
 def processor_seconds(ancestor: int) -> float:
-    """Seconds of processor time that a process and its descendants have used."""
+    """Returns seconds of processor time that a process and its descendants have used."""
     found: dict[int, tuple[int, int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -110,7 +110,7 @@ class Clients:
 
 
 def resident(process: int) -> list[float]:
-    """Megabytes of memory of a process and of its children."""
+    """Returns megabytes of memory of a process and of its children."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     texts = [Path(f"/proc/{number}/status").read_text() for number in (process, *children)]
     lines = [next(line for line in text.splitlines() if line.startswith("VmRSS")) for text in texts]

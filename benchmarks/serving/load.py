@@ -44,7 +44,7 @@ def rest_message(name: str, x: np.ndarray) -> tuple[bytes, dict[str, str]]:
 
 
 def json_message(name: str, x: np.ndarray) -> tuple[bytes, dict[str, str]]:
-    """The same for servers without the binary extension."""
+    """Returns the same for servers without the binary extension."""
     given = {"name": name, "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
     return json.dumps({"inputs": [given]}).encode(), {"Content-Type": "application/json"}
 
@@ -101,7 +101,7 @@ def grpc_caller(port: int, message: bytes) -> Callable[[], bytes]:
 
 
 def throughput(port: int, body: bytes, headers: dict[str, str], clients: int, seconds: float) -> tuple[float, float]:
-    """Requests a second and their 99th percentile in seconds; each client asks again as soon as it is answered."""
+    """Returns requests a second and their 99th percentile in seconds; each client asks again as soon as it is answered."""
     lines = [f"POST {PATH} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
     message = "\r\n".join([*lines, *(f"{k}: {v}" for k, v in headers.items()), "", ""]).encode() + body
     taken: list[float] = []
@@ -129,7 +129,7 @@ def throughput(port: int, body: bytes, headers: dict[str, str], clients: int, se
 
 
 def grpc_throughput(port: int, message: bytes, clients: int, seconds: float) -> tuple[float, float]:
-    """The same over gRPC; the clients share four connections."""
+    """Returns the same over gRPC; the clients share four connections."""
     taken: list[float] = []
 
     async def all_clients() -> float:

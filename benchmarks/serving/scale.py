@@ -131,7 +131,7 @@ def server(model: Path, *options: str) -> Iterator[int]:
 
 
 def replicas() -> list[int]:
-    """Numbers of the processes that run the model."""
+    """Returns numbers of the processes that run the model."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

@@ -298,7 +298,7 @@ def _decoder(layers: int) -> nn.Module:
 
 
 def _cached(layers: int, known: int, length: int, batch: int) -> Inputs:
-    """Tokens and a cache of `known` positions, as the default sizes of examples/generate have them."""
+    """Returns tokens and a cache of `known` positions, as the default sizes of examples/generate have them."""
     past = {f"past_{n}": torch.randn(batch, 4, known, 64) for n in range(2 * layers)}
     return {"ids": torch.randint(0, 32000, (batch, length)), **past}
 

@@ -41,7 +41,7 @@ __all__ = ["local_error", "tolerance"]
 
 
 def terms_of(op: Any, xs: Sequence[Any], out: Any = None) -> int:
-    """The most terms that a result sums; of a composite, an upper bound of the roundings that follow one another."""
+    """Returns the most terms that a result sums; of a composite, an upper bound of the roundings that follow one another."""
     sizes = [x.shape for x in xs if isinstance(x, np.ndarray) and x.size]
     if not sizes:
         return 1
@@ -102,7 +102,7 @@ HOMOGENEOUS: Final = (Dot, Convolution, ConvolutionBackwards, ReduceSum, ReduceM
 
 
 def _on(op: Operation, xs: Sequence[Any], change: Callable[[Any], Any]) -> Any:
-    """A linear op in float64 on changed float operands."""
+    """Returns a linear op in float64 on changed float operands."""
     inputs = [
         change(widened(x)) if i in op.linear and isinstance(x, np.ndarray) and dtype.of(x.dtype).kind == "f" else x
         for i, x in enumerate(xs)
@@ -115,7 +115,7 @@ def _on(op: Operation, xs: Sequence[Any], change: Callable[[Any], Any]) -> Any:
 
 
 def local_error(op: Operation, xs: Sequence[Any], out: Any) -> Any:
-    """The error that one op may add to one of its results, element by element, where its inputs are exact.
+    """Returns the error that one op may add to one of its results, element by element, where its inputs are exact.
 
     What is inside a composite is only estimated here (relative to the largest result); `tolerance` measures it.
     """

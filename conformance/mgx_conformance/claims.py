@@ -51,7 +51,7 @@ def _noting(name: str, compute: Any, seen: set[str]) -> Any:
 
 
 def launches(module: Any) -> Iterator[Any]:
-    """All instructions of a lowered module, and of those nested in it, that launch a kernel."""
+    """Yields all instructions of a lowered module, and of those nested in it, that launch a kernel."""
     for ins in module:
         if isinstance(ins.op, Launch):
             yield ins
@@ -61,7 +61,7 @@ def launches(module: Any) -> Iterator[Any]:
 
 
 def members(modules: Any) -> set[str]:
-    """Names of all ops in some modules."""
+    """Returns names of all ops in some modules."""
     return {i.name for m in modules for i in m} | {n for m in modules for i in m for n in members(i.modules)}
 
 

@@ -16,12 +16,12 @@ __all__ = ["differs", "flat", "text_of"]
 
 
 def flat(value: Any) -> list[Any]:
-    """A result as a list of values: a tuple's items one by one."""
+    """Returns a result as a list of values: a tuple's items one by one."""
     return list(value) if isinstance(value, tuple) else [value]
 
 
 def text_of(value: Any) -> str:
-    """The type of a value, for messages."""
+    """Returns the type of a value, for messages."""
     return str(shape_of(value)) if isinstance(value, (np.ndarray, tuple)) else type(value).__name__
 
 

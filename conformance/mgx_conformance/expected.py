@@ -28,7 +28,7 @@ class ExpectedFailures:
 
     @classmethod
     def read(cls, path: Any) -> ExpectedFailures:
-        """The lines of a TOML file.  Errors: ValueError for anything but [[expected]] tables with a test and a reason."""
+        """Returns the lines of a TOML file.  Errors: ValueError for anything but [[expected]] tables with a test and a reason."""
         try:
             document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
@@ -52,12 +52,12 @@ class ExpectedFailures:
         return cls(lines)
 
     def find(self, test: str) -> Line | None:
-        """The line that expects a test to fail."""
+        """Returns the line that expects a test to fail."""
         exact = self._exact.get(test)
         return exact or next((p for p in self._patterns if fnmatchcase(test, p.test)), None)
 
     def matching_nothing(self, tests: Collection[str], levels: Collection[str]) -> list[str]:
-        """Lines for the levels that are run which no test answers to."""
+        """Returns lines for the levels that are run which no test answers to."""
         known = set(tests)
         return [
             line.test

@@ -34,7 +34,7 @@ FOREIGN: Final = (Foreign(), STANDARD.make("argmax", axis=1), STANDARD.make("dot
 
 
 def plans_for(target: str, op: type[Operation]) -> Kernels:
-    """A plan of a plugin for an op: its kernel gives `VALUE` everywhere."""
+    """Returns a plan of a plugin for an op: its kernel gives `VALUE` everywhere."""
     plans = Kernels(target)
 
     @plans.plan(op)
@@ -46,7 +46,7 @@ def plans_for(target: str, op: type[Operation]) -> Kernels:
 
 
 def program_of(op: Operation) -> Program:
-    """The op behind another one, of two parameters if it takes two."""
+    """Returns the op behind another one, of two parameters if it takes two."""
     program = Program()
     main = program.get_main_module()
     inputs = [main.add_parameter(f"x{n}", Shape("float32", (4, 4))) for n in range(len(op.inputs))]

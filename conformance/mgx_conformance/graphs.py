@@ -264,7 +264,7 @@ def random_values(rng: np.random.Generator, kind: dtype.DType, dims: Sequence[in
 
 @st.composite
 def sketches(draw: Any, theme: Theme) -> Sketch:
-    """Programs of one theme with one to three parameters, up to a dozen ops and up to three results."""
+    """Returns programs of one theme with one to three parameters, up to a dozen ops and up to three results."""
     g = Grower(theme, draw)
     if "convolution" in theme.steps:
         dims: tuple[Any, ...] = (

@@ -39,7 +39,7 @@ class Guarded:
 
 
 def _span(array: Any) -> tuple[int, int]:
-    """Bytes from the lowest address to the first element (not positive), and bytes in all."""
+    """Returns bytes from the lowest address to the first element (not positive), and bytes in all."""
     if not array.size:
         return 0, 0
     steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]

@@ -14,12 +14,12 @@ __all__ = ["most_resident", "objects_left", "pages_left"]
 
 
 def most_resident() -> int:
-    """Bytes of physical memory that the process has held at most."""
+    """Returns bytes of physical memory that the process has held at most."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def resident() -> int:
-    """Bytes of physical memory that the process holds."""
+    """Returns bytes of physical memory that the process holds."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

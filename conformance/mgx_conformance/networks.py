@@ -74,7 +74,7 @@ def convolutional() -> bytes:
 
 
 def transformer() -> bytes:
-    """One encoder block with attention, GELU and layer norms; batch and length are open."""
+    """Returns one encoder block with attention, GELU and layer norms; batch and length are open."""
     g = Graph("transformer", 2)
     width, heads = 32, 4
     x = g.input("tokens", "batch", "length", dtype=np.int64)
@@ -104,7 +104,7 @@ def transformer() -> bytes:
 
 
 def recurrent() -> bytes:
-    """A bidirectional LSTM and a classifier over its last state; batch and length are open."""
+    """Returns a bidirectional LSTM and a classifier over its last state; batch and length are open."""
     g = Graph("recurrent", 3)
     size, hidden = 6, 8
     x = g.input("frames", "length", "batch", size)

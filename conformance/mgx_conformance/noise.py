@@ -35,7 +35,7 @@ NUMPY: Final = frozenset(t.numpy for t in NARROW)
 
 
 def decomposed(op: Operation, args: Sequence[Any], modules: Sequence[Module] = ()) -> Module | None:
-    """A module of the present arguments that consists of an op's parts; None if the op does not take itself apart."""
+    """Returns a module of the present arguments that consists of an op's parts; None if the op does not take itself apart."""
     found = parts_of(op, [None if a is None else shape_of(a) for a in args], modules)
     return found if isinstance(found, Module) else None
 
@@ -125,7 +125,7 @@ class Expected:
         self.tolerances = tolerances
 
     def vacuous(self) -> bool:
-        """True if more than half of a result's elements are unconstrained."""
+        """Returns True if more than half of a result's elements are unconstrained."""
         return any(t is not None and np.size(t) and np.mean(~np.isfinite(t)) > 0.5 for t in self.tolerances)
 
 

@@ -24,7 +24,7 @@ __all__ = ["judge", "node_tests", "out_of_reach"]
 
 @cache
 def node_tests() -> dict[str, Any]:
-    """The standard's node tests by name."""
+    """Returns the standard's node tests by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
@@ -40,7 +40,7 @@ def out_of_reach() -> dict[str, str]:
 
 
 def judge(test: Any, target: Any) -> None:
-    """Run one node test.
+    """Runs one node test.
 
     Results of 16-bit floats that miss the standard's tolerance, which is about one of their rounding units, are held to what the
     model's parts may differ by where each is rounded (`noise.expected`).

@@ -17,7 +17,7 @@ GROUP: Final = "mgx_conformance"  # entry points of this group name a package's 
 
 
 def ops_of(package: str) -> list[type[Operation]]:
-    """The ops that a package brings through the hook `operations`.
+    """Returns the ops that a package brings through the hook `operations`.
 
     package: the name of a distribution, of its entry point, or of the Python package.
     Errors: PluginError if nothing of that name brings ops, listing what does; any error that loading raises.
@@ -37,7 +37,7 @@ def ops_of(package: str) -> list[type[Operation]]:
 
 
 def cases_of(package: str) -> Iterator[Case | str]:
-    """Every case of a package's ops; for an op without any, the op's name.
+    """Yields every case of a package's ops; for an op without any, the op's name.
 
     An op has the cases that the package gives for it (an entry point of the group `mgx_conformance` that names a `Family`), else
     those that can be made from its schema.

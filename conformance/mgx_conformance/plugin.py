@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def levels(config: pytest.Config) -> tuple[str, ...]:
-    """The levels asked for.  Errors: UsageError for a word that is none."""
+    """Returns the levels asked for.  Errors: UsageError for a word that is none."""
     said = config.getoption("mgx_level") or ("ops" if config.getoption("mgx_ops") else ",".join(LEVELS))
     chosen = [w.strip() for w in said.split(",") if w.strip()]
     for word in chosen:
@@ -72,7 +72,7 @@ def levels(config: pytest.Config) -> tuple[str, ...]:
 
 
 def level_of(path: Path) -> str:
-    """The level that a file of the suite belongs to; empty for any other file."""
+    """Returns the level that a file of the suite belongs to; empty for any other file."""
     return path.stem.removeprefix("test_") if path.parent == SUITE and path.name.startswith("test_") else ""
 
 
@@ -152,7 +152,7 @@ def outcome(report: pytest.TestReport) -> str:
 
 
 def reason(report: pytest.TestReport) -> str:
-    """The first line of what a report says."""
+    """Returns the first line of what a report says."""
     if hasattr(report, "wasxfail"):
         return report.wasxfail.removeprefix("reason: ")
     if report.passed:
@@ -182,12 +182,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope="session")
 def mgx_target(request: pytest.FixtureRequest) -> Any:
-    """The target under trial."""
+    """Returns the target under trial."""
     return load(request.config.getoption("mgx_target"))
 
 
 def load(name: str) -> Any:
-    """A target by its name, or by the path ``package.module:Class`` of what makes one."""
+    """Returns a target by its name, or by the path ``package.module:Class`` of what makes one."""
     if ":" in name:
         import importlib
 

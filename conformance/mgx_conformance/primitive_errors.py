@@ -24,7 +24,7 @@ def growth(terms: int) -> float:
 
 
 def ulps(cls: type[Pointwise]) -> float:
-    """The sum of the errors of an op's scalar primitives, in units of their results."""
+    """Returns the sum of the errors of an op's scalar primitives, in units of their results."""
     return _ulps(cls.scalar)
 
 
@@ -41,7 +41,7 @@ def _ulps(expression: scalar.Expr) -> float:
 
 
 def cost(primitive: str) -> float:
-    """The error of one primitive, in units of its result."""
+    """Returns the error of one primitive, in units of its result."""
     if primitive in scalar.EXACT:
         return 0.0
     return 1.0 if primitive in ROUNDED_PRIMITIVES else FUNCTION_ULPS

@@ -26,7 +26,7 @@ def dense(main: Any, x: Any, seed: int, n: int, m: int) -> Any:
 
 
 def layers(rows: Any = 4) -> Program:
-    """Two dense layers, a softmax and a sum: products, groups, a reduction, two parameters, three results."""
+    """Returns two dense layers, a softmax and a sum: products, groups, a reduction, two parameters, three results."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (rows, 24)))
@@ -39,12 +39,12 @@ def layers(rows: Any = 4) -> Program:
 
 
 def symbolic() -> Program:
-    """The same for any number of rows from 1 to 64."""
+    """Returns the same for any number of rows from 1 to 64."""
     return layers(dim.symbol("rows", 1, 64))
 
 
 def passing_through() -> Program:
-    """Results that are a parameter, a literal, views of both, one value twice."""
+    """Returns results that are a parameter, a literal, views of both, one value twice."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (3, 4)))
@@ -57,7 +57,7 @@ def passing_through() -> Program:
 
 
 def measured() -> Program:
-    """Results with extents that the data decide, taken from values of which nothing else is read."""
+    """Returns results with extents that the data decide, taken from values of which nothing else is read."""
     program = Program()
     main = program.get_main_module()
     x = main.add_parameter("x", Shape("float32", (3, 4)))
@@ -74,7 +74,7 @@ def measured() -> Program:
 
 
 def doubling() -> Program:
-    """A loop whose state is twice as large after each of a thousand trips."""
+    """Returns a loop whose state is twice as large after each of a thousand trips."""
     program = Program()
     main = program.get_main_module()
     body = program.create_module("body")
@@ -90,7 +90,7 @@ def doubling() -> Program:
 
 
 def values(program: Program, seed: int, rows: int = 4) -> dict[str, Any]:
-    """Random values of a program's parameters."""
+    """Returns random values of a program's parameters."""
     rng = np.random.default_rng(seed)
     shapes: dict[str, Any] = dict(program.get_parameter_shapes())
     return {n: rng.standard_normal(s.substitute({"rows": rows}).lens()).astype(np.float32) for n, s in shapes.items()}

@@ -31,7 +31,7 @@ class QuantizedSketch:
         return self.program.text()
 
     def wanted(self, rng: np.random.Generator | None = None) -> list[Any]:
-        """The results by the definitions; rng: every number that is quantized moved by a few units in the last place."""
+        """Returns the results by the definitions; rng: every number that is quantized moved by a few units in the last place."""
         main = self.program.get_main_module()
         values: dict[Any, Any] = {p: self.feed[name] for name, p in main.parameters.items()}
         for ins in main:
@@ -93,7 +93,7 @@ def units_apart(a: Any, b: Any) -> Any:
 
 
 def quantized_sketch(*seeds: int, steps: int = 5) -> QuantizedSketch:
-    """A program of the random graphs of some numbers; equal numbers give equal graphs."""
+    """Returns a program of the random graphs of some numbers; equal numbers give equal graphs."""
     made = QuantizedSketch(Program(), {}, [])
     main = made.program.get_main_module()
     outputs = []

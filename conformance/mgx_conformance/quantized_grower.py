@@ -90,7 +90,7 @@ class Grower:
         return scale, np.full(scale.shape, zero).astype(to.numpy)
 
     def quantized(self, x: Any, to: dtype.DType | None = None) -> Any:
-        """A tensor after quantizelinear and dequantizelinear."""
+        """Returns a tensor after quantizelinear and dequantizelinear."""
         to = to or self.type()
         value = self.known[x]
         axis = int(self.rng.integers(value.ndim)) if self.likely(0.1) else -1
@@ -102,11 +102,11 @@ class Grower:
         return self.add("dequantizelinear", narrow, *given, **at)
 
     def narrow(self, x: Any) -> Any:
-        """The narrow tensor that a dequantizelinear reads."""
+        """Returns the narrow tensor that a dequantizelinear reads."""
         return x.inputs[0]
 
     def weights(self, dims: Sequence[int], axes: Sequence[int]) -> Any:
-        """Constant weights by tensor, by one of these axes, or by blocks of one."""
+        """Returns constant weights by tensor, by one of these axes, or by blocks of one."""
         wide = (self.rng.standard_normal(tuple(dims)) * self.rng.uniform(0.05, 0.5)).astype(np.float32)
         to = dtype.int8 if self.likely(0.6) else self.type()
         axis = -1 if self.likely(0.3) else int(self.pick(axes))
@@ -208,13 +208,13 @@ class Grower:
         return self.add("slice", x, axes=(axis,), starts=(first,), ends=(x.shape.dims[axis],))
 
     def rows(self, x: Any) -> Any:
-        """An embedding beside x: rows of a quantized table."""
+        """Returns an embedding beside x: rows of a quantized table."""
         count, width = int(self.rng.integers(2, 9)), x.shape.dims[-1]
         indices = self.literal(self.rng.integers(0, count, x.shape.dims[:-1]))
         return self.add("add", x, self.add("gather", self.weights((count, width), (0, 1)), indices, axis=0))
 
     def row_product(self, x: Any) -> Any:
-        """The product of one row, as in a decoder's step."""
+        """Returns the product of one row, as in a decoder's step."""
         row = self.add("slice", self.add("reshape", x, dims=(-1, x.shape.dims[-1])), axes=(0,), starts=(0,), ends=(1,))
         return self.biased(self.add("dot", row, self.weights((x.shape.dims[-1], 32), (0, 1))), 1)
 

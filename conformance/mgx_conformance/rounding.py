@@ -12,7 +12,7 @@ __all__ = ["deviation", "finite_magnitude", "rounding", "smallest", "unit", "wid
 
 
 def unit(kind: dtype.DType) -> float:
-    """The rounding unit (largest relative error of one rounding, times two) of the type in which a dtype is computed."""
+    """Returns the rounding unit (largest relative error of one rounding, times two) of the type in which a dtype is computed."""
     if kind.kind == "c":
         return 2.0**-23 if kind.bits <= 64 else 2.0**-52
     return float(np.finfo(kind.accumulate).eps) if kind.kind == "f" else 0.0
@@ -40,7 +40,7 @@ def smallest(kind: dtype.DType) -> float:
 
 
 def widened(x: Any) -> Any:
-    """A float array as float64, a complex one as complex128; others unchanged."""
+    """Returns a float array as float64, a complex one as complex128; others unchanged."""
     if not isinstance(x, np.ndarray) or x.dtype == object:
         return x
     kind = dtype.of(x.dtype).kind

@@ -20,7 +20,7 @@ def arrays(program: Any, feed: dict[str, Any]) -> list[Any]:
 
 
 def same(a: list[Any], b: list[Any]) -> bool:
-    """True if two lists of tensors have the same bits."""
+    """Returns True if two lists of tensors have the same bits."""
     return all(
         x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True)
     )

@@ -38,7 +38,7 @@ SAMPLES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def schema_cases(cls: type[Operation]) -> Iterator[Case]:
-    """Every case that can be made for an op; none if no operands are found that its rule takes."""
+    """Yields every case that can be made for an op; none if no operands are found that its rule takes."""
     first = next(_taken_variants(cls), None)
     if first is None:
         return
@@ -72,7 +72,7 @@ def _taken_variants(cls: type[Operation]) -> Iterator[tuple[Operation, DType, Di
 
 
 def _bases(cls: type[Operation]) -> Iterator[Operation]:
-    """The op with its defaults; samples stand for attributes without one."""
+    """Yields the op with its defaults; samples stand for attributes without one."""
     required = [f for f in cls.fields if not _has_default(f)]
     for values in itertools.islice(itertools.product(*(_samples(f) for f in required)), 200):
         try:
@@ -116,7 +116,7 @@ def _samples(field: Any) -> Sequence[Any]:
 def _tried(
     op: Operation, kind: DType, dims: Dims, absent: bool, label: str, layouts: tuple[str, ...] = ("contiguous",)
 ) -> Iterator[Case]:
-    """The case of these extents, if the op takes it and its definition gives finite results.
+    """Yields the case of these extents, if the op takes it and its definition gives finite results.
 
     Operands after the first have the same extents; where the op refuses these, those of the last axis, or none.
     """

@@ -25,7 +25,7 @@ class Scorecard:
         self.started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
     def add(self, test: str, outcome: str, reason: str, seconds: float, properties: Mapping[str, Any]) -> None:
-        """Take down one test; what it reported about itself is in `properties`."""
+        """Takes down one test; what it reported about itself is in `properties`."""
         entry: dict[str, Any] = {"outcome": outcome, "seconds": round(seconds, 4)}
         if reason:
             entry["reason"] = reason
@@ -36,7 +36,7 @@ class Scorecard:
         return Counter(r["outcome"] for t, r in self.results.items() if t.partition("/")[0] == level)
 
     def placed(self) -> dict[str, str]:
-        """Every op that was tried: ``target`` if all its passing cases ran there, ``partly``, or ``host``."""
+        """Returns every op that was tried: ``target`` if all its passing cases ran there, ``partly``, or ``host``."""
         by_op: dict[str, set[bool]] = {}
         for result in self.results.values():
             if "op" in result and "place" in result:
@@ -47,7 +47,7 @@ class Scorecard:
         }
 
     def table(self) -> list[str]:
-        """Lines for a terminal."""
+        """Returns lines for a terminal."""
         lines = [f"{'level':10}" + "".join(f"{word:>10}" for word in OUTCOMES)]
         total: Counter[str] = Counter()
         for level in self.levels:
@@ -80,7 +80,7 @@ class Scorecard:
         return json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
 
     def html(self) -> str:
-        """One page: the table of levels, what went where, and every test that did not simply pass."""
+        """Returns one page: the table of levels, what went where, and every test that did not simply pass."""
         esc = html.escape
         doc = self.document()
         rows = "".join(

@@ -52,7 +52,7 @@ def selected(cases: Iterable[Case] | None = None) -> Iterator[tuple[Case, str]]:
 
 
 def applies(case: Case, layout: str) -> bool:
-    """True if a case differs from the contiguous one in a layout."""
+    """Returns True if a case differs from the contiguous one in a layout."""
     if layout == "contiguous":
         return True
     moving = [o for o in case.operands if isinstance(o, Operand) and o.moves and o.dims]
@@ -64,7 +64,7 @@ def applies(case: Case, layout: str) -> bool:
 
 
 def build(case: Case, layout: str) -> Trial:
-    """The program of a case in a layout.  Errors: NotApplicable; MgxError if the op refuses its operands."""
+    """Returns the program of a case in a layout.  Errors: NotApplicable; MgxError if the op refuses its operands."""
     rng = case.rng()
     program = Program()
     main = program.get_main_module()
@@ -141,7 +141,7 @@ def _laid_out(operand: Operand, layout: str, rng: np.random.Generator) -> tuple[
 
 
 def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None = None) -> Trial:
-    """Run a case on a target and judge it.
+    """Runs a case on a target and judge it.
 
     Errors: AssertionError with what is wrong; NotApplicable where the case has no such layout; any error that the target raises.
     """
@@ -182,7 +182,7 @@ def attempt(case: Case, layout: str, target: Any, options: dict[str, Any] | None
 
 
 def by_definition(case: Case, trial: Trial) -> tuple[list[Any], list[Any]]:
-    """A case's results by definition, and by how much each may differ."""
+    """Returns a case's results by definition, and by how much each may differ."""
     module, values = trial.program.get_main_module(), list(trial.feeds.values())
     if case.modules is not None:
         whole = expected(module, values)

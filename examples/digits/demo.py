@@ -23,7 +23,7 @@ LEAST_ACCURACY, MOST_DIFFERENCE = 0.97, 1e-4
 
 
 def drawn(pixels, colours: bool) -> Text:
-    """An image two pixels a character cell: grey blocks, or where the terminal has no colours, ink or none."""
+    """Returns an image two pixels a character cell: grey blocks, or where the terminal has no colours, ink or none."""
     text = Text()
     for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
         for a, b in zip(upper, lower, strict=True):

@@ -15,7 +15,7 @@ LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2t
 
 
 def docstrings(held_out: bool) -> Iterator[str]:
-    """The docstrings of one part of the library's modules, ordered by their names alone; one module in ten is held out."""
+    """Yields the docstrings of one part of the library's modules, ordered by their names alone; one module in ten is held out."""
     root = Path(sysconfig.get_paths()["stdlib"])
     files = {file.relative_to(root): file for file in root.rglob("*.py")}
     number = {place: zlib.crc32(place.as_posix().encode()) for place in files}

@@ -38,7 +38,7 @@ class Extensions:
         self.selection = RuleSelection(options, (r.name for r in self.rules.rules))
 
     def passes(self, stage: str) -> list[Pass]:
-        """The passes to run after the stage's own; rules that the options switch off are left out of those of plugins."""
+        """Returns the passes to run after the stage's own; rules that the options switch off are left out of those of plugins."""
         return [*self.own[stage], *(_selected(p, self.selection) for p in self.plugged[stage])]
 
 
@@ -52,7 +52,7 @@ def plugged_passes(core: Rules, target: str, stage: str, options: CompileOptions
 
 
 def passes_of(core: Rules, target: Target, stage: str, context: Any, options: CompileOptions) -> list[Pass]:
-    """The passes that a target adds to a stage, and then those that plugins add for it."""
+    """Returns the passes that a target adds to a stage, and then those that plugins add for it."""
     plugged = plugged_passes(core, target.name, stage, options)
     if any(isinstance(p, Rewrite) for p in plugged):
         names = [r.name for p in plugged if isinstance(p, Rewrite) for r in p.rules.rules]
@@ -70,12 +70,12 @@ def _own_passes(target: Target | None, stage: str, context: Any, options: Compil
 
 
 def _selected(one: Pass, selection: RuleSelection) -> Pass:
-    """A pass, less the rules that are off; what it counts is counted for this compilation alone."""
+    """Returns a pass, less the rules that are off; what it counts is counted for this compilation alone."""
     return replace(one, rules=selection.rules(one.rules)) if isinstance(one, Rewrite) else one
 
 
 def kernels_of(target: Target, context: Any, options: CompileOptions | None = None) -> Kernels:
-    """A target's plans; those that plugins add for it are asked first.
+    """Returns a target's plans; those that plugins add for it are asked first.
 
     options: for plans that take them (None: the defaults).
     """
@@ -86,5 +86,5 @@ def kernels_of(target: Target, context: Any, options: CompileOptions | None = No
 
 
 def plugged_kernels(target: Target) -> Kernels:
-    """The plans that plugins add for a target."""
+    """Returns the plans that plugins add for a target."""
     return manager().kernels(target.name)

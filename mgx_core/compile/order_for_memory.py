@@ -101,5 +101,5 @@ def _extents(steps: Sequence[Instruction]) -> dict[Instruction, set[Instruction]
 
 
 def _buffers(ins: Instruction, of: dict[Instruction, Buffer]) -> list[Buffer]:
-    """The buffers that an instruction reads, each once."""
+    """Returns the buffers that an instruction reads, each once."""
     return list({id(of[r]): of[r] for r in reads(ins) if r in of}.values())

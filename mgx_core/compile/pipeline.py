@@ -20,7 +20,7 @@ STAGES = ("normalize", "simplify", "legalize", "fuse", "lower", "plan")
 
 
 def nothing(module: Module) -> str | None:
-    """The invariant that always holds."""
+    """Returns the invariant that always holds."""
     return None
 
 
@@ -40,7 +40,7 @@ class Stage:
     proves: Callable[[Module], str | None] = nothing
 
     def with_passes(self, passes: Iterable[Pass]) -> Stage:
-        """The same stage with more passes at its end."""
+        """Returns the same stage with more passes at its end."""
         return replace(self, passes=(*self.passes, *passes))
 
 
@@ -138,5 +138,5 @@ class Pipeline:
 
 
 def size(module: Module) -> int:
-    """Instructions of a module and those nested in it."""
+    """Returns instructions of a module and those nested in it."""
     return sum(len(m) for m in nested(module))

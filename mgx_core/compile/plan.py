@@ -23,7 +23,7 @@ __all__ = ["lower_module"]
 def lower_module(
     given: Callable[[], Module], shapes: Mapping[str, AnyShape], target: Target, context: Any, options: CompileOptions
 ) -> Lowered:
-    """An optimised module for concrete shapes of its parameters, through the stages lower and plan when it is asked for.
+    """Returns an optimised module for concrete shapes of its parameters, through the stages lower and plan when it is asked for.
 
     given: gives the module; for an instance out of a file neither it nor the stages may ever be needed, nor loaded.
     """

@@ -16,7 +16,7 @@ __all__ = ["clipped", "divide_floor", "divide_no_nan", "l2_normalized", "modulo_
 
 
 def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
-    """The quotient rounded toward minus infinity."""
+    """Returns the quotient rounded toward minus infinity."""
     if x.shape.dtype.is_float:
         return n.pointwise("floor", n.pointwise("div", x, y))
     if x.shape.dtype.kind == "u":
@@ -30,12 +30,12 @@ def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instr
 
 
 def modulo_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
-    """The remainder that `divide_floor` leaves, with the sign of the divisor."""
+    """Returns the remainder that `divide_floor` leaves, with the sign of the divisor."""
     return n.pointwise("mod", x, y)
 
 
 def divide_no_nan(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
-    """The quotient, 0 where the divisor is 0."""
+    """Returns the quotient, 0 where the divisor is 0."""
     zero = n.literal(0, x.shape.dtype)
     none = n.pointwise("equal", y, zero)
     safe = n.pointwise("where", none, n.literal(1, x.shape.dtype), y)
@@ -55,7 +55,7 @@ def l2_normalized(n: InstructionBuilder, x: Instruction, axis: int, epsilon: flo
 
 
 def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
-    """A reduction along axes, which stay with extent 1 if `keep`; none at all changes nothing."""
+    """Returns a reduction along axes, which stay with extent 1 if `keep`; none at all changes nothing."""
     chosen = n.axes(axes, x.shape.rank)
     if not chosen:
         return x
@@ -66,7 +66,7 @@ def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Seque
 
 
 def turn(n: InstructionBuilder, y: Instruction, x: Instruction) -> Instruction:
-    """The angle between the first axis and the way to (x, y)."""
+    """Returns the angle between the first axis and the way to (x, y)."""
     dtype = x.shape.dtype
     zero, pi = n.literal(0, dtype), n.literal(math.pi, dtype)
     half, minus = n.literal(math.pi / 2, dtype), n.literal(-math.pi / 2, dtype)

@@ -39,11 +39,11 @@ class InstructionBuilder:
         raise NotImplementedError
 
     def absent(self) -> Instruction:
-        """The stand-in for an input that is not given."""
+        """Returns the stand-in for an input that is not given."""
         raise NotImplementedError
 
     def sources(self) -> tuple[str, ...]:
-        """Names of the node for the instructions that it becomes."""
+        """Returns names of the node for the instructions that it becomes."""
         raise NotImplementedError
 
     # errors
@@ -65,11 +65,11 @@ class InstructionBuilder:
     # what is known of its inputs
 
     def constant(self, x: Instruction | None) -> Array | None:
-        """The value of `x` if it is known at parse time."""
+        """Returns the value of `x` if it is known at parse time."""
         return None if x is None else self.known.constant(x)
 
     def dims(self, x: Instruction | None) -> tuple[Dim, ...] | None:
-        """The value of an integer scalar or vector as extents, symbolic where they depend on inputs' extents."""
+        """Returns the value of an integer scalar or vector as extents, symbolic where they depend on inputs' extents."""
         found = None if x is None else self.known.extents(x)
         return None if found is None else tuple(found.reshape(-1))
 
@@ -89,7 +89,7 @@ class InstructionBuilder:
     def add(
         self, op: Operation | str, /, *inputs: Instruction | None, modules: Sequence[Module] = (), **attributes: Any
     ) -> Instruction:
-        """An instruction; None stands for an absent input.  An op may be named, with attributes as keywords."""
+        """Returns an instruction; None stands for an absent input.  An op may be named, with attributes as keywords."""
         if isinstance(op, str):
             op = make_op(op, **attributes)
         given = list(inputs)
@@ -99,15 +99,15 @@ class InstructionBuilder:
         return self.module.add(op, *args, modules=modules, sources=self.sources())
 
     def get(self, x: Instruction, index: int) -> Instruction:
-        """One item of a tuple."""
+        """Returns one item of a tuple."""
         return self.add("get_tuple_elem", x, index=index)
 
     def items(self, x: Instruction) -> tuple[Instruction, ...]:
-        """All items of a tuple."""
+        """Returns all items of a tuple."""
         return tuple(self.get(x, i) for i in range(len(x.result.items)))  # type: ignore[union-attr]
 
     def literal(self, value: Any, dtype: Any = None) -> Instruction:
-        """A constant from a number, a list or an array; numbers are float32 or int64 unless `dtype` says otherwise."""
+        """Returns a constant from a number, a list or an array; numbers are float32 or int64 unless `dtype` says otherwise."""
         if dtype is not None:
             kind = of(dtype)
             array = np.asarray(value, dtype=object if kind.kind == "s" else None)
@@ -131,7 +131,7 @@ class InstructionBuilder:
         return x if x.shape.dims == out else self.add("multibroadcast", x, out_lens=out)
 
     def broadcast(self, *xs: Instruction) -> list[Instruction]:
-        """All brought to common extents by numpy's rule.  Errors: ShapeError if they do not broadcast."""
+        """Returns all brought to common extents by numpy's rule.  Errors: ShapeError if they do not broadcast."""
         rank = max(x.shape.rank for x in xs)
         out: list[Dim] = [1] * rank
         for x in xs:
@@ -140,7 +140,7 @@ class InstructionBuilder:
         return [self.broadcast_to(x, out) for x in xs]
 
     def pointwise(self, op: Operation | str, *xs: Instruction, **attributes: Any) -> Instruction:
-        """A pointwise op on operands brought to common extents."""
+        """Returns a pointwise op on operands brought to common extents."""
         return self.add(op, *self.broadcast(*xs), **attributes)
 
     def convert(self, x: Instruction, dtype: Any) -> Instruction:
@@ -160,7 +160,7 @@ class InstructionBuilder:
         return self.add("transpose", x, permutation=tuple(permutation))
 
     def axes(self, values: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Axes made non-negative.  Errors: ShapeError outside the rank or named twice."""
+        """Returns axes made non-negative.  Errors: ShapeError outside the rank or named twice."""
         return normalize_all(values, rank)
 
     def squeeze(self, x: Instruction, axes: Iterable[int]) -> Instruction:
@@ -173,5 +173,5 @@ class InstructionBuilder:
         return self.add("slice", x, axes=tuple(axes), starts=tuple(starts), ends=tuple(ends))
 
     def along_axes(self, op: type[Operation], x: Instruction, axes: Sequence[int], **attributes: Any) -> Instruction:
-        """An op with an attribute `axes` that keeps the rank: a reduction."""
+        """Returns an op with an attribute `axes` that keeps the rank: a reduction."""
         return self.add(op(axes=self.axes(axes, x.shape.rank), **attributes), x)

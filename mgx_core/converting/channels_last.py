@@ -30,12 +30,12 @@ FLOATS: Final = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 
 def to_last(rank: int) -> tuple[int, ...]:
-    """The permutation from [n, c, *s] to [n, *s, c]."""
+    """Returns the permutation from [n, c, *s] to [n, *s, c]."""
     return (0, *range(2, rank), 1)
 
 
 def to_second(rank: int) -> tuple[int, ...]:
-    """The permutation from [n, *s, c] to [n, c, *s]."""
+    """Returns the permutation from [n, *s, c] to [n, c, *s]."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
@@ -53,7 +53,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         return self.transpose(x, to_last(x.shape.rank))
 
     def unmoved(self, x: Instruction) -> Instruction | None:
-        """The value [n, c, *s] that x [n, *s, c] was moved from; None if it was not."""
+        """Returns the value [n, c, *s] that x [n, *s, c] was moved from; None if it was not."""
         if isinstance(x.op, Transpose) and x.shape.rank > 2 and x.op.permutation == to_last(x.shape.rank):
             return x.inputs[0]
         return None
@@ -78,7 +78,7 @@ class ChannelsLastBuilder(InstructionBuilder):
     def _folded(
         self, op: Operation | str, xs: Sequence[Instruction], attributes: Mapping[str, Any]
     ) -> Instruction | None:
-        """The literal that a pointwise op makes of small literals of one float type; None where they are others.
+        """Returns the literal that a pointwise op makes of small literals of one float type; None where they are others.
 
         Normalisations are written as several ops on statistics, a fifth of a network's nodes: cheapest to compute at once.
         """
@@ -110,7 +110,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         return self.where_it_lies(x, lambda inner: InstructionBuilder.convert(self, inner, dtype))
 
     def along_axes(self, op: type[Operation], x: Instruction, axes: Sequence[int], **attributes: Any) -> Instruction:
-        """An op with an attribute `axes` that keeps the rank: a reduction."""
+        """Returns an op with an attribute `axes` that keeps the rank: a reduction."""
         chosen = self.axes(axes, x.shape.rank)
         inner = self.unmoved(x)
         if inner is None:
@@ -119,7 +119,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         return self.channels_last(self.add(op(axes=tuple(sorted(order[a] for a in chosen)), **attributes), inner))
 
     def concat(self, xs: Sequence[Instruction], axis: int) -> Instruction:
-        """Tensors joined along an axis."""
+        """Returns tensors joined along an axis."""
         if len(xs) == 1:
             return xs[0]
         rank = xs[0].shape.rank
@@ -230,7 +230,7 @@ class ChannelsLastBuilder(InstructionBuilder):
         stride: Sequence[int],
         padding: Padding,
     ) -> Instruction:
-        """Windows of x [n, *s, c]; averages leave the padding out of the count."""
+        """Returns windows of x [n, *s, c]; averages leave the padding out of the count."""
         inner = self.channels_second(x)
         pads = explicit(inner.shape.dims[2:], lengths, stride, (1,) * len(lengths), padding)
         made = self.add("pooling", inner, mode=mode, lengths=tuple(lengths), stride=tuple(stride), **pads)
@@ -246,7 +246,7 @@ class ChannelsLastBuilder(InstructionBuilder):
 def explicit(
     dims: Sequence[Dim], lengths: Sequence[Dim], stride: Sequence[int], dilation: Sequence[int], padding: Padding
 ) -> dict[str, Any]:
-    """The attributes `padding` and `padding_mode` of a window op; explicit where the extents are known."""
+    """Returns the attributes `padding` and `padding_mode` of a window op; explicit where the extents are known."""
     rank = len(dims)
     if len(stride) != rank or len(dilation) != rank or min((*stride, *dilation)) < 1:
         raise ParseError(

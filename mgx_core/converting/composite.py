@@ -17,14 +17,14 @@ class Composite(ABC):
 
     @abstractmethod
     def tensors(self) -> Sequence[Instruction]:
-        """The tensors that it consists of."""
+        """Returns the tensors that it consists of."""
 
     @abstractmethod
     def of(self, tensors: Sequence[Instruction]) -> Composite:
-        """A value of this kind from as many tensors."""
+        """Returns a value of this kind from as many tensors."""
 
     def open(self) -> bool:
-        """True if extents of it are not known before something is put into it."""
+        """Returns True if extents of it are not known before something is put into it."""
         return False
 
     def closed(self, n: InstructionBuilder) -> Composite:
@@ -33,7 +33,7 @@ class Composite(ABC):
 
 
 def flattened(values: Sequence[Any]) -> list[Instruction]:
-    """The tensors of some values, those that are tensors themselves among them; other values have none."""
+    """Returns the tensors of some values, those that are tensors themselves among them; other values have none."""
     out: list[Instruction] = []
     for value in values:
         match value:
@@ -45,7 +45,7 @@ def flattened(values: Sequence[Any]) -> list[Instruction]:
 
 
 def rebuilt(like: Sequence[Any], tensors: Sequence[Instruction]) -> list[Any]:
-    """Values of the kinds of others, from the tensors that `flattened` gives of them."""
+    """Returns values of the kinds of others, from the tensors that `flattened` gives of them."""
     rest = list(tensors)
     out: list[Any] = []
     for value in like:

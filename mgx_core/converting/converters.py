@@ -29,7 +29,7 @@ class Arity(NamedTuple):
 
 @cache
 def arity_of(converter: Converter) -> Arity:
-    """Read from the converter's signature."""
+    """Reads from the converter's signature."""
     kinds = inspect.Parameter
     given = list(inspect.signature(converter).parameters.values())[1:]
     plain = [p for p in given if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
@@ -93,7 +93,10 @@ class Converters:
 
 
 def fitting(converter: Converter, inputs: list[Instruction | None]) -> list[Instruction | None]:
-    """The inputs as the converter takes them.  Errors: ParseError for too few, too many, or a required one that is absent."""
+    """Returns the inputs as the converter takes them.
+
+    Errors: ParseError for too few, too many, or a required one that is absent.
+    """
     names, least, most, optional = arity_of(converter)
     given = list(inputs)
     while most is not None and len(given) > most and given[-1] is None:
@@ -121,7 +124,7 @@ def no_converter(operator: str, otherwise: str = "", near: Sequence[str] = ()) -
 def converted(
     converter: Converter, node: Any, inputs: list[Instruction | None], frontend: str
 ) -> Sequence[Instruction | None]:
-    """The results of a converter for a node.
+    """Returns the results of a converter for a node.
 
     frontend: the frontend's own package; what its converters raise passes, since they fail on malformed nodes only.
     Errors: ParseError for inputs that do not fit; PluginError, with name and package, for what a converter of another package

@@ -24,7 +24,7 @@ def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Inst
 
 
 def broadcast_extents(n: InstructionBuilder, a: Instruction, b: Instruction) -> Instruction:
-    """The extents to which tensors of two extents are broadcast.  Errors: UnsupportedError if they are not known."""
+    """Returns the extents to which tensors of two extents are broadcast.  Errors: UnsupportedError if they are not known."""
     first, second = n.dims(a), n.dims(b)
     if first is None or second is None:
         n.unsupported("extents to be broadcast that are known only at run time")
@@ -52,7 +52,7 @@ def unsorted_segments(
     segments: Instruction,
     count: Instruction,
 ) -> Instruction:
-    """Rows of x combined by their segments, of which there are `count`; rows of negative segments are left out."""
+    """Returns rows of x combined by their segments, of which there are `count`; rows of negative segments are left out."""
     dtype = x.shape.dtype
     start = {"add": 0, "mul": 1, "max": dtype.lowest, "min": dtype.highest}[how]
     rank = segments.shape.rank

@@ -75,7 +75,7 @@ class Known:
         self._extents: dict[Instruction, Array | None] = {}
 
     def constant(self, ins: Instruction) -> Array | None:
-        """The value of an instruction that depends on literals and static extents alone."""
+        """Returns the value of an instruction that depends on literals and static extents alone."""
         if ins.literal is not None:
             value = ins.literal.value
             return value if isinstance(value, np.ndarray) else None
@@ -113,7 +113,7 @@ class Known:
         return value if isinstance(value, np.ndarray) else None
 
     def extents(self, ins: Instruction) -> Array | None:
-        """The value of a small integer instruction as an object array of extents (or booleans, inside conditions)."""
+        """Returns the value of a small integer instruction as an object array of extents (or booleans, inside conditions)."""
         if ins not in self._extents:
             _resolve(ins, self._extents, _extent_inputs, self._find_extents)
         return self._extents[ins]
@@ -160,7 +160,7 @@ def _resolve(
     inputs: Callable[[Instruction], Iterable[Instruction]],
     find: Callable[[Instruction], Array | None],
 ) -> None:
-    """Find what is known of `ins`, after all that it depends on, however long the chain."""
+    """Finds what is known of `ins`, after all that it depends on, however long the chain."""
     stack = [ins]
     while stack:
         at = stack[-1]
@@ -174,7 +174,7 @@ def _resolve(
 
 
 def _foldable(ins: Instruction) -> bool:
-    """True if its value may be worth knowing, given known inputs."""
+    """Returns True if its value may be worth knowing, given known inputs."""
     if ins.is_param or ins.modules or ins.op.random or ins.op.effect or ins.op.compute is None:
         return False
     if not isinstance(ins.result, Shape) or not ins.result.ranked or ins.result.dynamic() or not ins.inputs:

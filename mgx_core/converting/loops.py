@@ -58,13 +58,13 @@ def _extent_covers(old: Dim, new: Dim) -> bool:
 
 
 def _kept(old: Dim, new: Dim) -> tuple[bool, bool]:
-    """True for the lower and for the upper bound of an extent where another one keeps it; none is below 0."""
+    """Returns True for the lower and for the upper bound of an extent where another one keeps it; none is below 0."""
     (low, high), (least, most) = bounds(old), bounds(new)
     return low <= max(least, 0), high >= UNBOUNDED or most <= high
 
 
 def _wider(old: AnyShape, new: AnyShape) -> AnyShape:
-    """The type of both.  A symbol whose bound was passed loses that bound: the next trip would pass any other."""
+    """Returns the type of both.  A symbol whose bound was passed loses that bound: the next trip would pass any other."""
     match old, new:
         case Shape(), Shape() if old.ranked and new.ranked and old.rank == new.rank:
             both = join(old, new)

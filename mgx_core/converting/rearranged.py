@@ -52,7 +52,7 @@ def space_to_batch(
 def batch_to_space(
     n: InstructionBuilder, x: Instruction, block: Sequence[int], crops: Sequence[tuple[Dim, Dim]]
 ) -> Instruction:
-    """The inverse of `space_to_batch`, cropped instead of padded."""
+    """Returns the inverse of `space_to_batch`, cropped instead of padded."""
     k = len(block)
     dims = x.shape.dims
     _blocks(block, x.shape.rank, len(crops))
@@ -94,7 +94,7 @@ def space_to_depth(n: InstructionBuilder, x: Instruction, size: int) -> Instruct
 
 
 def depth_to_space(n: InstructionBuilder, x: Instruction, size: int) -> Instruction:
-    """The inverse of `space_to_depth`."""
+    """Returns the inverse of `space_to_depth`."""
     b, h, w, c = _image(x, size)
     if isinstance(c, int) and c % (size * size):
         raise ParseError(f"{c} channels do not make blocks of {size} x {size}")
@@ -143,7 +143,7 @@ def gather_in_batches(
 
 
 def _starts(n: InstructionBuilder, flat: Instruction, lead: Dim, step: Dim) -> Instruction:
-    """Positions [lead, 1] at which each batch entry begins in `flat`, whose first extent is lead * step."""
+    """Returns positions [lead, 1] at which each batch entry begins in `flat`, whose first extent is lead * step."""
     if lead == 1:
         return n.literal(np.zeros((1, 1), np.int64))
     if isinstance(lead, int) and isinstance(step, int):

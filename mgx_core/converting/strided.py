@@ -117,7 +117,7 @@ def _inside(at: Dim, length: Dim, axis: int) -> None:
 def _specification(
     rank: int, count: int, first: Sequence[Dim] | None, last: Sequence[Dim] | None, steps: Sequence[int], masks: Masks
 ) -> tuple[list[Spec], list[int | None]]:
-    """One entry for each axis of the operand, and the axes of the result in order, None for new ones."""
+    """Returns one entry for each axis of the operand, and the axes of the result in order, None for new ones."""
     ellipses = [k for k in range(count) if masks.ellipsis >> k & 1]
     if len(ellipses) > 1:
         raise ParseError("a slice may have one ellipsis")
@@ -228,5 +228,5 @@ def cut(
 
 
 def _all(length: Dim, start: Dim, end: Dim) -> bool:
-    """True if a range takes the whole axis."""
+    """Returns True if a range takes the whole axis."""
     return clip(start, length) == 0 and clip(end, length) == length

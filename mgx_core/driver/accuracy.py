@@ -58,7 +58,7 @@ def default_tolerance(module: Module, quantized: bool) -> Tolerance:
 
 
 def compare(name: str, got: Any, gold: Any, tolerance: Tolerance) -> Difference:
-    """A value against its reference: floats within the tolerance, all else exactly."""
+    """Returns a value against its reference: floats within the tolerance, all else exactly."""
     if isinstance(gold, (list, tuple)):
         if not isinstance(got, (list, tuple)) or len(got) != len(gold):
             return Difference(
@@ -138,7 +138,7 @@ def _first(wrong: Any) -> tuple[int, ...]:
 
 
 def worst(name: str, parts: Iterable[Difference]) -> Difference:
-    """The first of some differences that is too large, or the largest as one."""
+    """Returns the first of some differences that is too large, or the largest as one."""
     found = list(parts)
     bad = next((p for p in found if not p.ok), None)
     return bad or Difference(

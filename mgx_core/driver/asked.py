@@ -25,7 +25,7 @@ class Ready(NamedTuple):
 
 
 def asked_program(given: Mapping[str, Any]) -> Program:
-    """The program that the options name, in the precision that they ask for."""
+    """Returns the program that the options name, in the precision that they ask for."""
     program = Source.of(given).program()
     return quantized(program, given, lambda: inputs(program.get_parameter_shapes(), given))
 

@@ -26,7 +26,7 @@ __all__ = ["Following", "chooses"]
 
 
 def chooses(ins: Instruction) -> bool:
-    """True for an instruction whose result is judged by what it chooses."""
+    """Returns True for an instruction whose result is judged by what it chooses."""
     return type(ins.op) in JUDGES
 
 
@@ -60,7 +60,7 @@ Judge = Callable[[Any, Sequence[Any], Any, Any, Tolerance], tuple[str, Any]]
 
 
 def _topk(op: Topk, args: Sequence[Any], own: Any, got: Any, tolerance: Tolerance) -> tuple[str, Any]:
-    """Elements as large as the definition's, each chosen once."""
+    """Returns elements as large as the definition's, each chosen once."""
     x, indices = args[0], got[1]
     axis = normalize(op.axis, x.ndim)
     if indices.shape != own[1].shape:
@@ -79,7 +79,7 @@ def _topk(op: Topk, args: Sequence[Any], own: Any, got: Any, tolerance: Toleranc
 
 
 def _position(op: Argmax | Argmin, args: Sequence[Any], own: Any, got: Any, tolerance: Tolerance) -> tuple[str, Any]:
-    """An element as large, or as small, as the definition's."""
+    """Returns an element as large, or as small, as the definition's."""
     x = args[0]
     axis = normalize(op.axis, x.ndim)
     if got.shape != own.shape:
@@ -91,7 +91,7 @@ def _position(op: Argmax | Argmin, args: Sequence[Any], own: Any, got: Any, tole
 
 
 def _boxes(op: Nonmaxsuppression, args: Sequence[Any], own: Any, got: Any, tolerance: Tolerance) -> tuple[str, Any]:
-    """Boxes in order of falling score of which none overlaps a better one, while each that is left out does."""
+    """Returns boxes in order of falling score of which none overlaps a better one, while each that is left out does."""
     boxes, scores = args[0], widen(args[1])
     if got.ndim != 2 or got.shape[1] != 3:
         return f"rows of three numbers required, got extents {list(got.shape)}", own

@@ -46,7 +46,7 @@ QUANTIZE: Final = {
 
 
 def rewriting_options(function: F) -> F:
-    """The options that choose among rewriting rules, for commands that optimise and do not compile."""
+    """Returns the options that choose among rewriting rules, for commands that optimise and do not compile."""
     for option in reversed(REWRITING):
         function = option(function)
     return function
@@ -82,7 +82,7 @@ def compile_options(function: F) -> F:
 
 
 def target_name(given: Mapping[str, Any]) -> str:
-    """The one target that the options name, else the best installed.  Errors: click.UsageError if they name two."""
+    """Returns the one target that the options name, else the best installed.  Errors: click.UsageError if they name two."""
     named = [n for n in ("gpu", "cpu", "ref") if given[n]] + ([given["target"]] if given["target"] else [])
     if len(set(named)) > 1:
         raise click.UsageError(f"one target, please: got {' and '.join(named)}")
@@ -94,7 +94,7 @@ def target_name(given: Mapping[str, Any]) -> str:
 
 
 def quantized(program: Program, given: Mapping[str, Any], data: Callable[[], Mapping[str, Any]]) -> Program:
-    """The program in the reduced precision that the options ask for, calibrated on `data` where that is needed.
+    """Returns the program in the reduced precision that the options ask for, calibrated on `data` where that is needed.
 
     Errors: UnsupportedError if this installation of mgx cannot quantize.
     """
@@ -119,7 +119,7 @@ def quantized(program: Program, given: Mapping[str, Any], data: Callable[[], Map
 
 
 def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
-    """The executable of a program on the chosen target; one that was compiled before it was saved is used unchanged.
+    """Returns the executable of a program on the chosen target; one that was compiled before it was saved is used unchanged.
 
     Errors: any error that a pass or the target raises.
     """
@@ -156,7 +156,7 @@ def _keep(program: Program) -> None:
 
 
 def rewriting(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `rewriting_options` as those of the compiler; none where a command lacks them."""
+    """Returns the options of `rewriting_options` as those of the compiler; none where a command lacks them."""
     if "rules" not in given:
         return {}
     return {
@@ -167,7 +167,10 @@ def rewriting(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def switched(given: Iterable[str]) -> dict[str, bool]:
-    """The words of ``--rule`` as `fusion_rules`.  Errors: click.UsageError for what is not ``NAME=on`` or ``NAME=off``."""
+    """Returns the words of ``--rule`` as `fusion_rules`.
+
+    Errors: click.UsageError for what is not ``NAME=on`` or ``NAME=off``.
+    """
     found = {}
     for word in given:
         name, _, state = word.partition("=")
@@ -178,7 +181,7 @@ def switched(given: Iterable[str]) -> dict[str, bool]:
 
 
 def host_placements(instance: Instance) -> list[dict[str, Any]]:
-    """Ops that the target declined: the op, where it came from, and every refusal."""
+    """Returns ops that the target declined: the op, where it came from, and every refusal."""
     return [
         {"op": p.op, "sources": list(p.sources), "kernel": p.kernel, "refused": list(p.refused)}
         for p in instance.placements

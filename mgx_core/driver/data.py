@@ -22,7 +22,7 @@ MANY: Final = ("--fill0", "--fill1", "--load-arg")
 
 
 def data_options(function: F) -> F:
-    """Options for the parameters' values."""
+    """Returns options for the parameters' values."""
     options = [
         click.option("--fill0", multiple=True, metavar="NAME...", help="Parameters filled with 0."),
         click.option("--fill1", multiple=True, metavar="NAME...", help="Parameters filled with 1."),
@@ -40,7 +40,7 @@ def data_options(function: F) -> F:
 
 
 def inputs(shapes: Mapping[str, AnyShape], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A value for every parameter: loaded, filled or random; symbols get a value that all parameters share.
+    """Returns a value for every parameter: loaded, filled or random; symbols get a value that all parameters share.
 
     A symbol is what a loaded file says, else its smallest optimal size, else 1 or its lower bound.  Integers are 0 or 1, so
     that they are valid as indices.
@@ -98,7 +98,7 @@ def _learn(shape: Shape, array: Any, symbols: dict[str, int]) -> None:
 
 
 def value_of(shape: AnyShape, symbols: dict[str, int], fill: int | None, seed: int) -> Any:
-    """A value of this shape; chooses symbols that have no value yet and notes them."""
+    """Returns a value of this shape; chooses symbols that have no value yet and notes them."""
     import numpy as np
 
     from ..types.creation import fill_argument, generate_argument
@@ -120,7 +120,7 @@ def value_of(shape: AnyShape, symbols: dict[str, int], fill: int | None, seed: i
 
 
 def concrete(shape: Shape, symbols: dict[str, int]) -> list[int]:
-    """Extents with every symbol given a value; one of unknown rank becomes a vector of one element."""
+    """Returns extents with every symbol given a value; one of unknown rank becomes a vector of one element."""
     from ..types.dim import substitute, symbols_of
 
     if not shape.ranked:

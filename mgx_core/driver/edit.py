@@ -45,12 +45,12 @@ PEERS: Final = {
 
 
 def steps(module: Module) -> list[Instruction]:
-    """The instructions that compute something, in order."""
+    """Returns the instructions that compute something, in order."""
     return [i for i in module if not (i.is_param or i.is_literal or i.is_return or i.is_absent)]
 
 
 def prefix(program: Program, count: int) -> tuple[Program, list[int]]:
-    """A copy that ends after its first `count` steps, and the positions of the steps that it returns.
+    """Returns a copy that ends after its first `count` steps, and the positions of the steps that it returns.
 
     Returned is what no other step of the prefix reads, so that all of the prefix is alive.
     """
@@ -66,14 +66,14 @@ def prefix(program: Program, count: int) -> tuple[Program, list[int]]:
 
 
 def _belongs(user: Instruction, inside: set[Instruction]) -> bool:
-    """True if an instruction of a nested module is run by one of `inside`."""
+    """Returns True if an instruction of a nested module is run by one of `inside`."""
     from ..ir.module import nested
 
     return any(user.parent is m for ins in inside for inner in ins.modules for m in nested(inner))
 
 
 def trimmed(program: Program, drop: int, keep: int = 0) -> Program:
-    """A copy without its last `drop` instructions.
+    """Returns a copy without its last `drop` instructions.
 
     keep: of the rest the last so many only, what they read from others as parameters (0: all).
     Errors: ParameterError if nothing would be left.
@@ -93,7 +93,7 @@ def trimmed(program: Program, drop: int, keep: int = 0) -> Program:
 
 
 def without_literals(program: Program) -> Program:
-    """A copy whose literals are parameters, so that a file of it is small; their names are ``literal_0`` and so on."""
+    """Returns a copy whose literals are parameters, so that a file of it is small; their names are ``literal_0`` and so on."""
     copy = program.clone()
     main = copy.get_main_module()
     for n, ins in enumerate([i for i in main if i.is_literal and isinstance(i.result, Shape)]):
@@ -103,7 +103,7 @@ def without_literals(program: Program) -> Program:
 
 
 def apply_passes(program: Program, names: Sequence[str]) -> Program:
-    """A copy with passes applied in the order given; each is ``name`` or ``name:field=value,...``.
+    """Returns a copy with passes applied in the order given; each is ``name`` or ``name:field=value,...``.
 
     Errors: ParameterError for an unknown pass or field, with near names.
     """

@@ -35,7 +35,7 @@ BY_EXTENSION: Final = {
 
 
 def form_options(function: F) -> F:
-    """The options that choose a form and a file."""
+    """Returns the options that choose a form and a file."""
     options = [
         click.option("--text", is_flag=True, help="As text, literals cut short (default; whole in a file)."),
         click.option("--binary", is_flag=True, help="As a binary program file (default for .mxr)."),
@@ -66,7 +66,7 @@ def chosen_form(given: Mapping[str, Any], as_json: bool) -> str:
 
 
 def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
-    """Print a program, or write it to the file of ``--output``."""
+    """Prints a program, or write it to the file of ``--output``."""
     form = chosen_form(given, as_json)
     if given["strip_context"]:
         program = program.clone()
@@ -128,7 +128,7 @@ def brief(program: Program, report: Report) -> None:
 
 
 def graphviz(program: Program) -> str:
-    """The program as a graph in the DOT language; nested modules as clusters."""
+    """Returns the program as a graph in the DOT language; nested modules as clusters."""
     lines = ["digraph program {", "  rankdir=TB;", '  node [shape=box, fontname="monospace", fontsize=10];']
     ids: dict[Any, str] = {}
 

@@ -64,7 +64,7 @@ class DriverCommand(click.Command):
         return super().parse_args(ctx, self.joined(args))
 
     def joined(self, args: list[str]) -> list[str]:
-        """Arguments with the values of each many-valued option as one token."""
+        """Returns arguments with the values of each many-valued option as one token."""
         out: list[str] = []
         at = 0
         while at < len(args):
@@ -84,7 +84,7 @@ class DriverCommand(click.Command):
 
 
 def in_flags(message: str) -> str:
-    """A message on options of the Python functions in the words of the command line."""
+    """Returns a message on options of the Python functions in the words of the command line."""
     for name, flag in FLAGS.items():
         message = re.sub(rf"\b{name}\[(['\"])(.*?)\1\]", rf"{flag} @\2", message)
         message = re.sub(rf"(['\"]?)\b{name}\b\1", flag, message)
@@ -182,7 +182,7 @@ class DriverGroup(click.Group):
 
 
 def _wants_traceback() -> bool:
-    """True if the option stands before or after the command's name."""
+    """Returns True if the option stands before or after the command's name."""
     ctx = click.get_current_context(silent=True)
     root = None if ctx is None else ctx.find_root()
     if root is None:

@@ -26,14 +26,14 @@ __all__ = ["Hunt"]
 
 
 def _doubled(value: Any) -> Any:
-    """A float tensor in 64 bits; others as they are."""
+    """Returns a float tensor in 64 bits; others as they are."""
     if isinstance(value, np.ndarray) and value.dtype != object and dt.of(value.dtype).is_float:
         return value.astype(np.float64)
     return value
 
 
 def _rounded(value: Any, shape: AnyShape) -> Any:
-    """A tensor in the element type that it has in the program."""
+    """Returns a tensor in the element type that it has in the program."""
     if isinstance(value, np.ndarray) and isinstance(shape, Shape) and shape.dtype.is_float:
         return value.astype(shape.dtype.numpy)
     return value
@@ -89,7 +89,7 @@ class Hunt:
         self._results = self._run(Interpreter(note), reference)
 
     def _reference(self) -> Module:
-        """The module that the reference runs: the program's, or a copy that computes in 64 bits."""
+        """Returns the module that the reference runs: the program's, or a copy that computes in 64 bits."""
         module = self.program.get_main_module()
         if not self._double:
             return module
@@ -100,7 +100,7 @@ class Hunt:
         return wide
 
     def _run(self, interpreter: Interpreter, reference: Module) -> list[Any]:
-        """The reference's results."""
+        """Returns the reference's results."""
         module = self.program.get_main_module()
         given = [self._gold[p] for p in module.parameters.values()]
         if not self._double:
@@ -109,7 +109,7 @@ class Hunt:
         return [_rounded(v, o.result) for v, o in zip(found, module.outputs, strict=True)]
 
     def results(self) -> list[Any]:
-        """Results of the whole program on the reference."""
+        """Returns results of the whole program on the reference."""
         return self._results
 
     def compared(self, executable: Executable) -> list[Difference]:
@@ -119,7 +119,7 @@ class Hunt:
         return found if all(d.ok for d in found) else self._following(got) or found
 
     def _following(self, got: Sequence[Any]) -> list[Difference] | None:
-        """The results against those of a reference that takes the target's choices, and the choices that are wrong.
+        """Returns the results against those of a reference that takes the target's choices, and the choices that are wrong.
 
         None if the program chooses nothing, or if the target's results are others where its choices are results, too.
         """
@@ -142,16 +142,16 @@ class Hunt:
         return [*following.wrong, *self._differences(got, wanted)]
 
     def _differences(self, got: Sequence[Any], wanted: Sequence[Any]) -> list[Difference]:
-        """Results, and the states that the next run begins with, against those of the reference."""
+        """Returns results, and the states that the next run begins with, against those of the reference."""
         names = [*self.program.get_output_names(), *self.program.states]
         return [compare(n, a, b, self.tolerance) for n, a, b in zip(names, got, wanted, strict=True)]
 
     def gold(self, ins: Instruction) -> Any:
-        """The reference's value of an instruction of the main module."""
+        """Returns the reference's value of an instruction of the main module."""
         return ins.literal.value if ins.literal is not None else self._gold[ins]
 
     def prefix(self, count: int) -> Difference:
-        """The program cut after `count` steps: the first of its results that differs, or the last."""
+        """Returns the program cut after `count` steps: the first of its results that differs, or the last."""
         cut, ends = prefix(self.program, count)
         got = self.compile(cut).run({n: self.values[n] for n in cut.get_parameter_names()})
         worst = Difference("", "")
@@ -164,7 +164,7 @@ class Hunt:
         return worst
 
     def bisect(self, tell: Callable[[int, Difference], None]) -> int | None:
-        """The position of the first step with which a prefix differs; None if the whole program does not."""
+        """Returns the position of the first step with which a prefix differs; None if the whole program does not."""
         low, high = 0, len(self.steps)  # the first `low` steps are right, the first `high` differ
         whole = self.prefix(high)
         tell(high, whole)
@@ -178,7 +178,7 @@ class Hunt:
         return high - 1
 
     def alone(self, index: int) -> tuple[Difference, str]:
-        """One step on the reference's inputs; with the reason, if it was skipped."""
+        """Returns one step on the reference's inputs; with the reason, if it was skipped."""
         from ..ir.graph import Graph
         from ..ir.ordering import captures
         from ..program import Program

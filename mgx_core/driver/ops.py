@@ -57,7 +57,7 @@ def command(as_json: bool, name: str | None, list_: bool) -> None:
 
 
 def describe(op: type[Operation] | None) -> dict[str, Any]:
-    """An op for people and machines: name, signature, attributes with defaults, docstring, scalar expression."""
+    """Returns an op for people and machines: name, signature, attributes with defaults, docstring, scalar expression."""
     from ..ops.attributes import MISSING, show
     from ..ops.elementwise import Pointwise
     from ..ops.scalar import text

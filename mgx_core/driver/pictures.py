@@ -38,7 +38,7 @@ def write_trace(
     timings: Sequence[Timing] = (),
     phases: Sequence[tuple[str, float]] = (),
 ) -> None:
-    """Write a trace, if a file for one was named."""
+    """Writes a trace, if a file for one was named."""
     if path is not None:
         from ..report import chrome_trace
 
@@ -47,7 +47,7 @@ def write_trace(
 
 
 def measured(executable: Executable, values: Mapping[str, Any], runs: int, warmup: int, report: Report) -> list[Timing]:
-    """Times per instruction; none, with a note, where the target's runner gives none."""
+    """Returns times per instruction; none, with a note, where the target's runner gives none."""
     from ..errors import ParameterError
 
     try:
@@ -58,7 +58,7 @@ def measured(executable: Executable, values: Mapping[str, Any], runs: int, warmu
 
 
 def show_memory(program: Program, picture: Path | None, name: str, report: Report) -> None:
-    """Print the memory plan of a program, or write its picture (SVG, or a page for ``.html``).
+    """Prints the memory plan of a program, or write its picture (SVG, or a page for ``.html``).
 
     A compiled program shows the plan that it runs with; any other is planned without compiling, with its symbols at the
     values that `run` would give them.
@@ -107,7 +107,7 @@ def show_memory(program: Program, picture: Path | None, name: str, report: Repor
 
 
 def export_netron(program: Program, path: Path) -> None:
-    """Write a program as an ONNX model that viewers open.  Errors: UnsupportedError if no installed frontend can."""
+    """Writes a program as an ONNX model that viewers open.  Errors: UnsupportedError if no installed frontend can."""
     from ..plugins.manager import manager
 
     manager().load("frontends", "onnx")().export(program, path)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def report_options(function: F) -> F:
-    """The options that every command has: ``--json``, ``--traceback``, ``--log-level`` and ``--log-file``."""
+    """Returns the options that every command has: ``--json``, ``--traceback``, ``--log-level`` and ``--log-file``."""
 
     def note(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value:
@@ -103,7 +103,7 @@ class Report:
         click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
 
     def progress(self, items: Sequence[T], label: str) -> Iterator[T]:
-        """The items, with a bar on the error stream while they are worked on, if that is a terminal."""
+        """Yields the items, with a bar on the error stream while they are worked on, if that is a terminal."""
         from rich.console import Console
 
         console = Console(stderr=True)
@@ -115,13 +115,13 @@ class Report:
         yield from track(items, label, console=console, transient=True)
 
     def document(self, content: Any) -> None:
-        """Print the JSON document (nothing for people)."""
+        """Prints the JSON document (nothing for people)."""
         if self.as_json:
             click.echo(json.dumps(plain(content), indent=1, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """The same with what JSON cannot hold as text."""
+    """Returns the same with what JSON cannot hold as text."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

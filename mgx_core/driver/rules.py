@@ -61,7 +61,7 @@ def command(as_json: bool, name: str | None, passes: bool) -> None:
 
 
 def listing(passes: bool = False) -> str:
-    """The command that prints every rule or pass."""
+    """Returns the command that prints every rule or pass."""
     return "mgx-driver rules --passes" if passes else "mgx-driver rules"
 
 
@@ -90,7 +90,7 @@ def known_passes() -> dict[str, Any]:
 
 
 def known_rules() -> Rules:
-    """Every rule of the core, then those that plugins bring for any installed target."""
+    """Returns every rule of the core, then those that plugins bring for any installed target."""
     from ..compile.extensions import plugged_passes
     from ..compile.pipeline import STAGES
     from ..compile.stages import RULES
@@ -109,14 +109,14 @@ def known_rules() -> Rules:
 
 
 def target_names() -> list[str]:
-    """Names of the installed targets, after the empty one that stands for none."""
+    """Returns names of the installed targets, after the empty one that stands for none."""
     from ..plugins.manager import manager
 
     return ["", *(lazy.name for _, lazy in manager().offered("targets"))]
 
 
 def refusals(program: Program, rule: str, options: CompileOptions | None = None) -> list[Refusal]:
-    """Instructions at which a rewriting rule or fusion matched and did not fire in the usual passes, and why.
+    """Returns instructions at which a rewriting rule or fusion matched and did not fire in the usual passes, and why.
 
     A rule that is usually off is switched on, and one that a plugin brings for some target runs after the usual passes.
     Errors: ParameterError for an unknown rule, with near names.

@@ -25,7 +25,7 @@ MANY: Final = ("--input-dim", "--dyn-input-dim", "--dim-param", "--output-names"
 
 
 def source_options(function: F) -> F:
-    """The model file and the options for reading and editing it."""
+    """Returns the model file and the options for reading and editing it."""
     options = [
         click.argument("file", required=False, type=click.Path(path_type=Path)),
         click.option("--test", is_flag=True, help="Use the built-in example: a 4x5 by 5x3 matrix product."),
@@ -97,7 +97,7 @@ class Source:
         return "the built-in example" if self.file is None else str(self.file)
 
     def program(self) -> Program:
-        """The program, read and edited.  Errors: click.UsageError for options that do not fit together; MgxError."""
+        """Returns the program, read and edited.  Errors: click.UsageError for options that do not fit together; MgxError."""
         from .edit import apply_passes, trimmed, without_literals
 
         program = self._read()
@@ -128,7 +128,7 @@ class Source:
         return parse(self.file, self._reader(), **self._parse_options())
 
     def _reader(self) -> str | None:
-        """The reader that the options name; None for the one of the file's extension."""
+        """Returns the reader that the options name; None for the one of the file's extension."""
         from ..parsing import PROGRAM
 
         given = [
@@ -194,7 +194,7 @@ class Source:
 
 
 def _stated(option: str) -> bool:
-    """True if the command line has the option, and not only a default."""
+    """Returns True if the command line has the option, and not only a default."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 

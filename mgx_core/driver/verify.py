@@ -125,7 +125,7 @@ def command(as_json: bool, **given: Any) -> None:
 
 
 def _saved(file: Path | None) -> Executable | None:
-    """The executable in a program file.  Errors: click.UsageError for a program that is not compiled."""
+    """Returns the executable in a program file.  Errors: click.UsageError for a program that is not compiled."""
     if file is None:
         return None
     from ..api import load

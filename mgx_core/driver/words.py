@@ -15,12 +15,12 @@ __all__ = ["by_name", "json_value", "split"]
 
 
 def split(given: Iterable[str]) -> list[str]:
-    """The words of all uses of a many-valued option, in order."""
+    """Returns the words of all uses of a many-valued option, in order."""
     return [word for token in given for word in token.split(SEPARATOR) if word]
 
 
 def by_name(given: Iterable[str], option: str) -> dict[str, list[str]]:
-    """Words grouped under their ``@name``."""
+    """Returns words grouped under their ``@name``."""
     groups: dict[str, list[str]] = {}
     at: list[str] | None = None
     for word in split(given):

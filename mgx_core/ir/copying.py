@@ -37,7 +37,7 @@ class Copies:
         name: str | None = None,
         parameters: Mapping[str, AnyShape] | None = None,
     ) -> Module:
-        """The copy of a module; `went` learns where instructions went."""
+        """Returns the copy of a module; `went` learns where instructions went."""
         copy = type(module)(name or module.name)
         by, symbols = self._by, self._by.symbols
         if parameters:

@@ -36,7 +36,7 @@ def equal_bodies(module: Module) -> dict[Module, Module]:
 
 
 def _intern(module: Module) -> None:
-    """Let equal ops and equal shapes be one object each, which makes looking them up cheap."""
+    """Lets equal ops and equal shapes be one object each, which makes looking them up cheap."""
     ops: dict[Operation, Operation] = {}
     shapes: dict[Shape, Shape] = {}
     for inner in nested(module):
@@ -77,7 +77,7 @@ def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashab
 
 
 def _bodies(module: Module) -> Iterator[Module]:
-    """The bodies of all groups, inner ones first."""
+    """Yields the bodies of all groups, inner ones first."""
     seen: set[Module] = set()
     for ins in module:
         for body in ins.modules:

@@ -14,7 +14,7 @@ __all__ = ["extract"]
 def extract(
     members: Sequence[Instruction], results: Sequence[Instruction], name: str
 ) -> tuple[Module, list[Instruction]]:
-    """A copy of `members` (in order) that returns `results`; the module, and what each of its parameters stands for.
+    """Returns a copy of `members` (in order) that returns `results`; the module, and what each of its parameters stands for.
 
     Literals are shared.  The members' own modules are copied, what they read from outside being replaced as well.
     """

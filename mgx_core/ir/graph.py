@@ -11,7 +11,7 @@ __all__ = ["Graph", "names_of_results"]
 
 
 def names_of_results(stated: Sequence[str], count: int) -> list[str]:
-    """The names of results: those stated, or ``output_0`` and so on."""
+    """Returns the names of results: those stated, or ``output_0`` and so on."""
     return list(stated) or [f"output_{n}" for n in range(count)]
 
 
@@ -23,7 +23,7 @@ class Graph:
         self._loose: dict[str, Module] = {}  # made by hand and not yet given to an instruction
 
     def modules(self) -> dict[str, Module]:
-        """All modules by name, ``main`` first.  Errors: ParameterError if two share a name."""
+        """Returns all modules by name, ``main`` first.  Errors: ParameterError if two share a name."""
         found: dict[str, Module] = {}
         for module in (*nested(self.main), *self._loose.values()):
             if found.setdefault(module.name, module) is not module:
@@ -31,14 +31,14 @@ class Graph:
         return found
 
     def create_module(self, name: str) -> Module:
-        """An empty module to be filled and handed to an instruction.  Errors: ParameterError if the name is taken."""
+        """Returns an empty module to be filled and handed to an instruction.  Errors: ParameterError if the name is taken."""
         if name in self.modules():
             raise ParameterError(f"there is a module {name!r} already")
         module = self._loose[name] = Module(name)
         return module
 
     def module(self, name: str) -> Module:
-        """A module by name.  Errors: ParameterError if there is none."""
+        """Returns a module by name.  Errors: ParameterError if there is none."""
         found = self.modules().get(name)
         if found is None:
             raise ParameterError(f"there is no module {name!r}; {suggestion(name, self.modules())}")

@@ -108,7 +108,7 @@ class Instruction:
         return isinstance(self.op, Undefined)
 
     def get_literal(self) -> Argument:
-        """The constant value.  Errors: ShapeError if this is not a literal."""
+        """Returns the constant value.  Errors: ShapeError if this is not a literal."""
         if self.literal is None:
             raise ShapeError(f"{self.op!r} is not a literal")
         return self.literal
@@ -137,7 +137,7 @@ class Instruction:
 
 
 def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[Any] = ()) -> AnyShape:
-    """The result's shape by the op's own rule (absent inputs count as None)."""
+    """Returns the result's shape by the op's own rule (absent inputs count as None)."""
     found = op.result([None if i.is_absent else i.result for i in inputs], modules)
     if type(found) is Shape and found.ranked:
         count = 1
@@ -153,7 +153,7 @@ def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[
 
 
 def exchanged(inputs: tuple[Instruction, ...], old: Instruction, new: Instruction) -> tuple[Instruction, ...]:
-    """Inputs with one instead of another; a return may have thousands."""
+    """Returns inputs with one instead of another; a return may have thousands."""
     if len(inputs) < 8:
         return tuple([new if i is old else i for i in inputs])
     changed, at = list(inputs), -1

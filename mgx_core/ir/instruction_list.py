@@ -63,7 +63,7 @@ class InstructionList:
         return self._last if self._last is not None and self._last.is_return else None
 
     def insert(self, made: Instruction, before: Instruction | None = None) -> Instruction:
-        """Put an instruction that is in no module before another one (None: at the end, before the return)."""
+        """Puts an instruction that is in no module before another one (None: at the end, before the return)."""
         if before is None:
             before = self.returned
         if before is not None:
@@ -71,7 +71,7 @@ class InstructionList:
         return self._link(made, before)
 
     def append(self, made: Instruction) -> Instruction:
-        """Put an instruction that is in no module at the very end; copies and files are built so, a return last."""
+        """Puts an instruction that is in no module at the very end; copies and files are built so, a return last."""
         return self._link(made, None)
 
     def _link(self, made: Instruction, before: Instruction | None) -> Instruction:
@@ -91,7 +91,7 @@ class InstructionList:
         return made
 
     def remove(self, ins: Instruction) -> None:
-        """Take an instruction out.  Errors: ParameterError if something still reads it, or if it is not in this module."""
+        """Takes an instruction out.  Errors: ParameterError if something still reads it, or if it is not in this module."""
         self._own(ins)
         if ins._users:
             raise ParameterError(f"{ins!r} is still read by {next(iter(ins._users))!r}")
@@ -106,7 +106,7 @@ class InstructionList:
     remove_instruction = remove
 
     def clear(self) -> None:
-        """Take all instructions out, last first."""
+        """Takes all instructions out, last first."""
         for ins in list(reversed(self)):
             self.remove(ins)
 
@@ -126,7 +126,7 @@ class InstructionList:
         self.version += 1
 
     def move(self, ins: Instruction, before: Instruction | None) -> None:
-        """Put an instruction before another one (None: at the end, before the return)."""
+        """Puts an instruction before another one (None: at the end, before the return)."""
         if ins is before:
             return
         for one in (ins,) if before is None else (ins, before):
@@ -137,7 +137,7 @@ class InstructionList:
         self.insert(ins, before)
 
     def shuffle(self, seed: int = 0) -> None:
-        """Bring the instructions into a random order in which each still follows its inputs; parameters stay in front."""
+        """Brings the instructions into a random order in which each still follows its inputs; parameters stay in front."""
         for ins in shuffled([i for i in self if not (i.is_param or i.is_return)], seed):
             self.move(ins, None)
 

@@ -39,7 +39,7 @@ class Interpreter:
         outer: Mapping[Instruction, Value] | None = None,
         symbols: Mapping[str, int] | None = None,
     ) -> list[Value]:
-        """The module's results for values of its parameters in order; `outer` are values of enclosing modules."""
+        """Returns the module's results for values of its parameters in order; `outer` are values of enclosing modules."""
         values: dict[Instruction, Value] = dict(outer or {})
         known: dict[str, int] = dict(symbols or {})
         parameters = module.parameters
@@ -63,11 +63,11 @@ class Interpreter:
         return [None if o.is_absent else values[o] for o in module.outputs]
 
     def evaluate(self, op: Operation, args: Sequence[Value], modules: Sequence[Module], run: Run) -> Value:
-        """One op's value; executors that have another way than its definition override it."""
+        """Returns one op's value; executors that have another way than its definition override it."""
         return op.evaluate(args, modules, run)
 
     def step(self, ins: Instruction, values: dict[Instruction, Value], known: dict[str, int]) -> Value:
-        """One instruction's value from those of its inputs; `known` are the symbols' values so far."""
+        """Returns one instruction's value from those of its inputs; `known` are the symbols' values so far."""
         try:
             args = [None if i.is_absent else values[i] for i in ins.inputs]
             op = ins.op.substitute(known) if known else ins.op
@@ -88,12 +88,12 @@ class Interpreter:
 
     @staticmethod
     def settle(value: Value) -> Value:
-        """A computed value as an array where numpy gave a scalar."""
+        """Returns a computed value as an array where numpy gave a scalar."""
         return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def located(error: MgxError, ins: Instruction) -> MgxError:
-    """The error with the instruction's text and source nodes as its place."""
+    """Returns the error with the instruction's text and source nodes as its place."""
     place = f"{ins.op!r}({', '.join('-' if i.is_absent else str(i.result) for i in ins.inputs)})"
     if ins.sources:
         place = f"node {', '.join(map(repr, ins.sources))}: {place}"
@@ -101,7 +101,7 @@ def located(error: MgxError, ins: Instruction) -> MgxError:
 
 
 def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
-    """Instructions in order, each with the values of this module that are not read after it."""
+    """Returns instructions in order, each with the values of this module that are not read after it."""
     last: dict[Instruction, int] = {}
     steps = [i for i in module if not i.is_return]
     outputs = set(module.outputs)
@@ -119,7 +119,7 @@ def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
 
 
 def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
-    """Learn the values of lone symbols in `shape` from the extents of a value of that shape."""
+    """Learns the values of lone symbols in `shape` from the extents of a value of that shape."""
     if isinstance(shape, Shape):
         if isinstance(value, np.ndarray) and shape.ranked and shape.rank == value.ndim:
             for d, n in zip(shape.dims, value.shape, strict=True):
@@ -132,7 +132,7 @@ def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
 
 
 def bind_all(shapes: Iterable[AnyShape], values: Iterable[Value], known: dict[str, int]) -> None:
-    """Learn the values of symbols from those of all parameters: of lone ones, then of those that linear extents leave over."""
+    """Learns the values of symbols from those of all parameters: of lone ones, then of those that linear extents leave over."""
     extents: list[tuple[Dim, Dim]] = []
     for shape, value in zip(shapes, values, strict=True):
         if not shape.dynamic():
@@ -166,5 +166,5 @@ def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what:
 
 
 def evaluate_module(module: Module, args: Sequence[Any]) -> list[Argument]:
-    """A module's results as Arguments for anything that can be read as values."""
+    """Returns a module's results as Arguments for anything that can be read as values."""
     return [Argument.from_value(v) for v in Interpreter().run(module, [as_value(a) for a in args])]

@@ -82,7 +82,7 @@ class Module(InstructionList):
         sources: Iterable[str] = (),
         before: Instruction | None = None,
     ) -> Instruction:
-        """Append an instruction (before the return, or before `before`); its shape follows from the op's rule.
+        """Appends an instruction (before the return, or before `before`); its shape follows from the op's rule.
 
         Errors: ShapeError with the op's text and the source nodes if the inputs do not fit.
         """
@@ -101,7 +101,7 @@ class Module(InstructionList):
     def insert_instruction(
         self, ins: Instruction, op: Operation, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
     ) -> Instruction:
-        """An instruction placed before `ins`."""
+        """Returns an instruction placed before `ins`."""
         return self.add(op, *args, modules=mod_args, before=ins)
 
     def add_macro(
@@ -118,7 +118,7 @@ class Module(InstructionList):
         return macro.build(self, ins, args, mod_args)
 
     def add_parameter(self, name: str, shape: AnyShape) -> Instruction:
-        """Declare an input.  Errors: ParameterError if the name is taken."""
+        """Declares an input.  Errors: ParameterError if the name is taken."""
         there: dict[str, Instruction] = self.derive("parameters", _parameters)
         if name in there:
             raise ParameterError(f"module {self.name!r} has a parameter {name!r} already")
@@ -133,19 +133,19 @@ class Module(InstructionList):
         return made
 
     def add_literal(self, data: Any, shape: AnyShape | None = None) -> Instruction:
-        """A constant from an Argument, an array, a number or anything that `Argument` takes."""
+        """Returns a constant from an Argument, an array, a number or anything that `Argument` takes."""
         value = data if isinstance(data, Argument) and shape is None else Argument(data, shape)
         kind = value.shape.as_standard() if isinstance(value.shape, Shape) else value.shape
         made = Instruction(Literal(shape=kind), kind, literal=value)
         return self.insert(made, None)
 
     def add_like(self, ins: Instruction, inputs: Sequence[Instruction], modules: Sequence[Module] = ()) -> Instruction:
-        """Append what an instruction of another module does, to inputs of the same types."""
+        """Appends what an instruction of another module does, to inputs of the same types."""
         made = Instruction(ins.op, ins.result, tuple(inputs), tuple(modules), ins.literal, ins.sources)
         return self.insert(made, None)
 
     def add_absent(self) -> Instruction:
-        """The stand-in for an input that is not given."""
+        """Returns the stand-in for an input that is not given."""
         return self.add(Undefined())
 
     def add_return(self, args: Sequence[Instruction]) -> Instruction:
@@ -163,7 +163,7 @@ class Module(InstructionList):
     # editing
 
     def replace(self, old: Instruction, new: Instruction) -> None:
-        """Let everything that reads `old` read `new`; `old` stays until it is swept.
+        """Lets everything that reads `old` read `new`; `old` stays until it is swept.
 
         Errors: ShapeError if dtype or dims would change.
         """
@@ -181,19 +181,19 @@ class Module(InstructionList):
                 self._touch(user)
 
     def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
-        """Give an instruction other inputs; its shape is inferred again."""
+        """Gives an instruction other inputs; its shape is inferred again."""
         self.rewire(ins, inputs)
         if not ins.is_return:
             ins.result = infer_shape(ins.op, ins.inputs, ins.modules)
 
     def replace_op(self, ins: Instruction, op: Operation, result: AnyShape | None = None) -> None:
-        """Give an instruction another op on the same inputs, in place; its shape is inferred again unless it is given."""
+        """Gives an instruction another op on the same inputs, in place; its shape is inferred again unless it is given."""
         ins.result = infer_shape(op, ins.inputs, ins.modules) if result is None else result
         ins.op = op
         self._touch(ins)
 
     def rewire(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
-        """Give an instruction other inputs of the same types; its shape is unchanged (but a return's follows)."""
+        """Gives an instruction other inputs of the same types; its shape is unchanged (but a return's follows)."""
         ins._unuse()
         ins.inputs = tuple(inputs)
         ins._use()
@@ -202,7 +202,7 @@ class Module(InstructionList):
         self._touch(ins)
 
     def substitute(self, symbols: Mapping[str, Dim]) -> None:
-        """Put extents in the place of symbols, by name, in all ops and results of the module and those nested in it."""
+        """Puts extents in the place of symbols, by name, in all ops and results of the module and those nested in it."""
         if not symbols:
             return
         for inner in nested(self):
@@ -230,7 +230,7 @@ class Module(InstructionList):
         return new
 
     def sweep(self) -> int:
-        """Remove instructions that nothing reads; returns how many.
+        """Removes instructions that nothing reads; returns how many.
 
         Parameters and effects stay, and so does an op that defines a symbolic extent which is used later.
         """
@@ -271,7 +271,7 @@ class Module(InstructionList):
     def inline(
         self, module: Module, args: Sequence[Instruction], before: Instruction | None = None
     ) -> list[Instruction]:
-        """Copy another module's instructions in here, its parameters replaced by `args`; returns what it returns."""
+        """Copies another module's instructions in here, its parameters replaced by `args`; returns what it returns."""
         return inlined(self, module, args, before)
 
     # saying
@@ -280,7 +280,7 @@ class Module(InstructionList):
         print(self)
 
     def text(self, full: bool = False) -> str:
-        """The text form; `full` writes all literals out so that it can be parsed back."""
+        """Returns the text form; `full` writes all literals out so that it can be parsed back."""
         return module_text(self, full)
 
     def __repr__(self) -> str:
@@ -288,7 +288,7 @@ class Module(InstructionList):
 
 
 def everywhere(module: Module) -> Iterator[tuple[Module, Instruction]]:
-    """Each instruction of a module and of those nested in it, with its module, less those that are gone by their turn."""
+    """Yields each instruction of a module and of those nested in it, with its module, less those that are gone by their turn."""
     for inner in list(nested(module)):
         for ins in list(inner):
             if ins.parent is inner:

@@ -15,7 +15,7 @@ __all__ = ["captures", "reads", "shuffled", "sorted_by_needs"]
 
 
 def captures(module: Module) -> list[Instruction]:
-    """Values of enclosing modules that a module (or one nested in it) reads."""
+    """Returns values of enclosing modules that a module (or one nested in it) reads."""
     inside: set[Module] = set()
     found: dict[Instruction, None] = {}
 
@@ -34,12 +34,12 @@ def captures(module: Module) -> list[Instruction]:
 
 
 def reads(ins: Instruction) -> list[Instruction]:
-    """The inputs of an instruction, and what the modules that it runs read of enclosing ones."""
+    """Returns the inputs of an instruction, and what the modules that it runs read of enclosing ones."""
     return list(ins.inputs) if not ins.modules else [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
 
 
 def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:
-    """Instructions in a random order in which each still follows what it needs of the others."""
+    """Returns instructions in a random order in which each still follows what it needs of the others."""
     from random import Random  # hashlib comes with it, which loading a saved program does not need
 
     random = Random(seed)
@@ -62,7 +62,7 @@ def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:
 
 
 def sorted_by_needs(module: Module) -> list[Instruction]:
-    """The instructions of a module, each after what it needs.  Errors: ShapeError if they form a cycle."""
+    """Returns the instructions of a module, each after what it needs.  Errors: ShapeError if they form a cycle."""
     order: list[Instruction] = []
     state: dict[Instruction, int] = {}
     for root in list(module):

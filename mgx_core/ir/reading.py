@@ -59,7 +59,7 @@ M = TypeVar("M", bound=Steps)
 
 
 def nested(module: M) -> Iterator[M]:
-    """The module and all modules below it, each once, outermost first."""
+    """Returns the module and all modules below it, each once, outermost first."""
     return _nested(module, set())
 
 

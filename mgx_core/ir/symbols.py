@@ -22,7 +22,7 @@ __all__ = [
 
 
 def mentioned(instructions: Iterable[Step]) -> set[str]:
-    """The symbols that instructions, and the modules that they run, read."""
+    """Returns the symbols that instructions, and the modules that they run, read."""
     return set().union(*_mentions(instructions))
 
 
@@ -36,7 +36,7 @@ def _mentions(instructions: Iterable[Step]) -> Iterator[set[str]]:
 
 
 def introduced(ins: Step) -> set[str]:
-    """The symbols that a result defines at run time: those that neither the operands nor the attributes have."""
+    """Returns the symbols that a result defines at run time: those that neither the operands nor the attributes have."""
     own = symbols_in(ins.result)
     if own and not ins.is_param:
         own -= ins.op.symbols()
@@ -51,7 +51,7 @@ def introduced(ins: Step) -> set[str]:
 
 
 def needed_for_extents(ins: Step) -> bool:
-    """True if what follows in the module reads a symbol that this instruction defines, and no parameter."""
+    """Returns True if what follows in the module reads a symbol that this instruction defines, and no parameter."""
     own = introduced(ins)
     if own and ins.parent is not None and not ins.is_param:
         for p in ins.parent.parameters.values():
@@ -81,7 +81,7 @@ class Substitution:
         self._known = len(self.symbols)
 
     def op(self, op: Operation) -> Operation:
-        """The op with the symbols in its attributes replaced."""
+        """Returns the op with the symbols in its attributes replaced."""
         if self._known != len(self.symbols):
             self._known = len(self.symbols)
             self._ops.clear()
@@ -91,7 +91,7 @@ class Substitution:
         return found
 
     def shape(self, shape: AnyShape) -> Shape | None:
-        """The shape without symbols, if that follows."""
+        """Returns the shape without symbols, if that follows."""
         if not self.exact:
             return None
         found = self._shapes.get(id(shape))
@@ -104,7 +104,7 @@ class Substitution:
 
 
 def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None:
-    """Add to `symbols` what the lone symbols of `old` are in `new`."""
+    """Adds to `symbols` what the lone symbols of `old` are in `new`."""
     match old, new:
         case Shape(), Shape():
             if old.ranked and new.ranked and old.rank == new.rank:
@@ -118,7 +118,7 @@ def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None
 
 
 def learn_all(old: Iterable[AnyShape], new: Iterable[AnyShape], symbols: dict[str, Dim]) -> None:
-    """Add to `symbols` what the lone symbols of `old` are in `new`, then those that linear extents leave over."""
+    """Adds to `symbols` what the lone symbols of `old` are in `new`, then those that linear extents leave over."""
     extents: list[tuple[Dim, Dim]] = []
     for one, other in zip(old, new, strict=True):
         learn_symbols(one, other, symbols)
@@ -128,7 +128,7 @@ def learn_all(old: Iterable[AnyShape], new: Iterable[AnyShape], symbols: dict[st
 
 
 def found_extents(old: AnyShape, new: AnyShape) -> dict[str, Dim]:
-    """The values in `new` of the data-dependent extents of `old`, by the names of their symbols."""
+    """Returns the values in `new` of the data-dependent extents of `old`, by the names of their symbols."""
     symbols: dict[str, Dim] = {}
     learn_symbols(old, new, symbols)
     return {name: d for name, d in symbols.items() if "?" in name}

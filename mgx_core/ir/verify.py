@@ -11,7 +11,7 @@ __all__ = ["misplaced", "verify"]
 
 
 def misplaced(module: Module, seen: set[Instruction] | None = None) -> str | None:
-    """The first instruction that reads what is not there when it runs (a cycle, a value of another program), as text.
+    """Returns the first instruction that reads what is not there when it runs (a cycle, a value of another program), as text.
 
     The part of `verify` that is cheap enough to ask of every program before it is compiled.
     """

@@ -91,7 +91,7 @@ def gelu_tanh(b: MacroBuilder, x: Instruction, *, fast: bool = False) -> Instruc
 
 
 def gelu_split(b: MacroBuilder, x: Instruction) -> Instruction:
-    """The first half of the last axis times the gelu of the second."""
+    """Returns the first half of the last axis times the gelu of the second."""
     last = x.shape.dims[-1] if x.shape.rank else 0
     if not isinstance(last, int) or last < 2 or last % 2:
         raise ShapeError(f"gelu_split takes an even last extent of at least 2, got {x.shape}")
@@ -141,7 +141,7 @@ def dequantizelinear(
 
 
 def _flat(b: MacroBuilder, x: Instruction | None) -> Instruction | None:
-    """A scale or zero point for all of a tensor as a scalar."""
+    """Returns a scale or zero point for all of a tensor as a scalar."""
     return x if x is None or x.shape.dynamic() or x.shape.elements() != 1 else b.reshape(x, ())
 
 

@@ -60,12 +60,12 @@ class MacroBuilder(InstructionBuilder):
         return made
 
     def common(self, op: Operation | str, *xs: Instruction, **attributes: Any) -> Instruction:
-        """A pointwise op on operands brought to common extents and to the widest of their element types."""
+        """Returns a pointwise op on operands brought to common extents and to the widest of their element types."""
         kind = reduce(_wider, (x.shape.dtype for x in xs))
         return self.pointwise(op, *(self.convert(x, kind) for x in xs), **attributes)
 
     def batched(self, a: Instruction, b: Instruction) -> tuple[Instruction, Instruction]:
-        """Two matrices, or stacks of them, brought to common leading extents."""
+        """Returns two matrices, or stacks of them, brought to common leading extents."""
         rank = max(a.shape.rank, b.shape.rank)
         lead: list[Dim] = [1] * (rank - 2)
         for x in (a, b):
@@ -76,7 +76,7 @@ class MacroBuilder(InstructionBuilder):
         return self.broadcast_to(a, (*lead, *a.shape.dims[-2:])), self.broadcast_to(b, (*lead, *b.shape.dims[-2:]))
 
     def along(self, x: Instruction, like: Instruction, axis: int) -> Instruction:
-        """A vector repeated over all axes but one of another tensor."""
+        """Returns a vector repeated over all axes but one of another tensor."""
         rest = [n for n in range(like.shape.rank) if n != axis]
         return self.broadcast_to(self.unsqueeze(x, rest), like.shape.dims)
 

@@ -37,7 +37,7 @@ class Macro:
         return self._name
 
     def options(self) -> dict[str, Any]:
-        """The options that were given."""
+        """Returns the options that were given."""
         return dict(self._options)
 
     def build(

@@ -46,14 +46,14 @@ def _turned(b: MacroBuilder, x: Instruction, transposed: bool) -> Instruction:
 
 
 def dot(b: MacroBuilder, x: Instruction, y: Instruction) -> Instruction:
-    """A matrix product, leading extents by numpy's rule."""
+    """Returns a matrix product, leading extents by numpy's rule."""
     return b.add("dot", *b.batched(x, y))
 
 
 def quant_dot(
     b: MacroBuilder, x: Instruction, y: Instruction, x_in: Instruction | None = None, y_in: Instruction | None = None
 ) -> Instruction:
-    """A matrix product of 8-bit integers; x_in, y_in: what stands for x and y, if others than these."""
+    """Returns a matrix product of 8-bit integers; x_in, y_in: what stands for x and y, if others than these."""
     return b.add("quant_dot", *b.batched(x if x_in is None else x_in, y if y_in is None else y_in))
 
 
@@ -75,7 +75,7 @@ def convolution(
     group: int = 1,
     padding_mode: int | str = "default",
 ) -> Instruction:
-    """A convolution with an optional bias of one number a channel."""
+    """Returns a convolution with an optional bias of one number a channel."""
     attributes = _window(x, auto_pad, paddings, strides, dilations, group, padding_mode)
     made = b.add("convolution", x, w, **attributes)
     return made if bias is None else b.add("add", made, b.along(bias, made, 1))
@@ -95,7 +95,7 @@ def quant_convolution(
     group: int = 1,
     padding_mode: int | str = "default",
 ) -> Instruction:
-    """A convolution of 8-bit integers around their zero points."""
+    """Returns a convolution of 8-bit integers around their zero points."""
     attributes = _window(x, auto_pad, paddings, strides, dilations, group, padding_mode)
     return b.add("quant_convolution", x, w, x_zero_point, w_zero_point, **attributes)
 
@@ -131,7 +131,7 @@ def _window(
 
 
 def tile(b: MacroBuilder, x: Instruction, *, repeats: Sequence[Dim]) -> Instruction:
-    """A tensor repeated along each axis."""
+    """Returns a tensor repeated along each axis."""
     return b.add("tile", x, repeats=tuple(repeats))
 
 
@@ -144,7 +144,7 @@ def rotary_embedding(
     *,
     interleaved: bool = False,
 ) -> Instruction:
-    """Pairs of elements turned by the angles of their positions.
+    """Returns pairs of elements turned by the angles of their positions.
 
     x: [batch, heads, length, size]; positions: one of each element of the sequences, or the first one of each or of all.
     """

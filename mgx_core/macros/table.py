@@ -19,7 +19,7 @@ __all__ = ["MACROS"]
 
 
 def pointwise(op: Operation) -> Callable[..., Instruction]:
-    """The macro of a pointwise op on two tensors of any extents and element types that fit."""
+    """Returns the macro of a pointwise op on two tensors of any extents and element types that fit."""
 
     def build(
         b: MacroBuilder,

@@ -54,7 +54,7 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
 
 
 def activation(name: str, alpha: float | None = None, beta: float | None = None) -> Callable[[Array], Array]:
-    """A function by name with its parameters, or their defaults.  Errors: ParameterError for unknown names."""
+    """Returns a function by name with its parameters, or their defaults.  Errors: ParameterError for unknown names."""
     found = ACTIVATIONS.get(name)
     if found is None:
         raise ParameterError(f"no activation function is called {name!r}; known are {', '.join(ACTIVATIONS)}")

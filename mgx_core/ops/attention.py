@@ -106,7 +106,7 @@ class Attention(Operation):
         return attention_parts(self, b, *operands)
 
     def allowed(self, shape: Sequence[int], kv_lengths: Array | None, offsets: Array | None) -> Array | None:
-        """Mask of the keys that positions and lengths leave to each query, broadcastable to [b, h, s, t]; None if all."""
+        """Returns mask of the keys that positions and lengths leave to each query, broadcastable to [b, h, s, t]; None if all."""
         s, t = shape[-2:]
         keys = np.arange(t)
         out: Array | None = None
@@ -183,7 +183,7 @@ class Attention(Operation):
 def _open_keys(
     op: Attention, b: Builder, dims: tuple[int, ...], lengths: Operand | None, offsets: Operand | None
 ) -> Operand | None:
-    """Mask of the keys that positions and lengths leave to each query, as bool [b, h, s, t]; None if all."""
+    """Returns mask of the keys that positions and lengths leave to each query, as bool [b, h, s, t]; None if all."""
     if lengths is None and offsets is None:
         known = op.allowed(dims, None, None)
         return None if known is None else b.add(Multibroadcast(out_lens=dims), b.literal(known))
@@ -226,7 +226,7 @@ def attention_parts(
     offsets: Operand | None = None,
     sink: Operand | None = None,
 ) -> Operand | None:
-    """The op as simpler ones; None where they cannot express it (sinks, unusual softmax precisions, symbolic extents)."""
+    """Returns the op as simpler ones; None where they cannot express it (sinks, unusual softmax precisions, symbolic extents)."""
     if sink is not None or op.precision not in (None, float32, q.shape.dtype):
         return None
     if any(x.shape.dynamic() for x in (q, k, v)) or (mask is not None and mask.shape.dynamic()):

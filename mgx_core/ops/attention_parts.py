@@ -57,7 +57,7 @@ def grouped_dims(q: Shape, k: Shape, v: Shape) -> tuple[Dim, ...]:
 
 
 def probabilities(scores: Array, sink: Array | None = None) -> Array:
-    """Softmax over the last axis; zeros where a whole row is -inf.  sink: one more logit in each row's denominator."""
+    """Returns softmax over the last axis; zeros where a whole row is -inf.  sink: one more logit in each row's denominator."""
     if not scores.shape[-1]:
         return scores
     top = scores.max(axis=-1, keepdims=True)
@@ -92,7 +92,7 @@ def values_of(weights: Array, v: Array) -> Array:
 
 
 def full(b: Builder, value: float, like: Operand) -> Operand:
-    """A number in the dtype and extents of `like`."""
+    """Returns a number in the dtype and extents of `like`."""
     one = b.literal(np.array(value).astype(like.shape.dtype.numpy))
     return b.add(Multibroadcast(out_lens=like.shape.dims), one)
 

@@ -129,7 +129,7 @@ class Field:
 
 
 def show(value: Any) -> str:
-    """An attribute value as the text form writes it."""
+    """Returns an attribute value as the text form writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

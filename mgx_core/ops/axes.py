@@ -17,7 +17,7 @@ def normalize(axis: int, rank: int, what: str = "axis") -> int:
 
 
 def normalize_all(axes: Iterable[int], rank: int, what: str = "axes") -> tuple[int, ...]:
-    """All `axes` in 0..rank-1, in their order.  Errors: ShapeError for one outside the rank or named twice."""
+    """Returns all `axes` in 0..rank-1, in their order.  Errors: ShapeError for one outside the rank or named twice."""
     out = tuple(normalize(a, rank, what) for a in axes)
     if len(set(out)) != len(out):
         raise ShapeError(f"{what} must differ from each other, got {list(out)}")

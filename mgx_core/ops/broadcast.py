@@ -99,7 +99,7 @@ class Broadcast(Operation):
         return x.with_dims(dims)
 
     def normal(self, *inputs: Shape) -> Operation:
-        """The same: the axis counts in the result's rank."""
+        """Returns the same: the axis counts in the result's rank."""
         return self
 
     def _placed(self, dims: Sequence[Dim], out: Sequence[Dim]) -> tuple[Dim, ...]:

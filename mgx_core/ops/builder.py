@@ -35,11 +35,11 @@ class Builder(Protocol):
         ...
 
     def add(self, op: Operation, *inputs: Any, modules: Sequence[Any] = ()) -> Operand:
-        """The result of an op.  Errors: ShapeError if the operands do not fit it."""
+        """Returns the result of an op.  Errors: ShapeError if the operands do not fit it."""
         ...
 
     def literal(self, data: Any) -> Operand: ...
 
     def absent(self) -> Operand:
-        """An optional operand that is not given."""
+        """Returns an optional operand that is not given."""
         ...

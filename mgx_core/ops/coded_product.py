@@ -61,7 +61,7 @@ class DequantDot(Operation):
         return a.with_dims((*a.dims[:-1], n))
 
     def blocks(self, k: Any) -> Any:
-        """The number of blocks in a row of k codes."""
+        """Returns the number of blocks in a row of k codes."""
         return ceil_div(k, self.block_size)
 
     def compute(self, a: Array, codes: Array, scale: Array, zero_point: Array | None = None) -> Array:

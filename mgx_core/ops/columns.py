@@ -115,7 +115,7 @@ class Col2im(Operation):
         return x.with_dims((x.dims[0], x.dims[1] // math.prod(block), *image))
 
     def counts(self, image: Sequence[Dim], block: Sequence[int]) -> list[Dim]:
-        """Windows along each axis."""
+        """Returns windows along each axis."""
         rank = len(image)
         stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
         begins, ends = sides(self.padding, rank)

@@ -136,7 +136,7 @@ class Loop(Operation):
 
 
 def _goes_on(body: Any) -> bool:
-    """True if a loop's body never ends the loop: it returns the condition that it was given, or true."""
+    """Returns True if a loop's body never ends the loop: it returns the condition that it was given, or true."""
     ends = body.outputs[0]
     if ends.literal is not None:
         return bool(np.asarray(ends.literal.value).reshape(()))

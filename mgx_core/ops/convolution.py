@@ -26,7 +26,7 @@ CHUNK: Final = 1 << 23  # elements of unfolded windows that are held at a time
 
 
 def spatial(x: Shape, w: Shape, group: int, channels: Dim, axis: int = 1) -> int:
-    """The number of spatial axes of x [n, c, *s] and w, after checking that they fit.
+    """Returns the number of spatial axes of x [n, c, *s] and w, after checking that they fit.
 
     channels: what the weight's axis `axis` stands for on x's side, times the group if forward.
     """
@@ -57,7 +57,7 @@ class Windowed(Operation):
     padding_mode: Literal["default", "same_lower", "same_upper"] = "default"
 
     def convolved(self, x: Shape, w: Shape) -> list[Dim]:
-        """The spatial extents of the correlation of x with kernels w [m, c/group, *k]."""
+        """Returns the spatial extents of the correlation of x with kernels w [m, c/group, *k]."""
         rank = spatial(x, w, self.group, w.dims[1] * self.group)
         stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
         begins, ends = sides(self.padding, rank)
@@ -159,7 +159,7 @@ class ConvolutionBackwards(Windowed):
         return x.with_dims((x.dims[0], w.dims[1] * self.group, *out))
 
     def plan(self, rank: int, lengths: Sequence[Dim]) -> tuple[tuple[int, ...], ...]:
-        """Stride, dilation, padding before and after, output padding, one number for each axis."""
+        """Returns stride, dilation, padding before and after, output padding, one number for each axis."""
         stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
         extra = per_axis(self.output_padding, rank, "output_padding", 0)
         if self.padding_mode == "default":
@@ -185,7 +185,7 @@ def convolve_backwards(
     group: int = 1,
     extra: Sequence[int] = (),
 ) -> Array:
-    """Transposed convolution of x [n, c, *s] with w [c, m/group, *k]; `extra` more elements at each end."""
+    """Returns transposed convolution of x [n, c, *s] with w [c, m/group, *k]; `extra` more elements at each end."""
     batch, channels, *dims = x.shape
     inner, kernels, lengths = channels // group, w.shape[1], w.shape[2:]
     matrix = np.swapaxes(w.reshape(group, inner, kernels * math.prod(lengths)), 1, 2)

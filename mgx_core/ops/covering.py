@@ -10,7 +10,7 @@ __all__ = ["join"]
 
 
 def join(a: AnyShape, b: AnyShape) -> AnyShape:
-    """The type that covers two: extents that differ become fresh symbols, ranks that differ become unranked.
+    """Returns the type that covers two: extents that differ become fresh symbols, ranks that differ become unranked.
 
     Errors: ShapeError if the element types differ.
     """

@@ -22,7 +22,7 @@ O = TypeVar("O", bound=type)  # noqa: E741
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=True)
 def op(name: str, **traits: bool | str | tuple[int, ...]) -> Callable[[O], O]:
-    """Declare an op: attributes come from the class's annotations, inputs from the signature of its `infer`.
+    """Declares an op: attributes come from the class's annotations, inputs from the signature of its `infer`.
 
     traits: what the op states of itself, by the names of `Traits`: ``@op("concat", exact=True)``; of a `Pointwise` op, also the
     kinds of element types that it takes: ``accepts="f"``.

@@ -31,7 +31,7 @@ class Equation(NamedTuple):
 
 
 def split(term: str) -> tuple[str, bool, str]:
-    """Letters before the ellipsis, whether there is one, letters after it.  Errors: ParameterError."""
+    """Returns letters before the ellipsis, whether there is one, letters after it.  Errors: ParameterError."""
     head, dots, tail = term.partition("...")
     if not all(c in string.ascii_letters for c in head + tail):
         raise ParameterError(f"an einsum term is made of letters and at most one '...', got {term!r}")
@@ -39,7 +39,7 @@ def split(term: str) -> tuple[str, bool, str]:
 
 
 def read(equation: str, ranks: Sequence[int]) -> Equation:
-    """The labels that an equation gives to operands of these ranks.
+    """Returns the labels that an equation gives to operands of these ranks.
 
     Errors: ParameterError for a malformed equation; ShapeError if a term does not fit its operand's rank.
     """
@@ -75,7 +75,7 @@ def read(equation: str, ranks: Sequence[int]) -> Equation:
 
 
 def extents(equation: Equation, shapes: Sequence[Sequence[Dim]]) -> dict[Label, Dim]:
-    """The extent of each label; extents of 1 give way to others.  Errors: ShapeError if two others differ."""
+    """Returns the extent of each label; extents of 1 give way to others.  Errors: ShapeError if two others differ."""
     found: dict[Label, Dim] = {}
     for i, (term, dims) in enumerate(zip(equation.terms, shapes, strict=True)):
         own: dict[Label, Dim] = {}
@@ -148,7 +148,7 @@ Term: TypeAlias = "tuple[Operand, list[Label]]"
 
 
 def wanted(operands: Sequence[Term], output: Sequence[Label]) -> set[Label]:
-    """Labels that are still needed: those of the operands left, and of the output."""
+    """Returns labels that are still needed: those of the operands left, and of the output."""
     return {label for _, term in operands for label in term} | set(output)
 
 
@@ -160,7 +160,7 @@ class Steps:
         self.sizes = sizes
 
     def simple(self, x: Operand, term: list[Label]) -> Term:
-        """The operand with every label once, and without axes of extent 1 that are broadcast."""
+        """Returns the operand with every label once, and without axes of extent 1 that are broadcast."""
         from .linear import Diagonal
         from .reshape import Squeeze
 
@@ -177,7 +177,7 @@ class Steps:
         return x, [label for a, label in enumerate(labels) if a not in ones]
 
     def sum_out(self, operand: Term, keep: set[Label]) -> Term:
-        """The operand summed over the axes that nothing else needs."""
+        """Returns the operand summed over the axes that nothing else needs."""
         from .reduce import ReduceSum
         from .reshape import Squeeze
 
@@ -188,7 +188,7 @@ class Steps:
         return x, [label for label in labels if label in keep]
 
     def contract(self, a: Term, b: Term, keep: set[Label]) -> Term:
-        """The product of two operands, summed over the shared axes that nothing else needs."""
+        """Returns the product of two operands, summed over the shared axes that nothing else needs."""
         from .linear import Dot
         from .pointwise import Mul
 
@@ -212,7 +212,7 @@ class Steps:
         return self.reshaped(x, [*dims[:lead], product(dims[lead : lead + first]), product(dims[lead + first :])])
 
     def arrange(self, operand: Term, order: Sequence[Label]) -> Operand:
-        """The operand with its axes in the given order."""
+        """Returns the operand with its axes in the given order."""
         from .movement import Transpose
 
         x, labels = operand
@@ -221,7 +221,7 @@ class Steps:
         return self.b.add(Transpose(permutation=tuple(labels.index(label) for label in order)), x)
 
     def spread(self, operand: Term, order: Sequence[Label]) -> Operand:
-        """The operand broadcast to all the axes of `order`."""
+        """Returns the operand broadcast to all the axes of `order`."""
         from .broadcast import Multibroadcast
 
         x = self.arrange(operand, [label for label in order if label in operand[1]])

@@ -63,5 +63,5 @@ class Pointwise(Operation):
 
 
 def same_dims(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """True if two lists of extents have equal lengths and no pair is known to differ before running."""
+    """Returns True if two lists of extents have equal lengths and no pair is known to differ before running."""
     return len(a) == len(b) and all(x == y or may_equal(x, y) for x, y in zip(a, b, strict=True))

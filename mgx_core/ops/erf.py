@@ -44,7 +44,7 @@ _TAIL: Final = (
 
 
 def erf(x: Array) -> Array:
-    """The error function of each element, in the dtype of `x` (float32 or float64; others compute as float64)."""
+    """Returns the error function of each element, in the dtype of `x` (float32 or float64; others compute as float64)."""
     x = np.asarray(x)
     if x.dtype == np.float32:
         return _blocked(x, _erf_single, np.float32)

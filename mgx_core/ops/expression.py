@@ -174,14 +174,14 @@ Operand: TypeAlias = "Expr | float | int | bool"
 
 
 def call(primitive: str, *args: Operand) -> Expr:
-    """A primitive by name applied to expressions and numbers."""
+    """Returns a primitive by name applied to expressions and numbers."""
     if len(args) != PRIMITIVES[primitive][0]:
         raise TypeError(f"{primitive} takes {PRIMITIVES[primitive][0]} operands, got {len(args)}")
     return Call(primitive, tuple(a if isinstance(a, Expr) else Const(a) for a in args))
 
 
 def attr(name: str) -> Expr:
-    """The op's attribute `name`."""
+    """Returns the op's attribute `name`."""
     return Attr(name)
 
 
@@ -193,7 +193,7 @@ x2: Final[Expr] = Input(2)
 def fold(
     expr: Expr, leaf: Callable[[Expr], Any], node: Callable[[Call, list[Any]], Any], cast: Callable[[Cast, Any], Any]
 ) -> Any:
-    """Interpret a tree bottom-up: what every interpretation table is driven by."""
+    """Interprets a tree bottom-up: what every interpretation table is driven by."""
     match expr:
         case Call():
             return node(expr, [fold(a, leaf, node, cast) for a in expr.args])
@@ -225,7 +225,7 @@ def primitives(e: Expr) -> frozenset[str]:
 
 
 def rounds(expr: Expr) -> bool:
-    """True if the value of an expression of floats may be rounded."""
+    """Returns True if the value of an expression of floats may be rounded."""
     match expr:
         case Call(primitive=primitive, args=args):
             return primitive not in EXACT or any(map(rounds, args))
@@ -233,7 +233,7 @@ def rounds(expr: Expr) -> bool:
 
 
 def text(expr: Expr) -> str:
-    """The expression for people: ``1 / (1 + exp(-x0))`` prints as ``div(1, add(1, exp(neg(x0))))``."""
+    """Returns the expression for people: ``1 / (1 + exp(-x0))`` prints as ``div(1, add(1, exp(neg(x0))))``."""
 
     def leaf(e: Expr) -> str:
         match e:

@@ -14,7 +14,7 @@ __all__ = ["index_operand", "merge", "merge_all", "scalar_operand", "unknown", "
 
 
 def merge(a: Dim, b: Dim, what: str = "extents") -> Dim:
-    """The one extent that both stand for, as precisely as known.  Errors: ShapeError if they cannot be equal."""
+    """Returns the one extent that both stand for, as precisely as known.  Errors: ShapeError if they cannot be equal."""
     if a == b:
         return a
     if not may_equal(a, b):
@@ -45,7 +45,7 @@ def scalar_operand(x: Shape, what: str) -> Shape:
 
 
 def vector_length(x: Shape, what: str) -> Dim:
-    """The length of a vector of integers (a scalar counts as one).  Errors: ShapeError for more axes or other types."""
+    """Returns the length of a vector of integers (a scalar counts as one).  Errors: ShapeError for more axes or other types."""
     index_operand(x, what)
     if x.rank > 1:
         raise ShapeError(f"{what} must be a vector, got {x}")
@@ -53,7 +53,7 @@ def vector_length(x: Shape, what: str) -> Dim:
 
 
 def unknown(x: Shape, rank: Dim) -> Shape:
-    """A tensor like x of data-dependent extents, and perhaps rank."""
+    """Returns a tensor like x of data-dependent extents, and perhaps rank."""
     if not isinstance(rank, int):
         return Shape.unranked(x.dtype)
     if not 0 <= rank <= MAX_RANK:
@@ -62,5 +62,5 @@ def unknown(x: Shape, rank: Dim) -> Shape:
 
 
 def whole(x: Array) -> list[int]:
-    """The values of a vector or scalar of integers."""
+    """Returns the values of a vector or scalar of integers."""
     return [int(v) for v in x.reshape(-1).tolist()]

@@ -46,7 +46,7 @@ class FlexAttention(Operation):
     precision: DType | None = None
 
     def softmax_dtype(self, q: DType) -> DType:
-        """The dtype of the softmax and of what the modules see."""
+        """Returns the dtype of the softmax and of what the modules see."""
         return self.precision or (float64 if q is float64 else float32)
 
     def infer(self, q: Shape, k: Shape, v: Shape, *, modules: Sequence[Any] = ()) -> Shape:

@@ -28,7 +28,7 @@ __all__ = ["Gather", "GatherElements", "Gathernd", "Onehot", "Trilu", "wrapped"]
 
 
 def wrapped(indices: Array, length: int, what: str = "indices") -> Array:
-    """Positions as int64, negative ones counted from the end.  Errors: ShapeError for one outside the axis."""
+    """Returns positions as int64, negative ones counted from the end.  Errors: ShapeError for one outside the axis."""
     at = indices.astype(np.int64)
     if at.size and (int(at.min()) < -length or int(at.max()) >= length):
         bad = at[(at < -length) | (at >= length)].flat[0]
@@ -134,7 +134,7 @@ class Onehot(Operation):
     depth: Dim | None = None
 
     def normal(self, *inputs: Shape) -> Operation:
-        """The same: the axis counts in the result's rank."""
+        """Returns the same: the axis counts in the result's rank."""
         return self
 
     def infer(self, indices: Shape, depth: Shape | None, values: Shape) -> Shape:

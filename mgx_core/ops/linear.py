@@ -110,7 +110,7 @@ class Diagonal(Operation):
         return first, second
 
     def view(self, x: Shape) -> tuple[int, Shape]:
-        """The result as a window on x's memory."""
+        """Returns the result as a window on x's memory."""
         first, second = self.axes(x.rank)
         lens, steps = x.lens(), x.strides()
         steps[first] += steps[second]

@@ -35,7 +35,7 @@ class Transpose(Operation):
     permutation: tuple[int, ...] = ()
 
     def order(self, rank: int) -> tuple[int, ...]:
-        """The axis of x that each axis of the result is, none of them negative."""
+        """Returns the axis of x that each axis of the result is, none of them negative."""
         return _order(self.permutation, rank) if self.permutation else tuple(reversed(range(rank)))
 
     def infer(self, x: Shape) -> Shape:

@@ -101,7 +101,7 @@ class Nonmaxsuppression(Operation):
 
 
 def _best(corners: Array, scores: Array, most: int, overlap: float, least: float | None) -> list[int]:
-    """Boxes kept for one class, best first."""
+    """Returns boxes kept for one class, best first."""
     candidates = np.argsort(-scores, kind="stable")
     if least is not None:
         candidates = candidates[scores[candidates] > least]
@@ -114,7 +114,7 @@ def _best(corners: Array, scores: Array, most: int, overlap: float, least: float
 
 
 def overlaps(corners: Array, box: int, others: Array) -> Array:
-    """The intersection over union of a box with others, by their numbers; 0 for boxes without an area."""
+    """Returns the intersection over union of a box with others, by their numbers; 0 for boxes without an area."""
     low = np.maximum(corners[box, :2], corners[others, :2])
     high = np.minimum(corners[box, 2:], corners[others, 2:])
     with np.errstate(all="ignore"):  # boxes may be infinite

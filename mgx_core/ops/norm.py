@@ -240,7 +240,7 @@ class Parts:
         return self.b.add(Mul(), x, self.spread(self.b.add(Rsqrt(), self.b.add(Add(), power, least)), dims))
 
     def channels(self, factor: Operand | None) -> Operand | None:
-        """A factor [c] as [c, 1, ..] that broadcasts to x."""
+        """Returns a factor [c] as [c, 1, ..] that broadcasts to x."""
         return factor if factor is None else self.reshape(factor, [factor.shape.dims[0], *(1,) * (len(self.dims) - 2)])
 
     def finish(self, x: Operand, scale: Operand | None, bias: Operand | None) -> Operand:

@@ -135,7 +135,7 @@ class Operation(Traits):
         self.check()
 
     def check(self) -> None:
-        """Refuse attribute values that no input could make right (override; raise ParameterError)."""
+        """Refuses attribute values that no input could make right (override; raise ParameterError)."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self.name} is immutable; make another with replace({name}=...)")
@@ -143,15 +143,15 @@ class Operation(Traits):
     __delattr__ = __setattr__  # type: ignore[assignment]
 
     def replace(self, **changes: Any) -> Operation:
-        """The same op with some attributes changed."""
+        """Returns the same op with some attributes changed."""
         return type(self)(**{**self.attributes(), **changes})
 
     def attributes(self) -> dict[str, Any]:
-        """Attribute values by name, in order of declaration."""
+        """Returns attribute values by name, in order of declaration."""
         return {f.name: getattr(self, f.name) for f in self.fields}
 
     def values(self) -> dict[str, Any]:
-        """The same, by MIGraphX's name."""
+        """Returns the same, by MIGraphX's name."""
         return self.attributes()
 
     def _key(self) -> tuple[Any, ...]:
@@ -190,7 +190,7 @@ class Operation(Traits):
     # what the engine asks
 
     def substitute(self, values: Mapping[str, Dim]) -> Operation:
-        """The same op with symbols in its attributes replaced by name."""
+        """Returns the same op with symbols in its attributes replaced by name."""
         changed = {}
         for field in self.fields:
             if "Dim" in field.annotation or "Shape" in field.annotation:
@@ -201,11 +201,11 @@ class Operation(Traits):
         return self.replace(**changed) if changed else self
 
     def symbols(self) -> set[str]:
-        """The names of the symbols in its attributes."""
+        """Returns the names of the symbols in its attributes."""
         return symbols_in(self._key())
 
     def result(self, inputs: Sequence[AnyShape | None], modules: Sequence[Any] = ()) -> AnyShape:
-        """The shape rule applied, after a check of the number of inputs; errors name the op.
+        """Returns the shape rule applied, after a check of the number of inputs; errors name the op.
 
         Errors: ShapeError with the op's text, what was required and what was got.
         """
@@ -227,7 +227,7 @@ class Operation(Traits):
         raise found.located(f"{self!r}({', '.join('-' if s is None else str(s) for s in inputs)})")
 
     def bounded(self, inputs: Sequence[AnyShape | None], values: Sequence[Array | None]) -> AnyShape:
-        """The result's type, its extents that depend on data bounded by what is known.
+        """Returns the result's type, its extents that depend on data bounded by what is known.
 
         inputs: operands with static extents; values: of those that are constants, None for the others.
         Default: by the shape rule, which knows no values.
@@ -246,7 +246,7 @@ class Operation(Traits):
             raise ShapeError(f"{self.name} takes {span} inputs ({names}), got {count}")
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        """The reference compute applied to values (None for an absent input)."""
+        """Returns the reference compute applied to values (None for an absent input)."""
         if self.compute is None:
             raise UnsupportedError(f"{self.name} has no reference compute")
         try:

@@ -39,7 +39,7 @@ class OpSet:
 
     @classmethod
     def in_module(cls, *modules: Any) -> OpSet:
-        """All ops declared in some Python modules."""
+        """Returns all ops declared in some Python modules."""
         return cls(
             value
             for module in modules
@@ -51,7 +51,7 @@ class OpSet:
         )
 
     def make(self, name: str, /, **attributes: Any) -> Operation:
-        """An op by name.
+        """Returns an op by name.
 
         Errors: UnsupportedError for unknown names, PluginError for contested ones, ParameterError for bad attributes.
         """

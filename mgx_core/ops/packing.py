@@ -41,7 +41,7 @@ def _doubled(x: Shape, axis: int, dtype: DType) -> Shape:
 
 
 def _pairs(nibbles: Array, axis: int) -> Array:
-    """Bytes from 4-bit codes along an axis; the earlier one in the low half."""
+    """Returns bytes from 4-bit codes along an axis; the earlier one in the low half."""
     moved = np.moveaxis(nibbles.astype(np.uint8) & 15, axis, -1)
     if moved.shape[-1] % 2:
         raise ShapeError(f"axis {axis} must have an even extent to be packed in pairs, got {moved.shape[-1]}")

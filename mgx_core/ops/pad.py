@@ -100,7 +100,7 @@ class Pad(Operation):
         return x
 
     def _sources(self, n: int, begin: int, end: int) -> Array:
-        """Source indices of the elements of a padded axis."""
+        """Returns source indices of the elements of a padded axis."""
         if n == 0 and begin + end:
             raise ShapeError(f"the axis is empty: mode {self.mode!r} has nothing to repeat")
         at = np.arange(-begin, n + end)

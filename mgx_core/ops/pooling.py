@@ -35,7 +35,7 @@ class Windows(Operation):
     ceil_mode: bool
 
     def numbers(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Lengths, stride and dilations of each spatial axis."""
+        """Returns lengths, stride and dilations of each spatial axis."""
         if len(self.lengths) != rank:
             raise ShapeError(f"lengths needs {rank} numbers for {rank} spatial axes, got {list(self.lengths)}")
         return (
@@ -45,7 +45,7 @@ class Windows(Operation):
         )
 
     def counts(self, dims: Sequence[Dim]) -> list[Dim]:
-        """Number of windows along each spatial axis."""
+        """Returns number of windows along each spatial axis."""
         lengths, stride, dilation = self.numbers(len(dims))
         if self.padding_mode != "default":
             return [ceil_div(n, s) for n, s in zip(dims, stride, strict=True)]
@@ -58,7 +58,7 @@ class Windows(Operation):
         ]
 
     def around(self, dims: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
-        """Padding before and after each axis of static extents, and how far the last window hangs over that."""
+        """Returns padding before and after each axis of static extents, and how far the last window hangs over that."""
         lengths, stride, dilation = self.numbers(len(dims))
         begins, ends = explicit_padding(dims, lengths, stride, dilation, self.padding, self.padding_mode)
         over = [
@@ -69,7 +69,7 @@ class Windows(Operation):
 
 
 def image(x: Shape, kinds: str = "f") -> tuple[Dim, ...]:
-    """The spatial extents of x [n, c, *s].  Errors: ShapeError for lower ranks or other kinds of types."""
+    """Returns the spatial extents of x [n, c, *s].  Errors: ShapeError for lower ranks or other kinds of types."""
     if x.rank < 3:
         raise ShapeError(f"x needs a batch, channels and at least one spatial axis, got {x}")
     if x.dtype.kind not in kinds:
@@ -85,7 +85,7 @@ def lowest(dtype: np.dtype[Any]) -> Any:
 def windowed(
     x: Array, reduce: Any, lengths: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
 ) -> Array:
-    """A reduction over windows on the last axes, one axis after the other (reduce: a binary ufunc)."""
+    """Returns a reduction over windows on the last axes, one axis after the other (reduce: a binary ufunc)."""
     lead = x.ndim - len(lengths)
     for i, (k, s, d, c) in enumerate(zip(lengths, stride, dilation, counts, strict=True)):
         first, *others = taps(lead + i, x.ndim, k, s, d, c)

@@ -35,7 +35,7 @@ __all__ = ["QUANTIZERS", "ByteMap", "Capture", "Dequantizelinear", "Quantizeline
 
 
 def granularity(x: Shape, scale: Shape, axis: int, block_size: int) -> None:
-    """Check that a scale fits x: one value, one an index of `axis`, one a block along it, or dims that broadcast."""
+    """Checks that a scale fits x: one value, one an index of `axis`, one a block along it, or dims that broadcast."""
     if block_size < 0:
         raise ShapeError(f"block_size must be at least 0, got {block_size}")
     if scale.rank == 0 or (scale.rank == 1 and scale.dims[0] == 1 and not block_size):
@@ -59,7 +59,7 @@ def granularity(x: Shape, scale: Shape, axis: int, block_size: int) -> None:
 
 
 def spread(scale: Array, x: Array, axis: int, block_size: int) -> Array:
-    """A scale or zero point with one value for each element of x, or dims that broadcast to x's."""
+    """Returns a scale or zero point with one value for each element of x, or dims that broadcast to x's."""
     if scale.size == 1 and not (block_size and scale.ndim == x.ndim):
         return scale.reshape((1,) * x.ndim)
     if scale.ndim == 1 and not (block_size and x.ndim == 1):
@@ -124,7 +124,7 @@ class Quantizelinear(Operation):
     precision: DType | None = None
 
     def target(self, zero_point: DType | None) -> DType:
-        """The result's dtype."""
+        """Returns the result's dtype."""
         if self.out_type is not None:
             return self.out_type
         return uint8 if zero_point is None else zero_point
@@ -191,7 +191,7 @@ class Dequantizelinear(Operation):
     out_type: DType | None = None
 
     def target(self, scale: DType) -> DType:
-        """The result's dtype."""
+        """Returns the result's dtype."""
         return self.out_type or (float32 if scale is float8_e8m0fnu else scale)
 
     def infer(self, x: Shape, scale: Shape, zero_point: Shape | None = None) -> Shape:

@@ -47,7 +47,7 @@ def _shifted(x: Array, zero_point: Array | None) -> Array:
 
 
 def _product(wide: Array, to: DType) -> Array:
-    """Exact sums in float64 as the result: int32 wraps around."""
+    """Returns exact sums in float64 as the result: int32 wraps around."""
     return wide.astype(np.int64).astype(np.int32) if to is int32 else wide.astype(np.float32)
 
 

@@ -20,7 +20,7 @@ __all__ = ["Gru", "Lstm", "Rnn"]
 
 
 def alive(sequence_lens: Array | None, steps: int) -> Array | None:
-    """Mask [s, b, 1] that is true where a sequence reaches a time step; None if all do.
+    """Returns mask [s, b, 1] that is true where a sequence reaches a time step; None if all do.
 
     Errors: ShapeError for lengths outside 0..s.
     """
@@ -33,7 +33,7 @@ def alive(sequence_lens: Array | None, steps: int) -> Array | None:
 
 
 def _prepared(layer: Recurrent, x: Array, w: Array, bias: Array | None, d: int) -> tuple[Array, Array | None]:
-    """Products of all steps with w plus its bias [s, b, gates h], and the bias of r."""
+    """Returns products of all steps with w plus its bias [s, b, gates h], and the bias of r."""
     wide = widen(x)
     gates = np.matmul(wide, widen(w)[d].T)
     if bias is None:

@@ -61,7 +61,7 @@ class Recurrent(Operation):
         return 2 if self.direction == "bidirectional" else 1
 
     def activations(self, direction: int) -> list[Function]:
-        """The activation functions of one direction, in the cell's order."""
+        """Returns the activation functions of one direction, in the cell's order."""
         names = self.actv_func or self.functions * self.directions
         count = len(self.functions)
         at = range(direction * count, (direction + 1) * count)
@@ -90,7 +90,7 @@ class Recurrent(Operation):
         states: dict[str, Shape | None],
         peephole: Shape | None = None,
     ) -> Shape:
-        """The hidden states' shape, after a check of all operands."""
+        """Returns the hidden states' shape, after a check of all operands."""
         d, h, g = self.directions, self.hidden_size, self.gates
         if not x.dtype.is_float:
             raise ShapeError(f"x must be a float tensor, got {x}")
@@ -122,6 +122,6 @@ class Recurrent(Operation):
         return np.clip(x, -self.clip, self.clip) if self.clip else x
 
     def steps(self, direction: int, steps: int) -> range:
-        """Times in the order in which a direction visits them."""
+        """Returns times in the order in which a direction visits them."""
         backward = self.direction == "reverse" or direction == 1
         return range(steps - 1, -1, -1) if backward else range(steps)

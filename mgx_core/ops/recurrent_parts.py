@@ -61,7 +61,7 @@ class Unrolled:
         return self.b.add(Reshape(dims=x.shape.dims[1:]), self.part(x, 0, self.d, self.d + 1))
 
     def rows(self, vector: Operand) -> Operand:
-        """A vector repeated for the batch."""
+        """Returns a vector repeated for the batch."""
         return self.b.add(Multibroadcast(out_lens=(self.size, *vector.shape.dims)), vector)
 
     def initial(self, state: Operand | None) -> Operand:
@@ -71,7 +71,7 @@ class Unrolled:
         return self.b.add(Multibroadcast(out_lens=(self.size, self.h)), zero)
 
     def bias(self, bias: Operand | None) -> tuple[Operand, Operand] | None:
-        """The biases of w and of r, for the batch."""
+        """Returns the biases of w and of r, for the batch."""
         if bias is None:
             return None
         mine, half = self.own(bias), self.layer.gates * self.h
@@ -95,7 +95,7 @@ class Unrolled:
         return self.part(x, 1, index * self.h, (index + count) * self.h)
 
     def active(self, index: int, x: Operand, clip: bool = True) -> Operand:
-        """The cell's activation function number `index`."""
+        """Returns the cell's activation function number `index`."""
         layer, b = self.layer, self.b
         if clip and layer.clip:
             x = b.add(Clip(), x, full(b, -layer.clip, x), full(b, layer.clip, x))
@@ -146,7 +146,7 @@ def _unroll(
     states: list[Operand | None],
     prepare: Callable[[Unrolled], Cell],
 ) -> tuple[Operand, list[Operand]] | None:
-    """Hidden states [s, d, b, h] and each direction's last further state [1, b, h] (as many as there are states)."""
+    """Returns hidden states [s, d, b, h] and each direction's last further state [1, b, h] (as many as there are states)."""
     if any(v.shape.dynamic() for v in (x, w, r)) or int(x.shape.dims[0]) > MOST_STEPS or not x.shape.elements():
         return None
     steps, size, h = int(x.shape.dims[0]), int(x.shape.dims[1]), layer.hidden_size
@@ -174,7 +174,7 @@ def _unroll(
 
 
 def _widened(b: Builder, *xs: Operand | None) -> list[Any]:
-    """Narrow float operands as float32, so that a long recurrence does not lose their precision."""
+    """Narrows float operands as float32, so that a long recurrence does not lose their precision."""
 
     def wide(x: Operand | None) -> Operand | None:
         if x is None or x.shape.dtype in (float32, float64):

@@ -64,7 +64,7 @@ class Reduce(Operation):
         return tuple(sorted(normalize_all(self.axes, rank))) or tuple(range(rank))
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
-        """The reduction along non-negative axes, keeping them; `axes` may be empty."""
+        """Returns the reduction along non-negative axes, keeping them; `axes` may be empty."""
         raise NotImplementedError
 
 
@@ -73,12 +73,12 @@ def _maybe_one(d: Dim) -> Dim:
 
 
 def count(x: Array, axes: tuple[int, ...]) -> int:
-    """Number of elements reduced to each result."""
+    """Returns number of elements reduced to each result."""
     return math.prod(x.shape[a] for a in axes)
 
 
 def total(x: Array, axes: tuple[int, ...]) -> Array:
-    """The sum along axes, in float32 or float64 for floats, in the operand's own type for integers."""
+    """Returns the sum along axes, in float32 or float64 for floats, in the operand's own type for integers."""
     wide = widen(x)
     kind: Any = wide.dtype
     if kind == np.float32 and count(x, axes) > LONG:
@@ -87,7 +87,7 @@ def total(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def rounded(x: Array, like: Array) -> Array:
-    """A wide result in the type of the operand."""
+    """Returns a wide result in the type of the operand."""
     return convert(x, dt.of(like.dtype))
 
 

@@ -20,7 +20,7 @@ __all__ = ["Flatten", "Reshape", "ReshapeLazy", "Squeeze", "Unsqueeze", "regroup
 
 
 def resolve(old: Sequence[Dim], wanted: Sequence[Dim], allowzero: bool = False) -> tuple[Dim, ...]:
-    """The extents that a reshape request means: 0 copies the old extent, one -1 takes the rest.
+    """Returns the extents that a reshape request means: 0 copies the old extent, one -1 takes the rest.
 
     A request without -1 for a tensor that has no elements means its zeros literally, as does any under `allowzero`.
     Errors: ShapeError if the numbers of elements cannot agree.
@@ -46,7 +46,10 @@ def resolve(old: Sequence[Dim], wanted: Sequence[Dim], allowzero: bool = False) 
 
 
 def _rest(old: Sequence[Dim], others: Sequence[Dim]) -> Dim:
-    """The extent that is left for -1.  Extents kept as they are cancel, so that it stands for one number even if one is 0."""
+    """Returns the extent that is left for -1.
+
+    Extents kept as they are cancel, so that it stands for one number even if one is 0.
+    """
     left, right = list(old), []
     for d in others:
         if d in left:
@@ -66,7 +69,7 @@ def _rest(old: Sequence[Dim], others: Sequence[Dim]) -> Dim:
 
 
 def regroup(x: Shape, lens: Sequence[int]) -> tuple[int, Shape] | None:
-    """Strides that show memory of layout x under other extents; None where only a copy can."""
+    """Returns strides that show memory of layout x under other extents; None where only a copy can."""
     if x.standard() or 0 in lens:
         return 0, Shape(x.dtype, lens)
     old = [(n, s) for n, s in zip(x.lens(), x.strides(), strict=True) if n != 1]
@@ -133,7 +136,7 @@ class Reshape(_Regrouping):
         return x.with_dims(resolve(x.dims, self.dims, self.allowzero))
 
     def normal(self, x: Shape, dims: AnyShape | None = None) -> Operation:
-        """The same with explicit extents."""
+        """Returns the same with explicit extents."""
         return self if dims is not None or not x.ranked else self.replace(dims=self.infer(x).dims, allowzero=False)
 
     def compute(self, x: Array, dims: Array | None = None) -> Array:
@@ -222,7 +225,7 @@ class Unsqueeze(_Regrouping):
         return x.with_dims(self._grown(x.dims, self.axes))
 
     def normal(self, x: Shape, axes: AnyShape | None = None) -> Operation:
-        """The same with axes counted from the front."""
+        """Returns the same with axes counted from the front."""
         if axes is not None or not x.ranked:
             return self
         return self.replace(axes=tuple(sorted(normalize_all(self.axes, x.rank + len(self.axes)))))

@@ -101,11 +101,11 @@ class Resize(Operation):
         return x.with_dims(out)
 
     def resized(self, rank: int) -> tuple[int, ...]:
-        """The axes that scales and sizes are about."""
+        """Returns the axes that scales and sizes are about."""
         return normalize_all(self.axes, rank) if self.axes else tuple(range(rank))
 
     def targets(self, dims: Sequence[Dim], scales: Sequence[float], sizes: Sequence[Dim]) -> list[Dim]:
-        """The new extents of the resized axes."""
+        """Returns the new extents of the resized axes."""
         if len(scales or sizes) != len(dims):
             raise ShapeError(f"{len(scales or sizes)} scales or sizes given for {len(dims)} axes")
         if scales:
@@ -118,7 +118,7 @@ class Resize(Operation):
         return [math.floor(factor * int(d) + 0.5) for d in dims]
 
     def aspect(self, dims: Sequence[int], sizes: Sequence[int]) -> float:
-        """The one factor for all axes that keeps the aspect ratio."""
+        """Returns the one factor for all axes that keeps the aspect ratio."""
         choose = min if self.keep_aspect_ratio_policy == "not_larger" else max
         if 0 in dims:
             raise ShapeError(f"extents {list(dims)} have no aspect ratio to keep")
@@ -168,7 +168,7 @@ class Resize(Operation):
         return out if x.dtype == object else convert(out, of(x.dtype))
 
     def source(self, axis: Axis) -> Array:
-        """Position of each new element on the old axis; in float32 for `nearest`, whose ties are meant to be found."""
+        """Returns position of each new element on the old axis; in float32 for `nearest`, whose ties are meant to be found."""
         kind: Any = np.float32 if self.mode == "nearest" else np.float64
         i = np.arange(axis.out, dtype=np.float64)
         match self.coordinate_transformation_mode:

@@ -93,7 +93,7 @@ class Roialign(Operation):
         return convert(out, of(x.dtype))
 
     def points(self, start: float, length: float, cells: int, size: int) -> tuple[Array, Array]:
-        """Two neighbours of every sampling point along an axis and their weights: both [2, cells, points]."""
+        """Returns two neighbours of every sampling point along an axis and their weights: both [2, cells, points]."""
         count = self.sampling_ratio or max(1, int(np.ceil(length / cells)))
         at = start + (np.arange(cells)[:, None] + (np.arange(count) + 0.5) / count) * (length / cells)
         inside = (at >= -1) & (at <= size)
@@ -123,7 +123,7 @@ class Roialign(Operation):
 
 
 def mixing(points: tuple[Array, Array], dtype: np.dtype[np.generic]) -> tuple[Array, int]:
-    """The matrix [cells, pixels] that averages sampling points, over the pixels in use, and the first of these."""
+    """Returns the matrix [cells, pixels] that averages sampling points, over the pixels in use, and the first of these."""
     index, weight = points
     first, last = int(index.min()), int(index.max())
     matrix = np.zeros((index.shape[1], last - first + 1))
@@ -170,7 +170,7 @@ class MaxRoiPool(Operation):
 
 
 def cells(start: float, end: float, count: int, size: int) -> list[slice]:
-    """The pixels of each of `count` cells between two pixels, both inclusive."""
+    """Returns the pixels of each of `count` cells between two pixels, both inclusive."""
     step = max(end - start + 1, 1) / count
     edges = np.arange(count)
     lows = np.clip(np.floor(edges * step) + start, 0, size).astype(int)

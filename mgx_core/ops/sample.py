@@ -69,7 +69,7 @@ def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Plac
 
 
 def neighbours(at: Array, mode: str, a: float = -0.75) -> tuple[Array, Array]:
-    """Indices and weights of the elements from which the value at a place between elements is made."""
+    """Returns indices and weights of the elements from which the value at a place between elements is made."""
     if mode == "nearest":
         return np.rint(at).astype(np.int64)[..., None], np.ones((*at.shape, 1), at.dtype)
     low = np.floor(at)
@@ -89,7 +89,7 @@ def cubic_weights(distance: Array, a: float) -> Array:
 
 
 def reflected(at: Array, low: float, high: float) -> Array:
-    """Places mirrored at `low` and `high` until they lie between."""
+    """Returns places mirrored at `low` and `high` until they lie between."""
     span = high - low
     if span <= 0:
         return np.full_like(at, low)

@@ -40,7 +40,7 @@ __all__ = [
 
 
 def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
-    """The expression over whole arrays: narrow floats compute in float32, the caller rounds the result."""
+    """Returns the expression over whole arrays: narrow floats compute in float32, the caller rounds the result."""
 
     wide: list[Any] = [widen(x) for x in inputs]
 
@@ -69,7 +69,7 @@ def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
 
 
 def same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
-    """Bring Python numbers to the dtype of the arrays they are combined with (`like` if none), so that numpy never widens."""
+    """Brings Python numbers to the dtype of the arrays they are combined with (`like` if none), so that numpy never widens."""
     array = next((a for a in reversed(args) if isinstance(a, (np.ndarray, np.generic))), None)
     if array is not None:
         like = array.dtype
@@ -79,7 +79,7 @@ def same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
 
 
 def widen(x: Array) -> Array:
-    """A narrow float array as float32, a sub-byte integer array as a byte; others unchanged."""
+    """Returns a narrow float array as float32, a sub-byte integer array as a byte; others unchanged."""
     if x.dtype.isbuiltin == 1 and x.dtype != np.float16:
         return x
     if x.dtype.name.startswith("int"):

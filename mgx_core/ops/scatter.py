@@ -27,7 +27,7 @@ _REDUCE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "min": np.min
 
 
 def _write(data: Array, where: tuple[Any, ...], updates: Array, reduction: str) -> Array:
-    """A copy of data with updates written, or combined with what is there (narrow floats in float32, rounded once)."""
+    """Returns a copy of data with updates written, or combined with what is there (narrow floats in float32, rounded once)."""
     if reduction == "none":
         out = data.copy()
         out[where] = updates

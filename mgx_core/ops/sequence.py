@@ -214,7 +214,7 @@ class ConcatFromSequence(Operation):
 
 
 def joined(a: AnyShape, b: AnyShape) -> AnyShape:
-    """The type that covers items of both types.  Errors: ShapeError for different element types or kinds."""
+    """Returns the type that covers items of both types.  Errors: ShapeError for different element types or kinds."""
     if a is b:
         return a
     match a, b:
@@ -234,7 +234,7 @@ def joined(a: AnyShape, b: AnyShape) -> AnyShape:
 
 
 def refreshed(element: AnyShape) -> AnyShape:
-    """The type of one item: an extent that is not fixed may be another one in each item."""
+    """Returns the type of one item: an extent that is not fixed may be another one in each item."""
     if isinstance(element, Shape) and element.ranked:
         return element.with_dims(fresh("item") if isinstance(d, Sym) else d for d in element.dims)
     return element
@@ -258,7 +258,7 @@ def _may_be_one(d: Dim) -> bool:
 
 
 def _position(position: Array, n: int, last: int) -> int:
-    """The position counted from the front, in 0..last."""
+    """Returns the position counted from the front, in 0..last."""
     at = int(position.reshape(-1)[0])
     if not -n <= at <= last:
         raise ParameterError(f"position must lie in [{-n}, {last}] for a sequence of {n} items, got {at}")

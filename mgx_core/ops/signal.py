@@ -35,7 +35,7 @@ def number(x: Shape | None, name: str, integer: bool = True) -> None:
 
 
 def value(x: Array, name: str, least: int = 0) -> int:
-    """The integer in a run-time operand.  Errors: ParameterError if it is below `least`."""
+    """Returns the integer in a run-time operand.  Errors: ParameterError if it is below `least`."""
     n = int(np.asarray(x).reshape(-1)[0])
     if n < least:
         raise ParameterError(f"{name} must be at least {least}, got {n}")
@@ -64,7 +64,7 @@ class Window(Operation):
         return self.points(value(size, "size"))
 
     def points(self, size: int) -> Array:
-        """The window itself."""
+        """Returns the window itself."""
         require_room([size], 8)
         span = max(size if self.periodic else size - 1, 1)
         at = 2 * math.pi * np.arange(size) / span

@@ -22,7 +22,7 @@ FAR: Final = (1 << 31) - 1  # the least position that programs write to mean "to
 
 
 def clip(at: Dim, length: Dim) -> Dim | None:
-    """A slice bound within 0..length, negative ones counted from the end; None if its sign is open."""
+    """Returns a slice bound within 0..length, negative ones counted from the end; None if its sign is open."""
     if isinstance(at, int) and abs(at) >= FAR:
         return length if at > 0 else 0
     low, high = bounds(at)
@@ -34,7 +34,7 @@ def clip(at: Dim, length: Dim) -> Dim | None:
 
 
 def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
-    """Number of positions in a range, or a fresh symbol if it is data-dependent."""
+    """Returns number of positions in a range, or a fresh symbol if it is data-dependent."""
     if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(length)[start:end:step])
     if step < 0:
@@ -92,7 +92,7 @@ class Slice(Operation):
         return x.with_dims(fresh("n", 0, d) if i in cut else d for i, d in enumerate(x.dims))
 
     def normal(self, x: Shape, *operands: AnyShape) -> Operation:
-        """The same with axes named and counted from the front, and bounds within the extent where these are fixed."""
+        """Returns the same with axes named and counted from the front, and bounds within the extent where these are fixed."""
         if operands or not x.ranked:
             return self
         ranges = self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps)
@@ -108,7 +108,7 @@ class Slice(Operation):
     def ranges(
         rank: int, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]
     ) -> list[tuple[int, Dim, Dim, int]]:
-        """Axis, start, end and step of each axis that is cut."""
+        """Returns axis, start, end and step of each axis that is cut."""
         axes = axes or range(len(starts))
         steps = steps or [1] * len(starts)
         if not len(starts) == len(ends) == len(axes) == len(steps):

@@ -39,7 +39,7 @@ class AlongAxis(Operation):
         return (normalize(self.axis, rank),)
 
     def shifted(self, x: Array) -> tuple[Array, int]:
-        """The operand less the largest of its line, in a wide type, and the axis."""
+        """Returns the operand less the largest of its line, in a wide type, and the axis."""
         axis = normalize(self.axis, x.ndim)
         wide = widen(x)
         if not wide.size:
@@ -48,19 +48,19 @@ class AlongAxis(Operation):
             return np.asarray(wide - np.max(wide, axis=axis, keepdims=True)), axis
 
     def shifted_ops(self, b: Builder, x: Operand) -> Operand:
-        """The same as instructions."""
+        """Returns the same as instructions."""
         if x.shape.dtype.bits < 32:
             x = b.add(Convert(target_type=dt.float32), x)
         top = b.add(ReduceMax(axes=(self.axis,)), x)
         return b.add(Sub(), x, b.add(Multibroadcast(out_lens=x.shape.dims), top))
 
     def total_ops(self, b: Builder, x: Operand) -> Operand:
-        """The sum of each line, repeated along it."""
+        """Returns the sum of each line, repeated along it."""
         return b.add(Multibroadcast(out_lens=x.shape.dims), b.add(ReduceSum(axes=(self.axis,)), x))
 
 
 def narrowed(b: Builder, x: Operand, like: Operand) -> Operand:
-    """An instruction in the element type of another."""
+    """Returns an instruction in the element type of another."""
     return x if x.shape.dtype is like.shape.dtype else b.add(Convert(target_type=like.shape.dtype), x)
 
 

@@ -15,7 +15,7 @@ __all__ = ["explicit_padding", "extent", "padded", "per_axis", "same_padding", "
 
 
 def per_axis(values: Sequence[int], rank: int, what: str, least: int = 1) -> tuple[int, ...]:
-    """One number for each spatial axis; none given means `least` everywhere.
+    """Returns one number for each spatial axis; none given means `least` everywhere.
 
     Errors: ShapeError for another count or a number below `least`.
     """
@@ -29,7 +29,7 @@ def per_axis(values: Sequence[int], rank: int, what: str, least: int = 1) -> tup
 
 
 def sides(padding: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding before and after each spatial axis from none, one number an axis, or all begins then all ends."""
+    """Returns padding before and after each spatial axis from none, one number an axis, or all begins then all ends."""
     if len(padding) not in (0, rank, 2 * rank):
         raise ShapeError(f"padding needs {rank} or {2 * rank} numbers for {rank} spatial axes, got {list(padding)}")
     if not padding:
@@ -40,7 +40,7 @@ def sides(padding: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int
 
 
 def extent(n: Dim, length: Dim, stride: int, dilation: int, around: int, begin: int = 0, ceil: bool = False) -> Dim:
-    """Number of windows that fit on an axis of `n` elements and `around` padding.
+    """Returns number of windows that fit on an axis of `n` elements and `around` padding.
 
     With `ceil` a last window may hang over the end, if it starts before the padding at the end (`begin` is the part of
     `around` before the axis).  Errors: ShapeError if not even one fits.
@@ -55,7 +55,7 @@ def extent(n: Dim, length: Dim, stride: int, dilation: int, around: int, begin: 
 
 
 def same_padding(n: Dim, length: Dim, stride: int, dilation: int, lower: bool) -> tuple[int, int]:
-    """Padding that makes ceil(n / stride) windows fit; the odd one goes first if `lower`."""
+    """Returns padding that makes ceil(n / stride) windows fit; the odd one goes first if `lower`."""
     n, length = int(n), int(length)
     total = max((-(-n // stride) - 1) * stride + (length - 1) * dilation + 1 - n, 0)
     small = total // 2
@@ -70,7 +70,7 @@ def explicit_padding(
     padding: Sequence[int],
     mode: str,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding before and after each axis of static extents for any padding mode."""
+    """Returns padding before and after each axis of static extents for any padding mode."""
     if mode == "default":
         return sides(padding, len(dims))
     pairs = [
@@ -81,7 +81,7 @@ def explicit_padding(
 
 
 def padded(x: Array, begins: Sequence[int], ends: Sequence[int], value: object = 0) -> Array:
-    """The last axes of x with `value` before and after; negative numbers crop."""
+    """Returns the last axes of x with `value` before and after; negative numbers crop."""
     lead = x.ndim - len(begins)
     if min((*begins, *ends), default=0) < 0:
         crop: list[Any] = [
@@ -101,7 +101,7 @@ def padded(x: Array, begins: Sequence[int], ends: Sequence[int], value: object =
 def windows(
     x: Array, lengths: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
 ) -> Array:
-    """A view [.., *lengths, *counts] of all windows over the last axes of x; no copy."""
+    """Returns a view [.., *lengths, *counts] of all windows over the last axes of x; no copy."""
     lead = x.ndim - len(lengths)
     for n, k, s, d, c in zip(x.shape[lead:], lengths, stride, dilation, counts, strict=True):
         if c and (c - 1) * s + (k - 1) * d >= n:

@@ -43,7 +43,7 @@ class FoldConstants(Pass):
         return changed
 
     def follow(self, literals: Iterable[Instruction]) -> None:
-        """Evaluate what became constant because these literals did."""
+        """Evaluates what became constant because these literals did."""
         waiting = list(literals)
         while waiting:
             for user in waiting.pop().users:
@@ -53,7 +53,7 @@ class FoldConstants(Pass):
                     waiting.append(folded)
 
     def _fold(self, module: Module, ins: Instruction) -> Instruction | None:
-        """The literal in an instruction's place; None if it is not folded."""
+        """Returns the literal in an instruction's place; None if it is not folded."""
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
             return None
         sources = [through_views(i) for i in ins.inputs]
@@ -100,7 +100,7 @@ class FoldConstants(Pass):
 
 
 def _constant(ins: Instruction) -> Value:
-    """The value of a literal, or of views of one."""
+    """Returns the value of a literal, or of views of one."""
     if ins.is_absent:
         return None
     if ins.is_literal:

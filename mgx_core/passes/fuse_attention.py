@@ -63,7 +63,7 @@ class FuseAttention(Pass):
         return members
 
     def _above(self, softmax: Instruction) -> list[Instruction] | None:
-        """The first dot and the pointwise ops from it to the softmax."""
+        """Returns the first dot and the pointwise ops from it to the softmax."""
         found: list[Instruction] = []
         at = softmax.inputs[0]
         for _ in range(12):
@@ -79,7 +79,7 @@ class FuseAttention(Pass):
         return None
 
     def _below(self, softmax: Instruction) -> list[Instruction] | None:
-        """The pointwise ops from the softmax to the second dot, that dot, and the way out of the heads."""
+        """Returns the pointwise ops from the softmax to the second dot, that dot, and the way out of the heads."""
         found: list[Instruction] = []
         inside = {softmax}
         at = softmax
@@ -116,7 +116,7 @@ def _inside(user: Instruction, inside: set[Instruction]) -> bool:
 
 
 def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
-    """True if a dot is reached through pointwise ops that nothing else reads."""
+    """Returns True if a dot is reached through pointwise ops that nothing else reads."""
     for _ in range(12):
         if ins.users != (reader,) and set(ins.users) != {reader}:
             return False
@@ -133,7 +133,7 @@ def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
 
 
 def _way_out(dot: Instruction) -> list[Instruction]:
-    """A transpose and a reshape after the second dot, each the only reader of what comes before.
+    """Returns a transpose and a reshape after the second dot, each the only reader of what comes before.
 
     Before them, heads that lie along two axes (groups, and heads of a group) become one axis.
     """

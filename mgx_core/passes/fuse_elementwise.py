@@ -117,7 +117,7 @@ class _Fusion:
         self.of[ins] = joined
 
     def _unfit(self, cluster: _Cluster, ins: Instruction, dims: tuple[Dim, ...], read: Instruction) -> No | None:
-        """A refusal if `ins` cannot run in the cluster's loop."""
+        """Returns a refusal if `ins` cannot run in the cluster's loop."""
         if len(cluster.members) >= self.options.most:
             return FULL
         if dims == cluster.dims:
@@ -143,7 +143,7 @@ class _Fusion:
         self.of[ins] = cluster
 
     def _apart_from_reduction(self, cluster: _Cluster, source: Instruction, ins: Instruction) -> No | None:
-        """A refusal if a reduction cannot run in the cluster of what it reduces, `source`."""
+        """Returns a refusal if a reduction cannot run in the cluster of what it reduces, `source`."""
         dims = ins.inputs[0].shape.dims
         ended = self.ends.before_reduction(source)
         if ended:
@@ -157,7 +157,7 @@ class _Fusion:
         return self._blocked(cluster, ins)
 
     def _sibling(self, ins: Instruction, dims: tuple[Dim, ...], axes: tuple[int, ...]) -> _Cluster:
-        """The cluster of a reduction that reads the same value over the same axes, or a new one."""
+        """Returns the cluster of a reduction that reads the same value over the same axes, or a new one."""
         for user in ins.inputs[0].users:
             other = self.of.get(user)
             if (
@@ -174,7 +174,7 @@ class _Fusion:
         return made
 
     def _apart(self, one: _Cluster, other: _Cluster, ins: Instruction) -> No | None:
-        """A refusal if two clusters cannot be one at `ins`."""
+        """Returns a refusal if two clusters cannot be one at `ins`."""
         if one.axes is not None and other.axes is not None and one.axes != other.axes:
             return AXES
         if one.dims != other.dims:

@@ -132,13 +132,13 @@ def _is_dot(ins: Instruction) -> bool:
 
 
 def _joinable(one: _Product, other: _Product) -> bool:
-    """True if two products can be one: of the same op, their right sides of one type and height."""
+    """Returns True if two products can be one: of the same op, their right sides of one type and height."""
     a, b = one.weight, other.weight
     return one.dot.op == other.dot.op and a.dtype == b.dtype and len(a) == len(b)
 
 
 def _same_steps(found: Sequence[_Product]) -> list[_Product]:
-    """The products with the steps that all have in the same form; a sum with zeros stands in where few have no bias."""
+    """Returns the products with the steps that all have in the same form; a sum with zeros stands in where few have no bias."""
     made: list[list[_Step]] = [[] for _ in found]
     rest = [list(p.steps) for p in found]
     while True:
@@ -187,7 +187,7 @@ def _product(dot: Instruction) -> _Product | None:
 
 
 def _step(ins: Instruction, before: Instruction, columns: int) -> _Step | None:
-    """The work on a result as a step; None for work with anything but a constant a column."""
+    """Returns the work on a result as a step; None for work with anything but a constant a column."""
     if not isinstance(ins.op, Pointwise) or not isinstance(ins.result, Shape) or ins.shape.dims != before.shape.dims:
         return None
     if ins.inputs == (before,):
@@ -200,7 +200,7 @@ def _step(ins: Instruction, before: Instruction, columns: int) -> _Step | None:
 
 
 def _matrix(ins: Instruction) -> Array | None:
-    """A constant matrix, or one repeated over batches."""
+    """Returns a constant matrix, or one repeated over batches."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None:
         return None
@@ -209,7 +209,7 @@ def _matrix(ins: Instruction) -> Array | None:
 
 
 def _vector(ins: Instruction, length: int) -> Array | None:
-    """A constant that varies along the last axis alone, or not at all."""
+    """Returns a constant that varies along the last axis alone, or not at all."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None:
         return None

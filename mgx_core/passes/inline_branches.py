@@ -37,7 +37,7 @@ class InlineBranches(Pass):
         return changed
 
     def _inline(self, module: Module, ins: Instruction) -> No | None:
-        """Put the taken branch in place; a refusal if it is not known."""
+        """Puts the taken branch in place; a refusal if it is not known."""
         condition = aligned(ins.inputs[0])
         if condition is None or condition.size != 1:
             return No("the condition is known only at run time")

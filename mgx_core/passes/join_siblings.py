@@ -120,7 +120,7 @@ class JoinConvolutions(Pass):
 
 
 def _bias(convolution: Instruction) -> Array | None:
-    """The constant for each channel that is added to a convolution and nothing else is done with it."""
+    """Returns the constant for each channel that is added to a convolution and nothing else is done with it."""
     if len(convolution.users) != 1 or not isinstance(convolution.users[0].op, Add):
         return None
     add = convolution.users[0]
@@ -186,7 +186,7 @@ class JoinGathers(Pass):
         return made if not like.shape.rank else place.add(Multibroadcast(out_lens=like.shape.dims), made)
 
     def _wrapped(self, place: _Place, indices: Instruction, length: int) -> Instruction:
-        """Positions counted from the front."""
+        """Returns positions counted from the front."""
         kind = indices.shape.dtype.numpy
         negative = place.add(Less(), indices, self._spread(place, np.zeros((), kind), indices))
         turned = place.add(Add(), indices, self._spread(place, np.asarray(length, kind), indices))

@@ -51,7 +51,7 @@ def _key(ins: Instruction) -> Any:
 
 
 def _signs(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The signs of zeros among attributes: 0.0 and -0.0 are equal, but are not the same."""
+    """Returns the signs of zeros among attributes: 0.0 and -0.0 are equal, but are not the same."""
     return tuple(
         _signs(v) if isinstance(v, tuple) else math.copysign(1.0, v)
         for v in values

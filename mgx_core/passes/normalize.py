@@ -42,7 +42,7 @@ class Normalize(Pass):
 
 
 def normal_form(ins: Instruction) -> Operation:
-    """The op as `Operation.normal` gives it, or with axes that are not negative."""
+    """Returns the op as `Operation.normal` gives it, or with axes that are not negative."""
     if ins.op.normal is not None:
         return ins.op.normal(*(i.result for i in ins.inputs))
     axes = {f.name for f in ins.op.fields} & {"axis", "axes"}

@@ -62,7 +62,7 @@ class ProductEnds:
 
 
 def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
-    """True if an instruction widens what the work of one product made narrow, for the work of a later product.
+    """Returns True if an instruction widens what the work of one product made narrow, for the work of a later product.
 
     Each product then ends in its own work: the earlier one stores narrow numbers, which the later one reads.
     """
@@ -83,7 +83,7 @@ def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
 
 
 def _own_work(ins: Instruction, costly: frozenset[str]) -> list[Instruction]:
-    """The work on the sums of a product of narrow numbers, with constants, if it ends in numbers narrower than the sums.
+    """Returns the work on the sums of a product of narrow numbers, with constants, if it ends in numbers narrower than the sums.
 
     A target's product does it where the sums are, so that these need not be stored.
     """
@@ -103,12 +103,12 @@ def _own_work(ins: Instruction, costly: frozenset[str]) -> list[Instruction]:
 
 
 def _has(ins: Instruction, costly: frozenset[str]) -> bool:
-    """True for work on elements with one of these primitives."""
+    """Returns True for work on elements with one of these primitives."""
     return isinstance(ins.op, Pointwise) and not costly.isdisjoint(primitives(type(ins.op).scalar))
 
 
 def _reduced_later(ins: Instruction) -> bool:
-    """True if a reduction reads what is computed from an instruction element by element."""
+    """Returns True if a reduction reads what is computed from an instruction element by element."""
     seen = {ins}
     pending = [ins]
     while pending and len(seen) <= STEPS:
@@ -122,7 +122,7 @@ def _reduced_later(ins: Instruction) -> bool:
 
 
 def _earlier_sums(ins: Instruction, read: Instruction, position: Mapping[Instruction, int]) -> No | None:
-    """A refusal if `read` is work on one product's integer sums that meets work on a later product's sums at `ins`.
+    """Returns a refusal if `read` is work on one product's integer sums that meets work on a later product's sums at `ins`.
 
     The earlier product then ends in its own work, and its sums need not be stored for the loop or epilogue of the later one.
     """
@@ -135,7 +135,7 @@ def _earlier_sums(ins: Instruction, read: Instruction, position: Mapping[Instruc
 
 
 def _product_before(ins: Instruction) -> Instruction | None:
-    """The product whose result a chain of work on elements begins with, if that work made no narrow numbers."""
+    """Returns the product whose result a chain of work on elements begins with, if that work made no narrow numbers."""
     at = ins
     for _ in range(STEPS):
         if at.op.product:
@@ -152,7 +152,7 @@ def _product_before(ins: Instruction) -> Instruction | None:
 
 
 def _last_product_before(ins: Instruction, position: Mapping[Instruction, int]) -> Instruction | None:
-    """The last of the products that work on elements begins with: the one that this work is done by."""
+    """Returns the last of the products that work on elements begins with: the one that this work is done by."""
     last: Instruction | None = None
     pending = [ins]
     for _ in range(STEPS):

@@ -103,7 +103,7 @@ def _varying(ins: Instruction) -> set[Instruction]:
 
 
 def _number(ins: Instruction) -> Array | None:
-    """The one number of a constant as an array without axes."""
+    """Returns the one number of a constant as an array without axes."""
     value = aligned(ins)
     if value is None or not value.size or (value.size > 1 and not (value == value.flat[0]).all()):
         return None
@@ -111,7 +111,7 @@ def _number(ins: Instruction) -> Array | None:
 
 
 def _table(ins: Instruction, root: Instruction, members: list[Instruction]) -> Array | None:
-    """The results of `ins` for each byte that `root` may be, from the least; None where the definitions give no bytes."""
+    """Returns the results of `ins` for each byte that `root` may be, from the least; None where the definitions give no bytes."""
     dtype = root.shape.dtype
     values: dict[Instruction, Array] = {root: np.arange(dtype.lowest, dtype.highest + 1).astype(dtype.numpy)}
     for member in members:

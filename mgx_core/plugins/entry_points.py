@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     version: str
 
     def load(self) -> Any:
-        """The module, or the object in it."""
+        """Returns the module, or the object in it."""
         module, _, attribute = self.value.partition(":")
         found: Any = importlib.import_module(module.strip())
         for part in filter(None, attribute.strip().split(".")):
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 def entries(group: str) -> list[Entry]:
-    """The entry points of a group; of two distributions of one name the first on the path counts.
+    """Returns the entry points of a group; of two distributions of one name the first on the path counts.
 
     Asks ``importlib.metadata`` if something on the path is not a folder or other finders of distributions are installed.
     """
@@ -61,7 +61,7 @@ def entries(group: str) -> list[Entry]:
 
 
 def _section(text: str, group: str) -> list[tuple[str, str]]:
-    """The pairs below ``[group]``."""
+    """Returns the pairs below ``[group]``."""
     found = []
     inside = False
     for line in map(str.strip, text.splitlines()):
@@ -74,7 +74,7 @@ def _section(text: str, group: str) -> list[tuple[str, str]]:
 
 
 def _about(folder: Path) -> tuple[str, str]:
-    """Name and version from the head of a distribution's metadata."""
+    """Returns name and version from the head of a distribution's metadata."""
     words = {"name": "?", "version": "?"}
     for file in ("METADATA", "PKG-INFO"):
         try:

@@ -44,12 +44,12 @@ class Lazy:
     own_memory: bool = False
 
     def load(self) -> Any:
-        """The object itself.  Errors: PluginError with the original exception as its cause."""
+        """Returns the object itself.  Errors: PluginError with the original exception as its cause."""
         return resolve(self.path, f"{self.name!r}")
 
 
 def resolve(path: str, what: str) -> Any:
-    """The object at ``module:attribute``.  Errors: PluginError."""
+    """Returns the object at ``module:attribute``.  Errors: PluginError."""
     module, _, attribute = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -65,7 +65,7 @@ class Hooks:
 
     @hookspec
     def targets(self) -> list[Lazy]:
-        """Targets by name; the object is a class or function without required arguments."""
+        """Returns targets by name; the object is a class or function without required arguments."""
         return []
 
     @hookspec
@@ -75,7 +75,7 @@ class Hooks:
 
     @hookspec
     def operations(self) -> list[Lazy]:
-        """Op sets; the object is an `OpSet`."""
+        """Returns op sets; the object is an `OpSet`."""
         return []
 
     @hookspec
@@ -98,7 +98,7 @@ class Hooks:
 
     @hookspec
     def converters(self, frontend: str) -> list[Lazy]:
-        """Converters for a frontend by its name; that frontend defines the object's type."""
+        """Returns converters for a frontend by its name; that frontend defines the object's type."""
         return []
 
     @hookspec

@@ -11,7 +11,7 @@ __all__ = ["joined"]
 
 
 def joined(standard: OpSet, given: Iterable[tuple[PluginRecord, OpSet]]) -> OpSet:
-    """The standard ops and those of each plugin.
+    """Returns the standard ops and those of each plugin.
 
     A plugin's op with a standard op's name is left out; a name that two plugins give is refused when it is asked for.  Both stand
     on the records of the plugins.

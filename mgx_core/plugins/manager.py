@@ -85,7 +85,7 @@ class Plugins:
                     record.offers[hook] = [lazy.name for lazy in lazies]
 
     def register(self, plugin: Any, name: str | None = None) -> None:
-        """Add a plugin object by hand (tests, notebooks).  Errors: PluginError for an interface version that is not served."""
+        """Adds a plugin object by hand (tests, notebooks).  Errors: PluginError for an interface version that is not served."""
         record = PluginRecord(str(name or getattr(plugin, "__name__", repr(plugin))), repr(plugin), "-", "-", "ok")
         self._register(record, plugin, required=False)
         self.records.append(record)
@@ -105,15 +105,15 @@ class Plugins:
         return found
 
     def offered(self, hook: str) -> list[tuple[str, Lazy]]:
-        """Everything that plugins offer through a hook without arguments, with the plugin's name, unloaded."""
+        """Returns everything that plugins offer through a hook without arguments, with the plugin's name, unloaded."""
         return [(record.name, lazy) for record, lazy in self._all(hook)]
 
     def offers_to(self, hook: str, **asked: Any) -> list[Lazy]:
-        """Everything that plugins offer through a hook to whom it is asked for, unloaded."""
+        """Returns everything that plugins offer through a hook to whom it is asked for, unloaded."""
         return [lazy for _, lazy in self._all(hook, **asked)]
 
     def _offers(self, hook: str) -> tuple[dict[str, tuple[PluginRecord, Lazy]], dict[str, str]]:
-        """Everything offered by name, and an error for each name that several offer."""
+        """Returns everything offered by name, and an error for each name that several offer."""
         found: dict[str, tuple[PluginRecord, Lazy]] = {}
         contested: dict[str, str] = {}
         for record, lazy in self._all(hook):
@@ -132,11 +132,11 @@ class Plugins:
         return {name: lazy for name, (_, lazy) in self._offers(hook)[0].items()}
 
     def names(self, hook: str) -> list[str]:
-        """Every name that plugins offer through a hook, those included that two plugins offer."""
+        """Returns every name that plugins offer through a hook, those included that two plugins offer."""
         return list(dict.fromkeys(lazy.name for _, lazy in self._all(hook)))
 
     def load(self, hook: str, name: str, kind: type | None = None) -> Any:
-        """One object by name.
+        """Returns one object by name.
 
         kind: the type that it must have; None for the hook's own.
         Errors: UnsupportedError for an unknown name, saying what to install; PluginError if it fails or if two plugins offer it.
@@ -156,7 +156,7 @@ class Plugins:
         return record, record.load(hook, lazy, kind)
 
     def make(self, hook: str, name: str, checked: Callable[[Any, str], T]) -> T:
-        """The object that a class or function of a hook makes.
+        """Returns the object that a class or function of a hook makes.
 
         checked: gets it with the plugin's title for messages, and returns it or raises PluginError.
         Errors: as `load`; PluginError for what is of another kind or cannot be made.
@@ -173,7 +173,7 @@ class Plugins:
             raise PluginError(wrong) from error
 
     def target(self, name: str) -> Any:
-        """A target by name, made once.  Errors: as `make`."""
+        """Returns a target by name, made once.  Errors: as `make`."""
         from ..targets.target import checked_target
 
         key = f"target instance:{name}"
@@ -182,19 +182,19 @@ class Plugins:
         return self._loaded[key]
 
     def context(self, name: str) -> Any:
-        """The one context of a target that this process shares, made when first asked for.  Errors: as `target`."""
+        """Returns the one context of a target that this process shares, made when first asked for.  Errors: as `target`."""
         key = f"context:{name}"
         if key not in self._loaded:
             self._loaded[key] = self.target(name).get_context()
         return self._loaded[key]
 
     def memory_targets(self) -> list[str]:
-        """The names of the targets whose devices have memory of their own, the highest rank first."""
+        """Returns the names of the targets whose devices have memory of their own, the highest rank first."""
         offered = (lazy for _, lazy in self._offers("targets")[0].values() if lazy.own_memory)
         return [lazy.name for lazy in sorted(offered, key=lambda lazy: (-lazy.rank, lazy.name))]
 
     def memory_target(self) -> str:
-        """The first of them.  Errors: UnsupportedError if there is none, saying what to install."""
+        """Returns the first of them.  Errors: UnsupportedError if there is none, saying what to install."""
         for name in self.memory_targets():
             return name
         raise UnsupportedError(
@@ -202,7 +202,7 @@ class Plugins:
         )
 
     def best_target(self) -> str:
-        """The name of the default target: the highest rank among those that can work here.
+        """Returns the name of the default target: the highest rank among those that can work here.
 
         Errors: UnsupportedError if no target is installed, saying what to install.
         """
@@ -257,11 +257,14 @@ class Plugins:
         return Rules("plugins", found)
 
     def converters(self, frontend: str, kind: type | None = None) -> list[Any]:
-        """Converters that plugins add to a frontend.  kind: the type that they must have; others are left out and recorded."""
+        """Returns converters that plugins add to a frontend.
+
+        kind: the type that they must have; others are left out and recorded.
+        """
         return [c for _, c in self._load_each("converters", kind, frontend=frontend)]
 
     def _load_each(self, hook: str, kind: type | None = None, **arguments: Any) -> list[tuple[PluginRecord, Any]]:
-        """Every object of a hook that loads; the others are on their plugins' records."""
+        """Returns every object of a hook that loads; the others are on their plugins' records."""
         out = []
         for record, lazy in self._all(hook, **arguments):
             try:
@@ -280,7 +283,7 @@ _manager: list[Plugins] = []
 
 
 def manager() -> Plugins:
-    """The process's plugin manager, made when first asked for."""
+    """Returns the process's plugin manager, made when first asked for."""
     with _lock:
         if not _manager:
             _manager.append(Plugins())

@@ -33,7 +33,7 @@ def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iter
 
 
 def absent(records: Sequence[PluginRecord], *hooks: str) -> str:
-    """The end of a message on something that nothing installed offers: the plugins that failed or are disabled.
+    """Returns the end of a message on something that nothing installed offers: the plugins that failed or are disabled.
 
     hooks: of those that loaded, the ones of whose hooks one of these failed (none given: of whose hooks any failed).
     """

@@ -10,7 +10,7 @@ __all__ = ["make_op"]
 
 
 def make_op(name: str, /, **attributes: Any) -> Operation:
-    """An operation by name, of the standard set or of any installed plugin.
+    """Returns an operation by name, of the standard set or of any installed plugin.
 
     Errors: UnsupportedError for unknown names; ParameterError for bad attributes.
     """

@@ -42,7 +42,7 @@ def stamp(stages: tuple[str, ...]) -> str:
 
 
 def _packages(plugins: Plugins, stages: tuple[str, ...]) -> tuple[str, ...]:
-    """The core's package and all that plugins which loaded name in their entry points and offers."""
+    """Returns the core's package and all that plugins which loaded name in their entry points and offers."""
     paths = [r.module for r in plugins.records if r.state == "ok"]
     paths += [lazy.path for hook in ("targets", "frontends", "operations") for _, lazy in plugins.offered(hook)]
     paths += [lazy.path for lazy in _offered_to_all(plugins, stages)]
@@ -76,7 +76,7 @@ def _stamp(packages: tuple[str, ...], path: tuple[str, ...]) -> str:
 
 
 def _files(folder: str) -> list[tuple[str, int, int]]:
-    """Path, bytes and time of each file of code in a package, sorted."""
+    """Returns path, bytes and time of each file of code in a package, sorted."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -88,13 +88,13 @@ def _files(folder: str) -> list[tuple[str, int, int]]:
 
 
 def _about(path: str) -> tuple[str, int, int]:
-    """Path, bytes and the last time that the file or what is known of it was changed: the former can be set at will."""
+    """Returns path, bytes and the last time that the file or what is known of it was changed: the former can be set at will."""
     state = os.stat(path)
     return path, state.st_size, max(state.st_mtime_ns, state.st_ctime_ns)
 
 
 def _distributions(path: tuple[str, ...]) -> list[list[str]]:
-    """The names of the installed distributions' records, which have their versions, in each folder of the path."""
+    """Returns the names of the installed distributions' records, which have their versions, in each folder of the path."""
     found = []
     for folder in path:
         try:

@@ -28,7 +28,7 @@ def angles(main: Module) -> set[Instruction]:
 
 
 def _sums(ins: Instruction) -> bool:
-    """True if the product sums over an axis of more than one element (an outer product does not)."""
+    """Returns True if the product sums over an axis of more than one element (an outer product does not)."""
     if not ins.op.product:
         return False
     left = ins.inputs[0].result

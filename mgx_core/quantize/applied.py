@@ -21,7 +21,7 @@ TYPES = {t.name: t for t in (dt.uint8, dt.int8, dt.float8_e4m3fn)}
 
 
 def operands(ins: Instruction) -> list[Instruction]:
-    """The tensors that a product multiplies, without constant weights."""
+    """Returns the tensors that a product multiplies, without constant weights."""
     return [x for x in ins.inputs[:2] if not through_views(x).is_literal]
 
 
@@ -61,7 +61,7 @@ def apply(
 def functions_of(
     products: Iterable[Instruction], tensors: Iterable[Instruction], config: QuantizeConfig
 ) -> list[Function]:
-    """The functions whose results targets find in tables, if they may."""
+    """Returns the functions whose results targets find in tables, if they may."""
     return functions(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
 
 
@@ -71,7 +71,7 @@ def _around_functions(
     config: QuantizeConfig,
     known: Mapping[Instruction, Observer],
 ) -> dict[Instruction, tuple[float, float]]:
-    """Ranges of what costly functions read, and of the results of functions where these have none yet."""
+    """Returns ranges of what costly functions read, and of the results of functions where these have none yet."""
     made: dict[Instruction, tuple[float, float]] = {}
     to = TYPES[config.activations]
     for function in found:

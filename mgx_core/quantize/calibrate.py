@@ -28,7 +28,7 @@ SAMPLE: Final = 1 << 13  # elements of a tensor that leave a run
 
 
 def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration, target: Any) -> list[Observer]:
-    """Statistics of tensors of a module over all batches, which are taken one at a time.
+    """Returns statistics of tensors of a module over all batches, which are taken one at a time.
 
     tensors: each with its axis of channels.  Extremes are found and samples taken within the run, so that no tensor outlives it.
     Errors: ParameterError without data, or for values that are not finite.
@@ -68,7 +68,7 @@ def _named(tensor: Instruction) -> str:
 
 
 def sample_steps(dims: Sequence[Dim], axis: int) -> list[int]:
-    """Steps along axes other than that of channels, the longest most, that leave no more than `SAMPLE` elements."""
+    """Returns steps along axes other than that of channels, the longest most, that leave no more than `SAMPLE` elements."""
     steps = [1] * len(dims)
     known = [d if isinstance(d, int) else 1 for d in dims]
     while True:

@@ -36,7 +36,7 @@ def quantize_dynamic(
     per_channel: bool = True,
     report: QuantizeReport | None = None,
 ) -> P:
-    """Let products with constant weights compute in bytes, over the range that the other operand has in each run.
+    """Lets products with constant weights compute in bytes, over the range that the other operand has in each run.
 
     skip, names: products (by parts of their source names) that are not, or alone are quantized.  The program is changed and
     returned.

@@ -35,13 +35,13 @@ class Function(NamedTuple):
     costly: bool
 
     def values(self, points: Array) -> Array:
-        """The function's results by its definition."""
+        """Returns the function's results by its definition."""
         compute = self.made.op.compute
         assert compute is not None
         return np.asarray(compute(points.astype(np.float32)))
 
     def range(self, low: float, high: float, results: tuple[float, float], to: DType) -> tuple[float, float]:
-        """The part of a range outside of which results, rounded over theirs, are the same as at its ends."""
+        """Returns the part of a range outside of which results, rounded over theirs, are the same as at its ends."""
         near = scale_of(*results, to)[0] / 4
         below, above = self.values(np.asarray([low, high])).astype(np.float64)
         while high - low > FINEST * max(-low, high, SMALL):
@@ -79,7 +79,7 @@ def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -
 
 
 def _reaches(ins: Instruction, ends: set[Instruction]) -> bool:
-    """True if an instruction, or what is computed from it before the next product, is among `ends`."""
+    """Returns True if an instruction, or what is computed from it before the next product, is among `ends`."""
     pending: list[Instruction] = [ins]
     seen = set(pending)
     while pending:

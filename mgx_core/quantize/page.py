@@ -22,7 +22,7 @@ HEIGHT: Final = 28
 
 
 def page(facts: Sequence[str], layers: Sequence[Layer]) -> str:
-    """A self-contained HTML page."""
+    """Returns a self-contained HTML page."""
     lines = "<br>".join(escape(line) for line in facts)
     head = "".join(f"<th>{escape(c)}</th>" for c in COLUMNS)
     return (
@@ -46,7 +46,7 @@ def _decibel(value: float) -> str:
 
 
 def _bars(counts: Sequence[int]) -> str:
-    """A histogram; heights are square roots, so that tails are seen."""
+    """Returns a histogram; heights are square roots, so that tails are seen."""
     if not counts or not max(counts):
         return ""
     most = max(counts) ** 0.5

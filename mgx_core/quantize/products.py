@@ -56,7 +56,7 @@ def name_of(ins: Instruction) -> str:
 
 
 def candidates(main: Module, config: QuantizeConfig) -> list[tuple[Instruction, str]]:
-    """The products of a module, each with the reason for which it stays float, if there is one."""
+    """Returns the products of a module, each with the reason for which it stays float, if there is one."""
     found = []
     for ins in main:
         if not isinstance(ins.op, (Dot, Convolution)):
@@ -84,7 +84,7 @@ def constant_bytes(main: Module) -> int:
 
 
 def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:
-    """A product's constant right operand in float32, and the views that repeat it, from the innermost."""
+    """Returns a product's constant right operand in float32, and the views that repeat it, from the innermost."""
     at, views = product.inputs[1], list[Instruction]()
     while not at.is_literal:
         views.insert(0, at)
@@ -99,7 +99,7 @@ def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:
 
 
 def place_literals(main: Module, before: Instruction | None, *values: Array) -> list[Instruction]:
-    """Literals in front of an instruction."""
+    """Returns literals in front of an instruction."""
     made = [main.add_literal(Argument.from_value(np.ascontiguousarray(v))) for v in values]
     for one in made:
         if before is not None:
@@ -122,12 +122,12 @@ def quantize_tensor(main: Module, tensor: Instruction, low: float, high: float, 
 
 
 def _after(main: Module, tensor: Instruction) -> Instruction | None:
-    """The instruction before which something may read a tensor."""
+    """Returns the instruction before which something may read a tensor."""
     return tensor.next if not tensor.is_param else next((i for i in main if not i.is_param), None)
 
 
 def scaled(main: Module, tensor: Instruction, factors: Array) -> Instruction:
-    """A tensor times factors of its last axis."""
+    """Returns a tensor times factors of its last axis."""
     after = _after(main, tensor)
     (row,) = place_literals(main, after, factors.astype(tensor.shape.dtype.numpy))
     wide = main.add(Multibroadcast(out_lens=tensor.shape.dims), row, before=after, sources=tensor.sources)

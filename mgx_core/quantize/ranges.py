@@ -78,14 +78,14 @@ class Observer:
             self.counts += np.bincount(np.minimum(place, BINS - 1), minlength=BINS)
 
     def divided(self, factors: Array) -> Observer:
-        """The statistics of the tensor divided by positive factors [c]."""
+        """Returns the statistics of the tensor divided by positive factors [c]."""
         made = Observer(self.name)
         made.see(self.lows / factors, self.highs / factors, self.rows / factors)
         made.rows, made.sums, made.seen = self.rows / factors, self.sums / factors, self.seen
         return made
 
     def mapped(self, function: Callable[[Array], Array]) -> Observer:
-        """The extremes and the histogram of a function of the tensor's elements."""
+        """Returns the extremes and the histogram of a function of the tensor's elements."""
         made = Observer(self.name, seen=self.seen)
         ends = function(np.linspace(self.lows.min(), self.highs.max(), BINS + 1))
         made.lows, made.highs = ends.min(keepdims=True), ends.max(keepdims=True)
@@ -115,7 +115,7 @@ class Observer:
         return tuple(int(n) for n in np.bincount(groups, inside, bins))
 
     def range(self, method: Range, percentile: float, to: DType) -> tuple[float, float]:
-        """The range that is kept, which holds 0.  Errors: ParameterError if nothing was seen."""
+        """Returns the range that is kept, which holds 0.  Errors: ParameterError if nothing was seen."""
         if not self.seen:
             raise ParameterError(f"calibration: nothing was seen of {self.name}")
         low, high = min(float(self.lows.min()), 0.0), max(float(self.highs.max()), 0.0)
@@ -131,7 +131,7 @@ class Observer:
         return min(tried, key=lambda limits: cost(limits[0], limits[1], to))
 
     def noise(self, low: float, high: float, to: DType) -> float:
-        """Ratio of signal to noise in decibel of what is read after rounding over a range."""
+        """Returns ratio of signal to noise in decibel of what is read after rounding over a range."""
         energy = float((self.counts * self.middles**2).sum())
         error = self._error(low, high, to)
         return 10 * math.log10(energy / error) if energy and error else 200.0

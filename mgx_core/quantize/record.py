@@ -45,7 +45,7 @@ class QuantizeReport:
         self.seconds = statistics.median(found[0]), statistics.median(found[1])
 
     def facts(self) -> list[str]:
-        """Lines about the program as a whole."""
+        """Returns lines about the program as a whole."""
         lines = [f"constants: {self.bytes[0]} bytes before, {self.bytes[1]} after"]
         if self.seconds is not None:
             lines.append(f"a run: {self.seconds[0] * 1e3:.3g} ms before, {self.seconds[1] * 1e3:.3g} ms after")
@@ -54,7 +54,7 @@ class QuantizeReport:
         return lines
 
     def text(self) -> str:
-        """A table for the terminal."""
+        """Returns a table for the terminal."""
         lines = [
             f"{'layer':40} {'op':12} {'low':>10} {'high':>10} {'input dB':>8} {'weight dB':>9}  smoothed  left in float because"
         ]
@@ -66,12 +66,12 @@ class QuantizeReport:
         return "\n".join([*lines, *self.facts()])
 
     def html(self) -> str:
-        """The same as a page, with histograms."""
+        """Returns the same as a page, with histograms."""
         return page(self.facts(), self.layers)
 
 
 def emptied(report: QuantizeReport | None) -> QuantizeReport:
-    """A report to fill: the given one, without what an earlier quantization left there, or a new one."""
+    """Returns a report to fill: the given one, without what an earlier quantization left there, or a new one."""
     if report is None:
         return QuantizeReport()
     report.layers.clear()

@@ -16,7 +16,7 @@ LEAST = 1e-30  # ranges below it are nothing but 0
 
 
 def scale_of(low: float, high: float, to: DType) -> tuple[float, int | None]:
-    """Scale and zero point for a range that holds 0; a range of nothing but 0 has scale 1."""
+    """Returns scale and zero point for a range that holds 0; a range of nothing but 0 has scale 1."""
     if to.is_float or to.kind == "i":
         most = max(-low, high)
         scale = most / float(to.highest)
@@ -29,7 +29,7 @@ def scale_of(low: float, high: float, to: DType) -> tuple[float, int | None]:
 
 
 def after_rounding(values: Array, low: float, high: float, to: DType) -> Array:
-    """Values as they are read after rounding to a narrow type over a range."""
+    """Returns values as they are read after rounding to a narrow type over a range."""
     scale, zero = scale_of(low, high, to)
     shift = zero or 0
     codes = values / scale
@@ -40,7 +40,7 @@ def after_rounding(values: Array, low: float, high: float, to: DType) -> Array:
 
 
 def rounded(value: Array, axis: int | None, to: DType) -> tuple[Array, Array]:
-    """An array in a narrow type with one scale, or one an index of an axis."""
+    """Returns an array in a narrow type with one scale, or one an index of an axis."""
     others: Any = None if axis is None else tuple(a for a in range(value.ndim) if a != axis)
     most = np.abs(value).max(axis=others, keepdims=axis is not None) if value.size else np.zeros(())
     scale = np.where(most > LEAST, most / float(to.highest), 1.0).astype(np.float32)
@@ -52,6 +52,6 @@ def rounded(value: Array, axis: int | None, to: DType) -> tuple[Array, Array]:
 
 
 def signal_to_noise(wide: Array, error: Array) -> float:
-    """Ratio of an array's energy to that of its error in decibel; 200 without any of either."""
+    """Returns ratio of an array's energy to that of its error in decibel; 200 without any of either."""
     noise, signal = (float(np.einsum("i,i->", v.reshape(-1), v.reshape(-1), dtype=np.float64)) for v in (error, wide))
     return 10 * float(np.log10(signal / noise)) if noise and signal else 200.0

@@ -40,7 +40,7 @@ class Trials:
         return [n for n, layer in enumerate(self.report.layers) if not layer.kept]
 
     def without(self, left: Iterable[int]) -> Any:
-        """The program with every candidate quantized but these."""
+        """Returns the program with every candidate quantized but these."""
         main = self.program.get_main_module()
         place = {ins: n for n, ins in enumerate(main)}
         copy = self.program.clone()

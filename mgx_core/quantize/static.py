@@ -33,7 +33,7 @@ def quantize(
     budget: float = 0.005,
     only_faster: bool = False,
 ) -> P:
-    """Let the products of a program compute in narrow types over ranges that calibration shows; it is changed and returned.
+    """Lets the products of a program compute in narrow types over ranges that calibration shows; it is changed and returned.
 
     calibration: batches of inputs by name, taken one at a time; target: what they run on, else the best installed; report: is
     filled; accuracy: a number of a compiled program, larger is better: products that lose most stay float until no more than
@@ -86,7 +86,7 @@ class _Batches:
 
 
 def target_or_best(target: Any) -> Any:
-    """A target that is given, else the best installed one."""
+    """Returns a target that is given, else the best installed one."""
     return manager().target(manager().best_target()) if target is None else target
 
 
@@ -97,7 +97,7 @@ def quantize_int8(
     ins_names: Iterable[str] = PRODUCTS,
     **settings: Any,
 ) -> P:
-    """Let products compute in bytes: ``quantize_int8(program, data)``, or in MIGraphX's form ``(program, target, calibration)``.
+    """Lets products compute in bytes: ``quantize_int8(program, data)``, or in MIGraphX's form ``(program, target, calibration)``.
 
     settings: fields of `QuantizeConfig`, and `report`, `accuracy`, `budget` and `only_faster` of `quantize`.
     """
@@ -111,7 +111,7 @@ def quantize_fp8(
     ins_names: Iterable[str] = PRODUCTS,
     **settings: Any,
 ) -> P:
-    """Let products compute in 8-bit floats (e4m3), in the call forms of `quantize_int8`.
+    """Lets products compute in 8-bit floats (e4m3), in the call forms of `quantize_int8`.
 
     A target without products of that type rounds to it and multiplies in a wider one.
     """
@@ -120,7 +120,7 @@ def quantize_fp8(
 
 
 def autocast_fp8(program: P) -> P:
-    """Let parameters and results of 8-bit float types be float32; it is changed and returned.  Source: MIGraphX autocast_fp8."""
+    """Lets parameters and results of 8-bit float types be float32; it is changed and returned.  Source: MIGraphX autocast_fp8."""
     from ..ops.convert import Convert
 
     main = program.get_main_module()

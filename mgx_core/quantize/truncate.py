@@ -54,7 +54,7 @@ P = TypeVar("P", bound=Quantizable)
 
 
 def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
-    """Let the named ops (or all) compute in float16; the program is changed and returned.
+    """Lets the named ops (or all) compute in float16; the program is changed and returned.
 
     Types of parameters and results stay.  With ``all``, ops whose results leave float16's range keep computing in float32, and
     so do products of two computed values outside of attention, running sums, and what computes angles for sin, cos and tan.
@@ -64,7 +64,7 @@ def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
 
 
 def quantize_bf16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
-    """Let the named ops (or all) compute in bfloat16; the program is changed and returned.
+    """Lets the named ops (or all) compute in bfloat16; the program is changed and returned.
 
     Types of parameters and results stay.  With ``all``, what computes angles for sin, cos and tan keeps computing in float32.
     """

@@ -48,7 +48,7 @@ def unbounded(main: Module) -> set[Instruction]:
 
 
 def _hands_on(op: Operation) -> bool:
-    """True if results are elements of the operands, or computed from one element of each."""
+    """Returns True if results are elements of the operands, or computed from one element of each."""
     return isinstance(op, Pointwise) or op.exact or op.reshapes or op.aligns
 
 

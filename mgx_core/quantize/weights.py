@@ -41,7 +41,7 @@ def quantize_int4_weights(
     symmetric: bool = False,
     report: QuantizeReport | None = None,
 ) -> P:
-    """Keep the constant weights of matrix products in 4 bits, a scale for each group; the program is changed and returned.
+    """Keeps the constant weights of matrix products in 4 bits, a scale for each group; the program is changed and returned.
 
     method: scales by the largest weight of a group (``max``), by the least squared error (``mse``), or rounding that makes up for
     errors with weights that are not rounded yet (``gptq``, which needs calibration data); symmetric: no zero points.
@@ -77,7 +77,7 @@ def quantize_int4_weights(
 
 
 def matrix_of(ins: Instruction) -> Array | None:
-    """The constant matrix [k, n] that a product multiplies by; None for other instructions and small matrices."""
+    """Returns the constant matrix [k, n] that a product multiplies by; None for other instructions and small matrices."""
     if not isinstance(ins.op, Dot) or ins.shape.dtype is not dt.float32:
         return None
     source = through_views(ins.inputs[1])
@@ -92,7 +92,7 @@ def matrix_of(ins: Instruction) -> Array | None:
 
 
 def _moments(main: Module, products: Sequence[Instruction], data: Calibration, target: Any) -> dict[Instruction, Array]:
-    """Sums of x^T x over all rows that the products' left operands had."""
+    """Returns sums of x^T x over all rows that the products' left operands had."""
     from .static import target_or_best
 
     inputs = list(dict.fromkeys(p.inputs[0] for p in products))
@@ -133,7 +133,7 @@ def _replace(
 
 
 def grid(groups: Array, symmetric: bool, shrink: float = 1.0) -> tuple[Array, Array]:
-    """Scales and zero points of groups [.., size], whose range is `shrink` of what their weights have."""
+    """Returns scales and zero points of groups [.., size], whose range is `shrink` of what their weights have."""
     if symmetric:
         scale = np.abs(groups).max(-1) * shrink / 7.5
         zero = np.full(scale.shape, 8.0)
@@ -173,7 +173,7 @@ def _error(groups: Array, scale: Array, zero: Array) -> Array:
 def compensated(
     rows: Array, moments: Array, size: int, symmetric: bool, damping: float = 0.01
 ) -> tuple[Array, Array, Array]:
-    """The same, each column's error spread over the columns after it so that the product changes least on the data seen.
+    """Returns the same, each column's error spread over the columns after it so that the product changes least on the data seen.
 
     moments: x^T x of the data, [k, k].  Source: Frantar et al., GPTQ, 2022.
     """

@@ -34,7 +34,7 @@ def bars_svg(
     text_width: int = 250,
     scale: float = 0.0,
 ) -> str:
-    """Rows of bars; a row whose length is negative is a heading.
+    """Returns rows of bars; a row whose length is negative is a heading.
 
     scale: the length that fills the room (default: that of the longest); bars beyond it are cut short.
     """
@@ -66,7 +66,7 @@ def bars_svg(
 
 
 def passes_svg(records: Sequence[PassRecord]) -> str:
-    """Each pass in its stage: seconds as a bar, instructions before and after in figures."""
+    """Returns each pass in its stage: seconds as a bar, instructions before and after in figures."""
     bars: list[Bar] = []
     scale = max(
         (r.seconds for r in records if r.name != RUNNER), default=0.0

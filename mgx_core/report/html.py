@@ -38,7 +38,7 @@ class Reported(Protocol):
 def report_html(
     program: Reported, path: str | os.PathLike[str] | None = None, name: str = "", instance: Instance | None = None
 ) -> str:
-    """The page for a program, compiled or not; written to `path` if one is given.
+    """Returns the page for a program, compiled or not; written to `path` if one is given.
 
     name: what the page calls the model; instance: which set of input shapes to show (default: the last one made).
     """

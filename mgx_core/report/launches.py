@@ -37,7 +37,7 @@ class LaunchRow:
 
 
 def launch_rows(module: Module, placements: Sequence[Placement], target: str) -> list[LaunchRow]:
-    """Rows in order of execution, nested modules after what runs them; what only names an item of a tuple is none."""
+    """Returns rows in order of execution, nested modules after what runs them; what only names an item of a tuple is none."""
     placed: dict[tuple[str, tuple[str, ...]], list[Placement]] = {}
     for p in placements:
         placed.setdefault((p.op, p.sources), []).append(p)

@@ -38,7 +38,7 @@ def drawn(module: Module) -> list[Instruction]:
 
 
 def layers_svg(module: Module, anchors: Mapping[Instruction, str], id: str) -> str:
-    """The module as SVG; boxes are links to `anchors` (element ids of the page); `id` begins the ids made here."""
+    """Returns the module as SVG; boxes are links to `anchors` (element ids of the page); `id` begins the ids made here."""
     shown = drawn(module)
     rows, lines = _layered(shown)
     _order(rows)
@@ -143,7 +143,7 @@ def _line(points: Sequence[_Box], id: str) -> str:
 
 
 def _words(ins: Instruction) -> tuple[str, str]:
-    """The two lines in a box: what it is; the members of a group, or the result's shape."""
+    """Returns the two lines in a box: what it is; the members of a group, or the result's shape."""
     if ins.is_return:
         return "results", f"{len(ins.inputs)} value{'s' if len(ins.inputs) != 1 else ''}"
     below = group_text(ins) or str(ins.result)

@@ -36,7 +36,7 @@ class Timeline:
         self.ticks = [0, *accumulate(works)]  # position -> how many before it do work
 
     def name(self, b: AnyBuffer) -> str:
-        """The op or step that first writes a buffer."""
+        """Returns the op or step that first writes a buffer."""
         return title(b.owner) if isinstance(b, Buffer) else self.titles[b.first]
 
     def sources(self, b: AnyBuffer) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class Timeline:
         return self.plan.steps[b.first].sources if isinstance(self.plan, Schedule) else ()
 
     def about(self, b: AnyBuffer) -> str:
-        """A buffer's maker, type and source nodes."""
+        """Returns a buffer's maker, type and source nodes."""
         result, views = "", ""
         if isinstance(b, Buffer):
             result, count = f" -> {b.owner.result}", len(b.members) - 1
@@ -55,7 +55,7 @@ class Timeline:
 
 
 def alive_bytes(plan: MemoryPlan | Schedule, steps: int) -> list[int]:
-    """Bytes that are alive at each position."""
+    """Returns bytes that are alive at each position."""
     change = [0] * (steps + 1)
     for b in plan.buffers:
         change[b.first] += b.bytes
@@ -68,7 +68,7 @@ def ratio_text(plan: MemoryPlan | Schedule) -> str:
 
 
 def at_peak(plan: MemoryPlan | Schedule, steps: int) -> tuple[int, list[AnyBuffer]]:
-    """The position with most bytes alive, and what is alive there, largest first."""
+    """Returns the position with most bytes alive, and what is alive there, largest first."""
     alive = alive_bytes(plan, steps)
     when = max(range(len(alive)), key=alive.__getitem__, default=0)
     there: list[AnyBuffer] = [b for b in plan.buffers if b.first <= when <= b.last]
@@ -102,7 +102,7 @@ def memory_text(plan: MemoryPlan | Schedule, module: Module, largest: int = 12) 
 
 
 def memory_svg(plan: MemoryPlan | Schedule, module: Module, standalone: bool = True) -> str:
-    """The plan as SVG; `standalone` brings its own colours, otherwise those of the page around it hold."""
+    """Returns the plan as SVG; `standalone` brings its own colours, otherwise those of the page around it hold."""
     line = Timeline(plan, module)
     ticks = line.ticks
     count = max(1, ticks[-1])
@@ -155,7 +155,7 @@ def memory_svg(plan: MemoryPlan | Schedule, module: Module, standalone: bool = T
 
 
 def memory_page(plan: MemoryPlan | Schedule, module: Module, name: str) -> str:
-    """The picture and the text as a page of their own."""
+    """Returns the picture and the text as a page of their own."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(name)} \u2013 memory</title>'
         f"<style>{VARIABLES}{PICTURE}body{{margin:24px;background:var(--card);color:var(--text);font:15px var(--sans)}}"

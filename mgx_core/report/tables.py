@@ -28,7 +28,7 @@ def table(columns: Sequence[str], rows: Sequence[str], id: str = "", numbers: Se
 
 
 def searchable(columns: Sequence[str], rows: Sequence[str], id: str, what: str, numbers: Sequence[int] = (0,)) -> str:
-    """A table with a box that hides the rows without the words typed in."""
+    """Returns a table with a box that hides the rows without the words typed in."""
     shown = rows[:ROWS]
     note = f'<p class="note">The first {ROWS} of {len(rows)} {what}.</p>' if len(rows) > ROWS else ""
     box = (
@@ -42,7 +42,7 @@ def sources_text(sources: Sequence[str]) -> str:
 
 
 def instruction_table(module: Module, id: str) -> tuple[str, dict[Instruction, str]]:
-    """All instructions of a module with the groups' members folded away; also the element id of each row."""
+    """Returns all instructions of a module with the groups' members folded away; also the element id of each row."""
     listed = [i for i in module if not i.is_absent]
     names = value_names(listed)
     anchors = {ins: f"{id}-{n}" for n, ins in enumerate(listed[:ROWS])}
@@ -74,7 +74,7 @@ def _instruction(number: int, ins: Instruction, names: Mapping[Instruction, str]
 
 
 def _folded(module: Module) -> str:
-    """A nested module, as its text behind a triangle."""
+    """Returns a nested module, as its text behind a triangle."""
     members = sum(1 for i in module if not (i.is_param or i.is_literal or i.is_return or i.is_absent))
     lines = escaped(shortened(module.text().rstrip("\n"), 20000))
     return f"<details><summary>{escaped(module.name)}: {members} operations</summary><pre>{lines}</pre></details>"
@@ -93,7 +93,7 @@ def rule_table(records: Sequence[PassRecord]) -> str:
 
 
 def launch_table(launches: Sequence[LaunchRow]) -> str:
-    """Every launch with its kernel, where it runs, why there, and the nodes that it came from."""
+    """Returns every launch with its kernel, where it runs, why there, and the nodes that it came from."""
     rows = [_launch(n, row) for n, row in enumerate(launches)]
     columns = ["#", "operation", "kernel, plan", "place", "result", "from", "why"]
     return searchable(columns, rows, "launches-table", "launches")

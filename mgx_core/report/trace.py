@@ -27,7 +27,7 @@ def chrome_trace(
     timings: Sequence[Timing] = (),
     phases: Iterable[tuple[str, float]] = (),
 ) -> dict[str, Any]:
-    """A trace of what is known: `phases` before compiling (name, seconds), passes, lowering, the plan, launches.
+    """Returns a trace of what is known: `phases` before compiling (name, seconds), passes, lowering, the plan, launches.
 
     Times are microseconds; passes and launches follow one another in the order in which they ran.
     """

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def escaped(text: object) -> str:
-    """Text that is safe in HTML and in quoted attributes; control characters are shown as escapes."""
+    """Returns text that is safe in HTML and in quoted attributes; control characters are shown as escapes."""
     clean = "".join(c if c >= " " or c in "\n\t" else f"\\x{ord(c):02x}" for c in str(text))
     return html.escape(clean.encode("utf-8", "backslashreplace").decode(), quote=True)
 
@@ -38,7 +38,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def size_text(count: float) -> str:
-    """Bytes with a binary unit."""
+    """Returns bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024 or unit == "GiB":
             break
@@ -53,7 +53,7 @@ def time_text(seconds: float) -> str:
 
 
 def title(ins: Instruction) -> str:
-    """An instruction's short name: the op, a group's tag, a parameter's label."""
+    """Returns an instruction's short name: the op, a group's tag, a parameter's label."""
     op = op_of(ins)
     if isinstance(op, Param):
         return op.label
@@ -77,7 +77,7 @@ def _shapes(op: Operation) -> bool:
 
 
 def group_text(ins: Instruction) -> str:
-    """A group's ops in order; empty for what is not a group."""
+    """Returns a group's ops in order; empty for what is not a group."""
     if not ins.modules or op_of(ins).control:
         return ""
     words = [n for m in ins.modules for n in members(m)]
@@ -85,13 +85,13 @@ def group_text(ins: Instruction) -> str:
 
 
 def attributes_text(op: Operation) -> str:
-    """The attributes that differ from their defaults."""
+    """Returns the attributes that differ from their defaults."""
     given: dict[str, Any] = {f.name: getattr(op, f.name) for f in op.fields}
     return ", ".join(f"{f.name}={given[f.name]}" for f in op.fields if given[f.name] != f.default)
 
 
 def kind(ins: Instruction) -> str:
-    """The colour class of an instruction: ``param``, ``literal``, ``return``, or a family of ops."""
+    """Returns the colour class of an instruction: ``param``, ``literal``, ``return``, or a family of ops."""
     if ins.is_param or ins.is_return:
         return "edge"
     if ins.is_literal or ins.is_absent:

@@ -34,7 +34,7 @@ DEEPEST: Final = 6  # products of products that a formula has
 
 
 def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]:
-    """A product flattened: its constant, and what is multiplied (through a few products that nothing else reads)."""
+    """Returns a product flattened: its constant, and what is multiplied (through a few products that nothing else reads)."""
     value = scalar_of(ins)
     if value is not None:
         return value, []
@@ -53,14 +53,14 @@ def factors(ins: Instruction, depth: int = 0) -> tuple[float, list[Instruction]]
 
 
 def one_plus(ins: Instruction, cls: type[Operation]) -> Instruction | None:
-    """The operand of an op of class `cls` in ``1 + op(operand)``."""
+    """Returns the operand of an op of class `cls` in ``1 + op(operand)``."""
     if not isinstance(ins.op, Add):
         return None
     return next((x.inputs[0] for x, one in either(ins) if isinstance(x.op, cls) and scalar_of(one) == 1.0), None)
 
 
 def close(a: float, b: float) -> bool:
-    """True if a constant of a model is the one of the formula, up to rounding."""
+    """Returns True if a constant of a model is the one of the formula, up to rounding."""
     return math.isclose(a, b, rel_tol=1e-3)
 
 

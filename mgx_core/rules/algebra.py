@@ -33,7 +33,7 @@ LARGEST: Final = 1 << 27  # elements of a weight that is rewritten while compili
 
 
 def weight(ins: Instruction) -> Array | None:
-    """The array of a literal, or of one repeated over batches."""
+    """Returns the array of a literal, or of one repeated over batches."""
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     if source.literal is None or not isinstance(source.literal.value, np.ndarray):
         return None
@@ -216,7 +216,7 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def last_two_swapped(ins: Instruction) -> bool:
-    """True if an instruction transposes matrices and nothing else."""
+    """Returns True if an instruction transposes matrices and nothing else."""
     if not isinstance(ins.op, Transpose) or not ins.shape.ranked or ins.shape.rank < 2:
         return False
     rank = ins.shape.rank

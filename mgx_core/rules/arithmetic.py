@@ -274,7 +274,7 @@ def factor_into_sum(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def weighted(x: Instruction) -> bool:
-    """True if x is a convolution or dot with constant weights, read once."""
+    """Returns True if x is a convolution or dot with constant weights, read once."""
     return bool(x.op.product) and one_user(x) and is_constant(x.inputs[1])
 
 

@@ -70,7 +70,7 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _by_column(numbers: Array, columns: int, block: int) -> Array:
-    """Scales or zero points: a row for each column of the weights, with a number for each of its blocks."""
+    """Returns scales or zero points: a row for each column of the weights, with a number for each of its blocks."""
     if block:
         return numbers.reshape(numbers.shape[-2:]).T
     return np.broadcast_to(numbers.reshape(-1, 1), (columns, 1))
@@ -84,7 +84,7 @@ def _before_repeats(ins: Instruction) -> Instruction:
 
 
 def packed_codes(values: Array, points: Array | None, bits: int, block: int) -> tuple[Array, Array | None]:
-    """Numbers [n, k] of 4 or 8 bits as the bytes of unsigned codes, and their zero points as unsigned ones.
+    """Returns numbers [n, k] of 4 or 8 bits as the bytes of unsigned codes, and their zero points as unsigned ones.
 
     Signed numbers are moved up by half the range, to which absent zero points are set.
     Rows of 4 bits are padded to whole blocks.

@@ -36,7 +36,7 @@ LARGEST = 1 << 16  # the most elements that are compared with each other
 
 
 def scalar_of(ins: Instruction) -> float | None:
-    """The value of a literal with one element, broadcast or not."""
+    """Returns the value of a literal with one element, broadcast or not."""
     source = through_views(ins)
     if source.literal is None or source.shape.elements() != 1 or not source.shape.dtype.is_number:
         return None
@@ -46,19 +46,19 @@ def scalar_of(ins: Instruction) -> float | None:
 
 
 def uniform(ins: Instruction) -> float | None:
-    """The number that all elements of a literal are, broadcast or not."""
+    """Returns the number that all elements of a literal are, broadcast or not."""
     found = _repeated(ins)
     return None if found is None else float(found)
 
 
 def whole(ins: Instruction) -> int | None:
-    """The integer that all elements of a literal of integers are, however large; broadcast or not."""
+    """Returns the integer that all elements of a literal of integers are, however large; broadcast or not."""
     found = _repeated(ins) if ins.shape.dtype.is_integer else None
     return None if found is None else int(found)
 
 
 def _repeated(ins: Instruction) -> Any:
-    """The common element of a uniform literal, as stored."""
+    """Returns the common element of a uniform literal, as stored."""
     source = through_views(ins)
     if source.literal is None:
         return None
@@ -82,12 +82,12 @@ def decided(ins: Instruction) -> bool | None:
 
 
 def is_constant(ins: Instruction) -> bool:
-    """True if an instruction is a literal, broadcast or not."""
+    """Returns True if an instruction is a literal, broadcast or not."""
     return through_views(ins).literal is not None
 
 
 def aligned(ins: Instruction) -> Array | None:
-    """The value of a constant, not repeated: an array that numpy broadcasts to the instruction's extents."""
+    """Returns the value of a constant, not repeated: an array that numpy broadcasts to the instruction's extents."""
     if ins.literal is not None:
         value = ins.literal.value
         return value if isinstance(value, np.ndarray) else None
@@ -115,7 +115,7 @@ def aligned(ins: Instruction) -> Array | None:
 
 
 def along(value: Array, rank: int, axis: int) -> Array | None:
-    """A constant for a tensor of that rank as a vector along one axis (of one element if it is the same everywhere)."""
+    """Returns a constant for a tensor of that rank as a vector along one axis (of one element if it is the same everywhere)."""
     dims = (1,) * (rank - value.ndim) + value.shape
     if any(n != 1 for a, n in enumerate(dims) if a != axis):
         return None
@@ -123,7 +123,7 @@ def along(value: Array, rank: int, axis: int) -> Array | None:
 
 
 def spread(b: Builder, value: Array, dims: Sequence[Dim], like: Instruction | None = None) -> Instruction:
-    """A literal repeated to the given extents; in the element type of `like` if that is given."""
+    """Returns a literal repeated to the given extents; in the element type of `like` if that is given."""
     if like is not None and value.dtype != like.shape.dtype.numpy:
         value = convert(value, like.shape.dtype)
     made = b.literal(Argument.from_value(np.ascontiguousarray(value) if value.ndim else value))
@@ -131,14 +131,14 @@ def spread(b: Builder, value: Array, dims: Sequence[Dim], like: Instruction | No
 
 
 def finite(value: Array) -> bool:
-    """True if no element is infinite or NaN."""
+    """Returns True if no element is infinite or NaN."""
     if dtype_of(value.dtype).is_integer:
         return True
     return bool(np.isfinite(value.astype(np.float32, copy=False) if value.dtype.itemsize < 4 else value).all())
 
 
 def split(i: Instruction) -> tuple[Instruction, Instruction] | None:
-    """The operand that varies and the one that is constant, where exactly one is."""
+    """Returns the operand that varies and the one that is constant, where exactly one is."""
     x, y = i.inputs
     constant = is_constant(y)
     if constant == is_constant(x):

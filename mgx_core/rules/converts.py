@@ -18,7 +18,7 @@ _DIGITS: Final = {"float64": (53, 11), "float32": (24, 8), "float16": (11, 5), "
 
 
 def holds_all(wide: DType, narrow: DType) -> bool:
-    """True if every value of `narrow` is a value of `wide`."""
+    """Returns True if every value of `narrow` is a value of `wide`."""
     if wide is narrow:
         return True
     if wide.is_float and narrow.is_float and wide.name in _DIGITS:

@@ -27,7 +27,7 @@ CONVOLUTIONS: Final = Rules("simplify-convolutions")
 
 
 def weights(ins: Instruction) -> Array | None:
-    """The constant weights of a convolution."""
+    """Returns the constant weights of a convolution."""
     if not isinstance(ins.op, Convolution):
         return None
     literal = ins.inputs[1].literal
@@ -69,7 +69,7 @@ def add_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
 def _same_stride(
     b: Builder, one: Instruction, other: Instruction
 ) -> tuple[Convolution, Instruction, Instruction] | None:
-    """Windows of one element with strides of which one divides the other: the one input is thinned out first."""
+    """Returns windows of one element with strides of which one divides the other: the one input is thinned out first."""
     first, second = one.op, other.op
     assert isinstance(first, Convolution)
     assert isinstance(second, Convolution)
@@ -129,7 +129,7 @@ def concat_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | Non
 
 
 def _biased(ins: Instruction) -> tuple[Instruction, Array, Array | None] | None:
-    """A convolution with constant weights, its weights, and the constant for each channel that is added to it."""
+    """Returns a convolution with constant weights, its weights, and the constant for each channel that is added to it."""
     w = weights(ins)
     if w is not None:
         return ins, w, None
@@ -179,5 +179,5 @@ def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction 
 
 
 def _apart(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
-    """True if two ranges have nothing in common."""
+    """Returns True if two ranges have nothing in common."""
     return compare(one[1], "<=", other[0]) is True or compare(other[1], "<=", one[0]) is True  # type: ignore[arg-type]

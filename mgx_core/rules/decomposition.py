@@ -46,7 +46,7 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
 
 
 def module_of(op: Operation, shapes: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> Module:
-    """A module that applies one op to its parameters; None: an absent operand."""
+    """Returns a module that applies one op to its parameters; None: an absent operand."""
     body = Module(op.name)
     operands = [body.add_absent() if s is None else body.add_parameter(f"x{n}", s) for n, s in enumerate(shapes)]
     body.add_return([body.add(op, *operands, modules=modules)])
@@ -54,7 +54,7 @@ def module_of(op: Operation, shapes: Sequence[AnyShape | None], modules: Sequenc
 
 
 def decomposed(op: Operation, shapes: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> Module | No | None:
-    """The decomposition of an op as a module of its operands; see `decompose`."""
+    """Returns the decomposition of an op as a module of its operands; see `decompose`."""
     if op.decompose is None:
         return None
     body = module_of(op, shapes, modules)

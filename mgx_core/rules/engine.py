@@ -53,7 +53,7 @@ class Builder:
         return made
 
     def absent(self) -> Instruction:
-        """An optional operand that is not given."""
+        """Returns an optional operand that is not given."""
         made = self.module.add_absent()
         self.module.move(made, self.at)
         self.made.append(made)
@@ -88,12 +88,12 @@ class Rules:
         return keep
 
     def without(self, names: Iterable[str]) -> Rules:
-        """The same rules less those named."""
+        """Returns the same rules less those named."""
         left_out = set(names)
         return Rules(self.name, (r for r in self.rules if r.name not in left_out))
 
     def within(self, changes: int) -> Rules:
-        """The same rules less those that may change more than that (EXACT, ROUNDING or RANGE)."""
+        """Returns the same rules less those that may change more than that (EXACT, ROUNDING or RANGE)."""
         return Rules(self.name, (r for r in self.rules if r.changes <= changes))
 
     def apart_from(self, taken: Collection[str]) -> Rules:
@@ -109,7 +109,7 @@ class Rules:
         return Rules(self.name, found)
 
     def named(self, name: str) -> Rules:
-        """The same rules under another name."""
+        """Returns the same rules under another name."""
         return Rules(name, self.rules)
 
     def __add__(self, other: Rules) -> Rules:
@@ -133,7 +133,7 @@ class Rewriter:
         self._refused: dict[Instruction, dict[str, Refusal]] = {}
 
     def apply(self, module: Module) -> bool:
-        """Rewrite a module and those nested in it; True if anything changed."""
+        """Rewrites a module and those nested in it; True if anything changed."""
         changed = False
         for inner in list(nested(module)):
             if len(inner):
@@ -240,7 +240,7 @@ class Rewriter:
             module.substitute(found_extents(ins.result, new.result))
 
     def _sweep(self, module: Module, ins: Instruction) -> None:
-        """Remove an instruction that died, and what died with it."""
+        """Removes an instruction that died, and what died with it."""
         stack = [ins]
         while stack:
             dead = stack.pop()
@@ -258,7 +258,7 @@ class Rewriter:
 
 
 def _word(name: str) -> str:
-    """A name as people can type it: without spaces, and without the ``=`` of ``NAME=on``."""
+    """Returns a name as people can type it: without spaces, and without the ``=`` of ``NAME=on``."""
     return re.sub(r"[^\w.-]+", "-", name).replace("_", "-").strip("-") or "rules"
 
 
@@ -268,6 +268,6 @@ def _blamed(rule: Rule) -> str:
 
 
 def readers(ins: Instruction) -> list[Instruction]:
-    """Those that read a value, and those that read these: patterns are rarely deeper."""
+    """Returns those that read a value, and those that read these: patterns are rarely deeper."""
     near = list(ins.users)
     return near + [u for n in near[:8] for u in n.users]

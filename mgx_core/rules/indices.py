@@ -55,7 +55,7 @@ class Count(NamedTuple):
 
 
 def count(ins: Instruction, depth: int = DEEPEST) -> Count | None:
-    """Start and step of an integer tensor that counts, else None: ranges and constants, seen through views."""
+    """Returns start and step of an integer tensor that counts, else None: ranges and constants, seen through views."""
     if depth == 0 or not isinstance(ins.result, Shape) or not ins.shape.ranked or not ins.shape.dtype.is_integer:
         return None
     if ins.literal is not None:
@@ -181,7 +181,7 @@ def gather_in_order_of_axes(i: Instruction, b: Builder) -> Instruction | No | No
 
 
 def _columns(indices: Instruction) -> list[Count | int] | None:
-    """Each position of `gathernd`, one number or how it counts: the last axis of its indices taken apart."""
+    """Returns each position of `gathernd`, one number or how it counts: the last axis of its indices taken apart."""
     last = indices.shape.rank - 1
     found: list[Count | int | None]
     if indices.literal is not None:

@@ -119,7 +119,7 @@ def narrow_float_convolution(i: Instruction, b: Builder) -> Instruction | No | N
 
 
 def _narrow(i: Instruction) -> QuantConvolution:
-    """The convolution of narrow numbers with the attributes of one of wide ones."""
+    """Returns the convolution of narrow numbers with the attributes of one of wide ones."""
     op = op_as(i, Convolution)
     return QuantConvolution(
         padding=op.padding, stride=op.stride, dilation=op.dilation, group=op.group, padding_mode=op.padding_mode
@@ -127,7 +127,7 @@ def _narrow(i: Instruction) -> QuantConvolution:
 
 
 def _unfit(x: Quantized, axis: int, wide: Instruction, types: Sequence[DType] = (*BYTES, *WIDER)) -> No | None:
-    """A refusal if a tensor's numbers are not of these types with scales along `axis` alone."""
+    """Returns a refusal if a tensor's numbers are not of these types with scales along `axis` alone."""
     dtype = x.values.shape.dtype
     if dtype not in types:
         return No(f"numbers of type {dtype} are not multiplied as {'floats' if types is FLOATS else 'integers'}")
@@ -147,7 +147,7 @@ def _unfit(x: Quantized, axis: int, wide: Instruction, types: Sequence[DType] = 
 
 
 def _overflow(left: Quantized, right: Quantized, counts: Sequence[Dim]) -> No | None:
-    """A refusal if sums of products might leave int32; counts: their number as each operand states it."""
+    """Returns a refusal if sums of products might leave int32; counts: their number as each operand states it."""
     most = _magnitude(left) * _magnitude(right)
     if min(bounds(c)[1] for c in counts) * most <= LARGEST:
         return None
@@ -155,7 +155,7 @@ def _overflow(left: Quantized, right: Quantized, counts: Sequence[Dim]) -> No | 
 
 
 def _magnitude(x: Quantized) -> int:
-    """The largest magnitude that a number less its zero point may have."""
+    """Returns the largest magnitude that a number less its zero point may have."""
     dtype = WIDER.get(x.values.shape.dtype, x.values.shape.dtype)
     zero = 0 if x.zero_point is None else aligned(x.zero_point)
     if zero is None:
@@ -180,7 +180,7 @@ def _along(b: Builder, x: Instruction | None, rank: int, axis: int) -> Instructi
 
 
 def _operands(b: Builder, left: Quantized, right: Quantized, zeros: Sequence[Instruction | None]) -> list[Instruction]:
-    """Zero points as operands of the product: in the type of their tensors, absent ones left out."""
+    """Returns zero points as operands of the product: in the type of their tensors, absent ones left out."""
     found = []
     for x, zero in zip((left, right), zeros, strict=True):
         if zero is None:
@@ -196,7 +196,7 @@ def _operands(b: Builder, left: Quantized, right: Quantized, zeros: Sequence[Ins
 def _scaled(
     b: Builder, i: Instruction, sums: Instruction, left: Instruction | None, right: Instruction | None
 ) -> Instruction:
-    """Sums times the two scales, in the type of the product that they replace."""
+    """Returns sums times the two scales, in the type of the product that they replace."""
     assert left is not None and right is not None
     dims = i.shape.dims
     factors = [x if x.shape.dtype is float32 else b.add(Convert(target_type=float32), x) for x in (left, right)]
@@ -236,7 +236,7 @@ def signed_weights(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _less_128(b: Builder, x: Instruction) -> Instruction:
-    """A constant of type uint8 less 128, as int8; repeated as it was."""
+    """Returns a constant of type uint8 less 128, as int8; repeated as it was."""
     if x.literal is None:
         return b.add(x.op, _less_128(b, x.inputs[0]))
     value = np.asarray(x.literal.value)

@@ -26,7 +26,7 @@ DEEPEST: Final = 12  # ops that extents are followed through
 
 
 def extents(ins: Instruction, depth: int = DEEPEST) -> tuple[Dim, ...] | None:
-    """The elements of a small vector or scalar of integers as extents, symbolic ones included, where they are known."""
+    """Returns the elements of a small vector or scalar of integers as extents, symbolic ones included, where they are known."""
     shape = ins.result
     if not isinstance(shape, Shape) or not shape.ranked or shape.rank > 1 or shape.dtype not in (dt.int64, dt.int32):
         return None
@@ -72,7 +72,7 @@ def _followed(ins: Instruction, parts: list[tuple[Dim, ...]]) -> tuple[Dim, ...]
 
 
 def given(i: Instruction, *which: int) -> list[tuple[Dim, ...] | None] | None:
-    """Operands as extents, None for absent ones; None if one is not known."""
+    """Returns operands as extents, None for absent ones; None if one is not known."""
     out: list[tuple[Dim, ...] | None] = []
     for n in which:
         if n >= len(i.inputs) or i.inputs[n].is_absent:
@@ -86,7 +86,7 @@ def given(i: Instruction, *which: int) -> list[tuple[Dim, ...] | None] | None:
 
 
 def ints(values: tuple[Dim, ...] | None) -> tuple[int, ...] | None:
-    """The extents if all are static."""
+    """Returns the extents if all are static."""
     if values is None:
         return None
     fixed = tuple(v for v in values if isinstance(v, int))

@@ -14,23 +14,23 @@ Op = TypeVar("Op", bound=Operation)
 
 
 def op_as(ins: Instruction, cls: type[Op]) -> Op:
-    """An instruction's op as one of a class that it is known to be of: the root class of the rule."""
+    """Returns an instruction's op as one of a class that it is known to be of: the root class of the rule."""
     assert isinstance(ins.op, cls)
     return ins.op
 
 
 def either(ins: Instruction) -> Sequence[tuple[Instruction, Instruction]]:
-    """The two operands of a commutative op in both orders."""
+    """Returns the two operands of a commutative op in both orders."""
     x, y = ins.inputs
     return (x, y), (y, x)
 
 
 def other(ins: Instruction, operand: Instruction) -> Instruction | None:
-    """The second operand of a commutative op that reads `operand`; None if it does not."""
+    """Returns the second operand of a commutative op that reads `operand`; None if it does not."""
     x, y = ins.inputs
     return y if x is operand else x if y is operand else None
 
 
 def one_user(ins: Instruction) -> bool:
-    """True if exactly one instruction reads a value, so that a rewrite may take it away."""
+    """Returns True if exactly one instruction reads a value, so that a rewrite may take it away."""
     return len(ins.users) == 1

@@ -22,13 +22,13 @@ NORMS: Final = Rules("raise-norms")
 
 
 def reduced_axes(ins: Instruction) -> tuple[int, ...]:
-    """The axes that a reduction reduces; none given means all."""
+    """Returns the axes that a reduction reduces; none given means all."""
     rank = ins.inputs[0].shape.rank
     return tuple(sorted(ins.op.axes)) or tuple(range(rank))  # type: ignore[attr-defined]
 
 
 def repeated(ins: Instruction, op: type, x: Instruction) -> Instruction | None:
-    """The reduction `op` of x that an instruction repeats along the reduced axes."""
+    """Returns the reduction `op` of x that an instruction repeats along the reduced axes."""
     inner = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     good = isinstance(inner.op, op) and len(inner.inputs) == 1 and inner.inputs[0] is x
     return inner if good else None
@@ -170,7 +170,7 @@ def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _factor(ins: Instruction, axis: int, b: Builder) -> Instruction | None:
-    """A scale or bias as a norm takes it: repeated over the axes before `axis` only."""
+    """Returns a scale or bias as a norm takes it: repeated over the axes before `axis` only."""
     value = aligned(ins)
     if value is not None:
         rank = ins.shape.rank

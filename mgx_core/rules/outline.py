@@ -32,12 +32,12 @@ class Names:
 
 
 def is_view(ins: Instruction) -> bool:
-    """True for the view ops that groups copy along with their members."""
+    """Returns True for the view ops that groups copy along with their members."""
     return ins.op.aligns and len(ins.inputs) == 1
 
 
 def through_views(ins: Instruction) -> Instruction:
-    """Source of a chain of views."""
+    """Returns source of a chain of views."""
     while is_view(ins):
         ins = ins.inputs[0]
     return ins
@@ -51,7 +51,7 @@ def outline(
     before: Instruction,
     inner: Callable[[Module, dict[Instruction, Instruction]], None] | None = None,
 ) -> Instruction:
-    """Replace `members` (in order) by one instruction with a module that holds copies of them.
+    """Replaces `members` (in order) by one instruction with a module that holds copies of them.
 
     Views in front of members are copied along, scalar literals too; everything else that members read becomes a parameter.
     What is read outside becomes a result: one value, or a tuple read with `get_tuple_elem`.
@@ -118,7 +118,7 @@ def _param(label: str, shape: AnyShape) -> Param:
 
 
 def _only_inside(user: Instruction, inside: set[Instruction], module: Module) -> bool:
-    """True if a user is a member, or a view that only members read."""
+    """Returns True if a user is a member, or a view that only members read."""
     if user in inside:
         return True
     if is_view(user) and user.parent is module and user.users:
@@ -127,7 +127,7 @@ def _only_inside(user: Instruction, inside: set[Instruction], module: Module) ->
 
 
 def _move_views(module: Module, view: Instruction, before: Instruction | None) -> None:
-    """Bring a view, and views of it, behind the instruction that it now reads."""
+    """Brings a view, and views of it, behind the instruction that it now reads."""
     module.move(view, before)
     for user in view.users:
         if is_view(user) and user.parent is module:
@@ -135,7 +135,7 @@ def _move_views(module: Module, view: Instruction, before: Instruction | None) -
 
 
 def _drop_views(module: Module, ins: Instruction) -> None:
-    """Remove views of a member that died with their users."""
+    """Removes views of a member that died with their users."""
     for user in ins.users:
         _drop_views(module, user)
         if not user.users:

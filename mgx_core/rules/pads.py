@@ -27,7 +27,7 @@ PADS: Final = Rules("eliminate-pad")
 
 
 def widths(pad: Instruction) -> list[tuple[int, int]] | None:
-    """Begin and end of each axis of a pad with fixed widths."""
+    """Returns begin and end of each axis of a pad with fixed widths."""
     if not isinstance(pad.op, Pad) or any(not x.is_absent for x in (*pad.inputs[1:2], *pad.inputs[3:])):
         return None
     pads = pad.op.pads
@@ -37,7 +37,7 @@ def widths(pad: Instruction) -> list[tuple[int, int]] | None:
 
 
 def border(pad: Instruction) -> float | None:
-    """The constant value of a pad's border."""
+    """Returns the constant value of a pad's border."""
     if not isinstance(pad.op, Pad) or pad.op.mode != "constant":
         return None
     if len(pad.inputs) > 2 and not pad.inputs[2].is_absent:
@@ -158,7 +158,7 @@ def _least(x: Instruction) -> float:
 
 
 def _more(i: Instruction, pad: Instruction, order: Sequence[int] = ()) -> tuple[int, ...] | No:
-    """The padding of a window op with that of a pad before it, whose axes are in another `order` where one is given."""
+    """Returns the padding of a window op with that of a pad before it, whose axes are in another `order` where one is given."""
     found = widths(pad)
     if found is None:
         return No("the widths are known only at run time")

@@ -18,7 +18,7 @@ POOLING: Final = Rules("rewrite-pooling")
 
 
 def whole(i: Instruction) -> bool:
-    """True if there is one window that covers everything."""
+    """Returns True if there is one window that covers everything."""
     op: Pooling = i.op  # type: ignore[assignment]
     if op.dyn_global:
         return True

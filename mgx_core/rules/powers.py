@@ -49,7 +49,7 @@ def divide_by_constant(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _extreme(x: Instruction, depth: int = 8) -> bool:
-    """True for the greatest or least values along axes, their sizes and their differences."""
+    """Returns True for the greatest or least values along axes, their sizes and their differences."""
     x = through_views(x)
     if isinstance(x.op, (ReduceMax, ReduceMin)):
         return True

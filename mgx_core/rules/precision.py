@@ -45,7 +45,7 @@ def compute_in_wider_type(i: Instruction, b: Builder) -> Instruction | No | None
 
 
 def _converted(b: Builder, x: Instruction, like: Instruction) -> Instruction:
-    """A constant in a wider type, converted before it is repeated."""
+    """Returns a constant in a wider type, converted before it is repeated."""
     if isinstance(x.op, Multibroadcast):
         return b.add(Multibroadcast(out_lens=x.shape.dims), _converted(b, x.inputs[0], like))
     return b.add(Convert(target_type=like.shape.dtype), x)

@@ -23,7 +23,7 @@ PRODUCT_SLICES: Final = Rules("simplify-algebra")
 
 
 def rows_of(anchor: Instruction, axis: int) -> int | None:
-    """Index of the only operand of a dot or convolution that determines positions along an axis of the result."""
+    """Returns index of the only operand of a dot or convolution that determines positions along an axis of the result."""
     rank = anchor.shape.rank
     if any(not x.is_absent and x.shape.elements() != 1 for x in anchor.inputs[2:]):
         return None  # zero points along an axis

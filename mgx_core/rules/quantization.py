@@ -49,14 +49,14 @@ class Quantized(NamedTuple):
 
 
 def quantization(i: Instruction) -> Quantized:
-    """The operands of a `quantizelinear` or `dequantizelinear`."""
+    """Returns the operands of a `quantizelinear` or `dequantizelinear`."""
     zero = i.inputs[2] if len(i.inputs) > 2 and not i.inputs[2].is_absent else None
     assert isinstance(i.op, (Dequantizelinear, Quantizelinear))
     return Quantized(i.op, i.inputs[0], i.inputs[1], zero)
 
 
 def dequantized(i: Instruction) -> Quantized | None:
-    """The operands of a `dequantizelinear`; None for other ops."""
+    """Returns the operands of a `dequantizelinear`; None for other ops."""
     return quantization(i) if isinstance(i.op, Dequantizelinear) else None
 
 
@@ -65,7 +65,7 @@ def _one(x: Instruction) -> bool:
 
 
 def same_constant(x: Instruction | None, y: Instruction | None) -> bool:
-    """True if two operands are one value, or equal constants."""
+    """Returns True if two operands are one value, or equal constants."""
     if x is y:
         return True
     if x is None or y is None:
@@ -75,7 +75,7 @@ def same_constant(x: Instruction | None, y: Instruction | None) -> bool:
 
 
 def _alike(x: Quantized, y: Quantized) -> bool:
-    """True if two tensors have the same scale and zero point, one of each."""
+    """Returns True if two tensors have the same scale and zero point, one of each."""
     return (
         x.by_tensor
         and y.by_tensor
@@ -166,19 +166,19 @@ def move_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _moved_constant(ins: Instruction) -> bool:
-    """True for a constant, also where its elements are still to be moved."""
+    """Returns True for a constant, also where its elements are still to be moved."""
     while ins.op.moves and len(ins.inputs) == 1:
         ins = ins.inputs[0]
     return is_constant(ins)
 
 
 def _for_elements(ins: Instruction) -> bool:
-    """True if only work on elements reads an instruction, or views of it."""
+    """Returns True if only work on elements reads an instruction, or views of it."""
     return all(isinstance(u.op, Pointwise) or (is_view(u) and _for_elements(u)) for u in ins.users)
 
 
 def _transposed(order: Sequence[int], given: Quantized, b: Builder) -> Instruction:
-    """A tensor with one scale an index of an axis, or one a block, with its axes in another order."""
+    """Returns a tensor with one scale an index of an axis, or one a block, with its axes in another order."""
     axis = order.index(given.op.axis % len(order))
     turn = Transpose(permutation=tuple(order))
     whole = given.scale.shape.rank == len(order) and len(order) > 1
@@ -187,7 +187,7 @@ def _transposed(order: Sequence[int], given: Quantized, b: Builder) -> Instructi
 
 
 def _place(i: Instruction, axis: int) -> int | None:
-    """The axis of the result that an axis of the operand became, if it was neither cut nor repeated."""
+    """Returns the axis of the result that an axis of the operand became, if it was neither cut nor repeated."""
     old, new = i.inputs[0].shape.dims, i.shape.dims
     if i.op.reshapes:
         from .views import kept_axis
@@ -218,7 +218,7 @@ def quantize_before_movement(i: Instruction, b: Builder) -> Instruction | No | N
 
 
 def _enlarges(ins: Instruction) -> bool:
-    """True if elements are repeated by resampling to the nearest, and none is left out."""
+    """Returns True if elements are repeated by resampling to the nearest, and none is left out."""
     if not isinstance(ins.op, Resize) or not ins.op.moves:
         return False
     pairs = zip(ins.inputs[0].shape.dims, ins.shape.dims, strict=True)

@@ -33,7 +33,7 @@ ALONG: Final = (Reduce, Softmax, Logsoftmax, LayerNorm, RmsNorm)
 
 
 def links(ins: Instruction) -> bool:
-    """True if an instruction is a view of one tensor of known rank."""
+    """Returns True if an instruction is a view of one tensor of known rank."""
     return isinstance(ins.op, CHAIN) and len(ins.inputs) == 1 and isinstance(ins.result, Shape) and ins.result.ranked
 
 
@@ -66,7 +66,7 @@ def join_views(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _alone(i: Instruction, b: Builder) -> Instruction | None:
-    """One view on something that is none: a flatten is a reshape, a transpose that moves only units too."""
+    """Returns one view on something that is none: a flatten is a reshape, a transpose that moves only units too."""
     x = i.inputs[0]
     if not isinstance(x.result, Shape) or not x.result.ranked:
         return None
@@ -108,17 +108,17 @@ def order_of(ins: Instruction) -> tuple[int, ...]:
 
 
 def sole(ins: Instruction, reader: Instruction) -> bool:
-    """True if nothing but `reader` reads an instruction."""
+    """Returns True if nothing but `reader` reads an instruction."""
     return ins.users == (reader,)
 
 
 def reduced(ins: Instruction) -> bool:
-    """True if a reduction reads an instruction: it would run with it, but not through a view."""
+    """Returns True if a reduction reads an instruction: it would run with it, but not through a view."""
     return any(isinstance(u.op, ALONG) for u in ins.users)
 
 
 def literal_of(b: Builder, value: object) -> Instruction:
-    """A literal of an array that may be a view."""
+    """Returns a literal of an array that may be a view."""
     return b.literal(Argument.from_value(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)))  # type: ignore[arg-type]
 
 

@@ -75,7 +75,7 @@ def _is_half(ins: Instruction, x: Instruction, start: int, end: int) -> bool:
 
 
 def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
-    """The first half of the cosines or sines that x [b, h, s, d] is multiplied by, as [b, s, d / 2]."""
+    """Returns the first half of the cosines or sines that x [b, h, s, d] is multiplied by, as [b, s, d / 2]."""
     batch, _, steps, size = x.shape.dims
     source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
     dims: tuple[Dim, ...] = (*(1,) * (4 - source.shape.rank), *source.shape.dims)
@@ -93,7 +93,7 @@ def _angles(b: Builder, ins: Instruction, x: Instruction) -> Instruction | No:
 
 
 def _halves_equal(ins: Instruction, deep: int) -> bool:
-    """True if both halves along the last axis are known to be equal."""
+    """Returns True if both halves along the last axis are known to be equal."""
     if not deep or not ins.shape.rank:
         return False
     if ins.literal is not None:

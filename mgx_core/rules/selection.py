@@ -67,11 +67,11 @@ class RuleSelection:
             self.stated.update(dict.fromkeys(meant, on))
 
     def on(self, name: str) -> bool:
-        """True if a pass or a part of one is on."""
+        """Returns True if a pass or a part of one is on."""
         return self.stated.get(name, name not in OPTIONAL)
 
     def rules(self, rules: Rules) -> Rules:
-        """Those that are on: by what they may change, unless they are named."""
+        """Returns those that are on: by what they may change, unless they are named."""
         if self.level == 0 and not any(self.stated.values()):
             return Rules(rules.name)
         return Rules(rules.name, (r for r in rules.rules if self.stated.get(r.name, self._usual(r))))

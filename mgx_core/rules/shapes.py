@@ -47,7 +47,7 @@ def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def static_form(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:
-    """The static form, unless its shape rule refuses it: then the error belongs to the run."""
+    """Returns the static form, unless its shape rule refuses it: then the error belongs to the run."""
     try:
         return b.add(op, *operands)
     except MgxError as error:

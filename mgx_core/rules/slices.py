@@ -48,7 +48,7 @@ def ranges(ins: Instruction) -> dict[int, Range] | None:
 
 
 def cut(b: Builder, x: Instruction, wanted: dict[int, Range]) -> Instruction:
-    """A slice of x over these ranges, or x itself if they leave it whole."""
+    """Returns a slice of x over these ranges, or x itself if they leave it whole."""
     dims = x.shape.dims
     real = {a: r for a, r in sorted(wanted.items()) if r != (0, dims[a], 1)}
     if not real:

@@ -41,7 +41,7 @@ class _Cut(NamedTuple):
 
 
 def cut_up(mine: Instruction) -> _Cut | No | None:
-    """The cut that a slice belongs to, where its slices cover a tensor without overlap and each has one reader."""
+    """Returns the cut that a slice belongs to, where its slices cover a tensor without overlap and each has one reader."""
     own = ranges(mine)
     if own is None or len(own) != 1:
         return None
@@ -73,7 +73,7 @@ def cut_up(mine: Instruction) -> _Cut | No | None:
 
 
 def replace_readers(i: Instruction, cut: _Cut, made: Sequence[Instruction], slices: Sequence[Slice]) -> Instruction:
-    """Put `made`, which works on the whole tensor, behind that, and slices of the last in the place of the readers."""
+    """Puts `made`, which works on the whole tensor, behind that, and slices of the last in the place of the readers."""
     module, place = i.parent, cut.x.next
     assert module is not None
     assert place is not None
@@ -130,7 +130,7 @@ def _before_slices(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _joined(b: Builder, constants: Sequence[Instruction], dims: tuple[Dim, ...], axis: int) -> list[Instruction] | None:
-    """One constant with the extents `dims` for several side by side along an axis, as the instructions that make it."""
+    """Returns one constant with the extents `dims` for several side by side along an axis, as the instructions that make it."""
     if not all(is_constant(c) for c in constants):
         return None
     numbers = [uniform(c) for c in constants]

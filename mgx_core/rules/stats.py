@@ -25,7 +25,7 @@ class Refusal(NamedTuple):
 
     @classmethod
     def at(cls, rule: str, ins: Instruction, why: str) -> Refusal:
-        """One at an instruction as it is now."""
+        """Returns one at an instruction as it is now."""
         return cls(rule, ins.op, tuple(i.op.name for i in ins.inputs), ins.result, ins.sources, why)
 
     @property
@@ -57,12 +57,12 @@ class Tally:
         self.refusals.append(Refusal.at(rule, ins, no.why))
 
     def clear(self) -> None:
-        """Begin again."""
+        """Begins again."""
         self.fired.clear()
         self.refusals.clear()
 
     def counts(self) -> tuple[RuleCount, ...]:
-        """Each rule that fired or refused: those that fired most first, then those that refused most."""
+        """Returns each rule that fired or refused: those that fired most first, then those that refused most."""
         reasons: dict[str, Counter[str]] = {}
         for refusal in self.refusals:
             reasons.setdefault(refusal.rule, Counter())[refusal.why] += 1

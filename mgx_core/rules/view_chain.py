@@ -116,7 +116,7 @@ class ViewChain:
         return True
 
     def follow(self, op: Operation, dims: Sequence[Dim]) -> bool:
-        """One op of the chain, whose result has extents `dims`."""
+        """Returns one op of the chain, whose result has extents `dims`."""
         match op:
             case Transpose():
                 rank = len(self.axes)
@@ -134,7 +134,7 @@ class ViewChain:
     # reading the result off
 
     def ops(self) -> list[Operation]:
-        """The cheapest list of ops found with the effect of the chain."""
+        """Returns the cheapest list of ops found with the effect of the chain."""
         dims = [product(p.size for p in axis) for axis in self.axes]
         repeated = [any(not p.real for p in axis) for axis in self.axes]
         if not any(repeated):
@@ -150,7 +150,7 @@ class ViewChain:
         return [*out, Reshape(dims=tuple(dims))] if mixed else out
 
     def _arranged(self, axes: list[list[Part]], units: bool = False) -> list[Operation]:
-        """Ops that bring the source's parts under these axes, without repetition; `units`: with squeeze and unsqueeze."""
+        """Returns ops that bring the source's parts under these axes, without repetition; `units`: with squeeze and unsqueeze."""
         dims = [product(p.size for p in axis) for axis in axes]
         before = [p for axis in self.source for p in axis]
         after = [p for axis in axes for p in axis]
@@ -163,7 +163,7 @@ class ViewChain:
         return min(options, key=cost)
 
     def _direct(self, axes: list[list[Part]]) -> tuple[int, ...] | None:
-        """A permutation of the source's axes that does it alone."""
+        """Returns a permutation of the source's axes that does it alone."""
         if len(axes) != len(self.source):
             return None
         units = [n for n, axis in enumerate(self.source) if not axis]
@@ -205,7 +205,7 @@ class ViewChain:
 
 
 def regrouping(old: Sequence[Dim], new: Sequence[Dim], units: bool = False) -> list[Operation]:
-    """The op from one list of extents to another with the same elements in order; none if they are equal.
+    """Returns the op from one list of extents to another with the same elements in order; none if they are equal.
 
     units: squeeze or unsqueeze instead of reshape where that is enough (groups take these along, as they do broadcasts).
     """
@@ -224,7 +224,7 @@ def regrouping(old: Sequence[Dim], new: Sequence[Dim], units: bool = False) -> l
 
 
 def _inserted(few: Sequence[Dim], many: Sequence[Dim]) -> tuple[int, ...] | None:
-    """Positions at which `many` has ones that `few` lacks, if they differ in nothing else."""
+    """Returns positions at which `many` has ones that `few` lacks, if they differ in nothing else."""
     at, axes = 0, []
     for n, d in enumerate(many):
         if at < len(few) and few[at] == d:

@@ -29,7 +29,7 @@ GROUPING: Final = (Reshape, Squeeze, Unsqueeze, Flatten)
 
 
 def regrouped(ins: Instruction) -> bool:
-    """True if an instruction reshapes one tensor of known rank."""
+    """Returns True if an instruction reshapes one tensor of known rank."""
     if not isinstance(ins.op, GROUPING) or len(ins.inputs) > 1:
         return False
     x = ins.inputs[0].result
@@ -37,7 +37,7 @@ def regrouped(ins: Instruction) -> bool:
 
 
 def kept_axis(old: tuple[Dim, ...], new: tuple[Dim, ...], axis: int) -> int | None:
-    """The axis of `old` that is also one of `new`, with equal products of the extents before it."""
+    """Returns the axis of `old` that is also one of `new`, with equal products of the extents before it."""
     lead = product(new[:axis])
     return next((a for a in range(len(old)) if old[a] == new[axis] and product(old[:a]) == lead), None)
 
@@ -128,7 +128,7 @@ def weights_on_the_left(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _swapped(ins: Instruction) -> bool:
-    """True for a transpose that swaps the last two axes."""
+    """Returns True for a transpose that swaps the last two axes."""
     if not isinstance(ins.op, Transpose) or not ins.shape.ranked:
         return False
     rank = ins.shape.rank

@@ -93,7 +93,7 @@ def reshape_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | No
 
 
 def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Instruction | None:
-    """A constant for extents `old` as one for `new`: one number, one for each place of a last axis that stays, or all."""
+    """Returns a constant for extents `old` as one for `new`: one number, one for each place of a last axis that stays, or all."""
     value = aligned(x)
     if value is None:
         return None

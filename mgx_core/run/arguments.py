@@ -68,7 +68,7 @@ class Arguments:
         return values
 
     def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
-        """A caller's value; a target may use a value in its own memory without a copy."""
+        """Returns a caller's value; a target may use a value in its own memory without a copy."""
         taken = self._target.accept(given, self._context)
         if taken is None:
             return as_parameter(name, given, shape)
@@ -83,7 +83,7 @@ class Arguments:
             raise ParameterError(error.message) from None
 
     def places_in(self, parameters: Mapping[str, Any]) -> dict[int, Value]:
-        """The caller's memory for results, by their number.  Errors: ParameterError for a place that does not fit."""
+        """Returns the caller's memory for results, by their number.  Errors: ParameterError for a place that does not fit."""
         outputs = list(self.places.values())
         found = {}
         for name, given in parameters.items():

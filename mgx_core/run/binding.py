@@ -17,7 +17,7 @@ __all__ = ["as_parameter", "base", "described", "owned", "tensor_type"]
 
 
 def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
-    """A caller's value as a parameter of this shape.  Errors: ParameterError."""
+    """Returns a caller's value as a parameter of this shape.  Errors: ParameterError."""
     if isinstance(shape, Shape) and isinstance(given, (bool, int, float, list)) and shape.dtype.kind != "s":
         given = _numbers(name, given, shape)
     try:
@@ -72,7 +72,7 @@ def _fits(shape: AnyShape, value: Value) -> bool:
 
 
 def described(shape: AnyShape) -> str:
-    """A shape for error messages, with the bounds of its symbols."""
+    """Returns a shape for error messages, with the bounds of its symbols."""
     if not isinstance(shape, Shape) or not shape.ranked:
         return str(shape)
     ranges = []
@@ -84,13 +84,13 @@ def described(shape: AnyShape) -> str:
 
 
 def tensor_type(value: Value) -> AnyShape:
-    """The type of a value without regard to how it lies in memory."""
+    """Returns the type of a value without regard to how it lies in memory."""
     shape = shape_of(value)
     return shape.as_standard() if isinstance(shape, Shape) else shape
 
 
 def owned(results: Sequence[Value], inputs: Sequence[Value], module: Module | None) -> list[Value]:
-    """Results that own their memory: what lies in an input, a literal or another result is copied."""
+    """Returns results that own their memory: what lies in an input, a literal or another result is copied."""
     taken = {id(base(v)) for v in inputs if isinstance(v, np.ndarray)}
     if module is not None:  # what comes out of a file cannot be written to, so it is copied anyway
         taken |= module.derive("literal memory", _literal_memory)
@@ -112,7 +112,7 @@ def _own(value: Value, taken: set[int]) -> Value:
 
 
 def base(array: Any) -> Any:
-    """The object that owns an array's memory."""
+    """Returns the object that owns an array's memory."""
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
     return array

@@ -20,7 +20,7 @@ __all__ = ["compile_module"]
 def compile_module(
     module: Module, on: Target | Context, options: CompileOptions, output_names: list[str] | None = None
 ) -> Executable:
-    """An executable for a copy of `module` on a target or on one of its contexts; `module` itself is unchanged.
+    """Returns an executable for a copy of `module` on a target or on one of its contexts; `module` itself is unchanged.
 
     Errors: ParameterError if `on` is neither, if the target cannot do what an option requires, or if an instruction reads what
     does not come before it; any error that a pass or the target raises.

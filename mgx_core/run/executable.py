@@ -118,7 +118,7 @@ class Executable:
     # running
 
     def run(self, parameters: Mapping[str, Any]) -> list[Argument]:
-        """Results in the model's order for values of all parameters by name.
+        """Returns results in the model's order for values of all parameters by name.
 
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
@@ -171,7 +171,7 @@ class Executable:
             raise DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once") from None
 
     def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
-        """Everything of a run but the run itself: the shapes of the results.  Errors: as `run`."""
+        """Returns everything of a run but the run itself: the shapes of the results.  Errors: as `run`."""
         values = self.bind(parameters)
         self.instance(values)
         known: dict[str, int] = {}
@@ -223,11 +223,11 @@ class Executable:
         return results
 
     def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
-        """Values in the order of the parameters, checked.  Errors: as `run`."""
+        """Returns values in the order of the parameters, checked.  Errors: as `run`."""
         return self._arguments.bind(parameters)
 
     def instance(self, values: Sequence[Value]) -> Instance:
-        """The instance for the shapes of these values, made now if it is new."""
+        """Returns the instance for the shapes of these values, made now if it is new."""
         if self._fixed is not None:
             return self._fixed
         key = tuple(tensor_type(v) for v in values)
@@ -299,7 +299,7 @@ class Executable:
     # looking
 
     def instances(self) -> list[Instance]:
-        """Those made so far, least recently used first."""
+        """Returns those made so far, least recently used first."""
         return [self._fixed] if self._fixed is not None else list(self._instances.values())
 
     def mark(self, parameters: Mapping[str, Any]) -> int:
@@ -312,7 +312,7 @@ class Executable:
         return self.instance(values).runner.mark(values, begin, end)
 
     def time(self, parameters: Mapping[str, Any], runs: int = 10, warmup: int = 2) -> list[Timing]:
-        """Each instruction's time over some runs.
+        """Returns each instruction's time over some runs.
 
         Errors: ParameterError if the target's runner gives no times per instruction.
         """

@@ -31,7 +31,7 @@ def instantiated(
     note: Callable[[str], None],
     note_lost: Callable[[], None],
 ) -> Instance:
-    """The instance for the shapes `given`: as a file has it, or made from the lowered module.
+    """Returns the instance for the shapes `given`: as a file has it, or made from the lowered module.
 
     note: told if the file's kernels cannot be used; note_lost: called before the target is asked for a runner.
     Errors: PluginError if the target gives something that is no runner.

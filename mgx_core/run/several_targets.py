@@ -29,7 +29,7 @@ Assignment: TypeAlias = "Mapping[Instruction, int] | Callable[[Instruction], int
 def compile_for_several(
     module: Module, targets: Sequence[Any], assignment: Assignment, options: CompileOptions, output_names: list[str]
 ) -> Executable:
-    """An executable for a copy of `module` in which each instruction runs on the target that it is assigned to.
+    """Returns an executable for a copy of `module` in which each instruction runs on the target that it is assigned to.
 
     targets: targets or contexts; assignment: the place in `targets` of an instruction's, by a mapping (0 for those that it does
     not have) or a function.  Instructions that are in a `run_on_target` already stay on the one that this names.
@@ -56,7 +56,7 @@ def _place(ins: Instruction, assignment: Assignment, count: int) -> int:
 
 
 def _parts(module: Module, places: Mapping[Instruction, int]) -> list[list[Instruction]]:
-    """The instructions of each part, in an order in which parts can run.
+    """Returns the instructions of each part, in an order in which parts can run.
 
     An instruction joins the newest part of its target unless it reads a newer one; elements of a tuple stay with it.
     """
@@ -82,13 +82,13 @@ def _parts(module: Module, places: Mapping[Instruction, int]) -> list[list[Instr
 
 
 def _move(module: Module, part: list[Instruction]) -> None:
-    """Put a `run_on_target` of the program's own, and the elements of its result, behind the parts before it."""
+    """Puts a `run_on_target` of the program's own, and the elements of its result, behind the parts before it."""
     for ins in part:
         module.replace(ins, module.add_like(ins, ins.inputs, ins.modules))
 
 
 def _outline(module: Module, part: list[Instruction], name: str, place: int) -> None:
-    """Put one `run_on_target` in the place of a part, behind the parts before it."""
+    """Puts one `run_on_target` in the place of a part, behind the parts before it."""
     inside = set(part)
     returned = set(module.outputs)
     results = [i for i in part if i in returned or any(u not in inside for u in i.users)]

@@ -35,7 +35,7 @@ _FORMATS: Final = {"msgpack": msgpack_chunks, "json": json_chunks}
 
 
 def save(program: Storable, path: Any, format: str = "msgpack") -> None:
-    """Write a program to a file (``msgpack`` or ``json``); the file is replaced in one step.
+    """Writes a program to a file (``msgpack`` or ``json``); the file is replaced in one step.
 
     Of a compiled program the file holds the optimised module, the target's name, the options, the records of the passes, and
     what the target gives of its compiled kernels, tuned choices and rearranged weights for each instance; see `load`.
@@ -52,12 +52,12 @@ def save(program: Storable, path: Any, format: str = "msgpack") -> None:
 
 
 def save_buffer(program: Storable, format: str = "msgpack") -> bytes:
-    """A program as the bytes of its file."""
+    """Returns a program as the bytes of its file."""
     return b"".join(_chunks(program, format))
 
 
 def kept_chunks(program: Storable, source: Array, limit: int, key: str) -> Iterator[Any] | None:
-    """A compiled program's file piece by piece, literals named by their place in the model's file where they lie there.
+    """Returns a compiled program's file piece by piece, literals named by their place in the model's file where they lie there.
 
     key: what the file is kept under; the user's seal covers it and all metadata.
     None if its own literals take more bytes than `limit`, if kernels of it are left out, or if the user has no seal.
@@ -85,7 +85,7 @@ def load_kept(path: Path, source: Array, target: Target, context: Any, key: str)
 
 
 def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
-    """The contents of a file in either format; its literals are read-only views of the file, which is memory-mapped.
+    """Returns the contents of a file in either format; its literals are read-only views of the file, which is memory-mapped.
 
     What was compiled is ready to run, with the kernels from the file where the machine is like the one that it was
     compiled on; elsewhere they are compiled again, and where its target is not installed or not usable it is left
@@ -102,7 +102,7 @@ def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
 
 
 def load_buffer(data: Any, trust: bool | None = None) -> Contents:
-    """The contents of a file given as bytes; see `load`."""
+    """Returns the contents of a file given as bytes; see `load`."""
     return _contents(read_bytes(data if isinstance(data, bytes) else bytes(data)), trust)
 
 
@@ -113,7 +113,7 @@ def _chunks(program: Storable, format: str) -> Any:
 
 
 def _encoded(program: Storable, source: Array | None = None) -> tuple[dict[str, Any], LiteralWriter]:
-    """A program's metadata and its literals."""
+    """Returns a program's metadata and its literals."""
     from ..plugins.manager import manager
     from ..version import __version__
     from .compiled import plain_executable
@@ -145,7 +145,7 @@ def _contents(
     data: Any = {}
 
     def fitting(part: Callable[[], T]) -> T:
-        """A part of the program, with errors that name the file."""
+        """Returns a part of the program, with errors that name the file."""
         try:
             return part()
         except UnsupportedError as error:

@@ -121,7 +121,7 @@ class Decoder:
         return Shape(kind, [self.dim(d) for d in plain["dims"]], plain.get("strides"))
 
     def attribute(self, annotation: str, plain: Any) -> Any:
-        """A value of the kind that the attribute's annotation names; the op's own check follows."""
+        """Returns a value of the kind that the attribute's annotation names; the op's own check follows."""
         if plain is None:
             return None
         annotation = annotation.removesuffix(" | None")
@@ -143,7 +143,7 @@ class Decoder:
 
 
 def dtype_named(name: Any) -> DType:
-    """An element type by the name under which it is stored.  Errors: StoreError."""
+    """Returns an element type by the name under which it is stored.  Errors: StoreError."""
     found = _DTYPES.get(_typed(name, str))
     if found is None:
         raise StoreError(f"{name!r} is not an element type")

@@ -31,7 +31,7 @@ __all__ = ["plain_executable", "restore"]
 
 
 def plain_executable(executable: Executable, values: Encoder, literals: LiteralWriter) -> dict[str, Any]:
-    """An executable as plain data; what it compiled is packed into bytes of its own, which the user's seal goes with."""
+    """Returns an executable as plain data; what it compiled is packed into bytes of its own, which the user's seal goes with."""
     instances, unsaved = [], []
     for instance in executable.instances():
         code = instance.runner.saved(literals)
@@ -69,7 +69,7 @@ def restore(
     trust: bool | None,
     on: tuple[Target, Any] | None = None,
 ) -> None:
-    """Add the executable that was saved, if its target is installed; logs what has to be compiled again.
+    """Adds the executable that was saved, if its target is installed; logs what has to be compiled again.
 
     on: the target and the context to restore it for (None: new ones of the target's name).
 
@@ -121,7 +121,7 @@ def _records(plain: Any) -> list[PassRecord]:
 def _saved(
     plain: Any, machine: str, values: Decoder, literals: LiteralReader, trust: bool | None
 ) -> tuple[list[SavedInstance], str]:
-    """The instances that may be used here, and else why not."""
+    """Returns the instances that may be used here, and else why not."""
     packed: bytes = plain["instances"]
     if not packed:
         return [], ""

@@ -41,7 +41,7 @@ class Stored(NamedTuple):
 
 
 def msgpack_chunks(metadata: Any, literals: LiteralWriter) -> Iterator[Any]:
-    """The file piece by piece."""
+    """Yields the file piece by piece."""
     try:
         packed = msgpack.packb(metadata, use_bin_type=True, unicode_errors="surrogatepass")
     except (OverflowError, ValueError) as error:
@@ -88,7 +88,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def read_file(path: Path, check: bool) -> Stored:
-    """A file's metadata and its section, memory-mapped read-only.  Errors: StoreError."""
+    """Returns a file's metadata and its section, memory-mapped read-only.  Errors: StoreError."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEADER.size)
@@ -104,7 +104,7 @@ def read_file(path: Path, check: bool) -> Stored:
 
 
 def read_bytes(data: bytes, check: bool = True) -> Stored:
-    """The same from memory; the section is a view of `data`."""
+    """Returns the same from memory; the section is a view of `data`."""
     if data[:1].isspace() or data[:1] == b"{":
         return _read_json(data)
     head = data[: _HEADER.size]
@@ -114,7 +114,7 @@ def read_bytes(data: bytes, check: bool = True) -> Stored:
 
 
 def is_program(head: bytes) -> bool:
-    """True if the beginning of a file, 64 bytes or more, is one of a program file in either format."""
+    """Returns True if the beginning of a file, 64 bytes or more, is one of a program file in either format."""
     return head.startswith(MAGIC) or head.lstrip().startswith(b'{"mxr"')
 
 

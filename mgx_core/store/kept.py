@@ -70,7 +70,7 @@ class Origin:
 
     @classmethod
     def of(cls, path: Any, frontend: str, options: Mapping[str, Any]) -> Self | None:
-        """The origin of what a frontend reads from a file; None where it cannot be known, or not be kept."""
+        """Returns the origin of what a frontend reads from a file; None where it cannot be known, or not be kept."""
         listen()
         given = _as_text(dict(options))
         if given is None or debugging() or not seals():
@@ -106,7 +106,7 @@ class Origin:
         return self.there and self._whole and _digest(self.source) == self.digest
 
     def contents(self) -> bytes:
-        """The bytes that were read, whatever the path leads to now.  Errors: ParseError if they were overwritten."""
+        """Returns the bytes that were read, whatever the path leads to now.  Errors: ParseError if they were overwritten."""
         if self._whole:
             data = self.source.copy()
             if _digest(data) == self.digest:
@@ -141,7 +141,7 @@ class Origin:
         DiskCache("parsed", FORMAT).put(self.key, seal(self.key.encode() + packed) + packed)
 
     def place(self, target: Target, context: Any, options: CompileOptions) -> Place | None:
-        """The place of the program's compiled form for a target; None for targets and options of which none is kept."""
+        """Returns the place of the program's compiled form for a target; None for targets and options of which none is kept."""
         if options.exhaustive_tune or options.validate or target.name not in manager().names("targets"):
             return None
         settings = target.settings(context)
@@ -211,7 +211,10 @@ class Place:
             log.debug("the program is not kept: %s: %s", type(error).__name__, error)
 
     def _unless_changed(self, chunks: Iterable[Any]) -> Iterator[Any]:
-        """Pieces of a file.  Errors: StoreError at its end if the model's file changed meanwhile, so that it is not kept."""
+        """Yields pieces of a file.
+
+        Errors: StoreError at its end if the model's file changed meanwhile, so that it is not kept.
+        """
         yield from chunks
         if not self.origin.unchanged:
             raise StoreError("the model's file was changed")
@@ -231,7 +234,7 @@ class _Whole:
 
 
 def _digest(source: Any) -> str:
-    """A digest of an array's bytes or of a file's contents, by the quickest way that is installed."""
+    """Returns a digest of an array's bytes or of a file's contents, by the quickest way that is installed."""
     made: Any = hashlib.sha256
     with contextlib.suppress(ImportError):
         made = importlib.import_module("xxhash").xxh3_128
@@ -244,7 +247,7 @@ def _identity(state: os.stat_result) -> tuple[int, ...]:
 
 
 def _as_text(value: Any) -> Any:
-    """Options as what names them in a key; None if they hold something that has no such name."""
+    """Returns options as what names them in a key; None if they hold something that has no such name."""
     match value:
         case None | bool() | int() | float() | str() | bytes() if type(value) in PLAIN:
             return repr(value)

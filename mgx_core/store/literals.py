@@ -22,7 +22,7 @@ ALIGNMENT: Final = 64
 
 
 def aligned(offset: int) -> int:
-    """The next offset at which a literal may lie."""
+    """Returns the next offset at which a literal may lie."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
@@ -41,7 +41,7 @@ class LiteralWriter:
         self._known: dict[Any, int] = {}
 
     def value(self, value: Value) -> Any:
-        """A value as plain data; tensors as an index into the table, strings written out."""
+        """Returns a value as plain data; tensors as an index into the table, strings written out."""
         if isinstance(value, np.ndarray):
             if value.dtype == object:
                 return {"strings": [_string(v) for v in value.reshape(-1).tolist()], "dims": list(value.shape)}
@@ -63,7 +63,7 @@ class LiteralWriter:
         return self.array(array)
 
     def array(self, array: Array) -> int:
-        """The number of a tensor, kept once however often it is given."""
+        """Returns the number of a tensor, kept once however often it is given."""
         key = array.__array_interface__["data"][0], array.dtype, array.shape, array.strides
         index = self._known.get(key)
         if index is None:
@@ -81,7 +81,7 @@ class LiteralWriter:
         return index
 
     def chunks(self) -> Iterator[Any]:
-        """The section piece by piece, without a copy of the whole."""
+        """Yields the section piece by piece, without a copy of the whole."""
         at = 0
         for (_, _, offset, size, _), array in zip(self.table, self.arrays, strict=True):
             if offset < 0:
@@ -115,7 +115,7 @@ class LiteralReader:
         return strings.reshape(plain["dims"])
 
     def array(self, index: int) -> Array:
-        """A tensor by its number, a read-only view of the section.  Errors: StoreError."""
+        """Returns a tensor by its number, a read-only view of the section.  Errors: StoreError."""
         if index in self._known:
             return self._known[index]
         if not 0 <= index < len(self.table):
@@ -142,7 +142,7 @@ class LiteralReader:
 
 
 def _place_in_file(array: Array, raw: Array, file: Array) -> int | None:
-    """The offset of an array's bytes in a file that it was mapped from; None if it was not, or if they are not there."""
+    """Returns the offset of an array's bytes in a file that it was mapped from; None if it was not, or if they are not there."""
     place = mapped(array)
     if place is None or place.bytes.size != file.size or not array.flags.c_contiguous:
         return None
@@ -150,7 +150,7 @@ def _place_in_file(array: Array, raw: Array, file: Array) -> int | None:
 
 
 def _raw(array: Array) -> Array:
-    """The elements' bytes in row-major order, little-endian."""
+    """Returns the elements' bytes in row-major order, little-endian."""
     dense = np.ascontiguousarray(array)
     if sys.byteorder == "big":
         dense = dense.byteswap()

@@ -22,18 +22,18 @@ SIZE: Final = 32
 
 
 def seal(data: bytes) -> bytes:
-    """The user's seal for some bytes; empty where no key can be kept."""
+    """Returns the user's seal for some bytes; empty where no key can be kept."""
     key = _key()
     return hmac.digest(key, data, "sha256") if key else b""
 
 
 def seals() -> bool:
-    """True if there is a key, or one could be made."""
+    """Returns True if there is a key, or one could be made."""
     return bool(_key())
 
 
 def sealed(data: bytes, given: bytes) -> bool:
-    """True if these bytes carry the user's own seal."""
+    """Returns True if these bytes carry the user's own seal."""
     return bool(given) and hmac.compare_digest(seal(data), given)
 
 
@@ -60,7 +60,7 @@ def _read(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Write a new key in one step, unless there is one by then; a folder that cannot be written is not an error."""
+    """Writes a new key in one step, unless there is one by then; a folder that cannot be written is not an error."""
     import secrets
 
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -106,7 +106,7 @@ class Continuation(Generic[R]):
         return self.sources[list(self.module.parameters).index(name)]
 
     def lowered(self, counts: Sequence[int], values: Sequence[Array]) -> Module:
-        """The module for these numbers of rows and these values of what was read, lowered."""
+        """Returns the module for these numbers of rows and these values of what was read, lowered."""
         number = dict(zip(self.counted, counts, strict=True))
         shapes = {}
         for (name, p), source in zip(self.module.parameters.items(), self.sources, strict=True):
@@ -130,7 +130,7 @@ class Continuation(Generic[R]):
         return module
 
     def largest(self) -> Module | None:
-        """The module for the largest extents, if only numbers of rows are open."""
+        """Returns the module for the largest extents, if only numbers of rows are open."""
         if self.read:
             return None
         try:
@@ -172,14 +172,14 @@ class Continuation(Generic[R]):
 
 
 def _number(counted: Instruction, axis: int) -> str:
-    """The symbol that stands for the number of rows of a counted value, or the expression that a file gives for it."""
+    """Returns the symbol that stands for the number of rows of a counted value, or the expression that a file gives for it."""
     rows = counted.shape.dims[axis]
     assert isinstance(rows, Sym), counted  # what counts a number that is known is in the static part
     return rows.name
 
 
 def _parameter(copy: Module, name: str, ins: Instruction, border: Border, before: Instruction) -> Instruction:
-    """The parameter that stands for a value from before the border; rows that are counted lie outermost in it."""
+    """Returns the parameter that stands for a value from before the border; rows that are counted lie outermost in it."""
     if ins not in border.counted:
         return copy.add_parameter(name, ins.result)
     axis, _ = border.counted[ins]
@@ -191,7 +191,7 @@ def _parameter(copy: Module, name: str, ins: Instruction, border: Border, before
 
 
 def _learnt(module: Module) -> dict[str, int]:
-    """Symbols that have got a value because operands did, but still stand in shapes behind these."""
+    """Returns symbols that have got a value because operands did, but still stand in shapes behind these."""
     symbols: dict[str, int] = {}
     for ins in module:
         pairs: list[tuple[AnyShape, AnyShape]] = []

@@ -99,7 +99,7 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
 
 
 def _static_by(ins: Instruction, known: set[str]) -> bool:
-    """True if all results of an instruction are tensors of numbers whose extents follow from known symbols."""
+    """Returns True if all results of an instruction are tensors of numbers whose extents follow from known symbols."""
     items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
     ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
     return ranked and symbols_in(ins.result) <= known
@@ -167,7 +167,7 @@ def _counted(ins: Instruction) -> tuple[int, int] | None:
 
 
 def can_be_static(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
-    """True if a rule turns this into an op of static extents once its operands are known, and all can be known."""
+    """Returns True if a rule turns this into an op of static extents once its operands are known, and all can be known."""
     roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
     return isinstance(op_of(ins), roots) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
 
@@ -177,7 +177,7 @@ def _small(ins: Instruction) -> bool:
 
 
 def _read(ins: Instruction) -> bool:
-    """True if this may be an operand that sets the extents of a result: a few integers computed at run time."""
+    """Returns True if this may be an operand that sets the extents of a result: a few integers computed at run time."""
     shape = ins.result
     if ins.is_literal or ins.is_absent or not isinstance(shape, Shape) or shape.dynamic():
         return False

@@ -42,7 +42,7 @@ class Emitter(KernelEmitter):
         return ()
 
     def fresh(self, tuning: bool = True) -> Self:
-        """An empty emitter with the same settings; tuning: one that times kernels, too, if this one does.
+        """Returns an empty emitter with the same settings; tuning: one that times kernels, too, if this one does.
 
         Default: one made with the arguments of `Emitter`.
         """
@@ -56,7 +56,7 @@ class Emitter(KernelEmitter):
         return No("its extents depend on data")
 
     def schedule(self, module: Module) -> Schedule:
-        """The schedule of a lowered module: the steps of its static part, placed, and what is left for run time."""
+        """Returns the schedule of a lowered module: the steps of its static part, placed, and what is left for run time."""
         parts = split(module)
         env = self.emit_static(module, parts.static, parts.wanted)
         return self.planned(module, [self.output(env[ins], n, ins) for n, ins in enumerate(parts.wanted)], parts)
@@ -64,7 +64,7 @@ class Emitter(KernelEmitter):
     def emit_static(
         self, module: Module, static: Mapping[Instruction, Sequence[Instruction]], wanted: Iterable[Instruction]
     ) -> dict[Instruction, Any]:
-        """Emit the static part of a module; returns the values of its instructions and of the parameters that it reads."""
+        """Emits the static part of a module; returns the values of its instructions and of the parameters that it reads."""
         used = {i for needs in static.values() for i in needs}
         env: dict[Instruction, Any] = {}
         for n, p in enumerate(module.parameters.values()):
@@ -77,12 +77,12 @@ class Emitter(KernelEmitter):
         return env
 
     def input(self, shape: Shape, index: int) -> Value:
-        """A value on the memory of an argument, which lies row-major."""
+        """Returns a value on the memory of an argument, which lies row-major."""
         buffer = Buffer("input", int(shape.elements()) * shape.dtype.size, index=index)
         return Value(Shape.of(shape.dtype, shape.dims), buffer)
 
     def output(self, value: Value, index: int, ins: Instruction | None = None) -> Value:
-        """A result in memory of its own, row-major.
+        """Returns a result in memory of its own, row-major.
 
         ins: the instruction whose kernel a copy, should one be needed, counts for; a view's is called a copy.
         """
@@ -100,7 +100,7 @@ class Emitter(KernelEmitter):
         return out
 
     def planned(self, module: Module, outputs: list[Value], parts: Split | None = None) -> Schedule:
-        """The schedule of everything emitted, placed; parts: of the module, if it is one that was split."""
+        """Returns the schedule of everything emitted, placed; parts: of the module, if it is one that was split."""
         made = Schedule(
             module, self.steps, self.inputs, outputs, parts or Split(), notes=self.notes, choices=self.choices
         )

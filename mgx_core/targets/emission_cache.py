@@ -18,7 +18,7 @@ __all__ = ["Recording", "operand_key"]
 
 
 def operand_key(args: Sequence[Value | tuple[Value, ...] | None]) -> Hashable | None:
-    """All that a cacheable emission may depend on in its operands, or None if one is a tuple."""
+    """Returns all that a cacheable emission may depend on in its operands, or None if one is a tuple."""
     seen: dict[int, int] = {}
     found: list[Hashable] = []
     for n, value in enumerate(args):
@@ -99,7 +99,7 @@ class Recording:
         self._given = len(self._kept)
 
     def _new(self, buffer: Buffer) -> bool:
-        """Give a buffer its number; False if it has one."""
+        """Gives a buffer its number; False if it has one."""
         if id(buffer) in self._numbers:
             return False
         self._numbers[id(buffer)] = len(self._kept)
@@ -148,7 +148,7 @@ class Recording:
     # replaying
 
     def replay(self, e: Any, args: Sequence[Value | None]) -> Value | tuple[Value, ...]:
-        """The same calls for operands of the same key; returns the results."""
+        """Returns the same calls for operands of the same key; returns the results."""
         buffers = list(dict.fromkeys([value.buffer for value in args if value is not None]))
         for call in self._calls:
             call.replay(e, buffers)

@@ -60,7 +60,7 @@ class Link:
 
 
 def read_chain(body: Module, anchor: Instruction) -> list[Link] | No:
-    """The links from the parameter `anchor` to the body's one result, or why it is not a chain.
+    """Returns the links from the parameter `anchor` to the body's one result, or why it is not a chain.
 
     Conversions between floats are left to the caller, who stores the result; one that rounds is part of a chain only if all
     after it stays in its type.  So are that of an int32 anchor to float32, and that of whole numbers within its range to an
@@ -102,12 +102,12 @@ def _rounds(ins: Instruction) -> bool:
 
 
 def _reads_sums(ins: Instruction, anchor: Instruction) -> bool:
-    """True if an instruction converts the int32 sums that the anchor gives, before anything else is done with them."""
+    """Returns True if an instruction converts the int32 sums that the anchor gives, before anything else is done with them."""
     return ins.inputs[0] is anchor and anchor.shape.dtype is int32 and ins.shape.dtype is float32
 
 
 def _stores_bytes(at: Instruction) -> bool:
-    """True if an instruction converts whole numbers, which an integer type of 8 bits holds, to it."""
+    """Returns True if an instruction converts whole numbers, which an integer type of 8 bits holds, to it."""
     dtype = at.shape.dtype
     if (
         not isinstance(at.op, Convert)

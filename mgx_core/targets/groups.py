@@ -106,7 +106,7 @@ def _walk(
 
 
 def members_of(op: Operation, modules: Sequence[Module]) -> Module | None:
-    """The body of a group that can be taken apart."""
+    """Returns the body of a group that can be taken apart."""
     if not isinstance(op, (Group, PointwiseGroup, FusedReduce)) or len(modules) != 1:
         return None
     members = [i for i in modules[0] if not (i.is_param or i.is_return)]

@@ -34,12 +34,12 @@ class HostSteps(StepList):
 
     @abstractmethod
     def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Add a step that calls `function` with row-major arrays of `given` and puts what it returns into `outputs`."""
+        """Adds a step that calls `function` with row-major arrays of `given` and puts what it returns into `outputs`."""
 
     def device_step(
         self, name: str, function: DeviceFunction, given: Sequence[Value], outputs: Sequence[Value]
     ) -> None:
-        """Add a step that calls ``function(given, outputs)`` with tensors in the memory of the context's device.
+        """Adds a step that calls ``function(given, outputs)`` with tensors in the memory of the context's device.
 
         What it does with them it enqueues on the context's `queue`, or has done when it returns; it may write into both.
         Errors: Refused, here, for targets that compute in the host's memory.
@@ -49,7 +49,7 @@ class HostSteps(StepList):
     def host(
         self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str] = ()
     ) -> Results:
-        """A kernel that is called from Python, as a visible step on the host.
+        """Returns a kernel that is called from Python, as a visible step on the host.
 
         Errors: UnsupportedError if an extent of the result depends on data.
         """

@@ -87,7 +87,7 @@ class Reference(Kernel):
         return self.op.evaluate(args, modules, run)
 
     def with_op(self, op: Operation) -> Reference:
-        """The same for an op whose symbols have got values."""
+        """Returns the same for an op whose symbols have got values."""
         return Reference(op, self.reasons)
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value
 
 
 def op_of(ins: Instruction) -> Operation:
-    """Op that an instruction computes, lowered or not."""
+    """Returns op that an instruction computes, lowered or not."""
     return ins.op.of if isinstance(ins.op, Launch) else ins.op
 
 

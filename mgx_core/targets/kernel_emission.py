@@ -37,7 +37,7 @@ class Tuning(Protocol):
     """Chooses among kernels by timing them."""
 
     def concerns(self, e: Any, op: Operation, modules: Sequence[Module]) -> bool:
-        """True if the kernels for an op are timed at all."""
+        """Returns True if the kernels for an op are timed at all."""
         ...
 
     def choice(
@@ -67,22 +67,22 @@ class KernelEmitter(HostSteps):
         self._recordings: dict[Hashable, Recording] = {}
 
     def alone(self, op: Operation) -> bool:
-        """True if the instruction being emitted is this op itself, and no group or composite with it inside."""
+        """Returns True if the instruction being emitted is this op itself, and no group or composite with it inside."""
         return self.current is not None and op_of(self.current) == op
 
     def value_of(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
-        """The value of an operand: from `env`, a constant, or None for an absent one."""
+        """Returns the value of an operand: from `env`, a constant, or None for an absent one."""
         found = env.get(ins, MISSING)
         if found is not MISSING:
             return found
         return None if ins.is_absent else self.constant_value(ins)
 
     def constant_value(self, ins: Instruction) -> Value:
-        """The value of a literal instruction."""
+        """Returns the value of a literal instruction."""
         return self.literal(ins.get_literal().to_numpy())
 
     def emit(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
-        """Add an instruction's steps and return its value; those of its inputs are looked up in `env`."""
+        """Adds an instruction's steps and return its value; those of its inputs are looked up in `env`."""
         if ins.literal is not None:
             return self.constant_value(ins)
         args = [self.value_of(i, env) for i in ins.inputs]
@@ -104,7 +104,7 @@ class KernelEmitter(HostSteps):
             self.sources = before
 
     def _emit_launch(self, ins: Instruction, launch: Launch, args: Sequence[Any]) -> Results:
-        """A launch's steps, repeated from the emission cache if it holds them."""
+        """Returns a launch's steps, repeated from the emission cache if it holds them."""
         kernel, modules = launch.kernel, ins.modules
         if kernel.emit is None or self._recording is not None or ins is not self.current:
             return self.run_kernel(kernel, launch.of, modules, args, launch.refused)
@@ -129,13 +129,13 @@ class KernelEmitter(HostSteps):
         return results
 
     def run_op(self, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        """The steps of an op that is not a launch: of the first plan that emits it; else as in `run_kernel`."""
+        """Returns the steps of an op that is not a launch: of the first plan that emits it; else as in `run_kernel`."""
         return self._first(self._offers(op, modules, args), op, modules, args, [])
 
     def run_kernel(
         self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], refused: Sequence[str] = ()
     ) -> Results:
-        """A kernel's own steps.
+        """Returns a kernel's own steps.
 
         If it declines: those of the next plan of the table that does not, a group member by member, an op by its
         decomposition, and last a step on the host, with every reason.  A kernel that has no steps to give is called on the host.
@@ -196,7 +196,7 @@ class KernelEmitter(HostSteps):
     def attempt(
         self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], refused: Sequence[str] = ()
     ) -> Results | No:
-        """A kernel's steps, or why it has none for these operands; then nothing is left of it.
+        """Returns a kernel's steps, or why it has none for these operands; then nothing is left of it.
 
         Kernels that it emits on its way count as parts of it.
         """
@@ -235,7 +235,7 @@ class KernelEmitter(HostSteps):
         return f"kernel {kernel.name!r} of {op!r}({inputs})" + (f", from {origin}," if origin else "")
 
     def apart(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], reasons: Sequence[str]) -> Results:
-        """An op that no kernel emits: a group member by member, an op by its decomposition, else on the host."""
+        """Returns an op that no kernel emits: a group member by member, an op by its decomposition, else on the host."""
         body, given = members_of(op, modules), args
         if body is None:
             found = None if modules else decomposed(op, [None if a is None else type_of(a) for a in args])
@@ -252,7 +252,7 @@ class KernelEmitter(HostSteps):
         return results[0] if len(results) == 1 else tuple(results)
 
     def emit_body(self, body: Module, args: Sequence[Any]) -> list[Any]:
-        """The members of a module one by one; returns the values of its outputs."""
+        """Returns the members of a module one by one; returns the values of its outputs."""
         env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
         for p in body.parameters.values():
             count_reads(env[p], len(p.users))
@@ -262,7 +262,7 @@ class KernelEmitter(HostSteps):
     def emit_all(
         self, members: Iterable[Instruction], env: dict[Instruction, Any], left: Mapping[Instruction, int] | None
     ) -> None:
-        """Emit instructions in order and count the reads that are still to come.
+        """Emits instructions in order and count the reads that are still to come.
 
         left: how often each value is read; None: by each of its users once.
         """

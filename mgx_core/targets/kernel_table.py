@@ -83,7 +83,7 @@ class Kernels:
     def offers(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any, modules: Sequence[Module] = ()
     ) -> Iterator[tuple[str, Kernel | No]]:
-        """Every plan's answer, in order of preference, with the plan's name; ops with sub-modules hand them over last."""
+        """Yields every plan's answer, in order of preference, with the plan's name; ops with sub-modules hand them over last."""
         for plan in self.plans(op):
             name, wrong, cause = getattr(plan, "__name__", "plan"), "", None
             try:
@@ -129,7 +129,7 @@ class Kernels:
     def pick(
         self, op: Operation, shapes: Sequence[AnyShape | None], context: Any = None, modules: Sequence[Module] = ()
     ) -> Picked:
-        """The first plan that does not decline.  Errors: UnsupportedError with every refusal."""
+        """Returns the first plan that does not decline.  Errors: UnsupportedError with every refusal."""
         refused: list[str] = []
         for name, answer in self.offers(op, shapes, context, modules):
             if not isinstance(answer, No):
@@ -158,7 +158,7 @@ class Kernels:
         return not self._plans and not self._any
 
     def for_options(self, options: CompileOptions) -> Kernels:
-        """The same plans; those that have a parameter called `options` are given the compile options in it."""
+        """Returns the same plans; those that have a parameter called `options` are given the compile options in it."""
         out = self + Kernels(self.target)
         out._options = options
         return out

@@ -86,7 +86,7 @@ class _Planned(NamedTuple):
 
 
 def plan_memory(module: Module, reuse: bool = True) -> MemoryPlan:
-    """The plan for the intermediate values of one module."""
+    """Returns the plan for the intermediate values of one module."""
     return MemoryPlan(module, reuse)
 
 
@@ -122,14 +122,14 @@ def _planned(module: Module, reuse: bool) -> _Planned:
 
 
 def root(ins: Instruction) -> Instruction:
-    """The instruction whose memory a chain of views looks at."""
+    """Returns the instruction whose memory a chain of views looks at."""
     while _is_view(ins):
         ins = ins.inputs[0]
     return ins
 
 
 def _is_view(ins: Instruction) -> bool:
-    """True if a value is its first input's memory under another shape."""
+    """Returns True if a value is its first input's memory under another shape."""
     view = op_of(ins).view
     if view is None or not ins.inputs or not isinstance(ins.result, Shape) or ins.result.dynamic():
         return False
@@ -138,7 +138,7 @@ def _is_view(ins: Instruction) -> bool:
 
 
 def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
-    """Refuse a plan before anything is allocated.  Errors: DeviceError if this machine's memory could never hold it."""
+    """Refuses a plan before anything is allocated.  Errors: DeviceError if this machine's memory could never hold it."""
     sizes: dict[int, int] = {}  # by shape: many instructions share one
     allowed = room()
     for inner in nested(module):
@@ -170,7 +170,7 @@ class Placed(Protocol):
 
 
 def place(buffers: Sequence[Placed], steps: int, reuse: bool = True) -> tuple[int, int]:
-    """Give every buffer an offset, the lowest that fits beside what is alive at the same time.
+    """Gives every buffer an offset, the lowest that fits beside what is alive at the same time.
 
     The largest go first; where that wastes memory other orders are tried too (long lives first, the fullest moment first), and
     the best is kept.  steps: how many positions there are; returns the bytes of the arena and their lower bound (the most
@@ -241,7 +241,7 @@ class _Arena:
         self.placed: list[Placed] = []
 
     def put(self, buffer: Placed) -> int:
-        """Offset of a buffer: the lowest that fits."""
+        """Returns offset of a buffer: the lowest that fits."""
         at = 0
         near = [p for p in self.placed if p.first <= buffer.last and buffer.first <= p.last]
         for other in sorted(near, key=lambda p: p.offset):
@@ -276,7 +276,7 @@ class _LargeArena(_Arena):
 
 
 def _most_alive(buffers: Sequence[Placed], steps: int) -> tuple[int, int]:
-    """The largest sum of bytes alive at one position, and that position."""
+    """Returns the largest sum of bytes alive at one position, and that position."""
     change = [0] * (steps + 1)
     for b in buffers:
         change[b.first] += b.bytes

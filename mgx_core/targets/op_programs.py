@@ -38,13 +38,13 @@ class Call(NamedTuple):
         return self.op.evaluate(self.args, self.modules, Interpreter().run)
 
     def result(self) -> Sequence[AnyShape]:
-        """The types of the results; extents that depend on the values are symbols."""
+        """Returns the types of the results; extents that depend on the values are symbols."""
         shapes = [None if a is None else Shape(a.dtype, a.shape) for a in self.args]
         result = self.op.result(shapes, self.modules)
         return result.items if isinstance(result, TupleShape) else (result,)
 
     def baked(self) -> list[bool]:
-        """Operands that are constants of the steps: scalars that bound a data-dependent result (max_output_boxes).
+        """Returns operands that are constants of the steps: scalars that bound a data-dependent result (max_output_boxes).
 
         Their value is commonly the same in all runs; the steps are made for it, so that the result's memory is sized by it.
         """
@@ -68,7 +68,7 @@ class OpPrograms:
         return len(self._made)
 
     def run(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], e: Emitter) -> Any:
-        """The result of one kernel for these arrays; e: an emitter with the settings to use."""
+        """Returns the result of one kernel for these arrays; e: an emitter with the settings to use."""
         call = Call(kernel, op, modules, args)
         if any(not isinstance(a, np.ndarray) and a is not None for a in args):
             return call.by_definition()
@@ -107,7 +107,7 @@ class OpPrograms:
 
 
 def taken(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Array, ...]:
-    """The parts of data-dependent results that are taken, given the results and their count.
+    """Returns the parts of data-dependent results that are taken, given the results and their count.
 
     Errors: ShapeError if the count is more than there can be, as one that an operand states may be.
     """

@@ -125,7 +125,7 @@ class Schedule:
         return list(dict.fromkeys(b for s in self.steps for b in s.reads if b.kind == "literal"))
 
     def calls(self) -> Iterable[Call]:
-        """The kernels that the steps belong to, each once, in order."""
+        """Returns the kernels that the steps belong to, each once, in order."""
         return dict.fromkeys(s.call for s in self.steps if s.call is not None)
 
     @property

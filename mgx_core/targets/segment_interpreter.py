@@ -43,7 +43,7 @@ class SegmentInterpreter(Interpreter):
         self._bodies: dict[Module, Body | None] = {}
 
     def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: RunModule) -> Any:
-        """One op's value: of its kernel's steps, if there are programs for them, else as `Interpreter` gives it."""
+        """Returns one op's value: of its kernel's steps, if there are programs for them, else as `Interpreter` gives it."""
         if self._run_op is not None and isinstance(op, Launch) and op.kernel.emit is not None:
             return self._run_op(op.kernel, op.of, modules, args)
         return super().evaluate(op, args, modules, run)
@@ -70,7 +70,7 @@ class SegmentInterpreter(Interpreter):
         made: Mapping[Instruction, Any],
         watch: Watch | None = None,
     ) -> list[Any]:
-        """The results of a module for values of its parameters.
+        """Returns the results of a module for values of its parameters.
 
         items: what it was cut into; made: the values that its static part gave, of those that are read behind it.
         """
@@ -90,7 +90,7 @@ class SegmentInterpreter(Interpreter):
         known: dict[str, int],
         watch: Watch | None = None,
     ) -> None:
-        """Run what a module was cut into; `values` and `known` are extended by its results."""
+        """Runs what a module was cut into; `values` and `known` are extended by its results."""
         for item in items:
             start = time.perf_counter()
             if isinstance(item.what, Segment):
@@ -129,7 +129,7 @@ class SegmentInterpreter(Interpreter):
         outer: Mapping[Instruction, Any] | None = None,
         symbols: Mapping[str, int] | None = None,
     ) -> list[Any]:
-        """The results of a module that control flow runs; `outer` are values of enclosing modules."""
+        """Returns the results of a module that control flow runs; `outer` are values of enclosing modules."""
         body = None if outer is None or self._make is None else self._body(module)
         if body is not None and outer is not None and self._make is not None:
             part, places = body

@@ -26,7 +26,7 @@ class Split:
 
 
 def split(module: Module) -> Split:
-    """A module's instructions with static extents whose needs are all static too, control flow excepted, and the rest."""
+    """Returns a module's instructions with static extents whose needs are all static too, control flow excepted, and the rest."""
     static: dict[Instruction, list[Instruction]] = {}
     rest: list[Instruction] = []
     there: set[Instruction] = set()
@@ -60,12 +60,12 @@ def split(module: Module) -> Split:
 
 
 def given(ins: Instruction) -> bool:
-    """True for what computes nothing: parameters, literals, absent operands and the return."""
+    """Returns True for what computes nothing: parameters, literals, absent operands and the return."""
     return ins.is_param or ins.literal is not None or ins.is_return or ins.is_absent
 
 
 def fixed(ins: Instruction) -> bool:
-    """True if all that an instruction gives are tensors of numbers with static extents."""
+    """Returns True if all that an instruction gives are tensors of numbers with static extents."""
     result = ins.result
     items = result.items if isinstance(result, TupleShape) else (result,)
     return all(isinstance(s, Shape) and not s.dynamic() and s.dtype.kind not in "sc" for s in items)
@@ -79,10 +79,10 @@ def read_whole(ins: Instruction) -> bool:
 
 
 def fixed_tensor(ins: Instruction) -> bool:
-    """True if an instruction gives one such tensor."""
+    """Returns True if an instruction gives one such tensor."""
     return isinstance(ins.result, Shape) and fixed(ins)
 
 
 def given_fixed(ins: Instruction) -> bool:
-    """True if a value is there before anything runs, with static extents, or is known to be absent."""
+    """Returns True if a value is there before anything runs, with static extents, or is known to be absent."""
     return ins.is_absent or ((ins.literal is not None or ins.is_param) and fixed_tensor(ins))

@@ -53,20 +53,20 @@ class StepList(ABC):
 
     @abstractmethod
     def copy_into(self, source: Value, target: Value) -> None:
-        """Add steps that copy the elements of one value to another of the same extents, converting their type."""
+        """Adds steps that copy the elements of one value to another of the same extents, converting their type."""
 
     def literal_buffer(self, array: Array, owner: Any) -> Buffer:
-        """A buffer for a row-major constant.  Default: one that holds the array."""
+        """Returns a buffer for a row-major constant.  Default: one that holds the array."""
         return Buffer("literal", array.nbytes, array=array, owner=owner)
 
     # buffers and values
 
     def allocate(self, dtype: DType, lens: Sequence[int], strides: Sequence[int] | None = None) -> Value:
-        """A new value in the arena, row-major unless `strides` say otherwise."""
+        """Returns a new value in the arena, row-major unless `strides` say otherwise."""
         return self.allocate_as(Shape(dtype, lens, strides))
 
     def allocate_as(self, shape: Shape) -> Value:
-        """A new value in the arena of this shape, strides included."""
+        """Returns a new value in the arena of this shape, strides included."""
         space = shape.elements() if shape.standard() else shape.element_space()
         made = Value(shape, self.scratch(max(int(space) * shape.dtype.size, 1)))
         if self._recording is not None:
@@ -78,7 +78,7 @@ class StepList(ABC):
         return Buffer("arena", int(size))
 
     def literal(self, array: Array, owner: Any = None) -> Value:
-        """A constant; the array (or `owner`) is kept alive with the schedule."""
+        """Returns a constant; the array (or `owner`) is kept alive with the schedule."""
         found = self.literals.get(id(array))
         if found is None:
             found = self.literals[id(array)] = self.make_literal(array, owner)
@@ -87,22 +87,22 @@ class StepList(ABC):
         return found
 
     def make_literal(self, array: Array, owner: Any) -> Value:
-        """A value for a constant that is met for the first time.  Default: on `literal_buffer` of a row-major array."""
+        """Returns a value for a constant that is met for the first time.  Default: on `literal_buffer` of a row-major array."""
         rows = array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)
         return Value(Shape(array.dtype, array.shape), self.literal_buffer(rows, array if owner is None else owner))
 
     @staticmethod
     def is_constant(value: Value) -> bool:
-        """True for a literal, or a view of one."""
+        """Returns True for a literal, or a view of one."""
         return value.buffer.kind == "literal" and value.buffer.array is not None
 
     def memory(self, value: Value) -> Array | None:
-        """The whole array behind a literal value, None for others; what is emitted from its numbers is not repeated."""
+        """Returns the whole array behind a literal value, None for others; what is emitted from its numbers is not repeated."""
         self.uncacheable()
         return value.buffer.array if value.buffer.kind == "literal" else None
 
     def constant(self, value: Value) -> Array | None:
-        """The array of a literal value, views of one included; None for others."""
+        """Returns the array of a literal value, views of one included; None for others."""
         array = self.memory(value)
         if array is None:
             return None
@@ -119,7 +119,7 @@ class StepList(ABC):
         return self._looked_at[1]
 
     def may_overwrite(self, value: Value, dtype: DType) -> bool:
-        """True if a step may write its result over this value: nothing reads its memory after the current instruction."""
+        """Returns True if a step may write its result over this value: nothing reads its memory after the current instruction."""
         return (
             self.reuse
             and value.buffer.kind == "arena"
@@ -130,18 +130,18 @@ class StepList(ABC):
         )
 
     def copy(self, value: Value, strides: Sequence[int] | None = None) -> Value:
-        """A copy that lies row-major, or by `strides`."""
+        """Returns a copy that lies row-major, or by `strides`."""
         out = self.allocate(value.shape.dtype, value.lens, strides)
         if value.shape.elements():
             self.copy_into(value, out)
         return out
 
     def row_major(self, value: Value) -> Value:
-        """The value without gaps in row-major order: itself or a copy."""
+        """Returns the value without gaps in row-major order: itself or a copy."""
         return Value(value.plain, value.buffer, value.offset) if value.dense() else self.copy(value)
 
     def view_of(self, op: Operation, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
-        """The view that an op gives of a value; None if it would have to move elements."""
+        """Returns the view that an op gives of a value; None if it would have to move elements."""
         return view_of(op, value, others)
 
     # caches and notes
@@ -152,7 +152,7 @@ class StepList(ABC):
             self._recording.cacheable = False
 
     def repeatable(self, add: Callable[[Any, Sequence[Value]], None], values: Sequence[Value]) -> None:
-        """Add steps by ``add(emitter, values)``, which the emission cache calls again for the values in the same roles."""
+        """Adds steps by ``add(emitter, values)``, which the emission cache calls again for the values in the same roles."""
         recording = self._recording
         if recording is None:
             add(self, values)
@@ -165,7 +165,7 @@ class StepList(ABC):
             self._recording = recording
 
     def derived(self, source: Buffer, key: Hashable, make: Callable[[Any, Buffer], Buffer]) -> Buffer:
-        """The buffer that ``make(emitter, source)`` gives of a constant's, in a way named by `key`; repeatable."""
+        """Returns the buffer that ``make(emitter, source)`` gives of a constant's, in a way named by `key`; repeatable."""
         recording, self._recording = self._recording, None
         try:
             made = make(self, source)
@@ -186,16 +186,16 @@ class StepList(ABC):
         return found
 
     def note(self, text: str) -> None:
-        """Keep a refusal for the report."""
+        """Keeps a refusal for the report."""
         self.uncacheable()
         self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
 
     def label(self, kind: str) -> str:
-        """A name for a step, after its sources."""
+        """Returns a name for a step, after its sources."""
         return f"{kind} {self.sources[-1]}" if self.sources else kind
 
     def finish(self) -> None:
-        """Drop what only emission needs."""
+        """Drops what only emission needs."""
         self.call = self._looked_at = None
         self._made.clear()
         self.literals.clear()
@@ -203,14 +203,14 @@ class StepList(ABC):
     # steps
 
     def add(self, step: S) -> S:
-        """Add a step for the kernel that is being emitted."""
+        """Adds a step for the kernel that is being emitted."""
         self.uncacheable()
         step.call = self.call
         self.steps.append(step)
         return step
 
     def marks(self) -> tuple[int, ...]:
-        """Lengths of all lists that `take_back` truncates."""
+        """Returns lengths of all lists that `take_back` truncates."""
         return len(self.steps), len(self.literals)
 
     def take_back(self, marks: tuple[int, ...]) -> None:

@@ -70,7 +70,7 @@ class TuningStore:
                 self._changed = False
 
     def lasts(self, choice: Any) -> bool:
-        """True if a choice is worth keeping on disk (override)."""
+        """Returns True if a choice is worth keeping on disk (override)."""
         return True
 
     def _read(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class KernelTuning(TuningStore):
 
     @abstractmethod
     def trial(self, e: Any) -> Emitter:
-        """An empty emitter with the settings of `e`, which does not ask for choices."""
+        """Returns an empty emitter with the settings of `e`, which does not ask for choices."""
 
     @abstractmethod
     def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
@@ -102,7 +102,7 @@ class KernelTuning(TuningStore):
         return ""
 
     def concerns(self, e: Any, op: Operation, modules: Sequence[Module]) -> bool:
-        """True if the kernels for an op are timed (override; default: for every op)."""
+        """Returns True if the kernels for an op are timed (override; default: for every op)."""
         return True
 
     def choice(
@@ -196,7 +196,7 @@ def _key(about: str, modules: Sequence[Module], args: Sequence[Any]) -> str | No
 
 
 def _body(module: Module) -> str:
-    """A group's body as text; constants count by their types, since values take no time."""
+    """Returns a group's body as text; constants count by their types, since values take no time."""
     at = {ins: n for n, ins in enumerate(module)}
     lines = []
     for ins in module:

@@ -76,7 +76,7 @@ class Value:
         return Shape(self.shape.dtype, self.shape.lens())
 
     def align(self, start: int) -> int:
-        """The bytes that its address is a multiple of, where buffers begin at multiples of `start`.
+        """Returns the bytes that its address is a multiple of, where buffers begin at multiples of `start`.
 
         Inputs lie where the caller has them; 16 bytes or one element is all that is known of them.
         """
@@ -87,11 +87,11 @@ class Value:
         return min(start, at & -at) if at else start
 
     def seen_as(self, offset: int, shape: Shape) -> Value:
-        """A view of this value, `offset` elements after its first."""
+        """Returns a view of this value, `offset` elements after its first."""
         return Value(shape, self.buffer, self.offset + offset)
 
     def whole(self) -> bool:
-        """True if it covers its buffer without gaps, in any axis order."""
+        """Returns True if it covers its buffer without gaps, in any axis order."""
         return (
             self.offset == 0
             and self.shape.packed()
@@ -99,19 +99,19 @@ class Value:
         )
 
     def dense(self) -> bool:
-        """True if it lies row-major without gaps; axes of extent 1 may have any stride."""
+        """Returns True if it lies row-major without gaps; axes of extent 1 may have any stride."""
         wanted = row_major(self.lens)
         return all(n == 1 or a == b for n, a, b in zip(self.lens, self.strides, wanted, strict=True))
 
 
 def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
-    """The view that an op gives of a value, or None if it would have to move elements."""
+    """Returns the view that an op gives of a value, or None if it would have to move elements."""
     found = op.view(value.shape, *(o.shape for o in others if o is not None))
     return None if found is None else value.seen_as(*found)
 
 
 def packed_strides(lens: Sequence[int], order: Sequence[int]) -> list[int]:
-    """Strides that lay the axes out densely in `order` (outermost first)."""
+    """Returns strides that lay the axes out densely in `order` (outermost first)."""
     packed = row_major([lens[a] for a in order])
     strides = [0] * len(lens)
     for position, axis in enumerate(order):
@@ -120,12 +120,12 @@ def packed_strides(lens: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def channels_last(lens: Sequence[int]) -> list[int]:
-    """Strides with axis 1 innermost (NHWC and its like)."""
+    """Returns strides with axis 1 innermost (NHWC and its like)."""
     return packed_strides(lens, [0, *range(2, len(lens)), 1])
 
 
 def type_of(value: Any) -> AnyShape:
-    """The type of a value, or of a tuple of values, without regard to how it lies."""
+    """Returns the type of a value, or of a tuple of values, without regard to how it lies."""
     return TupleShape(map(type_of, value)) if isinstance(value, tuple) else Shape(value.shape.dtype, value.lens)
 
 

@@ -68,7 +68,7 @@ class Argument:
         return hasattr(self._value, "to_host")
 
     def to_numpy(self) -> Array:
-        """The tensor as an array on the same memory.  Errors: ParameterError for tuples, sequences and optionals."""
+        """Returns the tensor as an array on the same memory.  Errors: ParameterError for tuples, sequences and optionals."""
         if self.on_device:  # a copy of it
             return np.asarray(self._value.to_host())
         if not isinstance(self._value, np.ndarray):
@@ -76,7 +76,7 @@ class Argument:
         return self._value
 
     def get_sub_objects(self) -> list[Argument]:
-        """The items of a tuple or sequence; none for a tensor or an absent optional."""
+        """Returns the items of a tuple or sequence; none for a tensor or an absent optional."""
         if isinstance(self._value, (tuple, list)):
             return [Argument.from_value(v) for v in self._value]
         return []
@@ -95,20 +95,20 @@ class Argument:
 
     @classmethod
     def load(cls, filename: Any) -> Self:
-        """The argument in a file that `save` wrote.  Errors: StoreError for anything else."""
+        """Returns the argument in a file that `save` wrote.  Errors: StoreError for anything else."""
         from .argument_file import read_value
 
         return cls.from_value(read_value(filename))
 
     def tolist(self) -> list[Any]:
-        """The elements in row-major order (nested items for tuples and sequences; None for an absent optional)."""
+        """Returns the elements in row-major order (nested items for tuples and sequences; None for an absent optional)."""
         if isinstance(self._value, np.ndarray) or self.on_device:
             flat: list[Any] = self.to_numpy().reshape(-1).tolist()
             return flat
         return [a.tolist() for a in self.get_sub_objects()]
 
     def copy(self) -> Argument:
-        """A value of the same shape that owns its memory; of a tensor in a device's memory, one in the host's."""
+        """Returns a value of the same shape that owns its memory; of a tensor in a device's memory, one in the host's."""
         return Argument.from_value(_copied(self._value), self.shape)
 
     # exchange with other libraries
@@ -171,7 +171,7 @@ if sys.version_info < (3, 12):
 
 
 def as_value(data: Any) -> Value:
-    """The array (or nest of arrays) behind anything that holds a tensor; borrowed where possible.
+    """Returns the array (or nest of arrays) behind anything that holds a tensor; borrowed where possible.
 
     Errors: ParameterError if nothing in `data` can be read as a tensor.
     """
@@ -231,7 +231,7 @@ def _native(array: Array) -> Array:
 
 
 def shape_of(value: Value) -> AnyShape:
-    """The shape of a value; of a sequence, the shape that covers all items (unranked where ranks differ)."""
+    """Returns the shape of a value; of a sequence, the shape that covers all items (unranked where ranks differ)."""
     if isinstance(value, np.ndarray):
         steps = None
         if not value.flags.c_contiguous and value.dtype.itemsize:
@@ -260,7 +260,7 @@ def shape_of(value: Value) -> AnyShape:
 
 
 def _item_type(items: Sequence[Any]) -> dt.DType:
-    """The element type that some keys or values of a map stand for; Python floats are float32."""
+    """Returns the element type that some keys or values of a map stand for; Python floats are float32."""
     first = items[0] if items else 0.0
     return dt.float32 if type(first) is float else dt.of(np.asarray(first).dtype)
 

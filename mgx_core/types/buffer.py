@@ -25,7 +25,7 @@ def forward_buffer(cls: type) -> None:
 
 
 def _functions(cls: type) -> ctypes.Array[ctypes.c_void_p]:
-    """The C functions of a class that give and release buffers, as addresses in memory that can be written."""
+    """Returns the C functions of a class that give and release buffers, as addresses in memory that can be written."""
     word = ctypes.sizeof(ctypes.c_void_p)
     place = ctypes.c_void_p.from_address(id(cls) + _AS_BUFFER * word).value
     assert place is not None

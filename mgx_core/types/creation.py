@@ -18,7 +18,7 @@ __all__ = ["create_argument", "fill_argument", "generate_argument", "host_argume
 
 
 def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
-    """A tensor of the given shape from a flat list of values in row-major order."""
+    """Returns a tensor of the given shape from a flat list of values in row-major order."""
     if len(values) != shape.elements():
         raise ShapeError(f"{len(values)} values given for {shape}")
     flat = np.asarray(values, dtype=object if shape.dtype.kind == "s" else None)
@@ -26,14 +26,14 @@ def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
 
 
 def fill_argument(shape: Shape, value: Any) -> Argument:
-    """A tensor of the given shape, every element `value`."""
+    """Returns a tensor of the given shape, every element `value`."""
     require_room(shape.lens(), shape.dtype.size, "the argument")
     one = _elements(np.asarray(value, dtype=object if shape.dtype.kind == "s" else None), shape)
     return Argument(_laid_out(np.full(shape.lens(), one), shape), shape)
 
 
 def _elements(values: Array, shape: Shape) -> Array:
-    """Values in the element type of `shape`."""
+    """Returns values in the element type of `shape`."""
     try:
         return values.astype(shape.dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
@@ -41,7 +41,7 @@ def _elements(values: Array, shape: Shape) -> Array:
 
 
 def generate_argument(shape: Shape, seed: int = 0) -> Argument:
-    """A tensor of the given shape with reproducible random values: floats in [-1, 1), small integers, booleans."""
+    """Returns a tensor of the given shape with reproducible random values: floats in [-1, 1), small integers, booleans."""
     rng = np.random.default_rng(seed)
     lens = shape.lens()
     require_room(lens, shape.dtype.size, "the argument")
@@ -61,7 +61,7 @@ def generate_argument(shape: Shape, seed: int = 0) -> Argument:
 
 
 def host_argument_from_pointer(shape: Shape, address: int) -> Argument:
-    """A tensor in host memory that the caller owns and keeps alive; `address` is the first element's."""
+    """Returns a tensor in host memory that the caller owns and keeps alive; `address` is the first element's."""
     if address <= 0 and shape.elements():
         raise ParameterError(f"argument_from_pointer needs the address of the first element, got {address}")
     if shape.dtype.kind == "s":
@@ -78,7 +78,7 @@ def host_argument_from_pointer(shape: Shape, address: int) -> Argument:
 
 
 def _laid_out(array: Array, shape: Shape) -> Array:
-    """The same elements in memory of the shape's strides."""
+    """Returns the same elements in memory of the shape's strides."""
     if shape.standard():
         return np.ascontiguousarray(array).reshape(array.shape)
     size = shape.dtype.size

@@ -63,7 +63,7 @@ def trunc_div(a: Dim, b: Dim) -> Dim:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """The product of all; 1 for none."""
+    """Returns the product of all; 1 for none."""
     out: Dim = 1
     for d in dims:
         out = out * d
@@ -71,12 +71,12 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
-    """The larger of two extents."""
+    """Returns the larger of two extents."""
     return _pick("max", a, b, lambda difference: difference >= 0)
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
-    """The smaller of two extents."""
+    """Returns the smaller of two extents."""
     return _pick("min", a, b, lambda difference: difference <= 0)
 
 
@@ -96,7 +96,7 @@ def _pick(function: str, a: Dim, b: Dim, a_wins: Callable[[int], bool]) -> Dim:
 
 
 def broadcast(a: Dim, b: Dim) -> Dim:
-    """The extent that results from broadcasting a against b.
+    """Returns the extent that results from broadcasting a against b.
 
     Errors: ShapeError if they can never be equal and neither can be 1.
     """
@@ -122,7 +122,7 @@ def broadcast(a: Dim, b: Dim) -> Dim:
 
 
 def _broadcast_parts(d: Dim) -> Iterable[Dim]:
-    """The extents that were broadcast against each other to give this one."""
+    """Returns the extents that were broadcast against each other to give this one."""
     call = _call_of(d, "broadcast")
     return (d,) if call is None else (part for arg in call.args for part in _broadcast_parts(arg))
 
@@ -134,7 +134,7 @@ def _implied(d: Dim, other: Dim) -> bool:
 
 
 def _call_of(d: Dim, function: str) -> Call | None:
-    """The call that an extent is, if it is nothing but one of this function."""
+    """Returns the call that an extent is, if it is nothing but one of this function."""
     if isinstance(d, Sym) and d.is_atom:
         atom = d.terms[0][0][0]
         if isinstance(atom, Call) and atom.function == function:
@@ -162,7 +162,7 @@ def _bounds_call(call: Call) -> tuple[int, int]:
 
 
 def bounds(d: Dim) -> tuple[int, int]:
-    """The smallest and largest value that an extent can take (inclusive; conservative)."""
+    """Returns the smallest and largest value that an extent can take (inclusive; conservative)."""
     if not isinstance(d, Sym):
         return d, d
     low = high = 0
@@ -178,7 +178,7 @@ def bounds(d: Dim) -> tuple[int, int]:
 
 
 def may_equal(a: Dim, b: Dim) -> bool:
-    """True if some values of the symbols make both equal."""
+    """Returns True if some values of the symbols make both equal."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     lo, hi = bounds(a - b)
@@ -206,7 +206,7 @@ def compare(a: Dim, relation: str, b: Dim) -> bool | None:
 
 
 def symbols_of(d: Dim) -> set[Symbol]:
-    """The symbols that an extent is made of."""
+    """Returns the symbols that an extent is made of."""
     out: set[Symbol] = set()
     if isinstance(d, Sym):
         for atoms, _ in d.terms:

@@ -12,7 +12,7 @@ __all__ = ["parse"]
 
 
 def parse(text: str, symbols: Mapping[str, Dim]) -> Dim:
-    """An extent from its text; names are looked up in `symbols`, unknown ones become unbounded symbols.
+    """Returns an extent from its text; names are looked up in `symbols`, unknown ones become unbounded symbols.
 
     Errors: ParseError for anything that is not sums, products, ``//``, ``%``, ``max``, ``min`` and ``broadcast``.
     """

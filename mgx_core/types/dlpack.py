@@ -62,7 +62,7 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)((
 
 
 def _opened(capsule: Any) -> tuple[Tensor, _Versioned | None]:
-    """The tensor inside an unused capsule, and the versioned structure around it if there is one."""
+    """Returns the tensor inside an unused capsule, and the versioned structure around it if there is one."""
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         return versioned.tensor, versioned
@@ -79,7 +79,7 @@ def export(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """A DLPack capsule of a host array, versioned if the consumer's `max_version` is 1.0 or later.
+    """Returns a DLPack capsule of a host array, versioned if the consumer's `max_version` is 1.0 or later.
 
     4- and 2-bit types are exported a byte an element and marked so where the protocol version can say it (1.1), else
     packed into a copy.
@@ -120,7 +120,7 @@ def export(
 
 
 def _packed(store: Array, bits: int) -> Array:
-    """The elements' low bits side by side, the first in the lowest; of the rank of `store`, at least 1."""
+    """Returns the elements' low bits side by side, the first in the lowest; of the rank of `store`, at least 1."""
     per_byte = 8 // bits
     flat = np.zeros(-(-store.size // per_byte) * per_byte, np.uint8)
     flat[: store.size] = store.reshape(-1) & ((1 << bits) - 1)
@@ -132,7 +132,7 @@ def _packed(store: Array, bits: int) -> Array:
 
 
 def import_array(obj: Exporter) -> Array:
-    """The array in another library's host memory, borrowed and kept alive (packed sub-byte types are copied).
+    """Returns the array in another library's host memory, borrowed and kept alive (packed sub-byte types are copied).
 
     obj: anything with ``__dlpack__`` and ``__dlpack_device__``.  The array is read-only where the exporter says so
     or cannot say.
@@ -192,7 +192,7 @@ class _Lent:
 
 
 def _unpacked(tensor: Tensor, dtype: DType) -> Array:
-    """A copy, a byte an element, of a packed row-major tensor."""
+    """Returns a copy, a byte an element, of a packed row-major tensor."""
     lens = [tensor.shape[axis] for axis in range(tensor.ndim)]
     count = int(np.prod(lens, dtype=np.int64))
     if count and tensor.strides:

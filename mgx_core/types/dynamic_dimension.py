@@ -61,7 +61,7 @@ class DynamicDimension:
         return self.min == self.max
 
     def is_symbolic(self) -> bool:
-        """True if this is an expression, and not a range."""
+        """Returns True if this is an expression, and not a range."""
         return self.extent is not None
 
     @property
@@ -74,11 +74,11 @@ class DynamicDimension:
         return re.sub(r"[A-Za-z_]\w*(?!\w|\()", lambda name: told[name[0]], spaced)
 
     def named(self, name: str) -> Dim:
-        """The extent of this expression, or this range as the extent called `name`."""
+        """Returns the extent of this expression, or this range as the extent called `name`."""
         return symbol(name, self.min, self.max, self.optimals) if self.extent is None else self.extent
 
     def ranges(self) -> dict[str, DynamicDimension]:
-        """The range of each name in the expression."""
+        """Returns the range of each name in the expression."""
         found = sorted(symbols_of(0 if self.extent is None else self.extent), key=lambda s: s.name)
         return {s.name: DynamicDimension(s.lo, s.hi, s.optimals) for s in found}
 
@@ -135,7 +135,7 @@ def _optimals(of: DynamicDimension) -> str:
 
 
 def _expression(text: str, given: Mapping[str, Any]) -> Dim:
-    """The extent that a text states; given: the ranges of its names.  Errors: ParameterError."""
+    """Returns the extent that a text states; given: the ranges of its names.  Errors: ParameterError."""
     from .dim_text import parse  # brings Python's parser along, which most programs do not need
 
     ranges: dict[str, Dim] = {}

@@ -47,7 +47,7 @@ class limited:  # noqa: N801  (every run enters one: a class costs a fifth of a 
 
 @cache
 def machine_memory() -> int:
-    """Bytes that this process may have at all: the machine's, or less where the process or its group is limited."""
+    """Returns bytes that this process may have at all: the machine's, or less where the process or its group is limited."""
     found = []
     with contextlib.suppress(ValueError, OSError, AttributeError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -71,7 +71,7 @@ def room() -> int:
 
 
 def _free() -> int:
-    """Bytes that are free at the moment, or all of the machine's memory where that is unknown."""
+    """Returns bytes that are free at the moment, or all of the machine's memory where that is unknown."""
     try:
         with open("/proc/meminfo", "rb") as file:
             for line in file:
@@ -131,7 +131,7 @@ class Growth:
 
 
 def _held_bytes(value: object) -> int:
-    """Bytes of a value as it lies in memory; strings count with their letters."""
+    """Returns bytes of a value as it lies in memory; strings count with their letters."""
     if isinstance(value, np.ndarray):
         letters = sum(map(len, value.flat)) if value.dtype.hasobject and value.size <= LOOKED_AT else 0
         return value.nbytes + letters
@@ -139,7 +139,7 @@ def _held_bytes(value: object) -> int:
 
 
 def static_bytes(shape: AnyShape) -> int | None:
-    """Bytes of a value, each tensor aligned; None for extents that are not static."""
+    """Returns bytes of a value, each tensor aligned; None for extents that are not static."""
     if isinstance(shape, Shape) and not shape.dynamic():
         return -(-shape.elements() * shape.dtype.size // ALIGNMENT) * ALIGNMENT
     if isinstance(shape, TupleShape):

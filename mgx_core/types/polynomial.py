@@ -249,5 +249,5 @@ def mod(a: Dim, b: Dim) -> Dim:
 
 
 def symbol(name: str, lo: int = 0, hi: int = UNBOUNDED, optimals: Iterable[int] = (), written: bool = False) -> Dim:
-    """The extent called `name`; an int if the bounds leave one value."""
+    """Returns the extent called `name`; an int if the bounds leave one value."""
     return lo if lo == hi else of_atom(Symbol(name, lo, hi, optimals, written))

@@ -109,7 +109,7 @@ def matches(declared: AnyShape, actual: AnyShape) -> bool:
 
 
 def symbols_in(value: Any) -> set[str]:
-    """The names of the symbols in an extent, a shape, or several of them."""
+    """Returns the names of the symbols in an extent, a shape, or several of them."""
     if isinstance(value, Sym):
         return {s.name for s in symbols_of(value)}
     if isinstance(value, Shape):
@@ -125,5 +125,5 @@ def symbols_in(value: Any) -> set[str]:
 
 
 def same_type(a: AnyShape, b: AnyShape) -> bool:
-    """True if two results have one dtype and structurally equal dims (strides do not matter)."""
+    """Returns True if two results have one dtype and structurally equal dims (strides do not matter)."""
     return matches(a, b) or matches(b, a)

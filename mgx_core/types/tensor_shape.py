@@ -97,7 +97,7 @@ class Shape:
 
     @classmethod
     def of(cls, dtype: DType, dims: Iterable[Dim]) -> Shape:
-        """A row-major shape from extents that are already known to be good (what shape rules use)."""
+        """Returns a row-major shape from extents that are already known to be good (what shape rules use)."""
         self = cls.__new__(cls)
         self._set(dtype, tuple(dims), None)
         for d in self._dims or ():
@@ -130,13 +130,13 @@ class Shape:
         return len(self.dims)
 
     def lens(self) -> list[int]:
-        """Extents as ints.  Errors: ShapeError if one is symbolic."""
+        """Returns extents as ints.  Errors: ShapeError if one is symbolic."""
         if self._lens is None:
             raise ShapeError(f"{self} has no static extents; see dyn_dims()")
         return list(self._lens)
 
     def strides(self) -> list[int]:
-        """Steps in elements from one index to the next along each axis.  Errors: ShapeError for symbolic extents."""
+        """Returns steps in elements from one index to the next along each axis.  Errors: ShapeError for symbolic extents."""
         if self._steps is None:
             self._steps = row_major(self.lens())
         return list(self._steps)
@@ -159,32 +159,32 @@ class Shape:
         return self.rank
 
     def dyn_dims(self) -> list[DynamicDimension]:
-        """Every extent as a range (fixed ones have min equal to max)."""
+        """Returns every extent as a range (fixed ones have min equal to max)."""
         return [DynamicDimension.of(d) for d in self.dims]
 
     def elements(self) -> int:
-        """Number of elements; for symbolic extents the largest."""
+        """Returns number of elements; for symbolic extents the largest."""
         if self._count < 0:
             self._count = math.prod(self._lens or (bounds(d)[1] for d in self.dims))
         return self._count
 
     def sym_elements(self) -> Dim:
-        """Number of elements as an extent."""
+        """Returns number of elements as an extent."""
         return product(self.dims)
 
     def element_space(self) -> int:
-        """Elements of memory spanned from the first to the last element."""
+        """Returns elements of memory spanned from the first to the last element."""
         lens = self.lens()
         return 0 if 0 in lens else 1 + sum((n - 1) * abs(s) for n, s in zip(lens, self.strides(), strict=True))
 
     def bytes(self) -> int:
-        """Bytes of memory spanned; for symbolic extents the most."""
+        """Returns bytes of memory spanned; for symbolic extents the most."""
         return (self.elements() if self.dynamic() else self.element_space()) * self.dtype.size
 
     # what it is like
 
     def dynamic(self) -> bool:
-        """True if an extent, or the rank, is not static."""
+        """Returns True if an extent, or the rank, is not static."""
         return self._lens is None
 
     def standard(self) -> bool:
@@ -192,7 +192,7 @@ class Shape:
         return self._strides is None
 
     def packed(self) -> bool:
-        """True if every element of its memory is used once, in any order."""
+        """Returns True if every element of its memory is used once, in any order."""
         if self._strides is None or 0 in self.lens():
             return True
         space = 1
@@ -216,27 +216,27 @@ class Shape:
         )
 
     def scalar(self) -> bool:
-        """One element, however often repeated."""
+        """Returns one element, however often repeated."""
         return not self.dynamic() and (self.elements() == 1 or not any(self.strides()))
 
     # others like it
 
     def with_dims(self, dims: Iterable[Dim]) -> Shape:
-        """The same element type with other extents, row-major."""
+        """Returns the same element type with other extents, row-major."""
         return Shape.of(self.dtype, dims)
 
     def with_dtype(self, dtype: DType) -> Shape:
-        """The same extents with another element type, row-major."""
+        """Returns the same extents with another element type, row-major."""
         if self._dims is None:
             return Shape.unranked(dtype)
         return Shape.of(dtype, self._dims)
 
     def as_standard(self) -> Shape:
-        """The same without strides."""
+        """Returns the same without strides."""
         return self if self._strides is None else Shape.of(self.dtype, self.dims)
 
     def substitute(self, values: Mapping[str, Dim]) -> Shape:
-        """The same with symbols replaced by name."""
+        """Returns the same with symbols replaced by name."""
         if self._dims is None or not self.dynamic():
             return self
         return Shape.of(self.dtype, (substitute(d, values) for d in self._dims))

@@ -32,12 +32,12 @@ FAMILIES: tuple[Family, ...] = tuple(
 
 @cache
 def all_cases() -> tuple[Case, ...]:
-    """Every case, in order of families."""
+    """Returns every case, in order of families."""
     return tuple(table(FAMILIES))
 
 
 def covered() -> dict[str, str]:
-    """Every op with cases (an empty string) or without (the reason)."""
+    """Returns every op with cases (an empty string) or without (the reason)."""
     found: dict[str, str] = {}
     for family in FAMILIES:
         found |= family.reasons

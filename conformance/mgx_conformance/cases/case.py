@@ -38,7 +38,7 @@ class Operand:
     moves: bool = True
 
     def draw(self, rng: np.random.Generator, dims: Sequence[int] | None = None) -> Any:
-        """Values of this operand, or of one like it with other extents."""
+        """Returns values of this operand, or of one like it with other extents."""
         if self.value is not None:
             return self.value
         lens = self.dims if dims is None else tuple(dims)
@@ -65,7 +65,7 @@ def data(kind: DType, *dims: int, low: float = -1.0, high: float = 1.0) -> Opera
 
 
 def given(value: Any, kind: DType | None = None) -> Operand:
-    """Exact values, passed unchanged."""
+    """Returns exact values, passed unchanged."""
     array = np.asarray(value, dtype=None if kind is None else kind.numpy)
     if array.dtype.kind == "U":
         array = array.astype(object)
@@ -73,7 +73,7 @@ def given(value: Any, kind: DType | None = None) -> Operand:
 
 
 def picks(rng_seed: int, high: int, *dims: int, kind: DType = dtype.int64) -> Operand:
-    """Indices from 0 to high - 1."""
+    """Returns indices from 0 to high - 1."""
     return given(np.random.default_rng(rng_seed).integers(0, high, dims), kind)
 
 
@@ -109,12 +109,12 @@ class Case:
         return "-".join(word for word in (self.op.name, self.label, self.dtype) if word)
 
     def rng(self) -> np.random.Generator:
-        """The same numbers on every machine."""
+        """Returns the same numbers on every machine."""
         return np.random.default_rng(zlib.crc32(self.id.encode()))
 
 
 def refused(op: Operation, *operands: Operand | None, label: str, error: type[Exception]) -> Case:
-    """A case whose values must be refused at run time."""
+    """Returns a case whose values must be refused at run time."""
     return Case(op, operands, f"refused-{label}", error=error)
 
 
@@ -146,7 +146,7 @@ class Family:
 
 
 def table(families: Iterable[Family]) -> Iterator[Case]:
-    """All cases, in order of families and ops; ids are unique."""
+    """Yields all cases, in order of families and ops; ids are unique."""
     seen: set[str] = set()
     for family in families:
         for name, maker in family.makers.items():

@@ -35,7 +35,7 @@ LESS: Final = {"uint": {"sub", "add"}}
 
 
 def types_of(op: type[Pointwise]) -> Iterator[DType]:
-    """Element types that an op takes, the most used first."""
+    """Yields element types that an op takes, the most used first."""
     for kind in ("f", "iu", "b", "c", "s"):
         for letter in kind:
             if letter in op.accepts and letter in KINDS:

@@ -20,7 +20,7 @@ F = dtype.float32
 
 
 def sequence(*dims: tuple[int, ...]) -> tuple[Any, Any]:
-    """A sequence of tensors, as a typed value."""
+    """Returns a sequence of tensors, as a typed value."""
     rng = np.random.default_rng(9)
     kind = Shape("float32", dims[0]) if len(set(dims)) == 1 else Shape.unranked(F)
     return SequenceShape(kind), [rng.uniform(-1, 1, d).astype(np.float32) for d in dims]

@@ -16,7 +16,7 @@ from mgx_core import Program, Shape, parse_onnx_buffer
 
 
 def best(work: Callable[[], Any], seconds: float = 0.2) -> float:
-    """The shortest time of one call."""
+    """Returns the shortest time of one call."""
     work()
     found, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -106,7 +106,7 @@ def test_public_door(mgx_target: Any) -> None:
 
 
 def sources(module: str) -> list[Path]:
-    """The files of a package, or that of a module."""
+    """Returns the files of a package, or that of a module."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         pytest.skip(f"{module} has no files")

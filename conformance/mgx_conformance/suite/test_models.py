@@ -20,7 +20,7 @@ DEFAULT_EXTENT = 2  # of symbols of foreign models
 
 
 def draw(program: Any, extents: dict[str, int]) -> dict[str, Any]:
-    """Values for all parameters: normal floats, small integers, true masks."""
+    """Returns values for all parameters: normal floats, small integers, true masks."""
     rng = np.random.default_rng(5)
     feed = {}
     for name, shape in program.get_parameter_shapes().items():

@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def of_package(package: str) -> list[Case | str]:
-    """A package's cases.  Errors: UsageError if it brings no ops."""
+    """Returns a package's cases.  Errors: UsageError if it brings no ops."""
     try:
         return list(cases_of(package))
     except MgxError as error:

@@ -19,7 +19,7 @@ make = OPS.make
 
 
 def asked(name: str, op: Any, inputs: Any, body: str, opset: int = 18) -> Question:
-    """An op and the nodes that say the same of ``x0``, ``x1``, ... in ``y``."""
+    """Returns an op and the nodes that say the same of ``x0``, ``x1``, ... in ``y``."""
     import onnx
 
     from .question import Question
@@ -52,7 +52,7 @@ def normal(name: str, *dims: int) -> Any:
 
 
 def direct() -> Iterator[Question]:
-    """All of them."""
+    """Yields all of them."""
     x, y = normal("x", 3, 4), normal("y", 4, 5)
     positive = np.abs(x) + np.float32(0.1)
     yield asked("expm1", make("expm1"), [x], "one = Constant <value = float {1.0}> () e = Exp (x0) y = Sub (e, one)")
@@ -93,7 +93,7 @@ def direct() -> Iterator[Question]:
 
 
 def moved(x: Any) -> Iterator[Question]:
-    """Ops that move data, as slices, transpositions, expansions."""
+    """Yields ops that move data, as slices, transpositions, expansions."""
 
     def constant(name: str, *values: int) -> str:
         return f"{name} = Constant <value = int64[{len(values)}] {{{', '.join(map(str, values))}}}> ()"
@@ -137,7 +137,7 @@ def moved(x: Any) -> Iterator[Question]:
 
 
 def sequences(x: Any) -> Iterator[Question]:
-    """Ops on sequences that the standard tests only in company."""
+    """Yields ops on sequences that the standard tests only in company."""
     items = [x, x + 1, x * 2]
     yield asked("sequence_erase", make("sequence_erase"), [items, np.array(1)], "y = SequenceErase (x0, x1)")
     yield asked("sequence_erase_last", make("sequence_erase"), [items], "y = SequenceErase (x0)")

@@ -26,7 +26,7 @@ class Disagreements:
                 raise ValueError(f"a disagreement needs question, witness and reading, got {line}")
 
     def find(self, question: str, witness: str) -> str:
-        """The reading that decided; empty if none is listed."""
+        """Returns the reading that decided; empty if none is listed."""
         for line in self.lines:
             if line["witness"] == witness and fnmatchcase(question, line["question"]):
                 return line["reading"]

@@ -18,7 +18,7 @@ class Declined(Exception):
 
 
 def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]]:
-    """The results that the ops' own computes give, unoptimised, and the names of the ops that took part."""
+    """Returns the results that the ops' own computes give, unoptimised, and the names of the ops that took part."""
     from mgx_core import Argument
     from mgx_core.types.argument import as_value
     from mgx_onnx.backend import plain
@@ -41,7 +41,7 @@ def of_one_op(op: Any, inputs: Sequence[Any]) -> Expected:
 
 
 def ops_of(module: Any) -> set[str]:
-    """Names of all ops of a module and of those nested in it."""
+    """Returns names of all ops of a module and of those nested in it."""
     names = {i.name for i in module}
     return names.union(*(ops_of(m) for i in module for m in i.modules))
 
@@ -81,7 +81,7 @@ def onnxruntime(model: Any, inputs: Sequence[Any]) -> list[Any]:
 
 
 def feed(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
-    """Inputs by name, in graph order."""
+    """Returns inputs by name, in graph order."""
     constant = {i.name for i in model.graph.initializer}
     names = [i.name for i in model.graph.input if i.name not in constant]
     if len(inputs) > len(names):
@@ -90,7 +90,7 @@ def feed(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
 
 
 def typed(result: Any, output: Any) -> Any:
-    """A result in the type that the model declares: onnxruntime gives some 8-bit floats as their bytes."""
+    """Returns a result in the type that the model declares: onnxruntime gives some 8-bit floats as their bytes."""
     from onnx.helper import tensor_dtype_to_np_dtype
 
     declared = output.type.tensor_type.elem_type

@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(question: Question) -> tuple[list[Verdict], set[str]]:
-    """The verdict of each installed witness on a question, and the ops in it."""
+    """Returns the verdict of each installed witness on a question, and the ops in it."""
     if question.op is None:
         wanted, ops = by_definition(question.model, question.inputs)
     else:
@@ -60,7 +60,7 @@ def unlike(ours: list[Any], theirs: list[Any], tolerances: list[Any]) -> str:
 
 
 def like(theirs: Any, ours: Any) -> Any:
-    """A witness's result in the form of ours: strings as objects, scalars as arrays, lists of arrays as lists."""
+    """Returns a witness's result in the form of ours: strings as objects, scalars as arrays, lists of arrays as lists."""
     if isinstance(ours, list) and isinstance(theirs, (list, tuple)):
         return [like(t, o) for t, o in zip(theirs, ours, strict=True)] if len(theirs) == len(ours) else theirs
     if isinstance(ours, np.ndarray) and not isinstance(theirs, (list, tuple, dict)) and theirs is not None:
@@ -70,7 +70,7 @@ def like(theirs: Any, ours: Any) -> Any:
 
 
 def widened(ours: Any, tolerance: Any) -> Any:
-    """The tolerance by definition or the standard's, the larger of the two."""
+    """Returns the tolerance by definition or the standard's, the larger of the two."""
     if isinstance(ours, list):
         return [widened(o, None) for o in ours]
     if not isinstance(ours, np.ndarray) or ours.dtype == object or dtype.of(ours.dtype).kind not in "fc":

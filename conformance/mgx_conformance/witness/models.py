@@ -17,7 +17,7 @@ __all__ = ["models"]
 def node(
     name: str, kind: str, inputs: Any, outputs: int = 1, domain: str = "ai.onnx.ml", version: int = 3, **attributes: Any
 ) -> Question:
-    """One node on some arrays (None: absent)."""
+    """Returns one node on some arrays (None: absent)."""
     import onnx
 
     from .question import Question
@@ -59,7 +59,7 @@ def element(value: Any) -> int:
 
 
 def models() -> Iterator[Question]:
-    """All of them."""
+    """Yields all of them."""
     yield from classical()
     yield from supports()
     yield from contrib()

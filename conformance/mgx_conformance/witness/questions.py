@@ -28,7 +28,7 @@ RANDOM: Final = ("bernoulli", "training_dropout")
 
 @cache
 def questions() -> dict[str, Question]:
-    """Every question by name."""
+    """Returns every question by name."""
     from .direct import direct
     from .models import models
 

@@ -58,7 +58,7 @@ class MovingAverage(Operation):
         return runs.mean(axis=-1, dtype=np.float64).astype(x.dtype)
 
     def decompose(self, b: Any, x: Instruction) -> Instruction:
-        """The sum of `window` slices, each shifted by one, times 1 / window."""
+        """Returns the sum of `window` slices, each shifted by one, times 1 / window."""
         dims = self.infer(x.shape).dims
         axis = x.shape.rank - 1
         parts = [

@@ -24,7 +24,7 @@ CHUNK: Final = 32  # bytes of a literal in one line
 
 
 def cpp(main: Module) -> str:
-    """A function ``make_program`` that returns the program built from `main`.
+    """Returns a function ``make_program`` that returns the program built from `main`.
 
     Errors: UnsupportedError for values that it cannot write, strings and types other than tensors among them.
     """
@@ -89,7 +89,7 @@ class _Writer(BuildingCode):
         return f"{made}({d.min}, {d.max}{optimals})"
 
     def data(self, literal: Argument) -> Iterator[str]:
-        """The elements' bytes as string literals, row by row."""
+        """Yields the elements' bytes as string literals, row by row."""
         data = np.ascontiguousarray(literal.to_numpy()).tobytes()
         rows = [data[n : n + CHUNK] for n in range(0, len(data), CHUNK)] or [b""]
         for n, row in enumerate(rows):

@@ -82,7 +82,7 @@ class Cursor:
         return found
 
     def items(self, one: Callable[[], T], end: str) -> Iterator[T]:
-        """Items divided by commas up to `end`."""
+        """Yields items divided by commas up to `end`."""
         if self.accept(end):
             return
         while True:
@@ -119,7 +119,7 @@ class Cursor:
         return int(self.take(INT, "an integer")[0])
 
     def dim(self) -> Dim:
-        """An extent: everything up to a comma or bracket of the enclosing list."""
+        """Returns an extent: everything up to a comma or bracket of the enclosing list."""
         self.skip()
         start, depth, source = self.at, 0, ""
         names: dict[str, Dim] = {}
@@ -184,7 +184,7 @@ class Cursor:
             raise ParseError(f"line {self.number}: {error}") from None
 
     def attribute(self, annotation: str) -> Any:
-        """A value of the kind that an attribute's annotation names."""
+        """Returns a value of the kind that an attribute's annotation names."""
         if annotation.endswith(" | None"):
             if self.accept_word("none"):
                 return None
@@ -245,7 +245,7 @@ class Cursor:
         return array.reshape(shape.lens())
 
     def sources(self) -> tuple[str, ...]:
-        """The comment at a line's end: names of nodes."""
+        """Returns the comment at a line's end: names of nodes."""
         self.skip()
         if self.at == len(self.text):
             return ()
@@ -262,7 +262,7 @@ class Cursor:
             self.expect(",")
 
     def closing(self) -> int:
-        """Position at which the parentheses that start here end."""
+        """Returns position at which the parentheses that start here end."""
         depth, at = 0, self.at
         while at < len(self.text):
             ch = self.text[at]

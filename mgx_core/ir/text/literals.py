@@ -23,7 +23,7 @@ _WORD: Final = re.compile(r'b?"(?:[^"\\]|\\.)*"|[^,\s]+')
 
 
 def value_text(value: Value, full: bool) -> str:
-    """A literal's value as it stands in the parentheses of ``@literal(...)``."""
+    """Returns a literal's value as it stands in the parentheses of ``@literal(...)``."""
     if isinstance(value, np.ndarray):
         return _array_text(value, full)
     if isinstance(value, tuple):
@@ -36,7 +36,7 @@ def value_text(value: Value, full: bool) -> str:
 
 
 def _items_text(items: Any, full: bool) -> str:
-    """Items of a tuple or list; tensors with their type."""
+    """Returns items of a tuple or list; tensors with their type."""
     return ", ".join(
         f"{dtype_of(v.dtype)}[{', '.join(map(str, v.shape))}]({value_text(v, full)})"
         if isinstance(v, np.ndarray)
@@ -85,12 +85,12 @@ def _number_text(value: Any, dtype: DType) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a list of elements, strings kept whole."""
+    """Returns the words of a list of elements, strings kept whole."""
     return _WORD.findall(text)
 
 
 def array_from_words(words: list[str], dtype: DType) -> Array | None:
-    """Elements in order from their text; None if a word is not such an element."""
+    """Returns elements in order from their text; None if a word is not such an element."""
     try:
         match dtype.kind:
             case "s":
@@ -138,7 +138,7 @@ def _strings(words: list[str]) -> Array:
 
 
 def array_from_base64(text: str, dtype: DType, count: int) -> Array | None:
-    """Elements from their little-endian memory; None if it is damaged or of another size."""
+    """Returns elements from their little-endian memory; None if it is damaged or of another size."""
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:

@@ -34,7 +34,7 @@ _ABSENT: Final = "\0"  # the module's own absent input, under a name that no val
 
 
 def parse_graph(text: str, opset: OpSet) -> Graph:
-    """The program whose text this is; the first module is ``main``.
+    """Returns the program whose text this is; the first module is ``main``.
 
     Errors: ParseError with the line's number, what was expected and what was got; UnsupportedError for unknown ops.
     """
@@ -42,7 +42,7 @@ def parse_graph(text: str, opset: OpSet) -> Graph:
 
 
 def parse_module(text: str, opset: OpSet) -> Module:
-    """The first module of a text with all modules that it uses; see `parse_graph`."""
+    """Returns the first module of a text with all modules that it uses; see `parse_graph`."""
     try:
         return _Reader(text, opset).read()
     except RecursionError:
@@ -50,7 +50,7 @@ def parse_module(text: str, opset: OpSet) -> Module:
 
 
 def parse_op(text: str, opset: OpSet) -> Operation:
-    """One op from its text, e.g. ``softmax[axis=-1]``.  Errors: ParseError, UnsupportedError, ParameterError."""
+    """Returns one op from its text, e.g. ``softmax[axis=-1]``.  Errors: ParseError, UnsupportedError, ParameterError."""
     cursor = Cursor(1, text, {})
     op = _op(cursor, opset)
     if cursor.sources() or cursor.at < len(text):
@@ -273,5 +273,5 @@ class _Reader:
 
 
 def _held(value: Value, shape: AnyShape) -> AnyShape | None:
-    """The shape that the literal's Argument states: its own for tensors, the literal's otherwise."""
+    """Returns the shape that the literal's Argument states: its own for tensors, the literal's otherwise."""
     return None if isinstance(value, np.ndarray) else shape

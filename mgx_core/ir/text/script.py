@@ -34,7 +34,7 @@ def array(dtype, lens, data):
 
 
 def script(main: Module, package: str = "mgx_core") -> str:
-    """A script that leaves the program built from `main` in ``p``.
+    """Returns a script that leaves the program built from `main` in ``p``.
 
     package: what it imports; MIGraphX's module gives comparisons in their inputs' type, which the script makes truth values.
     Errors: UnsupportedError for values that a script cannot write, strings and types other than tensors among them.

@@ -27,7 +27,7 @@ _PLAIN_MODULE: Final = re.compile(r"[A-Za-z0-9_./:\-]+")
 
 
 def program_text(module: Steps, full: bool = False) -> str:
-    """The symbols, a module and all modules below it.
+    """Returns the symbols, a module and all modules below it.
 
     full: write large literals out, so that the text can be parsed back; otherwise a digest stands for them.
     """
@@ -123,7 +123,7 @@ class _Writer:
         return f"%{name}" if name.isdigit() or _PLAIN_VALUE.fullmatch(name) else f"%{show(name)}"
 
     def attribute(self, value: Any) -> str:
-        """An attribute or a shape; symbols by their printed names."""
+        """Returns an attribute or a shape; symbols by their printed names."""
         match value:
             case Sym():
                 return str(substitute(value, self.renamed) if self.renamed else value)
@@ -157,7 +157,7 @@ def _unique(wanted: str, taken: set[str]) -> str:
 
 
 def _symbols(value: Any) -> list[Symbol]:
-    """The symbols in an extent, a shape or a tuple of these, in order."""
+    """Returns the symbols in an extent, a shape or a tuple of these, in order."""
     match value:
         case Sym():
             return sorted(symbols_of(value), key=_age)
@@ -177,7 +177,7 @@ def _age(s: Symbol) -> tuple[int, str]:
 
 
 def _printed(s: Symbol, taken: Iterable[str]) -> str:
-    """A symbol's printed name: fresh ones are renumbered, odd names stand in backquotes."""
+    """Returns a symbol's printed name: fresh ones are renumbered, odd names stand in backquotes."""
     fresh = FRESH.fullmatch(s.name)
     if fresh:
         prefix = fresh[1] if _PLAIN_SYMBOL.fullmatch(fresh[1]) else "n"

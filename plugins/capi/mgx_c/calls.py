@@ -223,5 +223,5 @@ class Calls:
 
 
 def _sized(parameter: Parameter, after: Parameter | None) -> bool:
-    """True if a parameter points to as many items as the one after it says."""
+    """Returns True if a parameter points to as many items as the one after it says."""
     return parameter.type.endswith("*") and after is not None and after.type == "size_t" and "size" in after.name

@@ -73,7 +73,7 @@ class CustomOperators:
         self._registered[given.name] = of_operation(self._operation(given))
 
     def computes_on_device(self, given: Callbacks) -> bool:
-        """True if the operator takes and gives memory of the target's device."""
+        """Returns True if the operator takes and gives memory of the target's device."""
         if not given.runs_on_offload_target:
             return False
         place, room = self._calls.ffi.new("bool*"), self._calls.ffi.new("char[]", MESSAGE)

@@ -47,7 +47,7 @@ class Called(Kernel):
         return type(place)(Shape(result.dtype, result.lens(), result.strides()), place.buffer)
 
     def run(self, args: Sequence[Any], modules: Sequence[Module] = (), run: Any = None) -> Any:
-        """The op on the host, for what is decided only at run time."""
+        """Returns the op on the host, for what is decided only at run time."""
         return self.op.compute(*[a.to_host() if hasattr(a, "to_host") else a for a in args])
 
     def __repr__(self) -> str:

@@ -67,7 +67,7 @@ def _absorb(module: Module, group: Instruction) -> bool:
 
 
 def _chain(x: Instruction, reader: Instruction) -> list[Instruction]:
-    """The views through which `reader`, and nothing else, reads x's memory, the first one first."""
+    """Returns the views through which `reader`, and nothing else, reads x's memory, the first one first."""
     chain: list[Instruction] = []
     while isinstance(x.op, VIEWS) and len(x.inputs) == 1 and x.users == (reader,) and reader.inputs.count(x) == 1:
         chain.insert(0, x)

@@ -52,7 +52,7 @@ class CLibraries:
         return "\0".join([*version.splitlines()[:1], platform.machine(), features, *FLAGS])
 
     def load(self, text: str, title: str) -> ctypes.CDLL:
-        """The library of a text.
+        """Returns the library of a text.
 
         title: the kernel, for messages.
         Errors: Refused without a compiler; ParameterError with what it says of a text that it does not compile.
@@ -87,7 +87,7 @@ class CLibraries:
 
 
 def _opened(code: bytes) -> ctypes.CDLL:
-    """A library from its bytes; the file may go once it is mapped."""
+    """Returns a library from its bytes; the file may go once it is mapped."""
     with tempfile.TemporaryDirectory(prefix="mgx-") as folder:
         file = Path(folder) / "kernel.so"
         file.write_bytes(code)

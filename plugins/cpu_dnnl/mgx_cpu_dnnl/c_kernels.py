@@ -33,7 +33,7 @@ def c_kernel(
     scratch_bytes: int = 0,
     entry: str = "",
 ) -> CpuKernel:
-    """A kernel from C text, for a plan of target ``cpu`` to return.
+    """Returns a kernel from C text, for a plan of target ``cpu`` to return.
 
     text: has one function ``void NAME(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch)``
     (of several, `entry` names the one that is called).  It is compiled by ``$CC``, cc, gcc or clang when it is first needed on a
@@ -68,7 +68,7 @@ def c_function_kernel(
     grain: int = 1,
     scratch_bytes: int = 0,
 ) -> CpuKernel:
-    """A kernel from a C function that is compiled already, for a plan of target ``cpu`` to return.
+    """Returns a kernel from a C function that is compiled already, for a plan of target ``cpu`` to return.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
     buffers: the row-major operands, then the results; work: the number of items, given the operands' shapes, of which the
@@ -91,7 +91,7 @@ def _kernel(
     grain: int,
     scratch_bytes: int,
 ) -> CpuKernel:
-    """A kernel that calls a C function.  function: gives its address and what keeps it alive."""
+    """Returns a kernel that calls a C function.  function: gives its address and what keeps it alive."""
 
     def emit(e: CpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Value | None]) -> Results:
         operands = [e.row_major(v) for v in given if v is not None]

@@ -76,7 +76,7 @@ def places_of(
 
 
 def chains_of(module: Module, among: Collection[Instruction]) -> dict[Instruction, Chain]:
-    """The chain of each concatenation that shares memory with another."""
+    """Returns the chain of each concatenation that shares memory with another."""
     by_first: dict[tuple[Instruction, int], list[Instruction]] = {}
     for ins in module:
         op = op_of(ins)

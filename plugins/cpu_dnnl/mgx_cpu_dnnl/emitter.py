@@ -131,7 +131,7 @@ class CpuEmitter(Emitter):
         return None if found is None else value.seen_as(*found)
 
     def make_literal(self, array: Array, owner: Any) -> Value:
-        """A constant, shared by all programs of the process that hold it."""
+        """Returns a constant, shared by all programs of the process that hold it."""
         if not array.flags.c_contiguous:
             owner = self.shared.weights.contiguous(array)
             array = owner.array
@@ -144,7 +144,7 @@ class CpuEmitter(Emitter):
         return self.literal(array)
 
     def _literal_as_it_lies(self, array: Array) -> Value:
-        """A constant whose axes have another order in memory, not copied."""
+        """Returns a constant whose axes have another order in memory, not copied."""
         known = self._turned.get(id(array))
         if known is None:
             outermost_first = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
@@ -165,7 +165,7 @@ class CpuEmitter(Emitter):
         return None if ins is None or operands != len(ins.inputs) else self.chains.get(ins)
 
     def storage_of_concat(self) -> Value | None:
-        """Memory of the current concatenation, if a kernel has written one of its operands there."""
+        """Returns memory of the current concatenation, if a kernel has written one of its operands there."""
         self.uncacheable()
         place = None if self.current is None else self.places.get(self.current)
         return None if place is None else place.storage
@@ -183,7 +183,7 @@ class CpuEmitter(Emitter):
         return place.inside(ins, self.allocate, dtype, lens, order)
 
     def packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool = False) -> Value:
-        """A constant in the layout that a primitive chose, made once now.
+        """Returns a constant in the layout that a primitive chose, made once now.
 
         bfloat16: its numbers are of that type and are stored in it, though the layouts are given in float32.
         """
@@ -200,7 +200,7 @@ class CpuEmitter(Emitter):
         return Value(Shape("uint8", [made.bytes]), made)
 
     def reordered(self, value: Value, plain: Any, wanted: Any) -> Value:
-        """A value that is not a constant in the layout that a primitive chose."""
+        """Returns a value that is not a constant in the layout that a primitive chose."""
         from .native_library import native
 
         _native = native()
@@ -226,7 +226,7 @@ class CpuEmitter(Emitter):
         self.add(NativeStep(name, reads, writes, install=install, flops=flops, bytes=bytes))
 
     def made(self, builder: str, *args: Any, **keywords: Any) -> Any:
-        """A oneDNN primitive from the native module's builder of this name; equal calls give the same one."""
+        """Returns a oneDNN primitive from the native module's builder of this name; equal calls give the same one."""
         from .native_library import native
 
         key = _frozen((builder, args, *sorted(keywords.items())))

@@ -37,7 +37,7 @@ class KernelCache:
         return Held(len(self._kernels), 0)
 
     def _number(self, body: Module) -> int | None:
-        """A number that stands for the signature, so that it is compared once."""
+        """Returns a number that stands for the signature, so that it is compared once."""
         parts = signature(body)
         if parts is None:
             return None

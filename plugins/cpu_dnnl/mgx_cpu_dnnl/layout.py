@@ -17,7 +17,7 @@ NAMES = {dt.float32: "f32", dt.bfloat16: "bf16", dt.float16: "f16", dt.int8: "s8
 
 
 def descriptor(value: Value | Shape, lens: list[int] | None = None, strides: list[int] | None = None) -> Any:
-    """The plain descriptor of a value, or of the same memory seen with other extents and strides.
+    """Returns the plain descriptor of a value, or of the same memory seen with other extents and strides.
 
     Axes that are broadcast (stride 0) become extents of 1, which oneDNN repeats.
     """
@@ -36,20 +36,20 @@ def _descriptor(dims: tuple[int, ...], dtype: str, steps: tuple[int, ...]) -> An
 
 
 def is_channels_last(value: Value) -> bool:
-    """True if a [n, c, ..] value is dense with channels innermost (axes of extent 1 may have any stride)."""
+    """Returns True if a [n, c, ..] value is dense with channels innermost (axes of extent 1 may have any stride)."""
     wanted = channels_last(value.lens)
     return all(n == 1 or s == w for n, s, w in zip(value.lens, value.strides, wanted, strict=True))
 
 
 def as_channels_last(e: CpuEmitter, value: Value) -> Value:
-    """The value with channels innermost: itself, or a copy."""
+    """Returns the value with channels innermost: itself, or a copy."""
     if is_channels_last(value):
         return normalised(value, channels_last(value.lens))
     return e.copy(value, channels_last(value.lens))
 
 
 def normalised(value: Value, strides: list[int]) -> Value:
-    """The same memory with the strides that axes of extent 1 have in a dense layout."""
+    """Returns the same memory with the strides that axes of extent 1 have in a dense layout."""
     return Value(Shape(value.shape.dtype, value.lens, strides), value.buffer, value.offset)
 
 
@@ -69,7 +69,7 @@ def same_order(value: Value | Shape) -> list[int]:
 
 
 def _stable_order(lens: list[int], strides: list[int]) -> list[int]:
-    """Axis order by stride; axes of extent 1 stay beside their left neighbour."""
+    """Returns axis order by stride; axes of extent 1 stay beside their left neighbour."""
     real = sorted((a for a in range(len(lens)) if lens[a] != 1), key=lambda a: (-strides[a], a))
     order = list(real)
     for axis in range(len(lens)):

@@ -33,7 +33,7 @@ def candidates() -> Iterator[Path]:
 
 @cache
 def preload() -> Path:
-    """Load oneDNN for all modules of the process and return its path.
+    """Loads oneDNN for all modules of the process and return its path.
 
     Errors: DeviceError if no library is found or it cannot be loaded.
     """
@@ -53,7 +53,7 @@ def preload() -> Path:
 
 @cache
 def native() -> ModuleType:
-    """The native module.  Errors: DeviceError if it or oneDNN cannot be loaded."""
+    """Returns the native module.  Errors: DeviceError if it or oneDNN cannot be loaded."""
     preload()
     try:
         from . import _native

@@ -15,7 +15,7 @@ __all__ = ["build", "install"]
 
 
 def build(schedule: Schedule) -> NativeRun:
-    """The native program of a schedule."""
+    """Returns the native program of a schedule."""
     from .native_library import native
 
     program = native().NativeProgram("main", schedule.peak)
@@ -24,7 +24,7 @@ def build(schedule: Schedule) -> NativeRun:
 
 
 def install(program: Any, schedule: Schedule) -> list[int]:
-    """Put values and steps into a native program or what takes calls like one; returns the positions of the inputs it takes."""
+    """Puts values and steps into a native program or what takes calls like one; returns the positions of the inputs it takes."""
     ids = _Numbers(program)
     taken = [n for n, value in enumerate(schedule.inputs) if value is not None and value.buffer.first >= 0]
     for n in taken:

@@ -30,5 +30,5 @@ class NativeRun:
         return list(self.program.run_arrays([args[n] for n in self.taken]))
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[float]:
-        """Median nanoseconds of each step."""
+        """Returns median nanoseconds of each step."""
         return list(self.program.time([args[n] for n in self.taken], runs, warmup))

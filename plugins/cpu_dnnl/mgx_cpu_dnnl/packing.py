@@ -55,7 +55,7 @@ class Weights:
         self._derived: WeakValueDictionary[Any, Derived] = WeakValueDictionary()
 
     def constant(self, array: Array, owner: Any = None) -> Buffer:
-        """The buffer of a row-major array; `owner` is kept alive with it."""
+        """Returns the buffer of a row-major array; `owner` is kept alive with it."""
         found = self._constants.get(id(array))
         if found is None:
             found = Buffer("literal", array.nbytes, array=array, owner=owner, address=address_of(array))
@@ -81,7 +81,7 @@ class Weights:
         return found
 
     def derived(self, sources: Sequence[Array | None], key: Hashable, make: Callable[[], Derived]) -> Derived:
-        """The data that `make` gives of constants in a way named by `key`."""
+        """Returns the data that `make` gives of constants in a way named by `key`."""
         whole = (key, *(None if a is None else (address_of(a), str(a.dtype), a.shape, a.strides) for a in sources))
         found = self._derived.get(whole)
         if found is None:
@@ -89,7 +89,7 @@ class Weights:
         return found
 
     def contiguous(self, array: Array) -> Derived:
-        """A row-major copy of a constant of another layout."""
+        """Returns a row-major copy of a constant of another layout."""
 
         def copied() -> Derived:
             made = Derived([array], array.copy(order="C"))
@@ -109,13 +109,13 @@ class Weights:
 
 
 def is_bfloat16(array: Array) -> bool:
-    """True if every number of a float32 array is exact in bfloat16."""
+    """Returns True if every number of a float32 array is exact in bfloat16."""
     words = array.reshape(-1).view(np.uint32)
     return not any(int(np.bitwise_or.reduce(part)) & 0xFFFF for part in (words[:1024], words[1024:]))
 
 
 def is_multiplied(ins: Instruction) -> bool:
-    """True if only products read a constant, repeated or not, as their right operand: they pack it from any layout."""
+    """Returns True if only products read a constant, repeated or not, as their right operand: they pack it from any layout."""
     for user in ins.users:
         op = op_of(user)
         (at, *more) = (n for n, i in enumerate(user.inputs) if i is ins)

@@ -149,7 +149,7 @@ class Recorder:
 
 
 def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
-    """The finished native program described by a recorder's data, which is part of a saved instance.
+    """Returns the finished native program described by a recorder's data, which is part of a saved instance.
 
     Errors: StoreError if a primitive differs from the one that its weights were packed for.
     """
@@ -219,12 +219,12 @@ def _check(made: Any, implementation: str, chosen: Sequence[Sequence[Any]]) -> N
 
 
 def _aligned(array: Array) -> Array:
-    """The array itself where it begins at a cache line, as in a mapped file, else a copy that does."""
+    """Returns the array itself where it begins at a cache line, as in a mapped file, else a copy that does."""
     return array if address_of(array) % 64 == 0 else aligned(array)
 
 
 def _plain(value: Any) -> Any:
-    """Arguments of builders and steps as plain data; descriptors and mappings are marked maps."""
+    """Returns arguments of builders and steps as plain data; descriptors and mappings are marked maps."""
     _native = native()
     if value is None or isinstance(value, (bool, str, bytes)):
         return value

@@ -28,7 +28,7 @@ class Recipe(NamedTuple):
 
 
 def remade(recipe: Recipe, source: Array) -> Array:
-    """The array that a recipe gives.  Errors: StoreError for a recipe that there is none of."""
+    """Returns the array that a recipe gives.  Errors: StoreError for a recipe that there is none of."""
     if recipe.kind == "pack":
         return _packed(source, *recipe.args)
     if recipe.kind == "winograd":
@@ -53,7 +53,7 @@ def address_of(array: Array) -> int:
 
 
 def aligned(given: Array) -> Array:
-    """A row-major copy that begins where a cache line begins, so that no vector crosses one."""
+    """Returns a row-major copy that begins where a cache line begins, so that no vector crosses one."""
     room = np.empty(given.nbytes + 64, np.uint8)
     skipped = -address_of(room) % 64
     made = room[skipped : skipped + given.nbytes].view(given.dtype).reshape(given.shape)

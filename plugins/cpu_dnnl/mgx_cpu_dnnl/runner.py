@@ -57,7 +57,7 @@ class NativeRunner(Runner):
         self.prepared = self._segments.prepare(self._cut)
 
     def _outputs(self) -> list[tuple[str, Any]]:
-        """The source of each output: a result or an argument by number, or a constant."""
+        """Returns the source of each output: a result or an argument by number, or a constant."""
         wanted = {ins: n for n, ins in enumerate(self.wanted)}
         given = {ins: n for n, ins in enumerate(self.parameters)}
         return [
@@ -80,7 +80,7 @@ class NativeRunner(Runner):
         return self._owners()
 
     def run(self, args: Sequence[Any], watch: Any = None) -> list[Any]:
-        """Results for the values of the parameters; watch: see `SegmentInterpreter.follow`."""
+        """Returns results for the values of the parameters; watch: see `SegmentInterpreter.follow`."""
         results = [] if self.program is None else self.program.run(args)
         if self.fresh:
             return results
@@ -92,7 +92,7 @@ class NativeRunner(Runner):
         return self._segments.finish(self.module, self._cut, args, made, watch)
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
-        """Times of each native step by instruction, and of what is decided at run time as a whole."""
+        """Returns times of each native step by instruction, and of what is decided at run time as a whole."""
         found: dict[Instruction, Timing] = {}
         if self.program is not None:
             found = step_timings(self.program, self.owners, self.figures, args, runs, warmup)
@@ -123,7 +123,7 @@ class CpuRunner(NativeRunner):
         ]
 
     def saved(self, keep: Keep) -> Any:
-        """The native program as plain data; No if it has steps that live in this process only."""
+        """Returns the native program as plain data; No if it has steps that live in this process only."""
         from .shared import shared
 
         program = None
@@ -150,5 +150,5 @@ class CpuRunner(NativeRunner):
 
 
 def run_of(emitter: CpuEmitter, module: Module) -> CpuRunner:
-    """A runner for a lowered module, by an emitter of its own with the settings of `emitter`."""
+    """Returns a runner for a lowered module, by an emitter of its own with the settings of `emitter`."""
     return CpuRunner(emitter.fresh().schedule(module), emitter)

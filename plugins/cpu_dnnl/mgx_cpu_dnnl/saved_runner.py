@@ -16,7 +16,7 @@ __all__ = ["RestoredRunner", "kept_again", "owners_of", "restored_run"]
 
 
 def restored_run(saved: SavedInstance) -> NativeRun | None:
-    """The native program of a saved instance; None if it computes nothing.
+    """Returns the native program of a saved instance; None if it computes nothing.
 
     Errors: StoreError if it is of another format or does not come out equal.
     """
@@ -60,13 +60,13 @@ class RestoredRunner(Runner):
 
 
 def owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
-    """The instruction of the lowered module that each native step was made for."""
+    """Returns the instruction of the lowered module that each native step was made for."""
     instructions = list(module)
     return [None if n < 0 else instructions[n] for n in saved.code["owners"]]
 
 
 def kept_again(saved: SavedInstance, keep: Keep) -> Any:
-    """The code of a saved instance, for another file."""
+    """Returns the code of a saved instance, for another file."""
     program = saved.code["program"]
     if program is None:
         return saved.code

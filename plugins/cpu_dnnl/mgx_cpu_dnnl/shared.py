@@ -32,5 +32,5 @@ class Shared:
 
 @cache
 def shared() -> Shared:
-    """The process's one owner of caches."""
+    """Returns the process's one owner of caches."""
     return Shared()

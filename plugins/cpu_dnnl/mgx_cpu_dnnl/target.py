@@ -71,7 +71,7 @@ class CpuTarget(Target):
 
     @staticmethod
     def _not_multiplied() -> frozenset[DType]:
-        """The narrow floats that this processor, or else no plan of this target, multiplies as they are."""
+        """Returns the narrow floats that this processor, or else no plan of this target, multiplies as they are."""
         from mgx_core import dtype as dt
 
         from .native_library import native
@@ -94,7 +94,7 @@ class CpuTarget(Target):
         return CpuRunner(schedule, emitter)
 
     def machine(self, context: Any) -> str:
-        """The processor, oneDNN's version, and the build of what runs the code."""
+        """Returns the processor, oneDNN's version, and the build of what runs the code."""
         from mgx_core import __version__
 
         from .native_library import native
@@ -110,7 +110,7 @@ class CpuTarget(Target):
         )
 
     def settings(self, context: Any) -> str:
-        """The threads, and what the environment tells oneDNN and this target."""
+        """Returns the threads, and what the environment tells oneDNN and this target."""
         from mgx_core.settings import of_code
 
         from .native_library import native
@@ -118,7 +118,7 @@ class CpuTarget(Target):
         return repr((context.threads, native().available_threads(), of_code("ONEDNN_", "DNNL_", "MGX_", "CC")))
 
     def ceilings(self, context: Any) -> dict[str, float]:
-        """Operations and bytes in a second that the machine reaches at most, measured and kept."""
+        """Returns operations and bytes in a second that the machine reaches at most, measured and kept."""
         from .native_library import native
         from .roofline import ceilings
 

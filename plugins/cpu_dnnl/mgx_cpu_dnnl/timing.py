@@ -21,7 +21,7 @@ def step_timings(
     runs: int,
     warmup: int,
 ) -> dict[Instruction, Timing]:
-    """Each instruction of the lowered module with the time of its native steps.
+    """Returns each instruction of the lowered module with the time of its native steps.
 
     owners: the instruction that each step counts for; figures: of each step its arithmetic, and the bytes that it moves.  What
     an executor does between steps is not in it.

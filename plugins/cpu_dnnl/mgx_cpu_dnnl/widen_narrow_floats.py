@@ -70,13 +70,13 @@ class Widening:
         return isinstance(ins.result, Shape) and ins.result.dtype in self.dtypes
 
     def was_wide(self, ins: Instruction) -> bool:
-        """True if a narrow value is a rounded float32, other than a constant."""
+        """Returns True if a narrow value is a rounded float32, other than a constant."""
         if ins in self.rounded:
             return True
         return isinstance(ins.op, Convert) and ins.inputs[0].result == _wide(ins.result) and not _constant(ins)
 
     def spares_rounding(self, ins: Instruction) -> bool:
-        """True if float32 operands would spare an instruction, or one that reads it, a rounding."""
+        """Returns True if float32 operands would spare an instruction, or one that reads it, a rounding."""
         narrow = [i for i in ins.inputs if self.is_narrow(i)]
         own = type(ins.op) in OWN
         if not narrow or not own or ins.modules or ins.op.random or ins.op.effect:
@@ -128,19 +128,19 @@ class Widening:
         return found
 
     def follows(self, new: AnyShape, old: AnyShape) -> bool:
-        """True if a result is the old one, or that with float32 for a narrow type."""
+        """Returns True if a result is the old one, or that with float32 for a narrow type."""
         if isinstance(new, TupleShape) and isinstance(old, TupleShape):
             return len(new.items) == len(old.items) and all(map(self.follows, new.items, old.items))
         return new == old or (isinstance(old, Shape) and old.dtype in self.dtypes and new == _wide(old))
 
 
 def _wide(shape: AnyShape) -> AnyShape:
-    """The type of a narrow value in float32."""
+    """Returns the type of a narrow value in float32."""
     return shape.with_dtype(dt.float32) if isinstance(shape, Shape) else shape
 
 
 def _constant(ins: Instruction) -> bool:
-    """True if a value comes from one constant."""
+    """Returns True if a value comes from one constant."""
     while len(ins.inputs) == 1:
         ins = ins.inputs[0]
     return bool(ins.is_literal)

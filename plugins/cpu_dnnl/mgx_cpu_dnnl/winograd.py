@@ -72,7 +72,7 @@ class Problem:
 
 
 def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
-    """The tiles for a filter."""
+    """Returns the tiles for a filter."""
     return [t for t in TILES if (t.taps_down, t.taps_across, t.stride) == (taps_down, taps_across, stride)]
 
 
@@ -139,7 +139,7 @@ SPAN: Final = 128  # output channels, for the same reason
 
 
 def cut(p: Problem, tile: Tile, lanes: int, threads: int) -> Cut:
-    """Blocks of tiles of equal size, as many for each thread; spans of channels instead where there are few tiles."""
+    """Returns blocks of tiles of equal size, as many for each thread; spans of channels instead where there are few tiles."""
     tiles, panel = p.tiles(tile), 2 * lanes
     if tiles >= threads * lanes // 2:
         blocks = threads * ceil(tiles / (threads * BLOCK))
@@ -155,12 +155,12 @@ def _up(n: int, to: int) -> int:
 
 
 def _step(floats: int) -> int:
-    """Bytes from one point to the next, as the loops have them: a cache line between."""
+    """Returns bytes from one point to the next, as the loops have them: a cache line between."""
     return 4 * (_up(floats, 16) + 16)
 
 
 def filters(source: Array, tile: Tile, lanes: int) -> Array:
-    """A convolution's weights at the points; source: float32 [outputs, channels, down, across], strided as it may be."""
+    """Returns a convolution's weights at the points; source: float32 [outputs, channels, down, across], strided as it may be."""
     outputs, channels = source.shape[:2]
     panel = 2 * lanes
     size = tile.points * _up(outputs, panel) * channels

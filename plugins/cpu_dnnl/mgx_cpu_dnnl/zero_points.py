@@ -87,7 +87,7 @@ def _one(x: Instruction) -> bool:
 
 
 def _summed(b: Builder, x: Instruction, zero: Instruction | None, axis: int) -> Instruction:
-    """The sums of a matrix less its zero point along one axis, which stays with extent 1."""
+    """Returns the sums of a matrix less its zero point along one axis, which stays with extent 1."""
     wide = _wide(b, x)
     if zero is not None:
         wide = b.add(Sub(), wide, _spread(b, _wide(b, zero), wide.shape.dims))

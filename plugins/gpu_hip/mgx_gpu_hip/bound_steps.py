@@ -47,7 +47,7 @@ def bound_steps(
     device: Device,
     overlap: bool,
 ) -> list[BoundStep]:
-    """Every step with its calls.
+    """Returns every step with its calls.
 
     addresses: by the id of a buffer; functions: by the id of a step and by entry; overlap: a kernel may start while the one
     right before it is ending.  Errors: DeviceError for an address that a library's plan was not made for.
@@ -69,7 +69,7 @@ def bound_steps(
 
 
 def _in_order(steps: Iterable[BoundStep]) -> Iterator[Callable[[int], None] | Step]:
-    """All calls, and each called step in its place."""
+    """Yields all calls, and each called step in its place."""
     for step, calls in steps:
         if isinstance(step, CalledStep):
             yield step
@@ -118,7 +118,7 @@ def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[
 
 
 def required_alignment(steps: Iterable[Step]) -> dict[int, int]:
-    """The bytes that an argument's or result's memory must lie at a multiple of, by the id of its buffer.
+    """Returns the bytes that an argument's or result's memory must lie at a multiple of, by the id of its buffer.
 
     Buffers that only kernels touch are left out: these ask for `LIBRARY_ALIGNMENT`, as everything does.
     """
@@ -132,7 +132,7 @@ def required_alignment(steps: Iterable[Step]) -> dict[int, int]:
 
 
 def codes(args: Sequence[Any]) -> str:
-    """Letters of the struct module for a launch's arguments, P for addresses."""
+    """Returns letters of the struct module for a launch's arguments, P for addresses."""
     return "".join("P" if isinstance(a, KernelBuffer) else CODES[a.ctype] for a in args)
 
 

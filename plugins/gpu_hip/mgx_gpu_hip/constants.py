@@ -41,7 +41,7 @@ class Constants:
         return found
 
     def uploaded(self, arrays: Sequence[Array], device: Device) -> list[DeviceBuffer]:
-        """The bytes of contiguous arrays in device memory; those that are not there yet go into one block."""
+        """Returns the bytes of contiguous arrays in device memory; those that are not there yet go into one block."""
         keys = [(_place(array), str(device)) for array in arrays]
         found: dict[Hashable, DeviceBuffer | None] = {key: self._uploaded.get(key) for key in keys}
         missing = {key: array for key, array in zip(keys, arrays, strict=True) if found[key] is None}

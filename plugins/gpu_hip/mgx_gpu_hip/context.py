@@ -47,14 +47,14 @@ class GpuContext(Context):
         return open_device(*self._chosen())
 
     def _chosen(self) -> tuple[str, int]:
-        """The kind and number of the device; an empty kind for the first real one."""
+        """Returns the kind and number of the device; an empty kind for the first real one."""
         if self.kind:
             return self.kind, self.device_id
         kind, _, number = setting("MGX_GPU_DEVICE").partition(":")
         return kind, int(number) if number.isdigit() else self.device_id
 
     def is_for(self, arch: str) -> bool:
-        """True if there is a device and it has this architecture."""
+        """Returns True if there is a device and it has this architecture."""
         wanted = properties_of(arch).arch
         try:
             return self.device.arch == wanted
@@ -166,7 +166,7 @@ class GpuContext(Context):
         self.device.close_shared(address)
 
     def memory(self) -> dict[str, Held]:
-        """Constants in host and device memory, free blocks of the device's pool, and library plans that were timed."""
+        """Returns constants in host and device memory, free blocks of the device's pool, and library plans that were timed."""
         found = self.constants.held()
         if "device" in self.__dict__ and self.device.kind != "null":  # not opened only to be asked
             found["free device memory"] = self.device.pool.idle()

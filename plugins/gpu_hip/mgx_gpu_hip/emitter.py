@@ -40,7 +40,7 @@ LIBRARY_ALIGNMENT = 16  # of operands, where a problem states nothing else
 
 
 def tensor_of(value: Value) -> Tensor:
-    """A value as generators see it."""
+    """Returns a value as generators see it."""
     align = min(value.align(DEVICE_ALIGNMENT), 16)
     constant = value.buffer.array is not None
     return Tensor(value.shape.dtype, tuple(value.lens), tuple(value.strides), align, constant)
@@ -87,7 +87,7 @@ class GpuEmitter(Emitter):
         return GpuEmitter(self.kernels, self.context, self.reuse, chosen, self.tf32, self.exhaustive, self.measured)
 
     def schedule(self, module: Module) -> Schedule:
-        """The steps of the static part, of ops that count their rows, and what follows these at run time."""
+        """Returns the steps of the static part, of ops that count their rows, and what follows these at run time."""
         tuner = self.context.tuner
         if tuner is None:
             return self._schedule(module)
@@ -138,7 +138,7 @@ class GpuEmitter(Emitter):
         Lower(self.kernels, self.context).apply(module)
 
     def _left(self, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-        """The value that a run leaves for its caller or for the rest; arguments that no step reads are inputs now."""
+        """Returns the value that a run leaves for its caller or for the rest; arguments that no step reads are inputs now."""
         if ins.is_param and ins not in env:
             assert ins.parent is not None
             n = list(ins.parent.parameters.values()).index(ins)
@@ -155,7 +155,7 @@ class GpuEmitter(Emitter):
     # constants
 
     def constant_value(self, ins: Instruction) -> Value:
-        """A literal with the extents of its instruction, which may be symbolic."""
+        """Returns a literal with the extents of its instruction, which may be symbolic."""
         value = self.literal(ins.get_literal().to_numpy())
         same = isinstance(ins.result, Shape) and ins.result.dims == value.shape.dims
         return Value(Shape.of(value.shape.dtype, ins.shape.dims), value.buffer) if same else value
@@ -170,7 +170,7 @@ class GpuEmitter(Emitter):
         return self.literal(made.array, made)
 
     def packed(self, value: Value, strides: Sequence[int]) -> Value:
-        """A constant laid out by dense strides, made once now; anything else is copied at run time."""
+        """Returns a constant laid out by dense strides, made once now; anything else is copied at run time."""
         order = tuple(sorted(range(len(strides)), key=lambda a: -strides[a]))
         made = self.made_constant(value, ("packed", order), lambda array: array.transpose(order))
         if made is None:
@@ -211,7 +211,10 @@ class GpuEmitter(Emitter):
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
     ) -> KernelSource:
-        """The text of a generated kernel, written once for equal operands.  Errors: Refused with the generator's reason."""
+        """Returns the text of a generated kernel, written once for equal operands.
+
+        Errors: Refused with the generator's reason.
+        """
         xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
         key = (write, op, tuple(xs), tuple(ys), tuple(modules))
         found = self.once(key, lambda: source_of(write, op, xs, ys, self.context.traits, modules))
@@ -292,6 +295,6 @@ class GpuEmitter(Emitter):
 
 
 def _there_before(ins: Instruction) -> bool:
-    """True for a constant or an argument that a kernel can copy."""
+    """Returns True for a constant or an argument that a kernel can copy."""
     known = (ins.literal is not None or ins.is_param) and fixed_tensor(ins)
     return known and ins.shape.dtype.size in (1, 2, 4, 8)

@@ -89,7 +89,7 @@ def _repeated(ins: Instruction) -> _Repeated | None:
 
 
 def _leads_to_scores(ins: Instruction, shared: tuple[int, int], seen: dict[Instruction, bool]) -> bool:
-    """True if an instruction is computed element by element, or by a softmax, from a product with shared keys."""
+    """Returns True if an instruction is computed element by element, or by a softmax, from a product with shared keys."""
     if ins in seen:
         return seen[ins]
     if len(seen) > 2 * MOST:
@@ -120,7 +120,7 @@ def _broadcast(of: _Repeated, like: Instruction, b: Builder) -> Instruction:
 
 
 def _side(x: Instruction, like: Instruction, groups: int, share: int, b: Builder) -> Instruction:
-    """An operand of work on the scores, with the heads' axis in two."""
+    """Returns an operand of work on the scores, with the heads' axis in two."""
     at, dims = x, like.shape.dims
     while isinstance(at.op, Multibroadcast) and len(at.inputs) == 1:
         at = at.inputs[0]

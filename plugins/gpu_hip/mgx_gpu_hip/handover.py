@@ -44,7 +44,7 @@ class Handover:
         self.following = following
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        """The part before extents that its values decide, then what follows for these extents."""
+        """Returns the part before extents that its values decide, then what follows for these extents."""
         first, following, copied = self.first, self.following, self.first.offload_copy
         with first.lock:
             kept = first.start(args)
@@ -89,7 +89,7 @@ class Handover:
         return len(self.first.wanted) + 2 * at
 
     def _counted(self, at: int, counts: Sequence[int]) -> Any:
-        """The result of an op that counted its rows, which lie outermost in memory."""
+        """Returns the result of an op that counted its rows, which lie outermost in memory."""
         axis = self.following.axes[at]
         value = self.first.staging.result(self._rows_at(at), self.first.offload_copy, 0, counts[at])
         if axis == 0:
@@ -101,7 +101,7 @@ class Handover:
         return np.ascontiguousarray(np.moveaxis(value, 0, axis))
 
     def _read_back(self, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
-        """Numbers of rows and values that decide extents, once they are there."""
+        """Returns numbers of rows and values that decide extents, once they are there."""
         first = self.first
         stream = first.device.default_stream
         counts = [np.zeros(1, np.int64) for _ in self.following.counted]
@@ -118,7 +118,7 @@ class Handover:
         return [min(int(c[0]), most) for c, most in zip(counts, self.following.most, strict=True)], values
 
     def _handed(self, args: Sequence[Any], counts: Sequence[int]) -> list[Any]:
-        """The arguments of what follows."""
+        """Returns the arguments of what follows."""
         first = self.first
         found: list[Any] = []
         for source in self.following.sources:

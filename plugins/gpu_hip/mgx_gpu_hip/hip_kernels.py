@@ -48,7 +48,7 @@ def hip_kernel(
     modules: Sequence[Module] = (),
     entry: str = "",
 ) -> GpuKernel:
-    """A kernel from HIP text, for a plan of target ``gpu`` to return.
+    """Returns a kernel from HIP text, for a plan of target ``gpu`` to return.
 
     text: has one function ``extern "C" __global__ void NAME(const T* x, .., T* y, .., int n, ..)`` (of several, `entry` names
     the one that is launched).  Its parameters are the addresses of the operands, of the results and of scratch memory, and then
@@ -96,7 +96,7 @@ def hip_kernel(
 
 
 def _three(given: Any, what: str) -> tuple[int, int, int]:
-    """Extents along x, y and z.  Errors: ParameterError unless they are one to three integers that are not negative."""
+    """Returns extents along x, y and z.  Errors: ParameterError unless they are one to three integers that are not negative."""
     extents = _whole(given if isinstance(given, Sequence) else (given,), what)
     if not 1 <= len(extents) <= 3:
         raise ParameterError(f"{what} must have one to three extents, got {given!r}")
@@ -116,7 +116,7 @@ def _whole(given: Any, what: str) -> list[int]:
 
 
 def _number(p: Parameter, kind: str, number: Any, where: str) -> Number:
-    """A number for a parameter of the text.  Errors: ParameterError for what does not fit its type."""
+    """Returns a number for a parameter of the text.  Errors: ParameterError for what does not fit its type."""
     try:
         value = float(number) if p.code in "fd" else operator.index(number)
         struct.pack(p.code, value)
@@ -128,7 +128,7 @@ def _number(p: Parameter, kind: str, number: Any, where: str) -> Number:
 
 
 def _portable(text: str, entry: str, threads: int, where: str) -> tuple[str, str]:
-    """The text with the prelude's macros for what not every compiler has, on the same lines, and the function to launch.
+    """Returns the text with the prelude's macros for what not every compiler has, on the same lines, and the function to launch.
 
     Errors: ParameterError if there is no such function.
     """
@@ -150,7 +150,7 @@ def _arguments(
     numbers: Sequence[int | float],
     where: str,
 ) -> list[Arg]:
-    """Arguments in the order of the parameters.  Errors: ParameterError if they do not fit."""
+    """Returns arguments in the order of the parameters.  Errors: ParameterError if they do not fit."""
     pointers, count = len(values) + scratch, len(numbers)
     if [p.code == "P" for p in parameters] != [True] * pointers + [False] * count:
         raise ParameterError(

@@ -54,7 +54,7 @@ class GpuTuning(KernelTuning):
         return f"tf32 {e.tf32}" if e.exhaustive else "by the plans that are tried by default"
 
     def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
-        """The least of some rounds of launches in a row, each one graph."""
+        """Returns the least of some rounds of launches in a row, each one graph."""
         runner = GpuRunner(schedule, trial, CompileOptions(offload_copy=False))
         args = [DeviceArray(self.device.upload(a), of(a.dtype), a.shape) for a in arrays]
         once = runner.seconds(args, 1)

@@ -20,5 +20,5 @@ class Named:
 
 
 def kernel_steps(schedule: Schedule) -> list[KernelStep]:
-    """The steps that launch kernels of ours."""
+    """Returns the steps that launch kernels of ours."""
     return [s for s in schedule.steps if isinstance(s, KernelStep) and s.source.launches]

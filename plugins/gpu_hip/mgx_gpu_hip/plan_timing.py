@@ -23,7 +23,7 @@ READ: Final = frozenset({"a", "b", "x", "w", "q", "k", "v"})  # hold data while 
 def fastest_plan(
     device: Device, plans: Sequence[Any], sizes: Mapping[str, int], dtype: DType
 ) -> tuple[Any, float] | None:
-    """The plan that takes the fewest microseconds, and these; None if none can be launched.
+    """Returns the plan that takes the fewest microseconds, and these; None if none can be launched.
 
     sizes: bytes of each operand by the name that launches take; dtype: of what the operands hold.
     Errors: DeviceError that names the plan, if a launch loses the device's context.
@@ -56,7 +56,7 @@ def fastest_plan(
 def microseconds(
     device: Device, plan: Any, stream: Any, addresses: Mapping[str, int], workspace: int | None, least: float
 ) -> float:
-    """Microseconds of a launch among others, replayed from a graph so that the host does not count.
+    """Returns microseconds of a launch among others, replayed from a graph so that the host does not count.
 
     least: the best so far; a plan that is clearly slower is launched only twice.
     """

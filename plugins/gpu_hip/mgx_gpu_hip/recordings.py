@@ -47,7 +47,7 @@ class Recordings:
         return self._kept.get(_key(given, places), (None, []))
 
     def last(self) -> Any:
-        """The graph that was recorded last; None before the first, and where steps are run one by one."""
+        """Returns the graph that was recorded last; None before the first, and where steps are run one by one."""
         return next(reversed(self._kept.values()))[0] if self._kept else None
 
     def execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
@@ -87,7 +87,7 @@ class Recordings:
         return captured.instantiate(), steps
 
     def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
-        """Addresses of all buffers: the caller's of the arguments and results that steps use where they lie."""
+        """Returns addresses of all buffers: the caller's of the arguments and results that steps use where they lie."""
         addresses = dict(self.addresses)
         for b in self.held:
             places_of = given if b.kind == "input" else places
@@ -96,7 +96,7 @@ class Recordings:
         return addresses
 
     def _try_out(self, steps: Sequence[BoundStep], stream: Stream) -> None:
-        """Run once without capture, for libraries set themselves up then; the first time step by step, to name a fault's."""
+        """Runs once without capture, for libraries set themselves up then; the first time step by step, to name a fault's."""
         for step, calls in steps:
             with naming(step):
                 for call in calls:

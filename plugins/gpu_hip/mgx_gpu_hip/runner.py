@@ -67,17 +67,17 @@ class GpuRunner(Runner):
     # putting together
 
     def continued(self, module: Module) -> GpuRunner:
-        """The runner of a module behind extents that depend on data."""
+        """Returns the runner of a module behind extents that depend on data."""
         emitter = self.emitter.fresh()
         return GpuRunner(emitter.schedule(module), emitter, self.options, self.kept)
 
     def continued_whole(self, module: Module) -> GpuRunner | None:
-        """The same; None if it needs the host."""
+        """Returns the same; None if it needs the host."""
         runner = self.continued(module)
         return runner if runner.whole and not runner.hosted else None
 
     def _prepare(self) -> None:
-        """Compile what follows extents that depend on data before they are known: for the largest ones."""
+        """Compiles what follows extents that depend on data before they are known: for the largest ones."""
         if self.continuation is None:
             return
         ahead = self.continuation.whole(self.continued_whole)
@@ -175,7 +175,7 @@ class GpuRunner(Runner):
             return results
 
     def start(self, args: Sequence[Any]) -> list[Any]:
-        """Enqueue a run; returns what must live until it is done."""
+        """Enqueues a run; returns what must live until it is done."""
         self.device.activate()
         stream = self.device.default_stream
         given, kept = self.staging.taken(args, stream)
@@ -183,7 +183,7 @@ class GpuRunner(Runner):
         return kept
 
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
-        """Enqueue on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
+        """Enqueues on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
         caller = self.device.stream(stream) if stream else self.device.default_stream
         if not self.whole or self.hosted:
             caller.wait()  # it may still be writing the arguments

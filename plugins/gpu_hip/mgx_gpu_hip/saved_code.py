@@ -31,7 +31,7 @@ def machine_text(context: GpuContext) -> str:
 def keep_code(
     sources: Sequence[Source], codes: Sequence[Code], context: GpuContext, tuning: Mapping[str, str]
 ) -> dict[str, Any]:
-    """A runner's part of a program file; tuning: the kernels that were chosen by times, by problem."""
+    """Returns a runner's part of a program file; tuning: the kernels that were chosen by times, by problem."""
     places: dict[bytes, int] = {}
     kernels = {
         digest(s.text, flags_of(s), context.device.arch): places.setdefault(code.image, len(places))
@@ -49,7 +49,10 @@ def keep_code(
 
 
 def read_code(code: Any, context: GpuContext) -> Kept:
-    """The kernels of a file; its choices go to the context's tuner if they were made on such a device.  Errors: StoreError."""
+    """Returns the kernels of a file; its choices go to the context's tuner if they were made on such a device.
+
+    Errors: StoreError.
+    """
     if not isinstance(code, Mapping) or code.get("format") != FORMAT:
         raise StoreError("kernels of another version of this target")
     images = code["images"]

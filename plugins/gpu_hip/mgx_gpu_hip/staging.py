@@ -36,7 +36,7 @@ class Staging:
             self.addresses[id(b)] = held.address
 
     def taken(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
-        """Addresses of the inputs that lie on the device as they should; the others are copied to our own memory."""
+        """Returns addresses of the inputs that lie on the device as they should; the others are copied to our own memory."""
         given: dict[int, int] = {}
         kept: list[Any] = []
         for b in (v.buffer for v in self.inputs):
@@ -57,7 +57,7 @@ class Staging:
         return given, kept
 
     def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
-        """An output's value, copied when the stream gets there; axis: the one along which only the first `rows` count."""
+        """Returns an output's value, copied when the stream gets there; axis: the one along which only the first `rows` count."""
         out, held, stream = self.outputs[n], self.memory["output", n], self.device.default_stream
         lens = out.lens
         first = axis is not None and all(d == 1 for d in lens[:axis])
@@ -84,13 +84,13 @@ class Staging:
         return bool(place.address % self.output_align[n] == 0)
 
     def placed(self, n: int, address: int, owner: Any) -> Argument:
-        """A result that lies at an address of the caller's; owner: what keeps that memory."""
+        """Returns a result that lies at an address of the caller's; owner: what keeps that memory."""
         out = self.outputs[n]
         buffer = DeviceBuffer(self.device, address, out.buffer.bytes, owner)
         return Argument.from_value(DeviceArray(buffer, out.shape.dtype, out.lens))
 
     def results(self, places: Mapping[int, Any], stream: int) -> list[Any]:
-        """All results: the caller's places where it gave some, else memory of our own that the next run writes again."""
+        """Returns all results: the caller's places where it gave some, else memory of our own that the next run writes again."""
         caller = self.device.stream(stream) if stream else self.device.default_stream
         return [
             places.get(n) or DeviceArray(self.memory["output", n], o.shape.dtype, o.lens, stream=caller)

@@ -67,7 +67,7 @@ class GpuTarget(Target):
         )
 
     def instance_shape(self, declared: Any, given: Any) -> Any:
-        """The shape of a parameter in one instance, with extents that become arguments of kernels."""
+        """Returns the shape of a parameter in one instance, with extents that become arguments of kernels."""
         from .codegen.extents import symbolic
 
         return symbolic(declared, given)
@@ -90,7 +90,10 @@ class GpuTarget(Target):
         return machine_text(context)
 
     def restored(self, saved: SavedInstance, lowered: Lowered, context: GpuContext, options: CompileOptions) -> Runner:
-        """A runner with the kernels and the choices of a program file.  Errors: StoreError for those of another version."""
+        """Returns a runner with the kernels and the choices of a program file.
+
+        Errors: StoreError for those of another version.
+        """
         from .saved_code import read_code
 
         kept = read_code(saved.code, context)
@@ -101,7 +104,7 @@ class GpuTarget(Target):
         return _assembled(schedule, emitter, options, kept)
 
     def accept(self, given: Any, context: GpuContext) -> Any:
-        """A device array of this or another library as it is; None for host memory."""
+        """Returns a device array of this or another library as it is; None for host memory."""
         if isinstance(given, DeviceArray):
             return given
         if isinstance(given, Argument) and isinstance(given.value, DeviceArray):
@@ -111,7 +114,7 @@ class GpuTarget(Target):
         return import_array(context.device, given) if is_device_array(given) else None
 
     def descriptor(self, given: Any) -> Any:
-        """All that a run needs to know of an array in device memory; None for everything else."""
+        """Returns all that a run needs to know of an array in device memory; None for everything else."""
         kind = type(given)
         if kind is DeviceArray:
             return given.address, given.dtype, given.dims, given.strides
@@ -124,7 +127,7 @@ class GpuTarget(Target):
 
 
 def _tuning(context: GpuContext) -> KernelTuning:
-    """The choices among kernels that were timed on a context's device."""
+    """Returns the choices among kernels that were timed on a context's device."""
     if context.kernel_tuning is None:
         from .kernel_tuning import GpuTuning
 

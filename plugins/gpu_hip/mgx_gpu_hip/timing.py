@@ -47,7 +47,7 @@ def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) 
 
 
 def in_a_row(steps: Sequence[BoundStep], device: Device, runs: int) -> float:
-    """The seconds of all steps where they are run some times in one graph, which was replayed before."""
+    """Returns the seconds of all steps where they are run some times in one graph, which was replayed before."""
     stream = device.stream()
     with device.capture(stream) as captured:
         for _ in range(runs):

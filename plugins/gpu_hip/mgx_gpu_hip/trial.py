@@ -38,7 +38,7 @@ def tensor(of: Any, lens: Sequence[int], strides: Sequence[int] | None = None) -
 
 
 def channels_last(lens: Sequence[int]) -> tuple[int, ...]:
-    """Strides of [n, c, *s] in memory as [n, *s, c]."""
+    """Returns strides of [n, c, *s] in memory as [n, *s, c]."""
     n, c, *s = lens
     packed = row_major([n, *s, c])
     return (packed[0], packed[-1], *packed[1:-1])
@@ -53,7 +53,7 @@ def values(rng: np.random.Generator, of: DType, lens: Sequence[int]) -> Array:
 
 
 def placed(x: Array, at: Tensor) -> Array:
-    """The memory of a strided tensor that holds x; the memory between its elements holds random values."""
+    """Returns the memory of a strided tensor that holds x; the memory between its elements holds random values."""
     flat = np.full(at.space * x.dtype.itemsize, 0xFF, np.uint8).view(x.dtype)
     steps = [s * x.dtype.itemsize for s in at.strides]
     np.lib.stride_tricks.as_strided(flat, x.shape, steps)[...] = x
@@ -71,7 +71,7 @@ def generate(
     device: DeviceTraits,
     modules: Sequence[Module] = (),
 ) -> KernelSource | No:
-    """The text of the first plan that has a generator for an op, or every refusal."""
+    """Returns the text of the first plan that has a generator for an op, or every refusal."""
     refused = []
     for name, kernel in PLANS.offers(op, [None if x is None else x.shape for x in inputs], None, modules):
         if isinstance(kernel, GpuKernel) and kernel.write is not None:

@@ -74,7 +74,7 @@ class Tuner(TuningStore):
         self._asked: dict[tuple[Any, bool], _Asked] | None = None
 
     def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> Timed | No:
-        """The fastest plan of a product; compiled: where no ready-made kernel serves, also kernels compiled for it."""
+        """Returns the fastest plan of a product; compiled: where no ready-made kernel serves, also kernels compiled for it."""
         sizes = {
             "a": _space(p.a, p.m, p.k, p.batch),
             "b": _space(p.b, p.k, p.n, p.batch),
@@ -95,7 +95,7 @@ class Tuner(TuningStore):
         return self._best(question, sizes, exhaustive)
 
     def convolution(self, p: ConvProblem, exhaustive: bool = False) -> Timed | No:
-        """The fastest plan of a convolution."""
+        """Returns the fastest plan of a convolution."""
         size = p.dtype.size
         sizes = {
             "x": size * math.prod(p.dims),
@@ -114,7 +114,7 @@ class Tuner(TuningStore):
         return self._best(question, sizes, exhaustive)
 
     def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> Timed | No:
-        """The fastest plan of a product of bytes or 8-bit floats with its pointwise work."""
+        """Returns the fastest plan of a product of bytes or 8-bit floats with its pointwise work."""
         question = Question(
             p,
             lambda libraries: libraries.narrows(p, 12 if exhaustive else 4),
@@ -123,7 +123,7 @@ class Tuner(TuningStore):
         return self._best(question, p.sizes, exhaustive)
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> Timed | No:
-        """The library's own choice, timed; refused where no more problems are timed."""
+        """Returns the library's own choice, timed; refused where no more problems are timed."""
         if self._hurried(exhaustive) and repr(p) not in self.choices:
             return No("the library's attention was not timed")
         size = p.dtype.size
@@ -257,7 +257,7 @@ class Tuner(TuningStore):
         return self._found(problem, exhaustive, made)
 
     def _timed(self, asked: _Asked, exhaustive: bool, plans: Sequence[Any] | No) -> Timed | No:
-        """The fastest of several plans, kept."""
+        """Returns the fastest of several plans, kept."""
         if isinstance(plans, No):
             return plans
         problem = asked.question.problem

@@ -127,7 +127,7 @@ class Batcher(Deployment):
         self._idle.set()
 
     def _whole(self) -> bool:
-        """True if a batch of the largest size waits, and a thread has none to go on with."""
+        """Returns True if a batch of the largest size waits, and a thread has none to go on with."""
         if self._free <= -self._settings.instances or not self.model.batches:
             return False
         key = self._waiting[0].key

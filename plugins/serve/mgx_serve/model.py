@@ -203,7 +203,7 @@ def _stated(what: str, found: Sequence[Tensor], stated: Sequence[Tensor]) -> tup
 
 
 def _one_batch(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:
-    """True if the first axis of every input and output has the same unknown extent, which no other axis depends on."""
+    """Returns True if the first axis of every input and output has the same unknown extent, which no other axis depends on."""
     shapes = [*inputs, *outputs]
     if not inputs or any(not s.rank for s in shapes):
         return False

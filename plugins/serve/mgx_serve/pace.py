@@ -48,7 +48,7 @@ class Paces:
         self._paces: dict[Hashable, Pace] = {}
 
     def short(self, kind: Hashable) -> bool:
-        """True if the next run of a kind is to be made in the event loop."""
+        """Returns True if the next run of a kind is to be made in the event loop."""
         pace = self._paces.get(kind)
         return pace is not None and (pace.usual < SHORT or not pace.left)
 

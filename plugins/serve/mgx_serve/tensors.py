@@ -179,7 +179,7 @@ def to_bytes(array: Array) -> bytes | memoryview:
 
 
 def _is_text(item: str) -> bool:
-    """True for strings that are not some bytes' stand-in."""
+    """Returns True for strings that are not some bytes' stand-in."""
     try:
         item.encode()
     except UnicodeEncodeError:

@@ -52,7 +52,7 @@ def _typed(module: Module, op: Operation, inputs: Sequence[Instruction], modules
 
 
 def _filled(module: Module, made: Instruction) -> Instruction:
-    """Rows whose number depends on data, filled up with zeros to the most that there may be; never filled up twice."""
+    """Returns rows whose number depends on data, filled up with zeros to the most that there may be; never filled up twice."""
     from mgx_core.ops.control import GetTupleElem, Loop
     from mgx_core.ops.nms import Nonmaxsuppression
     from mgx_core.ops.pad import FixedPad
@@ -80,7 +80,7 @@ def _filled(module: Module, made: Instruction) -> Instruction:
 
 
 def _is_filled(op: Operation, inputs: Sequence[Instruction]) -> bool:
-    """True for the filling up of a loop's rows that were filled up, and then got an axis: a script writes both steps."""
+    """Returns True for the filling up of a loop's rows that were filled up, and then got an axis: a script writes both steps."""
     from mgx_core.ops.pad import FixedPad
     from mgx_core.ops.reshape import Unsqueeze
 

@@ -52,7 +52,7 @@ class argument(Argument):
 
 
 def _as_vector(given: Argument) -> tuple[Any, Shape | None]:
-    """The value and its shape; a tensor of rank 0 has one axis in MIGraphX, of stride 0."""
+    """Returns the value and its shape; a tensor of rank 0 has one axis in MIGraphX, of stride 0."""
     value = given.value
     if isinstance(value, np.ndarray) and not value.ndim:
         return value.reshape(1), Shape(value.dtype, [1], [0])
@@ -60,12 +60,12 @@ def _as_vector(given: Argument) -> tuple[Any, Shape | None]:
 
 
 def of_argument(given: Argument) -> argument:
-    """A core argument as MIGraphX sees it, on the same memory."""
+    """Returns a core argument as MIGraphX sees it, on the same memory."""
     return argument.from_value(*_as_vector(given))
 
 
 def argument_from_pointer(shape: shape, address: int) -> argument:
-    """A tensor in memory of the host or of a GPU that the caller owns and keeps alive."""
+    """Returns a tensor in memory of the host or of a GPU that the caller owns and keeps alive."""
     return of_argument(mgx.argument_from_pointer(core_shape(shape), address))
 
 
@@ -78,7 +78,7 @@ def fill_argument(s: shape, value: Any) -> argument:
 
 
 def generate_argument(s: shape, seed: int = 0) -> argument:
-    """A tensor with the values that MIGraphX's generator gives for this shape and seed.
+    """Returns a tensor with the values that MIGraphX's generator gives for this shape and seed.
 
     Errors: ParameterError for negative strides, which MIGraphX does not have.
     """

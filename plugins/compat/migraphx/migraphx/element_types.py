@@ -42,7 +42,7 @@ class type_t(enum.Enum):
 
 
 def core_dtype(given: Any) -> DType:
-    """The core's element type for a name, a member of `type_t`, its number or what the core takes."""
+    """Returns the core's element type for a name, a member of `type_t`, its number or what the core takes."""
     if isinstance(given, type_t):
         given = given.name
     elif isinstance(given, int) and not isinstance(given, bool):

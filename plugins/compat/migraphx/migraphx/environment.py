@@ -64,7 +64,7 @@ WITHOUT: Final = frozenset(_OTHERS.split())
 
 
 def options(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The compile options that variables ask for."""
+    """Returns the compile options that variables ask for."""
     found: dict[str, Any] = {}
     rules: dict[str, bool] = {}
     for name in READ:
@@ -75,7 +75,7 @@ def options(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def remarks(environment: Mapping[str, str]) -> Iterator[str]:
-    """A line for each of MIGraphX's variables that is set."""
+    """Yields a line for each of MIGraphX's variables that is set."""
     for name in sorted(n for n in environment if n.startswith("MIGRAPHX_")):
         if name in READ:
             yield f"{name}={environment[name]}"

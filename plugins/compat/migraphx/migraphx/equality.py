@@ -13,7 +13,7 @@ __all__ = ["equal"]
 
 
 def equal(one: Program, other: Program) -> bool:
-    """True if both compute the same from parameters of the same names: their instructions may stand in another order."""
+    """Returns True if both compute the same from parameters of the same names: their instructions may stand in another order."""
     numbers: dict[Hashable, int] = {}
     return _key(one.shown, numbers, {}) == _key(other.shown, numbers, {})
 

@@ -18,7 +18,7 @@ STATES: Final = ("hidden_states", "cell_outputs")
 
 
 def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that the core's operation has; those that only MIGraphX has are turned into these, or refused.
+    """Returns the attributes that the core's operation has; those that only MIGraphX has are turned into these, or refused.
 
     Errors: ParameterError for an attribute that would change the result and has no counterpart.
     """
@@ -50,7 +50,7 @@ def core_attributes(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split(op: Operation, steps: Sequence[int], x: Instruction) -> Operation:
-    """The reshape that an unsqueeze with steps is: each new axis takes its step from the axis behind it.
+    """Returns the reshape that an unsqueeze with steps is: each new axis takes its step from the axis behind it.
 
     Errors: ShapeError unless the steps divide these axes.
     """

@@ -108,7 +108,7 @@ class module:
         return list(map(instruction_ref, made))
 
     def add_literal(self, data: Any) -> instruction_ref:
-        """A constant from an argument or a buffer."""
+        """Returns a constant from an argument or a buffer."""
         value = data if isinstance(data, argument) else argument(data)
         scalar = isinstance(value.shape, Shape) and value.shape.lens() == [1] and value.shape.strides() == [0]
         return instruction_ref(self.core.add_literal(value.to_numpy().reshape(()) if scalar else value))

@@ -14,7 +14,7 @@ __all__ = ["laid_out"]
 
 
 def laid_out(ins: Instruction) -> AnyShape:
-    """The shape of an instruction's result with MIGraphX's strides."""
+    """Returns the shape of an instruction's result with MIGraphX's strides."""
     found: dict[Instruction, AnyShape] = {}
     waiting = [ins]
     while waiting:
@@ -32,7 +32,7 @@ def laid_out(ins: Instruction) -> AnyShape:
 
 
 def _follows(ins: Instruction) -> bool:
-    """True if the strides of a result depend on those of its operands."""
+    """Returns True if the strides of a result depend on those of its operands."""
     from mgx_core.ops.broadcast import Broadcast, Multibroadcast
     from mgx_core.ops.convolution import Convolution
     from mgx_core.ops.elementwise import Pointwise
@@ -102,7 +102,7 @@ def _repeated(result: Shape, lens: list[int], strides: list[int], first: int) ->
 
 
 def _with_units(x: Shape, new: set[int]) -> list[int]:
-    """A new axis steps over all of the one behind it."""
+    """Returns a new axis steps over all of the one behind it."""
     lens, strides = x.lens(), x.strides()
     whole = [step * extent for step, extent in zip(strides, lens, strict=True)]
     out: list[int] = []
@@ -117,7 +117,7 @@ def _with_units(x: Shape, new: set[int]) -> list[int]:
 
 
 def _computed(result: Shape, operands: Sequence[Shape]) -> list[int] | None:
-    """Strides of an operation element by element: of the one packed operand, else of the one that repeats nothing."""
+    """Returns strides of an operation element by element: of the one packed operand, else of the one that repeats nothing."""
     x = operands[0]
     if len(operands) == 1:
         if x.rank and not any(x.strides()):
@@ -134,7 +134,7 @@ def _computed(result: Shape, operands: Sequence[Shape]) -> list[int] | None:
 
 
 def _ordered(result: Shape, like: Shape) -> list[int] | None:
-    """Strides of a packed result whose axes lie in memory in the order of another's."""
+    """Returns strides of a packed result whose axes lie in memory in the order of another's."""
     if like.standard() or like.rank != result.rank:
         return None
     steps, lens = like.strides(), like.lens()

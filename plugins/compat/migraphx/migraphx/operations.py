@@ -102,7 +102,7 @@ class op:
 
 
 def of_operation(core: Operation) -> op:
-    """A core operation as MIGraphX sees it."""
+    """Returns a core operation as MIGraphX sees it."""
     made = op.__new__(op)
     made.core, made.said = core, {}
     return made
@@ -148,7 +148,10 @@ def _names(key: str, name: str) -> tuple[str, ...]:
 
 
 def _core(value: Any, key: str, name: str = "") -> Any:
-    """An attribute's value as the core takes it.  Errors: ParameterError for a number that an enumeration does not have."""
+    """Returns an attribute's value as the core takes it.
+
+    Errors: ParameterError for a number that an enumeration does not have.
+    """
     names = _names(key, name)
     if isinstance(value, (pooling_mode, rnn_direction)):
         value = value.value if names else value.name
@@ -175,7 +178,7 @@ def _core(value: Any, key: str, name: str = "") -> Any:
 
 
 def _shape_of(fields: Mapping[str, Any]) -> shape:
-    """A shape from its fields, as files and attributes in JSON write it."""
+    """Returns a shape from its fields, as files and attributes in JSON write it."""
     unknown = fields.keys() - {"type", "lens", "strides"}
     if unknown:
         raise ParameterError(f"a shape has the fields type, lens and strides, got {sorted(unknown)[0]!r}")
@@ -183,7 +186,7 @@ def _shape_of(fields: Mapping[str, Any]) -> shape:
 
 
 def _plain(value: Any, key: str, op: str) -> Any:
-    """An attribute's value as MIGraphX's `values` gives it: lists, and numbers for enumerations."""
+    """Returns an attribute's value as MIGraphX's `values` gives it: lists, and numbers for enumerations."""
     if isinstance(value, DType):
         name = value.alias + "_type"
         return int(type_t[name]) if name in type_t.__members__ else name

@@ -70,7 +70,7 @@ def _optimized(given: argparse.Namespace) -> Path:
 
 
 def saved_at(said: str | None, name: str, format: str) -> Path:
-    """The file to write: a whole path, a folder (with the default name), or a file's name (in the default folder)."""
+    """Returns the file to write: a whole path, a folder (with the default name), or a file's name (in the default folder)."""
     usual = f"{name}.{format}"
     if not said:
         return FOLDER / usual

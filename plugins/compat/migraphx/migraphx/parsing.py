@@ -44,7 +44,7 @@ def parse_onnx(
     use_symbolic_shapes: bool = False,
     **others: Any,
 ) -> program:
-    """A program from an ONNX file; dimensions that the model leaves open become 1 unless an option says otherwise.
+    """Returns a program from an ONNX file; dimensions that the model leaves open become 1 unless an option says otherwise.
 
     use_debug_symbols: the names of the model's nodes become debug symbols of the instructions that come from them;
     use_symbolic_shapes: dimensions that stay open are expressions of the names that the model gives them, and not ranges.
@@ -83,7 +83,7 @@ def parse_onnx_buffer(
     use_symbolic_shapes: bool = False,
     **others: Any,
 ) -> program:
-    """A program from the bytes of an ONNX file; see `parse_onnx`."""
+    """Returns a program from the bytes of an ONNX file; see `parse_onnx`."""
     _refuse("parse_onnx_buffer", others)
     return _read(
         mgx.parse_onnx_buffer(
@@ -121,7 +121,7 @@ def _read(made: mgx.Program, use_debug_symbols: bool) -> program:
 
 
 def _extent(default_dim_value: int, default_dyn_dim_value: Any) -> dict[str, Any]:
-    """The one of the two options that the core is to follow."""
+    """Returns the one of the two options that the core is to follow."""
     span = DynamicDimension.of(default_dyn_dim_value)
     if default_dim_value and span != ONE:
         raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
@@ -137,7 +137,7 @@ def parse_tf(
     map_input_dims: Mapping[str, Sequence[int]] = NONE,
     output_names: Sequence[str] = (),
 ) -> program:
-    """A program from a frozen TensorFlow graph.
+    """Returns a program from a frozen TensorFlow graph.
 
     is_nhwc: images (parameters and results of 4 axes) are NHWC in the graph, and NCHW in the program and in map_input_dims.
     Errors: UnsupportedError where no package reads that format.
@@ -159,12 +159,12 @@ def get_onnx_operators() -> list[str]:
 
 
 def optimize(model: program, options: Mapping[str, Any] | None = None) -> program:
-    """A copy of a program with the passes applied that need no target."""
+    """Returns a copy of a program with the passes applied that need no target."""
     return of_program(mgx.optimize(model.core, with_core_rules(options)))
 
 
 def load(filename: Any, format: str = "msgpack") -> program:
-    """A program from a file of mgx's, or from one of MIGraphX's that was saved before it was compiled."""
+    """Returns a program from a file of mgx's, or from one of MIGraphX's that was saved before it was compiled."""
     from .stored_programs import is_stored, read_stored
 
     where = Path(filename)
@@ -185,7 +185,7 @@ def save_buffer(p: program, format: str = "msgpack") -> bytes:
 
 
 def load_buffer(b: bytes, format: str = "msgpack") -> program:
-    """The same from the bytes of a file."""
+    """Returns the same from the bytes of a file."""
     from .stored_programs import is_stored, read_stored
 
     return read_stored(bytes(b)) if is_stored(bytes(b[:64])) else of_program(mgx.load_buffer(b))

@@ -18,7 +18,7 @@ FEW = 10  # elements of a literal that are written out
 
 
 def program_text(main: Module) -> str:
-    """Every module, the main one first."""
+    """Returns every module, the main one first."""
     names: dict[Instruction, str] = {}
     parts = ["\n".join([f'module: "{m.name}"', *_lines(m, names)]) for m in nested(main)]
     return "\n\n".join(parts) + "\n"

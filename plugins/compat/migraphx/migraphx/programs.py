@@ -148,7 +148,7 @@ class program:
             specialize(self.core, split_sizes)
 
     def run(self, params: Mapping[str, Any]) -> list[argument]:
-        """Results for a value of each parameter by name; other names are left aside.
+        """Returns results for a value of each parameter by name; other names are left aside.
 
         A program that is not compiled is evaluated by the definition of its operations.
         """
@@ -188,7 +188,7 @@ class program:
         return params
 
     def _in_another_batch(self, params: Mapping[str, Any], error: ParameterError) -> list[Argument]:
-        """Results for parameters that differ from the declared ones in the first extent alone."""
+        """Returns results for parameters that differ from the declared ones in the first extent alone."""
         from .rebatch import Rebatched  # brings the ops along, which most programs need only when they are compiled
 
         with self._lock:
@@ -205,7 +205,7 @@ class program:
         return [of_argument(r) for r in evaluate_module(main, list(self._bound(params).values()))]
 
     def _bound(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A value for each parameter as the core takes it."""
+        """Returns a value for each parameter as the core takes it."""
         found = {}
         for name, parameter in self.core.get_main_module().parameters.items():
             scalar = isinstance(parameter.result, Shape) and parameter.result.ranked and not parameter.result.rank
@@ -242,7 +242,7 @@ class program:
     # others
 
     def to_py(self) -> str:
-        """A Python script that builds the program again."""
+        """Returns a Python script that builds the program again."""
         return self.core.to_py("migraphx")
 
     def sort(self) -> None:
@@ -276,7 +276,7 @@ class program:
 
 
 def of_program(core: Program) -> program:
-    """A core program as MIGraphX sees it."""
+    """Returns a core program as MIGraphX sees it."""
     made = program.__new__(program)
     made._hold(core)
     return made
@@ -288,7 +288,7 @@ def get_target(name: str) -> target:
 
 
 def _without_axis(given: Any) -> Any:
-    """A scalar as the core takes it: MIGraphX gives it one axis."""
+    """Returns a scalar as the core takes it: MIGraphX gives it one axis."""
     value = given if isinstance(given, Argument) else Argument(given)
     held = value.value
     return held.reshape(()) if isinstance(held, np.ndarray) and held.size == 1 else given

@@ -59,7 +59,7 @@ def autocast_fp8(prog: program) -> program:
 
 
 def _calibrated(prog: program, t: Any, calibration: Iterable[Mapping[str, Any]]) -> tuple[Any, list[Mapping[str, Any]]]:
-    """The core's target, None for the best one, and the batches."""
+    """Returns the core's target, None for the best one, and the batches."""
     if t is not None and not isinstance(t, target):
         t, calibration = None, t
     batches = list(calibration) or [_random(prog, seed) for seed in range(BATCHES)]
@@ -67,7 +67,7 @@ def _calibrated(prog: program, t: Any, calibration: Iterable[Mapping[str, Any]])
 
 
 def _random(prog: program, seed: int) -> dict[str, Any]:
-    """Inputs where none are given: random numbers, floats up to 2, which is what MIGraphX's factor without data holds."""
+    """Returns inputs where none are given: random numbers, floats up to 2, which is what MIGraphX's factor without data holds."""
     made = {}
     for n, (name, s) in enumerate(prog.get_parameter_shapes().items()):
         values = generate_argument(s, seed * 1000 + n).to_numpy()

@@ -31,7 +31,7 @@ def random_values(count: int, seed: int, dtype: DType) -> npt.NDArray[Any]:
 
 
 def _words(count: int, seed: int) -> Words:
-    """The generator's words in order.
+    """Returns the generator's words in order.
 
     Each follows from the three before: ``w[n + 3] = f(w[n]) ^ w[n + 1] ^ w[n + 2]``.  Since f is linear over bits, squaring the
     recurrence gives one with twice the distances, ``w[n + 6] = f(f(w[n])) ^ w[n + 2] ^ w[n + 4]``, and so on: many words a step.
@@ -61,7 +61,7 @@ def _shifted(words: Words) -> Words:
 
 
 def _table(function: Any) -> Words:
-    """A linear function's values for each byte at each of its eight places."""
+    """Returns a linear function's values for each byte at each of its eight places."""
     places = np.arange(8, dtype=np.uint64)[:, None] * np.uint64(8)
     return np.asarray(function(np.arange(256, dtype=np.uint64)[None] << places))
 

@@ -38,7 +38,7 @@ class Rebatched:
         return self._executable(batch, error).run(params)
 
     def _executable(self, batch: int, error: ParameterError) -> Executable:
-        """The program for a batch size, compiled once: other threads that want it wait for that."""
+        """Returns the program for a batch size, compiled once: other threads that want it wait for that."""
         found = self._made.get(batch)
         if found is not None:
             return found
@@ -52,7 +52,7 @@ class Rebatched:
                 ) from None
 
     def _batch(self, params: Mapping[str, Any]) -> int | None:
-        """The first extent of all parameters that are given, if that alone differs; None otherwise."""
+        """Returns the first extent of all parameters that are given, if that alone differs; None otherwise."""
         found = set()
         for name, declared in self.program.get_parameter_shapes().items():
             if name not in params:
@@ -139,7 +139,7 @@ class Rebuilt:
         return ins.shape.dims[0] == self.batch
 
     def _spread(self, ins: Instruction) -> Instruction:
-        """A constant operand of the old extents, broadcast once more."""
+        """Returns a constant operand of the old extents, broadcast once more."""
         if self._wide(ins) or ins.shape.dims[0] != self.old:
             return ins
         if isinstance(ins.op, (Multibroadcast, Broadcast)):

@@ -13,7 +13,7 @@ CONVOLUTION: Final = ("conv_bias_relu", "conv_bias", "conv_relu")  # one rule he
 
 
 def with_core_rules(options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The options with the core's names of rules.
+    """Returns the options with the core's names of rules.
 
     Errors: ParameterError if some of the three convolution rules are on and others off, which cannot be done.
     """

@@ -138,7 +138,7 @@ class shape:
         return self._tensor.dyn_dims() if self._given is None else list(self._given)
 
     def symbolic(self) -> bool:
-        """True if the extents are expressions, with a name in at least one."""
+        """Returns True if the extents are expressions, with a name in at least one."""
         if self._given is not None:
             return self.dynamic() and all(d.is_symbolic() for d in self._given)
         return any(d.is_symbolic() for d in self.dyn_dims()) and all(
@@ -146,13 +146,13 @@ class shape:
         )
 
     def dyn_strides(self) -> list[str]:
-        """The strides of extents that are expressions, as texts; none for others."""
+        """Returns the strides of extents that are expressions, as texts; none for others."""
         if not self.symbolic():
             return []
         return [_text(s) for s in (self._row_major() if self._steps is None else self._steps)]
 
     def symbol_table(self) -> dict[str, list[DynamicDimension]]:
-        """The range of each name in the extents."""
+        """Returns the range of each name in the extents."""
         return {name: [of] for d in self.dyn_dims() for name, of in d.ranges().items()}
 
     def packed(self) -> bool:
@@ -204,7 +204,7 @@ class shape:
 
 
 def of_shape(core: AnyShape) -> shape:
-    """A core shape as MIGraphX sees it."""
+    """Returns a core shape as MIGraphX sees it."""
     made = shape.__new__(shape)
     made._given = made._steps = None
     made.core = Shape.of(core.dtype, ()) if isinstance(core, Shape) and _is_scalar(core) else core
@@ -212,7 +212,7 @@ def of_shape(core: AnyShape) -> shape:
 
 
 def of_record(stored: Mapping[str, Any]) -> shape:
-    """The shape that a file or a JSON text tells of.  Errors: UnsupportedError for one of several tensors."""
+    """Returns the shape that a file or a JSON text tells of.  Errors: UnsupportedError for one of several tensors."""
     if stored.get("sub_shapes"):
         raise UnsupportedError("a value of several tensors cannot be a parameter here")
     ranges = stored.get("dynamic_dimensions")
@@ -237,14 +237,14 @@ def core_shape(given: Any) -> Shape:
 
 
 def _dimension(given: Any, ranges: Mapping[str, DynamicDimension]) -> DynamicDimension:
-    """A range, or the expression of a text; ranges: of the names that a text may have."""
+    """Returns a range, or the expression of a text; ranges: of the names that a text may have."""
     if not isinstance(given, str):
         return DynamicDimension.of(given)
     return DynamicDimension(given, {n: r for n, r in ranges.items() if re.search(rf"\b{n}\b", given)})
 
 
 def _meet(name: str, of: Any) -> DynamicDimension:
-    """The range that a name has, or what several ranges share."""
+    """Returns the range that a name has, or what several ranges share."""
     given = of if isinstance(of, list) and of else [of]
     try:
         ranges = [DynamicDimension.of(r) for r in given]

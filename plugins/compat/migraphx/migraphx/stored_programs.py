@@ -33,14 +33,14 @@ FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowEr
 
 
 def is_stored(head: bytes) -> bool:
-    """True if the beginning of a file, 64 bytes or more, may be one of MIGraphX's: a map, and not a program of mgx's."""
+    """Returns True if the beginning of a file, 64 bytes or more, may be one of MIGraphX's: a map, and not a program of mgx's."""
     if not head or is_program(head):
         return False
     return 0x80 <= head[0] <= 0x8F or head[0] in (0xDE, 0xDF) or head.lstrip().startswith(b"{")
 
 
 def read_stored(data: bytes, place: Any = "") -> program:
-    """The program in the bytes of a file.
+    """Returns the program in the bytes of a file.
 
     Errors: StoreError for anything else; UnsupportedError for compiled programs and for operations that mgx does not have.
     """
@@ -75,7 +75,7 @@ class _Reader:
         return self.made
 
     def inner(self, name: str) -> module:
-        """A module by name, made when it is first read: it may use the values before the instruction that runs it."""
+        """Returns a module by name, made when it is first read: it may use the values before the instruction that runs it."""
         if name not in self.modules:
             self.modules[name] = self.made.create_module(name)
             self.fill(name)
@@ -111,7 +111,7 @@ class _Reader:
 
 
 def _attributes(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes by name; those without a value are left to their defaults."""
+    """Returns attributes by name; those without a value are left to their defaults."""
     return {k: _attribute(v) for k, v in stored.items() if v is not None}
 
 
@@ -125,7 +125,7 @@ def _attribute(value: Any) -> Any:
 
 
 def _literal(stored: Mapping[str, Any]) -> argument:
-    """A literal's elements, which lie in its shape's strides.
+    """Returns a literal's elements, which lie in its shape's strides.
 
     Errors: StoreError for strides that are negative or that lead beyond the data; DeviceError where repeated elements (strides
     of 0) would take more memory than is allowed.

@@ -155,7 +155,7 @@ def _outputs(hunt: Hunt, options: program_verify_options) -> Compared:
 
 
 def _loaded(path: str) -> Executable | None:
-    """The executable of a saved program; none for no path.  Errors: ParameterError if it is not compiled."""
+    """Returns the executable of a saved program; none for no path.  Errors: ParameterError if it is not compiled."""
     if not path:
         return None
     found = mgx.load(Path(path)).executable

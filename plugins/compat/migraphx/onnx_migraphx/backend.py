@@ -41,7 +41,7 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
 
     @classmethod
     def prepare(cls, model: Any, device: str | None = None, **options: Any) -> MIGraphXBackendRep:
-        """A model that runs: from a `ModelProto`, its bytes, a compiled `migraphx.program` or a prepared model.
+        """Returns a model that runs: from a `ModelProto`, its bytes, a compiled `migraphx.program` or a prepared model.
 
         device: left aside, as in MIGraphX; `set_device` chooses.
         """
@@ -60,7 +60,7 @@ class MIGraphXBackend(Backend):  # type: ignore[misc,unused-ignore]
 
     @classmethod
     def get_program(cls) -> str:
-        """The model prepared last, as read and as compiled: what to show beside results that differ."""
+        """Returns the model prepared last, as read and as compiled: what to show beside results that differ."""
         return cls._program_text
 
     @classmethod

@@ -32,12 +32,12 @@ class MIGraphXBackendRep(BackendRep):  # type: ignore[misc,unused-ignore]
 
 
 def _given(value: Any) -> Any:
-    """A tensor as an argument; sequences and absent optionals stay lists and None."""
+    """Returns a tensor as an argument; sequences and absent optionals stay lists and None."""
     return value if value is None or isinstance(value, list) else migraphx.argument(np.asarray(value))
 
 
 def _plain(result: Argument) -> Any:
-    """An array; a list for a sequence, None for an absent optional."""
+    """Returns an array; a list for a sequence, None for an absent optional."""
     value = result.value
     if isinstance(value, (list, tuple)):
         return [_plain(r) for r in result.get_sub_objects()]

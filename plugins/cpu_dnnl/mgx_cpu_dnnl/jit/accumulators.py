@@ -16,7 +16,7 @@ __all__ = ["across", "combine", "identity", "taken"]
 
 
 def taken(c: Code, r: Node, value: V) -> V:
-    """An operand as it is accumulated: bool as bytes."""
+    """Returns an operand as it is accumulated: bool as bytes."""
     return c.cast("zext", value, "i8") if value.elem == "i1" else value
 
 
@@ -35,7 +35,7 @@ def identity(r: Node, n: int) -> V:
 
 
 def combine(c: Code, r: Node, a: V, b: V) -> V:
-    """One accumulator made of two."""
+    """Returns one accumulator made of two."""
     dtype = dt.uint8 if r.dtype is dt.bool_ else computed(r.dtype)
     if r.extra == "top":
         return c.select(c.compare("ogt", a, b), a, b)
@@ -44,7 +44,7 @@ def combine(c: Code, r: Node, a: V, b: V) -> V:
 
 
 def across(c: Code, r: Node, total: V) -> V:
-    """All lanes combined into a scalar."""
+    """Returns all lanes combined into a scalar."""
     n = total.n
     while n > 1:
         half = n // 2

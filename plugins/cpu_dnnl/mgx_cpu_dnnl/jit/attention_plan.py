@@ -42,12 +42,12 @@ class Plan:
 
 
 def tile_rows(m: int) -> int:
-    """Rows of a register tile."""
+    """Returns rows of a register tile."""
     return max(1, min(m, 6))
 
 
 def vectors_across(e: int, engine: Engine) -> int:
-    """Vectors of a register tile of results: a tile takes multiplications, or loads if they are more."""
+    """Returns vectors of a register tile of results: a tile takes multiplications, or loads if they are more."""
     rows = 6
 
     def price(vectors: int) -> float:
@@ -64,7 +64,7 @@ def chunk_of(plan: Plan, m: int, heads: int) -> int:
 
 
 def lay_out_scratch(plan: Plan, chunk: int, lanes: int, tile: int, d: int, e: int) -> int:
-    """Numbers where the parts of scratch start, in floats; returns the bytes of all.
+    """Returns numbers where the parts of scratch start, in floats; returns the bytes of all.
 
     keys [KEYS / tile, d, tile], values [KEYS, e], weights [rows, KEYS], one vector a row, maxima and sums of the chunk's rows,
     two vectors, results [chunk + rows, e]; e rounded up to tiles.

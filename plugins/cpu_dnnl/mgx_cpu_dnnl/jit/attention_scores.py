@@ -68,7 +68,7 @@ class Scores:
             self._keep(made, r, j)
 
     def dots(self, g: Group, j: V) -> list[V]:
-        """Scores of one row and one vector of keys, each key read where it is."""
+        """Returns scores of one row and one vector of keys, each key read where it is."""
         c, plan, n = self.c, self.plan, self.lanes
         step = self.item.arg(f"k{self.item.rank - 2}")
         elem = self.item.elem["k"]
@@ -112,7 +112,7 @@ class Scores:
         c.store(home, best)
 
     def _score(self, value: V, g: Group, r: int, v: int, j: V, mask: V | None, shared: dict[tuple[int, int], V]) -> V:
-        """The pointwise part on one vector of scores; lanes without a key become -infinity."""
+        """Returns the pointwise part on one vector of scores; lanes without a key become -infinity."""
         c, plan, n = self.c, self.plan, self.lanes
         at = c.op("add", j, self.item.number(v * n)) if v else j
         key = c.op("add", g.key0, at)
@@ -160,5 +160,5 @@ class Scores:
 
 
 def larger(c: Code, a: V, b: V) -> V:
-    """The larger, lane by lane; a NaN is passed over and comes back through the exponential."""
+    """Returns the larger, lane by lane; a NaN is passed over and comes back through the exponential."""
     return c.select(c.compare("ogt", a, b), a, b)

@@ -57,7 +57,7 @@ class _Tree:
 
 
 def read(body: Module, inputs: Sequence[Shape], dims: Sequence[int], axes: Sequence[int] = ()) -> Graph:
-    """The graph of a body whose parameters have the given strided shapes.  Errors: Refused with the reason."""
+    """Returns the graph of a body whose parameters have the given strided shapes.  Errors: Refused with the reason."""
     return _Reader(body, inputs, dims, axes).run()
 
 
@@ -180,7 +180,7 @@ class _Reader:
         return self._keep(_Tree(codes, fixed, leaf=True))
 
     def _whole_mean(self, x: Node, dtype: DType) -> Node:
-        """The mean of integers: their sum in 64 bits over their number, rounded toward zero."""
+        """Returns the mean of integers: their sum in 64 bits over their number, rounded toward zero."""
         graph, wide = self.graph, dt.uint64 if dtype.kind == "u" else dt.int64
         count = math.prod(n for i, n in enumerate(graph.dims) if i in graph.reduced)
         if not count:
@@ -189,7 +189,7 @@ class _Reader:
         return graph.convert(graph.prim("div", wide, (total, graph.const(count, wide))), dtype)
 
     def _place(self, tree: _Tree) -> Node:
-        """The node of a value whose dims are the iteration space's, or those of the reductions."""
+        """Returns the node of a value whose dims are the iteration space's, or those of the reductions."""
         found = self.placed.get((id(tree), 0))
         if found is not None:
             return found
@@ -210,7 +210,7 @@ def _view(op: Any, shape: Shape) -> Any:
 def _expression(
     graph: Graph, expr: Expr, nodes: Sequence[Node], stored: Sequence[DType], attributes: Any, result: DType
 ) -> Node:
-    """One op's expression, by the rules of `mgx_core.ops.scalar.evaluate`: numbers take the type of the other operand."""
+    """Returns one op's expression, by the rules of `mgx_core.ops.scalar.evaluate`: numbers take the type of the other operand."""
     like = computed(stored[0]) if stored else dt.float32
 
     def leaf(e: Expr) -> Any:

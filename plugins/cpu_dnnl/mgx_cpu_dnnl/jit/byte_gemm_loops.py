@@ -123,7 +123,7 @@ class _Writer:
         return c.gep(self.left, c.op("mul", c.op("add", self.row0, row), self.arg("left")), "i8")
 
     def _is_copied(self, row: V) -> V:
-        """True if the tile from a row on cannot be read where it lies: whole tiles are, and whole steps of each row."""
+        """Returns True if the tile from a row on cannot be read where it lies: whole tiles are, and whole steps of each row."""
         c = self.c
         end = c.op("add", row, self.number(ROWS))
         if self.plan.loose:  # a row's last step reaches into the rows behind it
@@ -141,7 +141,7 @@ class _Writer:
         self.c.when(self._is_copied(row), copied)
 
     def _source(self, row: V) -> tuple[V, V]:
-        """The first row of a tile, and the bytes from one to the next."""
+        """Returns the first row of a tile, and the bytes from one to the next."""
         c, copied = self.c, self._is_copied(row)
         return c.select(copied, self.laid, self._at(row)), c.select(copied, self.pitch, self.arg("left"))
 

@@ -54,7 +54,7 @@ class Code:
         return V(name, elem, n)
 
     def op(self, opcode: str, a: V, b: V) -> V:
-        """A binary instruction on two values of one type."""
+        """Returns a binary instruction on two values of one type."""
         return self.make(f"{opcode} {a.type} {a.ref}, {b.ref}", a.elem, a.n)
 
     def compare(self, how: str, a: V, b: V) -> V:
@@ -75,13 +75,13 @@ class Code:
         return self.make(f"fneg {a.type} {a.ref}", a.elem, a.n)
 
     def call(self, function: str, elem: str, n: int, *args: V) -> V:
-        """A call of a declared function or intrinsic by its full name."""
+        """Returns a call of a declared function or intrinsic by its full name."""
         result = V("", elem, n).type
         self.declared[function] = f"declare {result} @{function}({', '.join(a.type for a in args)})"
         return self.make(f"call {result} @{function}({', '.join(f'{a.type} {a.ref}' for a in args)})", elem, n)
 
     def intrinsic(self, name: str, *args: V) -> V:
-        """An overloaded intrinsic whose operands and result share one type."""
+        """Returns an overloaded intrinsic whose operands and result share one type."""
         return self.call(f"llvm.{name}.{suffix(args[0])}", args[0].elem, args[0].n, *args)
 
     def fma(self, a: V, b: V, c: V) -> V:
@@ -120,7 +120,7 @@ class Code:
         return self.op("mul", self.iota("i64", n), self.splat(step, n))
 
     def first(self, count: V, n: int) -> V:
-        """The mask of the first `count` (i64) of n lanes."""
+        """Returns the mask of the first `count` (i64) of n lanes."""
         elem = "i32" if n > 8 or not self.wide else "i64"
         limit = self.intrinsic("umin", count, V(str(n), "i64", 0))
         small = self.cast("trunc", limit, elem) if elem == "i32" else limit
@@ -150,7 +150,7 @@ class Code:
         self.emit(f"call void @{name}({x.type} {x.ref}, ptr align {align} {address.ref}, {mask.type} {mask.ref})")
 
     def gather(self, base: V, offsets: V, elem: str, mask: V | None = None) -> V:
-        """Elements at base + offsets (in elements, i64 lanes)."""
+        """Returns elements at base + offsets (in elements, i64 lanes)."""
         n = offsets.n
         align = max(BITS[elem] // 8, 1)
         at = self.make(f"getelementptr {elem}, ptr {base.ref}, {offsets.type} {offsets.ref}", "ptr", n)
@@ -223,7 +223,7 @@ class Code:
         return [i, *phis]
 
     def when(self, condition: V, body: Callable[[], None]) -> None:
-        """Run `body` where the scalar condition holds."""
+        """Runs `body` where the scalar condition holds."""
         inner, after = self.fresh("then"), self.fresh("after")
         self.emit(f"br i1 {condition.ref}, label %{inner}, label %{after}")
         self.label(inner)
@@ -248,7 +248,7 @@ class Code:
         self.extra[name] = text
 
     def text(self, symbol: str) -> str:
-        """The function as IR; helpers and declarations follow it."""
+        """Returns the function as IR; helpers and declarations follow it."""
         return "\n".join(
             [
                 f"define void @{symbol}(ptr %buffers, ptr %args, i64 %begin, i64 %end, ptr %scratch) #0 {{",
@@ -267,7 +267,7 @@ def suffix(x: V) -> str:
 
 
 def constant(value: float | int | bool, elem: str, n: int) -> V:
-    """A number as a constant of a type, in all lanes."""
+    """Returns a number as a constant of a type, in all lanes."""
     if elem == "float":
         with_single = struct.unpack("f", struct.pack("f", clamp_single(float(value))))[0]
         text = _hexadecimal(with_single)

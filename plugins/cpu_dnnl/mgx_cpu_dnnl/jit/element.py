@@ -25,22 +25,22 @@ def supported(dtype: DType) -> bool:
 
 
 def raw_type(dtype: DType) -> DType | None:
-    """An integer type of the same width, for moving bits."""
+    """Returns an integer type of the same width, for moving bits."""
     return {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}.get(dtype.size)
 
 
 def computed(dtype: DType) -> DType:
-    """The type that values of `dtype` have in registers."""
+    """Returns the type that values of `dtype` have in registers."""
     return dt.float32 if dtype in (dt.float16, dt.bfloat16) else dtype
 
 
 def elem_of(dtype: DType) -> str:
-    """The IR element type of values in registers."""
+    """Returns the IR element type of values in registers."""
     return "i1" if dtype is dt.bool_ else MEMORY[computed(dtype)]
 
 
 def from_memory(c: Code, x: V, dtype: DType) -> V:
-    """A loaded value as it is computed with."""
+    """Returns a loaded value as it is computed with."""
     if dtype is dt.bool_:
         return c.compare("ne", x, c.const(0, x))
     if dtype is dt.float16:
@@ -52,7 +52,7 @@ def from_memory(c: Code, x: V, dtype: DType) -> V:
 
 
 def to_memory(c: Code, x: V, dtype: DType) -> V:
-    """A computed value as it is stored: narrow floats rounded to nearest even."""
+    """Returns a computed value as it is stored: narrow floats rounded to nearest even."""
     if dtype is dt.bool_:
         return c.cast("zext", x, "i8")
     if dtype is dt.float16:
@@ -68,7 +68,7 @@ def to_memory(c: Code, x: V, dtype: DType) -> V:
 
 
 def convert(c: Code, x: V, dtype: DType, to: DType) -> V:
-    """A computed value of one type as a computed value of another, as `mgx_core.ops.scalar.convert` defines it."""
+    """Returns a computed value of one type as a computed value of another, as `mgx_core.ops.scalar.convert` defines it."""
     if to in (dt.float16, dt.bfloat16):
         wide = convert(c, x, dtype, dt.float32)
         return wide if dtype is to else from_memory(c, to_memory(c, wide, to), to)

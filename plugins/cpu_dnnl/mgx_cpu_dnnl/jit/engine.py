@@ -95,7 +95,7 @@ class Engine:
         return "avx512" if self.wide else "avx2"
 
     def _has_wide(self) -> bool:
-        """True if the machine has AVX-512 with byte, doubleword and short vector forms."""
+        """Returns True if the machine has AVX-512 with byte, doubleword and short vector forms."""
         parts = ("f", "bw", "dq", "vl")
         if not self.cpu and not self.features:
             return {f"avx512{x}" for x in parts} <= set(native().cpu_features())
@@ -118,7 +118,7 @@ class Engine:
     # making functions
 
     def function(self, key: str, build: Callable[[Code], None]) -> Function:
-        """The function that `build` writes; `key` holds everything that `build` depends on."""
+        """Returns the function that `build` writes; `key` holds everything that `build` depends on."""
         symbol = "k" + hashlib.sha256(f"{self.stamp}\n{key}".encode()).hexdigest()[:24]
         with self._lock:
             found = self._functions.get(symbol)
@@ -167,7 +167,7 @@ class Engine:
                     self._failed[function.symbol] = function, text, error.message
 
     def make(self, function: Function) -> None:
-        """Compile and load everything that waits, and a function that failed before.  Errors: DeviceError if it fails."""
+        """Compiles and load everything that waits, and a function that failed before.  Errors: DeviceError if it fails."""
         with self._lock:
             failed = self._failed.pop(function.symbol, None)
             if failed is not None:
@@ -203,7 +203,7 @@ class Engine:
             return Held(len(self._images), sum(len(image) for _, image in self._images.values()))
 
     def image(self, address: int) -> tuple[str, bytes] | None:
-        """The symbol and the object file of a function that was loaded, by its address."""
+        """Returns the symbol and the object file of a function that was loaded, by its address."""
         return self._images.get(address)
 
 

@@ -10,7 +10,7 @@ __all__ = ["bits", "clamp", "floats", "horner"]
 
 
 def horner(c: Code, x: V, coefficients: Sequence[float]) -> V:
-    """A polynomial at x, lowest power first."""
+    """Returns a polynomial at x, lowest power first."""
     at = c.const(coefficients[-1], x)
     for k in reversed(coefficients[:-1]):
         at = c.fma(at, x, c.const(k, x))
@@ -25,10 +25,10 @@ def clamp(c: Code, x: V, low: float, high: float) -> V:
 
 
 def bits(c: Code, x: V) -> V:
-    """The bits of floats as integers."""
+    """Returns the bits of floats as integers."""
     return c.cast("bitcast", x, "i32" if x.elem == "float" else "i64")
 
 
 def floats(c: Code, x: V) -> V:
-    """The floats of bits."""
+    """Returns the floats of bits."""
     return c.cast("bitcast", x, "float" if x.elem == "i32" else "double")

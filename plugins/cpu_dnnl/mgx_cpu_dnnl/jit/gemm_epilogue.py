@@ -130,7 +130,7 @@ def read_epilogue(
 
 
 def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
-    """The one step from each row to the next over all axes but the last; None if there is no such step."""
+    """Returns the one step from each row to the next over all axes but the last; None if there is no such step."""
     step: int | None = None
     expected = 0
     for n, s in zip(reversed(lens[:-1]), reversed(strides[:-1]), strict=True):
@@ -145,7 +145,7 @@ def row_step(lens: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 def _columns_last(numbers: Sequence[int], axis: int) -> list[int]:
-    """Numbers by axis with that of the columns at the end."""
+    """Returns numbers by axis with that of the columns at the end."""
     found = list(numbers)
     found.append(found.pop(axis))
     return found

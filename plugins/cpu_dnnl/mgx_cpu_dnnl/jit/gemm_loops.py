@@ -132,7 +132,7 @@ class _Writer:
             c.when(c.op("xor", last, V("true", "i1", 0)), lambda: finish(False))
 
     def _piece(self, k0: V) -> list[V]:
-        """All rows of the block times `depth` rows of the group's panels, added to their sums."""
+        """Returns all rows of the block times `depth` rows of the group's panels, added to their sums."""
         c, plan = self.c, self.plan
         depth = c.intrinsic("smin", self.arg("depth"), c.op("sub", self.arg("k"), k0))
         left = c.gep(self.left, k0, "float")

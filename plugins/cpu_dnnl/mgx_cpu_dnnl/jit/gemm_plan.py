@@ -44,7 +44,7 @@ WEIGHTS = (dt.float32, dt.bfloat16)
 
 
 def panel_width(engine: Engine) -> int:
-    """Columns of a panel of weights."""
+    """Returns columns of a panel of weights."""
     return VECTORS * engine.lanes
 
 
@@ -79,7 +79,7 @@ def block_elements() -> int:
 
 
 def even_part(extent: int, most: int, unit: int) -> int:
-    """The size of equal parts of an extent, none above `most`, in whole units."""
+    """Returns the size of equal parts of an extent, none above `most`, in whole units."""
     shares = -(-extent // most)
     return -(-extent // (shares * unit)) * unit
 

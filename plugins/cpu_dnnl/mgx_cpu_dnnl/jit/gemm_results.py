@@ -114,7 +114,7 @@ class Results:
         return c.make(f"bitcast {ordered.type} {ordered.ref} to {mixed.type}", "i8", 4 * n)
 
     def _rounded(self, x: V) -> V:
-        """Numbers as int32, rounded to nearest even; what is too large as a large number, and NaN as the lowest."""
+        """Returns numbers as int32, rounded to nearest even; what is too large as a large number, and NaN as the lowest."""
         c, n = self.c, self.c.lanes
         top = c.const(2.0**30, x)
         low = c.select(c.compare("olt", top, x), top, x)
@@ -129,7 +129,7 @@ class Results:
         return [scope.value(o) for o in graph.outputs]
 
     def _scope(self, value: V, bases: list[V], j: V, mask: V | None) -> Scope:
-        """Values of the pointwise part for a vector of sums in column j of the tile."""
+        """Returns values of the pointwise part for a vector of sums in column j of the tile."""
         c, behind, n = self.c, self.behind, self.c.lanes
         number = {x.ident: i for i, (x, _, _) in enumerate(behind.loads)}
 

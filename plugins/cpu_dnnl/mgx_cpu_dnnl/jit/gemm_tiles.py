@@ -12,7 +12,7 @@ ZERO = V("0", "i64", 0)
 
 
 def tall(wide: bool) -> int:
-    """Rows of the tallest tile: with two vectors of each and what is loaded for them, as many as registers hold."""
+    """Returns rows of the tallest tile: with two vectors of each and what is loaded for them, as many as registers hold."""
     return 12 if wide else 6
 
 
@@ -27,7 +27,7 @@ class Rows:
         self.over = c.op("urem", count, self.tiles)
 
     def tile(self, t: V) -> tuple[V, V]:
-        """The first row of a tile, and how many it has."""
+        """Returns the first row of a tile, and how many it has."""
         c = self.c
         first = c.op("add", c.op("mul", t, self.low), c.intrinsic("smin", t, self.over))
         higher = c.cast("zext", c.compare("ult", t, self.over), "i64")

@@ -115,7 +115,7 @@ class Graph:
         return self.prim("add", dt.float32, (half, half))
 
     def exact(self, x: Node) -> Node:
-        """A quotient that no multiplication with an inverse may stand for; any other node as it is."""
+        """Returns a quotient that no multiplication with an inverse may stand for; any other node as it is."""
         if x.kind == "prim" and x.extra == "div" and x.dtype.is_float:
             return self.node("prim", x.dtype, x.args, "exact_div", x.axes, x.level)
         return x
@@ -141,7 +141,7 @@ class Graph:
 
 
 def read_in_place(graph: Graph, outputs: Sequence[Shape]) -> frozenset[int]:
-    """The parameters of which each element is read only where the same element of the results is made."""
+    """Returns the parameters of which each element is read only where the same element of the results is made."""
     loads = [n.extra for n in walk(graph.outputs) if n.kind == "load"]
     full = [o for o in outputs if tuple(o.lens()) == graph.dims]
     wanted = {tuple(0 if n == 1 else s for n, s in zip(graph.dims, o.strides(), strict=True)) for o in full}
@@ -166,7 +166,7 @@ def _parse(text: str) -> Any:
 
 
 def walk(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Nodes and all that they need, operands first, each once."""
+    """Yields nodes and all that they need, operands first, each once."""
     seen: set[int] = set()
 
     def visit(node: Node) -> Iterator[Node]:
@@ -186,7 +186,7 @@ def text_of(
     load: Callable[[Node], Any] = lambda node: node.extra[0],
     const: Callable[[Node], Any] = lambda node: node.extra,
 ) -> tuple[str, dict[int, int]]:
-    """Nodes as text, a line each, and their numbers in it by `ident`; load, const: all of one that code depends on."""
+    """Returns nodes as text, a line each, and their numbers in it by `ident`; load, const: all of one that code depends on."""
     at = {n.ident: i for i, n in enumerate(nodes)}
     words = {"load": load, "const": const}
     lines = [

@@ -15,7 +15,7 @@ BITWISE: Final = {"and": "and", "or": "or", "xor": "xor"}
 
 
 def integer(c: Code, name: str, dtype: DType, args: list[V]) -> V:
-    """A primitive of integers or bools."""
+    """Returns a primitive of integers or bools."""
     a = args[0]
     signed = dtype.kind == "i"
     zero = c.const(0, a)
@@ -73,7 +73,7 @@ def _divided(c: Code, name: str, signed: bool, a: V, b: V) -> V:
 
 
 def _exact(c: Code, signed: bool, a: V, b: V) -> V:
-    """The quotient of integers of up to 32 bits through float64, which holds it and its fraction apart from 0."""
+    """Returns the quotient of integers of up to 32 bits through float64, which holds it and its fraction apart from 0."""
     to, back = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
     q = c.op("fdiv", c.cast(to, a, "double"), c.cast(to, b, "double"))
     return c.cast(back, q, a.elem)

@@ -54,7 +54,7 @@ class JitKernel:
 
 
 def run_numpy(kernel: JitKernel, arrays: Sequence[np.ndarray[Any, Any]], chunks: int = 1) -> None:
-    """Run a kernel on arrays (inputs then outputs), in `chunks` ranges; a driver for tests."""
+    """Runs a kernel on arrays (inputs then outputs), in `chunks` ranges; a driver for tests."""
     pointers = [a.ctypes.data for a in arrays]
     workspace = np.empty(kernel.workspace_bytes + 64, np.uint8)
     if kernel.workspace_bytes:

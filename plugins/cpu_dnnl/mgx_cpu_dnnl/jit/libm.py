@@ -8,7 +8,7 @@ __all__ = ["libm"]
 
 
 def libm(c: Code, name: str, *args: V) -> V:
-    """The C library's function lane by lane."""
+    """Returns the C library's function lane by lane."""
     a = args[0]
     function = name + ("f" if a.elem == "float" else "")
     if not a.n:

@@ -66,7 +66,7 @@ def native_numbers(plan: GemmPlan, numbers: Mapping[str, int]) -> Sequence[int] 
 
 
 def _finish(graph: Graph, at: int) -> _Finish | None:
-    """The terms before and behind the bounds of a chain that begins with the sums."""
+    """Returns the terms before and behind the bounds of a chain that begins with the sums."""
     starts = [n for n in walk(graph.outputs) if n.kind == "load" and n.extra[0] == at]
     chain = chain_of(graph.outputs[0], starts[0]) if len(starts) == 1 else None
     return None if chain is None else _sorted(chain)

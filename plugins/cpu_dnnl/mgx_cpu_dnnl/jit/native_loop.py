@@ -40,7 +40,7 @@ OPERATIONS = frozenset({"add", "mul", "max", "min"})  # in which the operands' o
 
 
 def chain_of(result: Node, start: Node | None = None) -> Chain | None:
-    """The float32 operations that make `result` of a load, with another operand each: a load, a sum of two, or a number.
+    """Returns the float32 operations that make `result` of a load, with another operand each: a load, a sum of two, or a number.
 
     start: the load that it must begin with (default: any).  None for any other graph.
     """
@@ -66,6 +66,6 @@ def chain_of(result: Node, start: Node | None = None) -> Chain | None:
 
 
 def bits_of(value: float) -> int:
-    """The bits of a float32 as a number."""
+    """Returns the bits of a float32 as a number."""
     (found,) = struct.unpack("i", struct.pack("f", clamp_single(value)))
     return int(found)

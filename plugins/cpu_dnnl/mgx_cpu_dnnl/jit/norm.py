@@ -23,7 +23,7 @@ __all__ = ["compile_op", "norm_body"]
 
 
 def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module | No:
-    """A module that computes `op` by its decomposition, or holds it if it is one loop; None: an absent input."""
+    """Returns a module that computes `op` by its decomposition, or holds it if it is one loop; None: an absent input."""
     shapes = [None if x is None else x.as_standard() for x in inputs]
     if isinstance(op, Pointwise) or op.combine:
         return module_of(op, shapes)
@@ -33,7 +33,7 @@ def norm_body(op: Operation, inputs: Sequence[Shape | None]) -> Module | No:
 def compile_op(
     op: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape], engine: Engine
 ) -> JitKernel | No:
-    """One op as a kernel: pointwise, a reduction, softmax, or a normalisation."""
+    """Returns one op as a kernel: pointwise, a reduction, softmax, or a normalisation."""
     if isinstance(op, GroupNorm):
         return _group_norm(op, inputs, outputs, engine)
     body = norm_body(op, inputs)

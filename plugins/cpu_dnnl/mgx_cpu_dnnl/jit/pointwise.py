@@ -28,7 +28,7 @@ ROW = 128  # bytes from which a row is copied by a call
 def compile_pointwise(
     body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str = ""
 ) -> JitKernel | No:
-    """A kernel for a body of pointwise ops and views; shapes with the strides that the memory has."""
+    """Returns a kernel for a body of pointwise ops and views; shapes with the strides that the memory has."""
     dims = outputs[0].lens()
     if any(o.lens() != dims for o in outputs) or any(not supported(o.dtype) for o in outputs):
         return No(f"outputs of different dims or types without loops: {', '.join(map(str, outputs))}")
@@ -97,7 +97,7 @@ def _rows_copied(plan: Plan) -> list[int] | None:
 
 
 def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy") -> JitKernel | No:
-    """A kernel that copies between two layouts of the same dims, converting where the element types differ."""
+    """Returns a kernel that copies between two layouts of the same dims, converting where the element types differ."""
     if source.lens() != target.lens():
         return No(f"copies need equal dims, got {source} and {target}")
     graph = Graph(target.lens(), frozenset())

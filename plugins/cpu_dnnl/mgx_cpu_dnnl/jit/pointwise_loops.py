@@ -38,14 +38,14 @@ class _Operands:
         self.refs = plan.args.load(c)
 
     def step(self, operand: int, axis: int) -> V | None:
-        """The step in elements; None where the operand does not move."""
+        """Returns the step in elements; None where the operand does not move."""
         at = self.plan.step_args.get((operand, axis))
         if at is not None:
             return self.refs[at]
         return V("1", "i64", 0) if self.plan.axes[axis].steps[operand] == 1 else None
 
     def moved(self, operand: int, base: V, index: dict[int, V]) -> V:
-        """The address at some indices by axis."""
+        """Returns the address at some indices by axis."""
         c = self.c
         total: V | None = None
         for axis, i in index.items():
@@ -57,7 +57,7 @@ class _Operands:
         return base if total is None else c.gep(base, total, self.elems[operand])
 
     def read(self, operand: int, base: V, i: V, n: int, mask: V | None) -> V:
-        """The operand's elements from inner index i on."""
+        """Returns the operand's elements from inner index i on."""
         c = self.c
         elem = self.elems[operand]
         inner = len(self.plan.axes) - 1
@@ -231,7 +231,7 @@ class _Tiled(_Rows):
         items(c, [*(extents[i] for i in outer), count], item)
 
     def _copy_whole(self, bases: list[V], row: V, end: V) -> V:
-        """Whole tiles of a plain copy, stored from registers; returns the first remaining column."""
+        """Returns whole tiles of a plain copy, stored from registers; returns the first remaining column."""
         c, plan, n = self.c, self.plan, self.c.lanes
         assert plan.tile is not None
         elem = self.ops.elems[0]
@@ -252,7 +252,7 @@ class _Tiled(_Rows):
         return c.loop(V("0", "i64", 0), end, n, tile, ahead=n - 1)[0]
 
     def _turn(self, k: int, base: V, row: V, row_mask: V, j: V, left: V, tile: V) -> None:
-        """Write n x n elements of an operand to its tile, so that the inner axis is contiguous."""
+        """Writes n x n elements of an operand to its tile, so that the inner axis is contiguous."""
         c, n = self.c, self.c.lanes
         elem = self.ops.elems[k]
         step = self.ops.step(k, len(self.plan.axes) - 1)

@@ -36,7 +36,7 @@ class Plan:
     key: str = ""
 
     def kind(self, operand: int) -> str:
-        """The access of an operand along the inner axis: 0 none, 1 contiguous, s in steps, t through a tile."""
+        """Returns the access of an operand along the inner axis: 0 none, 1 contiguous, s in steps, t through a tile."""
         step = self.axes[-1].steps[operand]
         if step in (0, 1):
             return str(step)
@@ -77,7 +77,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
 
 
 def _tile_axis(plan: Plan) -> int | None:
-    """The axis along which operands that the inner axis strides over are contiguous."""
+    """Returns the axis along which operands that the inner axis strides over are contiguous."""
     axes = plan.axes
     inner = axes[-1]
     if len(axes) < 2 or inner.extent < 4 or inner.steps[len(plan.loads)] != 1:
@@ -92,7 +92,7 @@ def _tile_axis(plan: Plan) -> int | None:
 
 
 def _key(plan: Plan) -> str:
-    """The group's structure as text: equal texts mean equal code."""
+    """Returns the group's structure as text: equal texts mean equal code."""
     text, number = text_of(plan.nodes)
     words = [f"pointwise {len(plan.axes)} {plan.tile} {plan.blocks} {plan.near} {plan.mode} {plan.inputs}"]
     words += [text, str([number[r.ident] for r in plan.results])]

@@ -35,7 +35,7 @@ _ROUNDING: Final = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": 
 
 
 def apply(c: Code, name: str, dtype: DType, args: list[V]) -> V:
-    """One primitive; dtype: of the operands (of the choices for ``where``), as computed."""
+    """Returns one primitive; dtype: of the operands (of the choices for ``where``), as computed."""
     if name == "where":
         condition, a, b = args
         if condition.elem != "i1":
@@ -110,7 +110,7 @@ def _float(c: Code, name: str, args: list[V]) -> V:
 
 
 def extreme(c: Code, name: str, a: V, b: V) -> V:
-    """The larger or smaller; NaN if either is.  Constants are known not to be NaN."""
+    """Returns the larger or smaller; NaN if either is.  Constants are known not to be NaN."""
     how = "ogt" if name == "max" else "olt"
     if not a.ref.startswith("%"):
         return c.select(c.compare(how, a, b), a, b)  # unordered picks b

@@ -31,7 +31,7 @@ class Line:
 
 
 def panel_width(dtype: DType, lanes: int) -> int:
-    """Columns that are summed at once: the rows of the right operand are padded to a multiple of it."""
+    """Returns columns that are summed at once: the rows of the right operand are padded to a multiple of it."""
     return lanes if dtype.bits == 64 else 2 * lanes
 
 

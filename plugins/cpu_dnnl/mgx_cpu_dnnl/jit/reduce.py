@@ -44,7 +44,7 @@ def compile_reduce(
     engine: Engine,
     name: str = "",
 ) -> JitKernel | No:
-    """A kernel for a body of reductions over `axes` and pointwise ops; shapes with the strides that the memory has."""
+    """Returns a kernel for a body of reductions over `axes` and pointwise ops; shapes with the strides that the memory has."""
     if any(not supported(o.dtype) for o in outputs):
         return No(f"outputs of types without loops: {', '.join(map(str, outputs))}")
     dims = _space(body, inputs, outputs)
@@ -61,7 +61,7 @@ def compile_reduce(
 
 
 def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> list[int] | None:
-    """The dims that the reductions read."""
+    """Returns the dims that the reductions read."""
     parameters = body.parameters
     if any(p.shape.dims != x.dims for p, x in zip(parameters.values(), inputs, strict=True)):
         body = body.clone(parameters={n: x.as_standard() for n, x in zip(parameters, inputs, strict=True)})

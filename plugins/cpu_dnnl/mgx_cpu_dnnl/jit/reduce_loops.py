@@ -87,7 +87,7 @@ class _Writer:
             self.first_axis = (begin, end)
 
     def _partial(self, k: int, number: V, of: V) -> V:
-        """The address of reduction k's result for one piece; `of`: the number of pieces."""
+        """Returns the address of reduction k's result for one piece; `of`: the number of pieces."""
         c = self.c
         at = c.op("add", c.op("mul", of, V(str(k), "i64", 0)), number)
         return c.gep(self.workspace, c.op("mul", at, V(str(8 * self.plan.width), "i64", 0)), "i8")
@@ -125,7 +125,7 @@ class _Writer:
             self._pass(self.levels, [], fulls, [plan.results[i] for i in fulls])
 
     def _needed(self, level: int, roots: Sequence[Node]) -> list[Node]:
-        """Nodes that a pass computes itself: not kept ones, nor those reduced already."""
+        """Returns nodes that a pass computes itself: not kept ones, nor those reduced already."""
         ready = {n.ident for n in self.plan.store if n.level < level}
         seen: set[int] = set()
         out: list[Node] = []
@@ -210,7 +210,7 @@ class _Writer:
         return total
 
     def _join(self) -> None:
-        """Combine the pieces of this row, in order."""
+        """Combines the pieces of this row, in order."""
         c, plan = self.c, self.plan
         all_items = c.op("mul", self.pieces, self._rows())
         first = c.op("mul", self.item_number, self.pieces)
@@ -229,7 +229,7 @@ class _Writer:
             self.row.set(r, self._finished(r, total))
 
     def _slot(self, slot: int, node: Node, line: V) -> V:
-        """The address in scratch of a kept value."""
+        """Returns the address in scratch of a kept value."""
         c = self.c
         base = V("%scratch", "ptr", 0)
         start = c.op("mul", self.refs[self.plan.stride], V(str(slot), "i64", 0))

@@ -21,14 +21,14 @@ class Operands:
         self.elems = [MEMORY[d] for d in self.dtypes]
 
     def _step(self, k: int, axis: int) -> V | None:
-        """The step of an operand along an axis, in elements; None if it is 0."""
+        """Returns the step of an operand along an axis, in elements; None if it is 0."""
         step = self.plan.axes[axis].steps[k]
         if not step:
             return None
         return V("1", "i64", 0) if step == 1 else self.refs[self.plan.steps[k, axis]]
 
     def moved(self, k: int, base: V, index: dict[int, V]) -> V:
-        """An operand's address `base` moved to an index, given by axis."""
+        """Returns an operand's address `base` moved to an index, given by axis."""
         c = self.c
         total: V | None = None
         for axis, i in index.items():

@@ -127,7 +127,7 @@ def _cut(plan: Plan, lanes: int) -> None:
 
 
 def items_of(plan: Plan) -> int:
-    """Items when rows are not cut."""
+    """Returns items when rows are not cut."""
     rows = math.prod(a.extent for a in plan.kept)
     if not plan.columns or not rows:
         return rows
@@ -140,12 +140,12 @@ def _kept_axes(graph: Graph) -> frozenset[int]:
 
 
 def _spans(k: int, loads: Sequence[Node], full: Sequence[bool], graph: Graph) -> bool:
-    """True if an operand has elements along the reduced axes."""
+    """Returns True if an operand has elements along the reduced axes."""
     return bool(loads[k].axes & graph.reduced) if k < len(loads) else full[k - len(loads)]
 
 
 def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int], lanes: int) -> bool:
-    """True if vectors run across rows rather than along them."""
+    """Returns True if vectors run across rows rather than along them."""
     if not reduced:
         return True
     along = sum(reduced[-1].steps[k] == 1 for k in main)
@@ -157,7 +157,7 @@ def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int],
 
 
 def _width(plan: Plan, lanes: int) -> int:
-    """Lanes of an item of columns: several vectors where the work is light, and where rows come from far memory."""
+    """Returns lanes of an item of columns: several vectors where the work is light, and where rows come from far memory."""
     cost = sum(n.cost for n in plan.nodes)
     inner = plan.kept[-1]
     if any(step not in (0, 1) for step in inner.steps):
@@ -199,12 +199,12 @@ def _choose_kept(plan: Plan, lanes: int) -> None:
 
 
 def _made_before(plan: Plan, node: Node) -> bool:
-    """True if a reduction of the node's pass computes it anyway."""
+    """Returns True if a reduction of the node's pass computes it anyway."""
     return any(r.kind == "reduce" and r.level - 1 == node.level and node in set(walk(r.args)) for r in plan.nodes)
 
 
 def moving(plan: Plan) -> set[int]:
-    """Nodes that vary along the reduced axes."""
+    """Returns nodes that vary along the reduced axes."""
     found: set[int] = set()
     offset = len(plan.kept)
     for k, node in enumerate(plan.loads):

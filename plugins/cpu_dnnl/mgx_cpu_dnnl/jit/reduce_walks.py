@@ -102,5 +102,5 @@ def walk_row(
 
 
 def _vectors(c: Code, x: V, n: int) -> list[V]:
-    """A wide vector as vectors of n lanes."""
+    """Returns a wide vector as vectors of n lanes."""
     return [x] if x.n == n else [c.shuffle(x, x, range(at, at + n)) for at in range(0, x.n, n)]

@@ -16,7 +16,7 @@ __all__ = ["Scope", "loop_mode", "loop_width"]
 
 
 def loop_width(cost: int) -> int:
-    """Vectors that one trip of a loop works on: several where the work is light."""
+    """Returns vectors that one trip of a loop works on: several where the work is light."""
     return 4 if cost <= 6 else 2 if cost <= 14 else 1
 
 
@@ -47,7 +47,7 @@ class Scope:
         self.known[node.ident] = value
 
     def lookup(self, node: Node) -> V | None:
-        """The value if this scope, or one around, has made it."""
+        """Returns the value if this scope, or one around, has made it."""
         found = self.known.get(node.ident)
         return found if found is not None or self.outer is None else self.outer.lookup(node)
 
@@ -61,7 +61,7 @@ class Scope:
         return found
 
     def prepare(self, inner: Iterable[Node], varies: Callable[[Node], bool]) -> None:
-        """Make here what nodes of a loop inside will read and what does not vary in that loop."""
+        """Makes here what nodes of a loop inside will read and what does not vary in that loop."""
         for node in inner:
             if not varies(node):
                 if node.kind != "const":

@@ -19,12 +19,12 @@ class Axis(NamedTuple):
 
 
 def axes_of(dims: Sequence[int], steps: Sequence[Sequence[int]], reduced: frozenset[int] = frozenset()) -> list[Axis]:
-    """The axes with more than one index; `steps`: by operand, then by axis."""
+    """Returns the axes with more than one index; `steps`: by operand, then by axis."""
     return [Axis(n, tuple(s[i] for s in steps), i in reduced) for i, n in enumerate(dims) if n != 1]
 
 
 def merged(axes: Sequence[Axis]) -> list[Axis]:
-    """Neighbours that every operand walks as one axis, joined."""
+    """Returns neighbours that every operand walks as one axis, joined."""
     out: list[Axis] = []
     for axis in axes:
         last = out[-1] if out else None
@@ -85,7 +85,7 @@ def items(c: Code, extents: Sequence[V], body: Callable[[list[V], V], None]) -> 
 def unrolled(
     c: Code, end: V, trip: Callable[[V, list[V], int], list[V]], start: Sequence[V], count: int = 4
 ) -> list[V]:
-    """Sums over 0 .. end, `count` terms a trip, then those that are left one by one.
+    """Returns sums over 0 .. end, `count` terms a trip, then those that are left one by one.
 
     trip: given the first term's number, the sums so far and how many terms to add, returns the sums.
     """

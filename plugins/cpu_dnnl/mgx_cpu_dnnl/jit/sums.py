@@ -52,7 +52,7 @@ class _Combining:
         self.sums: dict[int, _Sum] = {}
 
     def value(self, node: Node) -> Node:
-        """The node with all below it rewritten."""
+        """Returns the node with all below it rewritten."""
         for below in walk([node]):
             if below.ident in self.made:
                 continue
@@ -69,7 +69,7 @@ class _Combining:
         return self.made[node.ident]
 
     def sum_of(self, node: Node) -> _Sum | None:
-        """A sum, a difference, or a product or quotient with a constant; None for anything else."""
+        """Returns a sum, a difference, or a product or quotient with a constant; None for anything else."""
         if node.kind != "prim" or node.dtype is not dt.float32:
             return None
         if node.extra in ("add", "sub"):
@@ -92,7 +92,7 @@ class _Combining:
         return found
 
     def written(self, found: _Sum, node: Node) -> Node:
-        """The nodes that make a sum; `node` where two constants make it."""
+        """Returns the nodes that make a sum; `node` where two constants make it."""
         terms = list(found.terms.values())
         if not terms:
             return node
@@ -127,7 +127,7 @@ class _Combining:
 
 
 def _saturated(graph: Graph, node: Node) -> Node:
-    """The byte min(max(round(x) + z, 0), 255) as one operation on x and z; any other node as it is."""
+    """Returns the byte min(max(round(x) + z, 0), 255) as one operation on x and z; any other node as it is."""
     if node.extra != "whole_uint8":
         return node
     inner = _bounded(_bounded(node.args[0], ("min_const",), 255.0), ("max_const", "max_number"), 0.0)

@@ -35,7 +35,7 @@ def compile_taps(
     name: str,
     filler: Any = 0,
 ) -> JitKernel | No:
-    """A kernel from x to out of the same rank; axes without taps must agree in extent."""
+    """Returns a kernel from x to out of the same rank; axes without taps must agree in extent."""
     if min((*x.strides(), *out.strides()), default=0) < 0:
         return No(f"negative strides: {x}, {out}")
     pattern = 0

@@ -98,7 +98,7 @@ class _Writer:
         return self.c.load(self.c.gep(self.tables[axis], i, "i64"), "i64", 0)
 
     def _entry(self, axis: int, t: V, part: int) -> V:
-        """The address of the entries of tap t: part 0 offsets, 1 weights."""
+        """Returns the address of the entries of tap t: part 0 offsets, 1 weights."""
         c, extent = self.c, self.extents[axis]
         at = c.op("mul", c.op("add", t, V("1", "i64", 0)), extent)
         if part:
@@ -121,7 +121,7 @@ class _Writer:
     # values
 
     def _moved(self, x: V, i: V, n: int, mask: V | None, valid: V | None) -> V:
-        """One tap an axis, bits as they are."""
+        """Returns one tap an axis, bits as they are."""
         c, inner = self.c, self.plan.axes[-1]
         on = mask
         if valid is not None:
@@ -145,7 +145,7 @@ class _Writer:
         return c.select(on, value, c.splat(self.filler, n))
 
     def _gathered(self, x: V, tapped: list[tuple[int, V]], i: V, n: int, mask: V | None) -> V:
-        """All taps of all axes, added with their weights."""
+        """Returns all taps of all axes, added with their weights."""
         c, plan = self.c, self.plan
         elem = elem_of(self.kind)
         start = constant(0, elem, n)

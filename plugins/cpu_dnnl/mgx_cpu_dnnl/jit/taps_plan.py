@@ -83,7 +83,7 @@ def planned(x: Shape, out: Shape, taps: Mapping[int, Taps], how: str, filler: in
 
 
 def _merged(rows: list[tuple[Axis, Taps | None]]) -> list[tuple[Axis, Taps | None]]:
-    """Neighbours without taps that both operands walk as one axis, joined."""
+    """Returns neighbours without taps that both operands walk as one axis, joined."""
     merged: list[tuple[Axis, Taps | None]] = []
     for axis, found in rows:
         last = merged[-1] if merged else None

@@ -10,7 +10,7 @@ __all__ = ["combined", "transposed"]
 
 
 def transposed(c: Code, rows: list[V]) -> list[V]:
-    """The columns of n vectors of n lanes: off-diagonal blocks of half the size change places, again and again."""
+    """Returns the columns of n vectors of n lanes: off-diagonal blocks of half the size change places, again and again."""
     n = len(rows)
     rows = list(rows)
     step = n // 2

@@ -35,7 +35,7 @@ class _Plan(NamedTuple):
 
 
 def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> JitKernel | None:
-    """A copy whose result has a short innermost axis, contiguous in the source along the next; None for any other."""
+    """Returns a copy whose result has a short innermost axis, contiguous in the source along the next; None for any other."""
     axes = axes_of(target.lens(), [source.strides(), target.strides()])
     axes = merged(sorted(axes, key=lambda a: -a.steps[1]))
     if len(axes) < 2 or not _is_woven(axes[-2], axes[-1], engine.lanes) or min(min(a.steps) for a in axes) < 0:
@@ -103,7 +103,7 @@ def _write(c: Code, plan: _Plan) -> None:
 
 
 def _woven(c: Code, rows: list[V]) -> V:
-    """One vector of the first elements of all rows, then the second ones, and so on."""
+    """Returns one vector of the first elements of all rows, then the second ones, and so on."""
     count, n = len(rows), rows[0].n
     order = [lane % count * n + lane // count for lane in range(count * n)]
     while len(rows) > 1:

@@ -169,7 +169,7 @@ def _of_primitive(node: Node, args: list[_Range]) -> _Range:
 
 
 def _near(low: float, high: float, whole: bool, nan: bool) -> _Range:
-    """A range of results that are rounded: beyond the finite numbers of float32 nothing is known."""
+    """Returns a range of results that are rounded: beyond the finite numbers of float32 nothing is known."""
     if max(abs(low), abs(high)) > 1e30:
         return ANY
     slack = 1e-6 * max(abs(low), abs(high))

@@ -25,7 +25,7 @@ Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
 
 
 def around(anchor: type[Operation]) -> Check:
-    """A check that an op is a group of this anchor, of a type that primitives take, with an epilogue."""
+    """Returns a check that an op is a group of this anchor, of a type that primitives take, with an epilogue."""
 
     def check(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
         found = next((i for i in modules[0] if isinstance(i.op, anchor)), None)
@@ -75,7 +75,7 @@ def windowed(
     out: Value | None = None,
     **numbers: Sequence[int],
 ) -> Value:
-    """A primitive that moves windows over x [n, c, ..], which lies channels last as its result does.
+    """Returns a primitive that moves windows over x [n, c, ..], which lies channels last as its result does.
 
     builder: the native module's; arranged: the weights w with their axes as oneDNN has them; out: where the result goes, the
     epilogue's residual if it has one; numbers: of the windows.
@@ -133,7 +133,7 @@ def _goes_wrong(lens: Sequence[int], weights: Sequence[int], step: int) -> bool:
 
 
 def _take_bias(epilogue: Epilogue, channels: int) -> Value | None:
-    """The first link as the convolution's own bias, if it adds one number a channel."""
+    """Returns the first link as the convolution's own bias, if it adds one number a channel."""
     for position, (link, operand) in enumerate(epilogue.links[:2]):
         if link.kind != "binary" or link.algorithm != "add" or operand is None or operand is epilogue.residual:
             if position == 0 and link.kind == "binary" and link.algorithm == "add":

@@ -130,7 +130,7 @@ def _scores(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> _Sc
 
 
 def _view_value(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-    """A value that is there, or views of one."""
+    """Returns a value that is there, or views of one."""
     if ins in env or ins.is_literal:
         found: Value = e.value_of(ins, env)
         return found
@@ -146,13 +146,13 @@ def _view_value(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Any]) ->
 
 @lru_cache(1024)
 def _turned(shape: Shape) -> Shape:
-    """The same memory with the last two axes exchanged."""
+    """Returns the same memory with the last two axes exchanged."""
     (*dims, a, b), (*steps, s, t) = shape.lens(), shape.strides()
     return Shape(shape.dtype, [*dims, b, a], [*steps, t, s])
 
 
 def _guarded(softmax: Instruction, last: Instruction) -> bool:
-    """True if NaN weights are replaced by zeros between the softmax and the second product.
+    """Returns True if NaN weights are replaced by zeros between the softmax and the second product.
 
     Errors: Refused if anything else happens to the weights there.
     """

@@ -95,7 +95,7 @@ class _Scores:
         return self.module.add(Multibroadcast(out_lens=tuple(self.lens)), one)
 
     def read(self, value: Value, strides: Sequence[int]) -> Instruction:
-        """One more input, with strides over the scores' extents."""
+        """Returns one more input, with strides over the scores' extents."""
         seen = value.seen_as(0, Shape(value.shape.dtype, self.lens, list(strides)))
         self.extra.append(seen)
         return self.module.add_parameter(f"x{len(self.extra)}", Shape(value.shape.dtype, self.lens))

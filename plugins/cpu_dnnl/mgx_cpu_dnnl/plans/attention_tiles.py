@@ -94,19 +94,19 @@ def _parts(extents: Sequence[int], size: int) -> list[list[tuple[int, int]]]:
 
 
 def _part(x: Value, part: Sequence[tuple[int, int]]) -> Value:
-    """A part of x [.., n], whose axes are whole where they have one element."""
+    """Returns a part of x [.., n], whose axes are whole where they have one element."""
     offset = sum(first * s for (first, _), n, s in zip(part, x.lens, x.strides, strict=False) if n > 1)
     lens = [count if n > 1 else 1 for (_, count), n in zip(part, x.lens, strict=False)]
     return x.seen_as(offset, Shape(x.shape.dtype, [*lens, x.lens[-1]], x.strides))
 
 
 def _dense(e: CpuEmitter, x: Value) -> Value:
-    """A value as oneDNN's tiles read it: row-major."""
+    """Returns a value as oneDNN's tiles read it: row-major."""
     return x if x.shape.standard() else e.row_major(x)
 
 
 def _turned(x: Value) -> Value:
-    """The same memory with the last two axes exchanged."""
+    """Returns the same memory with the last two axes exchanged."""
     (*lens, a, b), (*steps, s, t) = x.lens, x.strides
     return x.seen_as(0, Shape(x.shape.dtype, [*lens, b, a], [*steps, t, s]))
 
@@ -128,7 +128,7 @@ def _chain(module: Module, extra: Sequence[Value]) -> list[tuple[Link, int | Non
 
 
 def _scored(e: CpuEmitter, module: Module, scores: Value, extra: Sequence[Value]) -> Value:
-    """The pointwise part on scores, whose memory its results take if that is possible."""
+    """Returns the pointwise part on scores, whose memory its results take if that is possible."""
     from ..jit.pointwise import compile_pointwise
     from .loops import results_of
 

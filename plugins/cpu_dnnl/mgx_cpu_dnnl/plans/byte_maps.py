@@ -42,7 +42,7 @@ def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 
 def _repeated(e: CpuEmitter, x: Value, table: Value) -> Value:
-    """Bytes of axes along which they repeat, each mapped once; the result repeats likewise."""
+    """Returns bytes of axes along which they repeat, each mapped once; the result repeats likewise."""
     once = [1 if s == 0 else n for n, s in zip(x.lens, x.strides, strict=True)]
     made = mapped(e, x.seen_as(0, Shape(x.shape.dtype, once, x.strides)), table)
     steps = [0 if s == 0 else n for n, s in zip(made.strides, x.strides, strict=True)]
@@ -50,7 +50,7 @@ def _repeated(e: CpuEmitter, x: Value, table: Value) -> Value:
 
 
 def mapped(e: CpuEmitter, x: Value, table: Value, out: Value | None = None) -> Value:
-    """Bytes by a table in the order of their bits, in the memory of `out` or new memory that lies as theirs does.
+    """Returns bytes by a table in the order of their bits, in the memory of `out` or new memory that lies as theirs does.
 
     Errors: Refused where rows of bytes do not lie at equal steps.
     """
@@ -69,7 +69,10 @@ def mapped(e: CpuEmitter, x: Value, table: Value, out: Value | None = None) -> V
 
 
 def by_bits(e: CpuEmitter, table: Value, dtype: Any) -> Value:
-    """A table in the order of the bits of the bytes that it is asked for.  Errors: Refused for signed ones, not constant."""
+    """Returns a table in the order of the bits of the bytes that it is asked for.
+
+    Errors: Refused for signed ones, not constant.
+    """
     if dtype is dt.uint8:
         return e.row_major(table)
     array = e.constant(table)

@@ -117,7 +117,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
 
 
 def whole(e: CpuEmitter, zero: Value) -> int:
-    """A zero point that is one constant."""
+    """Returns a zero point that is one constant."""
     if prod(zero.lens) != 1:
         raise Refused("the left operand has more than one zero point")
     array = e.constant(zero)
@@ -147,7 +147,7 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
 
 
 def panels(e: CpuEmitter, w: Value, zero: int) -> tuple[Value, Value]:
-    """Weights [k, n] in panels, and what the sums of each column begin with: less zero times the column's sum."""
+    """Returns weights [k, n] in panels, and what the sums of each column begin with: less zero times the column's sum."""
     array = e.constant(w)
     assert array is not None
 

@@ -100,7 +100,7 @@ def on_its_side(value: Value) -> Value:
 
 
 def as_image(value: Value) -> Value:
-    """Lines [n, c, w] as images [n, c, 1, w]: oneDNN has its depthwise loops for these alone."""
+    """Returns lines [n, c, w] as images [n, c, 1, w]: oneDNN has its depthwise loops for these alone."""
     (n, c, w), (by_n, by_c, by_w) = value.lens, value.strides
     return Value(Shape(value.shape.dtype, [n, c, 1, w], [by_n, by_c, by_w * w, by_w]), value.buffer, value.offset)
 
@@ -119,7 +119,7 @@ def _bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int])
 
 
 def _groups_together(group: int, w: Value) -> int:
-    """The number of groups of weights [o, c / group, ..] that may be done as one: on AMX, as many as fill a tile."""
+    """Returns the number of groups of weights [o, c / group, ..] that may be done as one: on AMX, as many as fill a tile."""
     per, out = w.lens[1], w.lens[0] // group
     if per == 1 or w.shape.dtype is not dt.bfloat16 or "amx_bf16" not in native().cpu_features():
         return 1
@@ -128,7 +128,7 @@ def _groups_together(group: int, w: Value) -> int:
 
 
 def _together(w: Array, group: int, joined: int) -> Derived:
-    """Weights [o, c / group, ..] of which `joined` groups are one, with zeros between their channels."""
+    """Returns weights [o, c / group, ..] of which `joined` groups are one, with zeros between their channels."""
     out, per = w.shape[0] // group, w.shape[1]
     wide = np.zeros((group // joined, joined, out, joined, per, *w.shape[2:]), w.dtype)
     parts = w.reshape(group // joined, joined, out, per, *w.shape[2:])
@@ -150,7 +150,7 @@ def _repeated(e: CpuEmitter, x: Value, times: int) -> Value:
 
 
 def grouped(w: Value, group: int) -> Value:
-    """Weights with the group as an axis of its own, as oneDNN wants them."""
+    """Returns weights with the group as an axis of its own, as oneDNN wants them."""
     if group == 1:
         return w
     lens, strides = w.lens, w.strides

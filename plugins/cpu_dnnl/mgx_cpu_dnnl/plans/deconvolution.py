@@ -44,7 +44,7 @@ def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | 
 
 
 def _turned(w: Value, group: int) -> Value:
-    """Weights [c, o / group, ..] as oneDNN wants them: results before operands, the group as an axis of its own."""
+    """Returns weights [c, o / group, ..] as oneDNN wants them: results before operands, the group as an axis of its own."""
     (c, o, *window), (sc, so, *steps) = w.lens, w.strides
     if group == 1:
         shape = Shape(w.shape.dtype, [o, c, *window], [so, sc, *steps])

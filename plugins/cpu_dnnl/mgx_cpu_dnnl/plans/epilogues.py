@@ -43,7 +43,7 @@ class Epilogue:
     _operands: list[Value] = field(default_factory=list)
 
     def seen(self, view: Callable[[Value], Value]) -> Epilogue:
-        """The same with each operand under a view, for a primitive that is given its other operands so."""
+        """Returns the same with each operand under a view, for a primitive that is given its other operands so."""
         views = {id(v): view(v) for _, v in self.links if v is not None}
         links = [(link, None if v is None else views[id(v)]) for link, v in self.links]
         residual = None if self.residual is None else views[id(self.residual)]
@@ -82,7 +82,7 @@ class Epilogue:
         return Value(Shape(self.dtype, residual.lens, strides), residual.buffer, residual.offset)
 
     def arguments(self, made: Any) -> dict[int, Value]:
-        """The values that the post-ops read, by the primitive's argument numbers."""
+        """Returns the values that the post-ops read, by the primitive's argument numbers."""
         numbers = [n for n in made.post_op_args if n]
         return dict(zip(numbers, self._operands, strict=True))
 
@@ -109,7 +109,7 @@ def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
 def fused_epilogue(
     e: CpuEmitter, body: Module, args: Sequence[Value], build: Build, stored: frozenset[DType] = FLOATS
 ) -> Results:
-    """A group of an anchor, reshapes and a pointwise group: the anchor with post-ops, or the parts one after the other.
+    """Returns a group of an anchor, reshapes and a pointwise group: the anchor with post-ops, or the parts one after the other.
 
     stored: the types of results that the anchor's primitive stores.
     """
@@ -175,7 +175,7 @@ def _epilogue(
 
 
 def _resolved(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
-    """A parameter of the group, or views of one."""
+    """Returns a parameter of the group, or views of one."""
     if ins in env:
         return env[ins]
     if ins.literal is not None:
@@ -191,7 +191,7 @@ def _resolved(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) ->
 
 
 def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
-    """A sum of two that is added as two additions."""
+    """Returns a sum of two that is added as two additions."""
     flat: list[Link] = []
     for link in links:
         at = link.operand
@@ -204,7 +204,7 @@ def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
 
 
 def _dequantized(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
-    """An added tensor (q - z) s of bytes q as x + (q - z) s = s (x / s - z + q), which reads the bytes as they are."""
+    """Returns an added tensor (q - z) s of bytes q as x + (q - z) s = s (x / s - z + q), which reads the bytes as they are."""
     found: list[Link] = []
     for link in links:
         source = None if link.operand is None or link.algorithm != "add" else affine_bytes(link.operand, env)
@@ -219,7 +219,7 @@ def _dequantized(links: Sequence[Link], env: dict[Instruction, Value]) -> list[L
 
 
 def affine_bytes(ins: Instruction, env: dict[Instruction, Value]) -> tuple[Instruction, float, float] | None:
-    """The bytes q, the factor s and the point z where a value is (q - z) s with one positive s and one z."""
+    """Returns the bytes q, the factor s and the point z where a value is (q - z) s with one positive s and one z."""
     scale, zero, at = 1.0, 0.0, ins
     if isinstance(at.op, Mul):
         found = scalar_of(at.inputs[1])

@@ -65,7 +65,7 @@ class Places:
 def take(
     e: CpuEmitter, name: str, x: Value, places: Places, out: Value, own: Sequence[int], rest: Sequence[Sequence[int]]
 ) -> None:
-    """Fill `out`, whose strides over the indices are `own`; rest: extents of a slice and its strides in x and out."""
+    """Fills `out`, whose strides over the indices are `own`; rest: extents of a slice and its strides in x and out."""
     lens, steps = merged(places.lens, *places.steps, own)
     inner, inner_steps = merged(*rest)
     extents = [*lens, *inner]
@@ -148,7 +148,7 @@ def emit_gather_elements(e: CpuEmitter, op: Any, modules: Sequence[Module], args
 
 
 def _along(op: Any, x: Value, indices: Value, outside: int = FAIL) -> Places:
-    """The places of elements that keep their positions but along one axis."""
+    """Returns the places of elements that keep their positions but along one axis."""
     axis = normalize(op.axis, len(x.lens))
     steps = [0 if a == axis else s for a, s in enumerate(x.strides)], indices.strides
     return Places(indices, indices.lens, steps, [(x.lens[axis], x.strides[axis])], outside=outside)
@@ -178,7 +178,7 @@ def emit_scatternd(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 def _storage(e: CpuEmitter, op: Any, x: Value, others: Sequence[Value]) -> Value:
-    """The contents of x in writable memory: x if nothing else reads it, else a copy (wide for narrow floats)."""
+    """Returns the contents of x in writable memory: x if nothing else reads it, else a copy (wide for narrow floats)."""
     if op.reduction != "none" and x.shape.dtype in NARROW:
         out = e.allocate(dt.float32, x.lens)
         if x.shape.elements():
@@ -201,7 +201,7 @@ def _narrowed(e: CpuEmitter, out: Value, x: Value) -> Value:
 
 @offer(PLANS, MaxUnpool, when=indexed, name="native")
 def emit_max_unpool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Values to their places in the flat result, which a larger `output_shape` then goes around."""
+    """Returns values to their places in the flat result, which a larger `output_shape` then goes around."""
     if len(args) > 2 and args[2] is not None:
         raise Refused("the result's extents are known at run time only")
     x, indices = _given(e, args)

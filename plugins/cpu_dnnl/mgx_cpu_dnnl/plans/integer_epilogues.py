@@ -24,7 +24,7 @@ BYTES: Final = frozenset({dt.int8, dt.uint8})
 
 
 def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tuple[Value, bool] | None:
-    """The first link as the scale of the weights, if it multiplies by one number or one an index of `axis`.
+    """Returns the first link as the scale of the weights, if it multiplies by one number or one an index of `axis`.
 
     Returns the numbers and if there is one an index.
     """
@@ -46,7 +46,7 @@ def take_scale(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> tupl
 
 
 def take_term(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value | None:
-    """The first link as a bias, if it adds one number an index of `axis`."""
+    """Returns the first link as a bias, if it adds one number an index of `axis`."""
     if not epilogue.links:
         return None
     link, operand = epilogue.links[0]
@@ -62,7 +62,7 @@ def take_term(e: CpuEmitter, epilogue: Epilogue, axis: int, count: int) -> Value
 def with_factor(
     e: CpuEmitter, epilogue: Epilogue, scale: Value, bias: Value | None, count: int
 ) -> tuple[Value, Value | None]:
-    """Scale and bias that take in the linear function after them, which a link then need not compute."""
+    """Returns scale and bias that take in the linear function after them, which a link then need not compute."""
     link = epilogue.links[0][0] if epilogue.links else None
     if link is None or link.algorithm != "linear" or not link.alpha:
         return scale, bias
@@ -76,7 +76,7 @@ def with_factor(
 
 
 def as_vector(value: Value, axis: int, count: int) -> Value | None:
-    """A value that varies along one axis at most, with its numbers in a row."""
+    """Returns a value that varies along one axis at most, with its numbers in a row."""
     varies = [a for a, (n, s) in enumerate(zip(value.lens, value.strides, strict=True)) if s and n != 1]
     if not varies:
         return value.seen_as(0, Shape(value.shape.dtype, [1]))
@@ -86,7 +86,7 @@ def as_vector(value: Value, axis: int, count: int) -> Value | None:
 
 
 def joined(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[Link, Value | None]]:
-    """The same with linear functions that follow each other as one, and without what storing integers does by itself."""
+    """Returns the same with linear functions that follow each other as one, and without what storing integers does by itself."""
     found: list[tuple[Link, Value | None]] = []
     for n, (link, operand) in enumerate(links):
         before = found[-1][0] if found else None

@@ -22,7 +22,10 @@ SAFE: Final = 64  # two products of uint8 and numbers up to it, added in int16, 
 
 
 def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value, Value | None, Value | None]:
-    """The operands, and their zero points where they are not all 0.  Errors: Refused for what oneDNN does not multiply."""
+    """Returns the operands, and their zero points where they are not all 0.
+
+    Errors: Refused for what oneDNN does not multiply.
+    """
     x, w, x_zero, w_zero = (*args, None, None)[:4]
     assert x is not None and w is not None
     if not fast(e) and (w.shape.dtype is not dt.int8 or saturates(e, x, w)):
@@ -35,7 +38,7 @@ def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Val
 
 
 def as_signed(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Value, Value]:
-    """Weights of type uint8 that are not constant, and their zero point, less 128: what oneDNN multiplies by."""
+    """Returns weights of type uint8 that are not constant, and their zero point, less 128: what oneDNN multiplies by."""
     if e.is_constant(w):
         raise Refused("constant weights of type uint8 have no zero point to move")
     point = np.zeros(1, np.uint8) if zero is None else e.constant(zero)
@@ -46,7 +49,7 @@ def as_signed(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Value, Value
 
 
 def fast(e: CpuEmitter) -> bool:
-    """True if oneDNN sums products of bytes in int32, which it can be kept from (ONEDNN_MAX_CPU_ISA)."""
+    """Returns True if oneDNN sums products of bytes in int32, which it can be kept from (ONEDNN_MAX_CPU_ISA)."""
     from ..native_library import native
 
     return bool(native().onednn_sums_bytes())
@@ -58,7 +61,7 @@ def saturates(e: CpuEmitter, x: Value, w: Value) -> bool:
 
 
 def whole_number(e: CpuEmitter, zero: Value) -> Value:
-    """A zero point as int32 [1], as oneDNN reads it.  Errors: Refused for more than one."""
+    """Returns a zero point as int32 [1], as oneDNN reads it.  Errors: Refused for more than one."""
     if prod(zero.lens) != 1:
         raise Refused("an operand has more than one zero point")
     plain = zero.seen_as(0, Shape(zero.shape.dtype, [1]))

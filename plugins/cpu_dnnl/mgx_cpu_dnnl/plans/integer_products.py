@@ -69,7 +69,7 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
 
 
 def chosen(e: CpuEmitter, what: str, make: Callable[[], Any]) -> Any:
-    """A primitive.  Errors: Refused if oneDNN has none, or only its reference."""
+    """Returns a primitive.  Errors: Refused if oneDNN has none, or only its reference."""
     try:
         made = make()
     except (UnsupportedError, DeviceError) as error:
@@ -171,7 +171,7 @@ def product(e: CpuEmitter, args: Sequence[Value | None], epilogue: Epilogue | No
 
 
 def with_rank(x: Value, rank: int) -> Value:
-    """A matrix with axes of extent 1 in front."""
+    """Returns a matrix with axes of extent 1 in front."""
     missing = rank - len(x.lens)
     if not missing:
         return x

@@ -33,7 +33,7 @@ MULTIPLIED = NUMBERS - {dt.bool_}
 
 
 def summed_in(dtype: DType) -> DType:
-    """The type in which products of a type are summed: integers wrap around in it as they do in their own."""
+    """Returns the type in which products of a type are summed: integers wrap around in it as they do in their own."""
     if dtype.is_float:
         return dt.float64 if dtype is dt.float64 else dt.float32
     return dt.int64 if dtype.bits == 64 else dt.int32
@@ -63,7 +63,7 @@ def emit_quant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 def _repeated(x: Value, lens: Sequence[int], rank: int) -> Value:
-    """A value broadcast to some extents, trailing axes aligned."""
+    """Returns a value broadcast to some extents, trailing axes aligned."""
     missing = rank - len(x.lens)
     strides = [0] * missing + [0 if n == 1 else s for n, s in zip(x.lens, x.strides, strict=True)]
     return Value(Shape(x.shape.dtype, lens, strides), x.buffer, x.offset)
@@ -194,7 +194,7 @@ def _padded(
 
 
 def _weights(e: CpuEmitter, w: Value, dtype: DType, group: int, padded: int, zero: Value | None) -> Value:
-    """Weights as [group, taps.., channels, kernels padded to whole panels]."""
+    """Returns weights as [group, taps.., channels, kernels padded to whole panels]."""
     kernels, channels, window = w.lens[0] // group, w.lens[1], w.lens[2:]
     apart = [group, kernels, channels, *window]
     seen = Value(Shape(w.shape.dtype, apart, [kernels * w.strides[0], *w.strides]), w.buffer, w.offset)
@@ -220,7 +220,7 @@ def _weights(e: CpuEmitter, w: Value, dtype: DType, group: int, padded: int, zer
 
 
 def as_type(e: CpuEmitter, x: Value, dtype: DType, zero: Value | None = None) -> Value:
-    """A value, less its zero point, as another type: itself where nothing changes."""
+    """Returns a value, less its zero point, as another type: itself where nothing changes."""
     if x.shape.dtype is dtype and zero is None:
         return x
     out = e.allocate(dtype, x.lens)
@@ -276,7 +276,7 @@ def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: V
 
 
 def zeros(e: CpuEmitter, buffer: Buffer, size: int, offset: int = 0) -> None:
-    """Fill `size` bytes of a buffer with zeros."""
+    """Fills `size` bytes of a buffer with zeros."""
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:
         program.add_fill("zeros", (ident(buffer), offset), b"\0", size)

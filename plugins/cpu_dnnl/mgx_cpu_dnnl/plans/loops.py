@@ -36,7 +36,7 @@ def body_dtypes(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 
 def output_like(e: CpuEmitter, dtype: Any, lens: Sequence[int], args: Sequence[Value]) -> Value:
-    """A new value that lies in memory like the first operand of the same extents."""
+    """Returns a new value that lies in memory like the first operand of the same extents."""
     return e.allocate_as(_like(dtype, tuple(lens), *(a.shape for a in args)))
 
 
@@ -49,7 +49,7 @@ def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
 
 
 def shapes_of(body: Module, given: Sequence[Value]) -> list[Shape]:
-    """The shapes of a group's results, which lie like the first operand of their extents."""
+    """Returns the shapes of a group's results, which lie like the first operand of their extents."""
     return [_like(o.shape.dtype, tuple(o.shape.lens()), *(a.shape for a in given)) for o in body.outputs]
 
 
@@ -127,7 +127,7 @@ def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 @offer(PLANS, when=elementwise, name="loop-of-one")
 def emit_one(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """A single pointwise op or reduction, as unfused programs have them."""
+    """Returns a single pointwise op or reduction, as unfused programs have them."""
     from ..jit.norm import compile_op
 
     given = [a for a in args if a is not None]

@@ -48,7 +48,7 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 
 def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Value:
-    """Memory for the operands beside each other, in the axis order of the largest."""
+    """Returns memory for the operands beside each other, in the axis order of the largest."""
     largest = max(given, key=lambda a: (a.shape.elements(), not a.shape.standard()))
     rank = len(largest.lens)
     lens = list(largest.lens)
@@ -76,7 +76,7 @@ def by_integers(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 @offer(PLANS, Gather, when=by_integers, name="native")
 def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Rows by position; positions out of bounds are an error that names the step."""
+    """Returns rows by position; positions out of bounds are an error that names the step."""
     data, indices = args
     assert data is not None and indices is not None
     data, indices = e.row_major(data), e.row_major(indices)
@@ -111,7 +111,7 @@ def fixed(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Mo
 
 @offer(PLANS, Pad, Resize, when=fixed, name="loop")
 def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Padding and resampling by fixed numbers."""
+    """Returns padding and resampling by fixed numbers."""
     from ..jit.move import compile_pad, compile_resize
 
     x = args[0]

@@ -50,7 +50,7 @@ def native_loop(
 
 
 def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """The same elements in the same order with as few axes as possible, at least one."""
+    """Returns the same elements in the same order with as few axes as possible, at least one."""
     lens: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
     for n, *here in zip(dims, *strides, strict=True):
@@ -70,7 +70,7 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], lis
 
 
 def box(dims: Sequence[int], *strides: Sequence[int]) -> list[int]:
-    """The numbers of a box: axes, extents, strides of each operand."""
+    """Returns the numbers of a box: axes, extents, strides of each operand."""
     lens, steps = merged(dims, *strides)
     return [len(lens), *lens, *(n for s in steps for n in s)]
 
@@ -82,7 +82,7 @@ def grain_of(work: int, values: Sequence[Value]) -> int:
 
 
 def as_indices(e: CpuEmitter, value: Value) -> Value:
-    """Integers of a type that loops read: int32 and int64 as they are, others as int64."""
+    """Returns integers of a type that loops read: int32 and int64 as they are, others as int64."""
     if value.shape.dtype in (dt.int32, dt.int64):
         return value
     wide = e.allocate(dt.int64, value.lens)
@@ -92,7 +92,7 @@ def as_indices(e: CpuEmitter, value: Value) -> Value:
 
 
 def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int], number: Any = 0) -> Value:
-    """A new value of one number."""
+    """Returns a new value of one number."""
     out, name = e.allocate(dtype, lens), e.label("fill")
     count = prod(lens)
     pattern = dtype.numpy.type(number).tobytes()
@@ -106,12 +106,12 @@ def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int], number: Any = 0) -> V
 
 
 def repeated(value: Value, lens: Sequence[int]) -> Value:
-    """A value of one element as a tensor that repeats it."""
+    """Returns a value of one element as a tensor that repeats it."""
     return value.seen_as(0, Shape(value.shape.dtype, lens, [0] * len(lens)))
 
 
 def applied(e: CpuEmitter, op: Operation, *values: Value) -> Value:
-    """One more op on values, by the first plan that takes it."""
+    """Returns one more op on values, by the first plan that takes it."""
     result = e.run_op(op, (), values)
     assert isinstance(result, Value)
     return result

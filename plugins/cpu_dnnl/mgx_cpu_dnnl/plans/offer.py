@@ -49,7 +49,7 @@ def offer(
 
 
 def only(dtypes: frozenset[Any], operands: int | None = None) -> Check:
-    """A check that the first operands (all, if None) are tensors of some element types."""
+    """Returns a check that the first operands (all, if None) are tensors of some element types."""
 
     def check(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
         for n, shape in enumerate(inputs[:operands]):

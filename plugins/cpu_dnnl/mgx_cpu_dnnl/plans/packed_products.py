@@ -97,7 +97,7 @@ def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
 
 @lru_cache(1024)
 def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
-    """The part of `_serves` that depends on shapes, cached since the layers of a network repeat it."""
+    """Returns the part of `_serves` that depends on shapes, cached since the layers of a network repeat it."""
     from ..jit.gemm_plan import FEW, panel_width
 
     *batch, k, n = b.lens()
@@ -120,7 +120,7 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
 
 @lru_cache(1024)
 def innermost(result: Shape, axis: int) -> Shape:
-    """A dense shape with an axis innermost in memory."""
+    """Returns a dense shape with an axis innermost in memory."""
     order = [a for a in range(result.rank) if a != axis % result.rank]
     return Shape(result.dtype, result.lens(), packed_strides(result.lens(), [*order, axis % result.rank]))
 
@@ -131,7 +131,10 @@ def _plain_result(a: Shape, n: int) -> Shape:
 
 
 def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
-    """The left operand as one float32 matrix, contiguous in k.  Errors: Refused where a copy would cost more than is won."""
+    """Returns the left operand as one float32 matrix, contiguous in k.
+
+    Errors: Refused where a copy would cost more than is won.
+    """
     from ..jit.gemm_plan import FEW
 
     if a.shape.dtype is not dt.float32:
@@ -149,7 +152,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
 
 @lru_cache(1024)
 def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
-    """The same memory as rows contiguous in k, if it is that."""
+    """Returns the same memory as rows contiguous in k, if it is that."""
     from ..jit.gemm_epilogue import row_step
 
     strides = a.strides()
@@ -160,7 +163,7 @@ def _as_matrix(a: Shape, m: int, k: int) -> Shape | None:
 
 
 def _kept_in(e: CpuEmitter, b: Value, m: int) -> DType:
-    """The type of the panels: bfloat16 if that loses nothing and reading the weights is what takes the time."""
+    """Returns the type of the panels: bfloat16 if that loses nothing and reading the weights is what takes the time."""
     from ..jit.gemm_plan import FEW
 
     if b.shape.dtype is dt.float32 and m <= FEW:
@@ -171,7 +174,7 @@ def _kept_in(e: CpuEmitter, b: Value, m: int) -> DType:
 
 
 def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]:
-    """The full panels of the weights, and the last one padded with zeros if it is not full."""
+    """Returns the full panels of the weights, and the last one padded with zeros if it is not full."""
     from ..jit.gemm_plan import panel_width
 
     width = panel_width(e.engine)
@@ -192,7 +195,7 @@ def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]
 
 @lru_cache(1024)
 def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
-    """Layouts of the full panels: in the weights, and packed."""
+    """Returns layouts of the full panels: in the weights, and packed."""
     k = b.lens()[-2]
     by_row, by_column = b.strides()[-2:]
     steps = [width * max(by_column, 1), max(by_row, 1), max(by_column, 1)]
@@ -201,7 +204,7 @@ def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
 
 
 def _beside(e: CpuEmitter, x: Value, result: Shape, axis: int) -> Value:
-    """An operand of the pointwise group, copied where its columns lie apart and are not the same for all rows."""
+    """Returns an operand of the pointwise group, copied where its columns lie apart and are not the same for all rows."""
     full = x.shape.dims == result.dims and x.strides[axis] > 1 and 0 not in x.strides
     return e.copy(x, result.strides()) if full and result.elements() > 1 else x
 
@@ -214,7 +217,7 @@ def packed_group(
     matrices: Matrices = lambda e, op, a, b: (a, b),
     axis: int = -1,
 ) -> Results:
-    """A group of a product, reshapes and a pointwise group as one loop.  Errors: Refused.
+    """Returns a group of a product, reshapes and a pointwise group as one loop.  Errors: Refused.
 
     kind: the op of the product; matrices: its operands as those of `packed_product`; axis: that of the columns in its result.
     """
@@ -232,7 +235,7 @@ def packed_group(
 def group_of_product(
     e: CpuEmitter, body: Module, args: Sequence[Value], kinds: tuple[type[Operation], ...], prepare: Prepare
 ) -> Results:
-    """A group of a product of one of some kinds, reshapes and a pointwise group as one loop.  Errors: Refused.
+    """Returns a group of a product of one of some kinds, reshapes and a pointwise group as one loop.  Errors: Refused.
 
     prepare: gives for the product's operands the function that finishes it with the pointwise body.
     """

@@ -35,7 +35,7 @@ def supported(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequenc
 
 
 def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
-    """The result's extents; lengths, strides and dilations of windows, padding before and after, with what hangs over."""
+    """Returns the result's extents; lengths, strides and dilations of windows, padding before and after, with what hangs over."""
     lens, spatial = op.infer(Shape(x.shape.dtype, x.lens)).lens(), x.lens[2:]
     rank = len(spatial)
     if op.dyn_global:
@@ -45,7 +45,7 @@ def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
 
 
 def _hangs_over(op: Any, x: Value, lens: Sequence[int]) -> bool:
-    """True if a window reaches beyond the padding."""
+    """Returns True if a window reaches beyond the padding."""
     return not op.dyn_global and any(op.around(x.lens[2:], lens[2:])[2])
 
 
@@ -60,7 +60,7 @@ def maxima(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[M
 
 @offer(PLANS, Pooling, when=maxima, name="native")
 def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """The maximum of each window; NaN if one is in it, which oneDNN's pooling passes over."""
+    """Returns the maximum of each window; NaN if one is in it, which oneDNN's pooling passes over."""
     x = args[0]
     assert x is not None
     lens, windows = _sizes(op, x)

@@ -15,7 +15,7 @@ __all__ = ["narrowed", "widened"]
 
 
 def widened(e: CpuEmitter, value: Value) -> Value:
-    """A value in float32; what is constant or broadcast stays so."""
+    """Returns a value in float32; what is constant or broadcast stays so."""
     strides = value.strides
     dense = [1 if s == 0 else n for n, s in zip(value.lens, strides, strict=True)]
     part = value.seen_as(0, Shape(value.shape.dtype, dense, strides))
@@ -31,7 +31,7 @@ def widened(e: CpuEmitter, value: Value) -> Value:
 
 
 def narrowed(e: CpuEmitter, wide: Value, dtype: DType) -> Value:
-    """A float32 value rounded to a narrower type, in the same layout."""
+    """Returns a float32 value rounded to a narrower type, in the same layout."""
     out = e.allocate(dtype, wide.lens, wide.strides)
     e.copy_into(wide, out)
     return out

@@ -50,7 +50,7 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
 
 
 def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
-    """A product with nothing after it: our own loop, oneDNN, or bfloat16 by way of float32."""
+    """Returns a product with nothing after it: our own loop, oneDNN, or bfloat16 by way of float32."""
     with e.trial() as trial:
         (found,) = packed_product(e, a, b)
         trial.keep()
@@ -65,7 +65,7 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
 
 
 def matrix_ready(e: CpuEmitter, value: Value) -> Value:
-    """A value whose last two axes one of them steps by 1, as oneDNN's product needs; copied otherwise."""
+    """Returns a value whose last two axes one of them steps by 1, as oneDNN's product needs; copied otherwise."""
     rows, columns = value.strides[-2:]
     if any(s == 0 and n != 1 for n, s in zip(value.lens[-2:], (rows, columns), strict=True)):
         return e.copy(value)
@@ -116,7 +116,7 @@ def product(e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: V
 
 
 def _flattened(a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> Any:
-    """Descriptors of one big product where b is the same for every batch and the rows of a follow each other."""
+    """Returns descriptors of one big product where b is the same for every batch and the rows of a follow each other."""
     rank = len(a.lens)
     if rank < 3 or any(s != 0 and n != 1 for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)):
         return None

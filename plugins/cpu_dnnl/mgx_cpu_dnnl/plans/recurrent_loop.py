@@ -33,7 +33,7 @@ ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of simple layers, by the num
 
 
 def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wide: int) -> Derived:
-    """The constants of a layer as the loops read them.
+    """Returns the constants of a layer as the loops read them.
 
     Weights of the inputs, of the states, the sums of both biases; `apart`: the last gate's bias of the state is not in
     the sum but a fourth array.
@@ -85,7 +85,7 @@ class _Layer:
         return self.e.literal(array, owner=self.panels)
 
     def states(self, first: Value | None) -> Value:
-        """First states [d, b, h]: those given, or zeros."""
+        """Returns first states [d, b, h]: those given, or zeros."""
         return first or self.e.literal(np.zeros((self.ways, self.batch, self.hidden), np.float32))
 
     def emit(self, read: list[Value], own: int, fields: int, last: Value | None = None) -> Value:

@@ -134,6 +134,6 @@ def _by_gate(weights: Array, ways: int, gates: int, hidden: int, order: list[int
 
 
 def _packed(e: CpuEmitter, array: Array, wanted: Any) -> Value:
-    """A constant in the layout that a primitive chose."""
+    """Returns a constant in the layout that a primitive chose."""
     value = e.literal(array)
     return e.packed(value, descriptor(value), wanted)

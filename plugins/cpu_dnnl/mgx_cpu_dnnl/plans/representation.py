@@ -73,7 +73,7 @@ def emit_eye_like(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 @offer(PLANS, Trilu, when=only(NUMBERS), name="loops")
 def emit_trilu(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """A diagonal that is known at run time only is compared with each element's own."""
+    """Returns a diagonal that is known at run time only is compared with each element's own."""
     x, k = [*args, None][:2]
     assert x is not None
     rows, columns = x.lens[-2:]

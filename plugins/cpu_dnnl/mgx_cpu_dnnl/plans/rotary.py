@@ -91,12 +91,12 @@ def _angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
 
 
 def _spread(c: Value, batch: int) -> list[int]:
-    """Strides of angles [b or 1, s, n] over [b, heads, s, n]."""
+    """Returns strides of angles [b or 1, s, n] over [b, heads, s, n]."""
     return [0 if c.lens[0] == 1 and batch > 1 else c.strides[0], 0, c.strides[1], c.strides[2]]
 
 
 def _pair(v: Value, half: int, interleaved: bool) -> list[Value]:
-    """The first and the second element of each pair."""
+    """Returns the first and the second element of each pair."""
     step = v.strides[3]
     apart, stride = (step, 2 * step) if interleaved else (half * step, step)
     shape = Shape(v.shape.dtype, [*v.lens[:3], half], [*v.strides[:3], stride])

@@ -155,7 +155,7 @@ def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
 
 @offer(PLANS, ReduceAny, ReduceAll, when=fixed, name="loops")
 def emit_any(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """The greatest or least of truth values."""
+    """Returns the greatest or least of truth values."""
     x = _operand(args)
     tests = x
     if x.shape.dtype is not dt.bool_:

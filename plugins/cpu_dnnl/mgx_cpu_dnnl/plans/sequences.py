@@ -61,7 +61,7 @@ def lengths(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
 
 
 def _moved(e: CpuEmitter, name: str, move: int, x: Value, counts: Value, out: Value, time: int, batch: int) -> None:
-    """Fill `out` with the steps of x, each sequence by its own length."""
+    """Fills `out` with the steps of x, each sequence by its own length."""
     if not out.shape.elements():
         return
     if not x.shape.elements():
@@ -126,7 +126,7 @@ def emit_last_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
 
 
 def _way(value: Value, index: int, axis: int) -> Value:
-    """One place of an axis, which stays with extent 1."""
+    """Returns one place of an axis, which stays with extent 1."""
     lens = [1 if a == axis else n for a, n in enumerate(value.lens)]
     return value.seen_as(index * value.strides[axis], Shape(value.shape.dtype, lens, value.strides))
 

@@ -65,7 +65,7 @@ def _stride(op: Any) -> int | None:
 
 
 def _plane(extents: Sequence[int], missing: int) -> tuple[int, int]:
-    """Rows and columns; a line is a plane of one row."""
+    """Returns rows and columns; a line is a plane of one row."""
     return (missing, extents[0]) if len(extents) == 1 else (extents[0], extents[1])
 
 
@@ -115,7 +115,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
 
 def _links(epilogue: Epilogue | None, lens: Sequence[int]) -> list[tuple[list[int], Value | None]]:
-    """The epilogue of the convolution as the loops read it: seven numbers, the position of the operand left out."""
+    """Returns the epilogue of the convolution as the loops read it: seven numbers, the position of the operand left out."""
     found: list[tuple[list[int], Value | None]] = []
     for link, operand in [] if epilogue is None else epilogue.links:
         kind = KINDS.get(link.algorithm)

@@ -51,7 +51,7 @@ TENSORS: Final = frozenset({"Constant", "ConstantOfShape"})  # operators whose `
 
 
 def attribute_type(op_type: str, version: int, domain: str, name: str, given: int) -> int | None:
-    """The type of an operator's attribute, as a number of ONNX's enumeration; None if the standard does not have it.
+    """Returns the type of an operator's attribute, as a number of ONNX's enumeration; None if the standard does not have it.
 
     given: the type that the model states, which is the answer where it cannot be another.
     """
@@ -62,7 +62,7 @@ def attribute_type(op_type: str, version: int, domain: str, name: str, given: in
 
 @cache
 def attribute_types(op_type: str, version: int, domain: str) -> Mapping[str, int]:
-    """The types of all attributes that the standard gives an operator, by name; none if it does not have the operator."""
+    """Returns the types of all attributes that the standard gives an operator, by name; none if it does not have the operator."""
     try:
         schema: Any = onnx.defs.get_schema(op_type, version, domain)  # onnx's stubs lack half of what a schema has
     except (onnx.defs.SchemaError, TypeError):

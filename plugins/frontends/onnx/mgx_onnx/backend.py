@@ -18,7 +18,7 @@ __all__ = ["CpuBackend", "GpuBackend", "RefBackend", "run_cpu", "run_gpu", "run_
 
 
 def plain(argument: Argument) -> Any:
-    """An Argument as numpy and Python objects: arrays, lists for sequences, None for absent optionals."""
+    """Returns an Argument as numpy and Python objects: arrays, lists for sequences, None for absent optionals."""
     value = argument.value
     if isinstance(value, (list, tuple)):
         return [plain(a) for a in argument.get_sub_objects()]
@@ -32,7 +32,7 @@ class _Compiled(BackendRep):  # type: ignore[misc,unused-ignore]
         self.program = program
 
     def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
-        """Results for inputs in graph-input order, or by name."""
+        """Returns results for inputs in graph-input order, or by name."""
         if not isinstance(inputs, Mapping):
             names = self.program.get_parameter_names()
             given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
@@ -113,15 +113,15 @@ def _run(target: str, path: Any, inputs: Mapping[str, Any]) -> list[Any]:
 
 
 def run_ref(path: Any, inputs: Mapping[str, Any]) -> list[Any]:
-    """A model file's results on the reference target, in graph-output order."""
+    """Returns a model file's results on the reference target, in graph-output order."""
     return _run("ref", path, inputs)
 
 
 def run_cpu(path: Any, inputs: Mapping[str, Any]) -> list[Any]:
-    """A model file's results on the cpu target, in graph-output order."""
+    """Returns a model file's results on the cpu target, in graph-output order."""
     return _run("cpu", path, inputs)
 
 
 def run_gpu(path: Any, inputs: Mapping[str, Any]) -> list[Any]:
-    """A model file's results on the gpu target, in graph-output order."""
+    """Returns a model file's results on the gpu target, in graph-output order."""
     return _run("gpu", path, inputs)

@@ -105,7 +105,7 @@ def _declared(data: bytes) -> list[AnyShape]:
 
 
 def _actual(declared: AnyShape, value: Value) -> AnyShape:
-    """The type of a value; where the value says nothing (an empty sequence, an absent optional), the declared one."""
+    """Returns the type of a value; where the value says nothing (an empty sequence, an absent optional), the declared one."""
     if value is None:
         return declared
     if isinstance(value, list):
@@ -149,7 +149,7 @@ def _module_for_values(
 
 
 def defer(parser: GraphParser, node: Node, error: MgxError) -> tuple[Instruction, ...]:
-    """The node as a deferred instruction; raises `error` where its results' element types are not known either."""
+    """Returns the node as a deferred instruction; raises `error` where its results' element types are not known either."""
     model = onnx.ModelProto(ir_version=10)
     names: dict[str, Instruction] = {}
     for name in names_read(node.proto):
@@ -235,12 +235,12 @@ def _result_type(node: Node, schema: Any, word: str, bound: dict[str, AnyShape],
 
 
 def _onnx_word(shape: Shape) -> str:
-    """The element type's name in ONNX's type strings."""
+    """Returns the element type's name in ONNX's type strings."""
     return {"float32": "float", "float64": "double"}.get(shape.dtype.name, shape.dtype.name)
 
 
 def _open(shape: AnyShape) -> AnyShape:
-    """The same type with nothing said about ranks."""
+    """Returns the same type with nothing said about ranks."""
     match shape:
         case Shape():
             return Shape.unranked(shape.dtype)

@@ -26,7 +26,7 @@ SMALL: Final = 1024  # bytes of a constant up to which its values are written
 
 
 def exported(program: Program, small: int = SMALL) -> onnx.ModelProto:
-    """A program, as it was read or as it was optimised, as an ONNX model.
+    """Returns a program, as it was read or as it was optimised, as an ONNX model.
 
     small: constants of more bytes are written with their type and extents only.
     """
@@ -41,7 +41,7 @@ def exported(program: Program, small: int = SMALL) -> onnx.ModelProto:
 
 
 def write_model(program: Program, path: str | os.PathLike[str], small: int = SMALL) -> None:
-    """Write `exported` to a file."""
+    """Writes `exported` to a file."""
     onnx.save_model(exported(program, small), os.fspath(path))
 
 
@@ -74,7 +74,7 @@ class _Exporter:
         return graph
 
     def _output(self, graph: onnx.GraphProto, ins: Instruction, wanted: str) -> str:
-        """The name of a result; where the model's own name is free or differs, an identity brings it about."""
+        """Returns the name of a result; where the model's own name is free or differs, an identity brings it about."""
         name = self._value(ins)
         made_here = any(name in node.output for node in graph.node)
         if made_here and (not wanted or wanted == name) and all(o.name != name for o in graph.output):
@@ -146,7 +146,7 @@ class _Exporter:
 
 
 def attribute(name: str, value: Any) -> onnx.AttributeProto | None:
-    """An attribute of an op; what ONNX has no type for is written as text.  None for an attribute that is not set."""
+    """Returns an attribute of an op; what ONNX has no type for is written as text.  None for an attribute that is not set."""
     if value is None:
         return None
     if isinstance(value, (bool, int)):
@@ -164,7 +164,7 @@ def attribute(name: str, value: Any) -> onnx.AttributeProto | None:
 
 
 def value_info(name: str, shape: Any) -> onnx.ValueInfoProto:
-    """A value's type; none is stated where ONNX has no word for it."""
+    """Returns a value's type; none is stated where ONNX has no word for it."""
     info = onnx.ValueInfoProto(name=name)
     made = type_of(shape)
     if made is not None:

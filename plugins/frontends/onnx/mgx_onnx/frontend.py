@@ -26,7 +26,7 @@ class OnnxFrontend(Frontend):
     converter_type = Converters
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
-        """A program from a file; external data is read from its folder only.
+        """Returns a program from a file; external data is read from its folder only.
 
         Errors: ParseError for damaged or malformed files, UnsupportedError for operators that nothing converts, ParameterError
         for bad options.
@@ -39,19 +39,19 @@ class OnnxFrontend(Frontend):
         return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
-        """A program from bytes; external data needs the option `external_data_path`."""
+        """Returns a program from bytes; external data needs the option `external_data_path`."""
         record = OnnxOptions.of(**options)
         return parse_model(read_model_bytes(data), record, record.external_data_path or None)
 
     def operators(self) -> list[str]:
-        """Names of all operators with a converter or a function body in the standard, sorted."""
+        """Returns names of all operators with a converter or a function body in the standard, sorted."""
         names = {name for _, name in all_converters().names()}
         schemas: Iterable[Any] = onnx.defs.get_all_schemas()  # onnx's stubs lack their function bodies
         names |= {s.name for s in schemas if s.has_function or s.has_context_dependent_function}
         return sorted(names)
 
     def export(self, program: Program, path: str | os.PathLike[str]) -> None:
-        """Write a program of any stage as an ONNX model for viewers such as Netron (it cannot be run; see `export`)."""
+        """Writes a program of any stage as an ONNX model for viewers such as Netron (it cannot be run; see `export`)."""
         from .export import write_model
 
         write_model(program, path)
@@ -63,7 +63,7 @@ def parse_model(
     folder: str | os.PathLike[str] | None = None,
     weights: Mapping[int, Array] | None = None,
 ) -> Program:
-    """A program from a model that is in memory; nodes whose ranks are known only at run time are deferred.
+    """Returns a program from a model that is in memory; nodes whose ranks are known only at run time are deferred.
 
     weights: raw data of initializers by position, where it is not in the model itself.
     """

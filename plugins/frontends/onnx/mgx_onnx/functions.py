@@ -32,7 +32,7 @@ class Body:
 
 
 def function_body(function: FunctionProto, call: NodeProto, opsets: Mapping[str, int], local: bool = True) -> Body:
-    """A function for one call.  Errors: ParseError for too many arguments or a missing required attribute."""
+    """Returns a function for one call.  Errors: ParseError for too many arguments or a missing required attribute."""
     if len(call.input) > len(function.input) or len(call.output) > len(function.output):
         raise ParseError(
             f"function {function.name!r} takes {len(function.input)} inputs and gives {len(function.output)} outputs, "
@@ -87,7 +87,7 @@ def expanded_nodes(
 
 
 def _with_attributes(node: NodeProto, values: Mapping[str, AttributeProto]) -> NodeProto:
-    """A copy of a node with references to the function's attributes replaced by values (dropped where none is given)."""
+    """Returns a copy of a node with references to the function's attributes replaced by values (dropped where none is given)."""
     if not any(a.ref_attr_name or a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
         return node
     copy = NodeProto()
@@ -110,7 +110,7 @@ def _with_attributes(node: NodeProto, values: Mapping[str, AttributeProto]) -> N
 
 
 def standard_body(node: Node, domain: str, version: int, inputs: Sequence[Instruction | None]) -> Body | None:
-    """The body that the ONNX standard gives for an operator, or None if it gives none."""
+    """Returns the body that the ONNX standard gives for an operator, or None if it gives none."""
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, version, domain)  # onnx's stubs lack its function bodies
     except onnx.defs.SchemaError:
@@ -147,7 +147,7 @@ def standard_body(node: Node, domain: str, version: int, inputs: Sequence[Instru
 
 
 def type_proto(shape: AnyShape) -> Any:
-    """The ONNX type of a shape; symbolic extents stay open."""
+    """Returns the ONNX type of a shape; symbolic extents stay open."""
     out = onnx.TypeProto()
     match shape:
         case Shape():

@@ -44,7 +44,7 @@ def gradients(n: Node, y: Instruction, xs: Sequence[Instruction], at: Sequence[I
 
 
 def _between(y: Instruction, xs: Sequence[Instruction]) -> list[Instruction]:
-    """Instructions that y depends on and that depend on one of xs, y included, xs not, in order."""
+    """Returns instructions that y depends on and that depend on one of xs, y included, xs not, in order."""
     order: list[Instruction] = []
     depends: dict[Instruction, bool] = dict.fromkeys(xs, True)
     stack = [y]

@@ -43,7 +43,7 @@ def _schemas() -> Any:
 
 
 def _part(name: str, *suffixes: str) -> ModuleType:
-    """A module of the package, without the package's own import where its file is found."""
+    """Returns a module of the package, without the package's own import where its file is found."""
     full = f"onnx.{name}"
     known = sys.modules.get(full)
     if known is not None:

@@ -28,7 +28,7 @@ class Model:
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """The model in a file.  Errors: ParseError if the file is missing, truncated or no model."""
+    """Returns the model in a file.  Errors: ParseError if the file is missing, truncated or no model."""
     try:
         text, weights = split_weights(map_file(path))
     except OSError as error:
@@ -40,7 +40,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def read_model_bytes(data: bytes) -> onnx.ModelProto:
-    """The model in some bytes.  Errors: ParseError if they are not a model."""
+    """Returns the model in some bytes.  Errors: ParseError if they are not a model."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(bytes(data))
@@ -82,7 +82,7 @@ def _check_names(model: onnx.ModelProto) -> None:
 
 
 def _extents_named(given: onnx.TypeProto) -> list[object]:
-    """The names of extents in a type, those of elements of sequences and optionals included."""
+    """Returns the names of extents in a type, those of elements of sequences and optionals included."""
     words: list[object] = []
     while True:
         words += [d.dim_param for t in (given.tensor_type, given.sparse_tensor_type) for d in t.shape.dim]
@@ -97,7 +97,7 @@ def _extents_named(given: onnx.TypeProto) -> list[object]:
 
 
 def opsets_of(model: onnx.ModelProto) -> Mapping[str, int]:
-    """Opset versions by domain, the default domain as ``""``.
+    """Returns opset versions by domain, the default domain as ``""``.
 
     Errors: ParseError if one domain is imported in two versions; UnsupportedError for opsets newer than this frontend knows.
     """

@@ -39,7 +39,7 @@ class ModelContext:
     told: set[tuple[str, str, str]] = field(default_factory=set)  # attributes of which a warning has told, by operator
 
     def module_name(self, wanted: str) -> str:
-        """A module name that no other module of the program has."""
+        """Returns a module name that no other module of the program has."""
         count = self.names.get(wanted, 0)
         self.names[wanted] = count + 1
         return wanted if not count else f"{wanted}_{count}"

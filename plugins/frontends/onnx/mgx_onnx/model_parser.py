@@ -40,7 +40,7 @@ def parse_proto(
     defer: Defer | None = None,
     weights: Mapping[int, Array] | None = None,
 ) -> Program:
-    """A program from a model that is in memory.
+    """Returns a program from a model that is in memory.
 
     weights: raw data of initializers by position, where it is not in the model itself; defer: puts off a node whose ranks are
     not known yet (None: it raises UnrankedError).

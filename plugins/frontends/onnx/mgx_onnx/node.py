@@ -81,7 +81,7 @@ class Node(InstructionBuilder):
         return f"node {self.name!r} ({domain}{self.op_type}, opset {self.version})"
 
     def wants(self, index: int) -> bool:
-        """True if output `index` has a name."""
+        """Returns True if output `index` has a name."""
         return index < self.outputs and bool(self.proto.output[index])
 
     def has(self, name: str) -> bool:
@@ -89,7 +89,7 @@ class Node(InstructionBuilder):
         return name in self._attributes
 
     def without_effect(self) -> list[str]:
-        """The attributes that the converter did not ask for and that the standard does not give this operator."""
+        """Returns the attributes that the converter did not ask for and that the standard does not give this operator."""
         left = self._attributes.keys() - self._asked
         return sorted(left - attribute_types(self.op_type, self.version, self._standard_domain).keys()) if left else []
 
@@ -98,7 +98,7 @@ class Node(InstructionBuilder):
         return "" if self.domain == "ai.onnx" else self.domain
 
     def attr(self, name: str, default: Any = _REQUIRED) -> Any:
-        """An attribute's value: int, float, str, list of these, array (tensors), GraphProto; `default` if it is absent.
+        """Returns an attribute's value: int, float, str, list of these, array (tensors), GraphProto; `default` if it is absent.
 
         Errors: ParseError if it is absent and there is no default, or damaged.
         """
@@ -142,7 +142,7 @@ class Node(InstructionBuilder):
         return self._untyped(a, default)
 
     def _coerced(self, a: onnx.AttributeProto, wanted: int) -> Any:
-        """A number where the standard has another kind of number, or a list of one; exporters are lax about that."""
+        """Returns a number where the standard has another kind of number, or a list of one; exporters are lax about that."""
         kind = onnx.AttributeProto
         numbers, one, many = (
             (kind.FLOAT, kind.INT, kind.FLOATS, kind.INTS),
@@ -190,11 +190,11 @@ class Node(InstructionBuilder):
             raise self.error(f"attribute {name!r} is not UTF-8") from None
 
     def largest(self, x: Instruction) -> Instruction:
-        """A result whose extents depend on data, filled up with zeros to the greatest where the option says so."""
+        """Returns a result whose extents depend on data, filled up with zeros to the greatest where the option says so."""
         if self.parser.options.use_dyn_output or not x.shape.dynamic():
             return x
         return self.add("fixed_pad", x, output_lens=tuple(bounds(d)[1] for d in x.shape.dims))
 
     def parse_subgraph(self, graph: onnx.GraphProto, name: str, inputs: Sequence[Any] = ()) -> Module:
-        """A sub-graph as a module whose parameters have the shapes `inputs`."""
+        """Returns a sub-graph as a module whose parameters have the shapes `inputs`."""
         return self.parser.subgraph(self, graph, name, inputs)

@@ -79,7 +79,7 @@ class GraphParser:
     # names
 
     def lookup(self, name: str) -> Instruction | None:
-        """The instruction that a name stands for; an initializer becomes a literal when it is first read.
+        """Returns the instruction that a name stands for; an initializer becomes a literal when it is first read.
 
         Errors: ParseError for a name that nothing defines.
         """
@@ -100,7 +100,7 @@ class GraphParser:
         return None
 
     def defines(self, name: str) -> bool:
-        """True if the name is defined, even as absent."""
+        """Returns True if the name is defined, even as absent."""
         if name in self.scope or name in self.initializers:
             return True
         return self.outer is not None and not self.isolated and self.outer.defines(name)
@@ -115,7 +115,7 @@ class GraphParser:
         return self.module.add_literal(Argument(array))
 
     def absent(self) -> Instruction:
-        """The stand-in for an input that is not given."""
+        """Returns the stand-in for an input that is not given."""
         if self._absent is None or self._absent.parent is not self.module:
             self._absent = self.module.add_absent()
         return self._absent
@@ -131,7 +131,7 @@ class GraphParser:
         inputs: Sequence[Instruction] | None = None,
         weights: Mapping[int, Array] | None = None,
     ) -> list[Instruction]:
-        """All of a graph; returns its outputs' instructions in order.
+        """Returns all of a graph; returns its outputs' instructions in order.
 
         inputs: instructions that stand for the graph's inputs (default: they become parameters of the module); weights: raw data
         of initializers by position, where it is not in the graph.
@@ -217,7 +217,7 @@ class GraphParser:
                 self.scope[name] = result
 
     def _defer(self, defer: Defer, node: Node, error: UnrankedError) -> Sequence[Instruction | None]:
-        """The node, deferred until its ranks are known."""
+        """Returns the node, deferred until its ranks are known."""
         try:
             return defer(self, node, error)
         except MgxError as refused:
@@ -226,7 +226,7 @@ class GraphParser:
             raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(node)) from e
 
     def _roll_back(self, mark: Instruction | None) -> None:
-        """Take back what a converter built before it gave up."""
+        """Takes back what a converter built before it gave up."""
         while self.module.last is not None and self.module.last is not mark and not self.module.last.users:
             last = self.module.last
             if last.is_param or any(found is last for found in self.scope.values()):
@@ -261,7 +261,7 @@ class GraphParser:
         raise no_converter(operator, ", or the model brings it as a local function", near)
 
     def _inline(self, node: Node, body: Any) -> list[Instruction | None]:
-        """The nodes of a function in this module, in a scope of their own."""
+        """Returns the nodes of a function in this module, in a scope of their own."""
         key = f"{node.domain}::{node.op_type}"
         if body.local and key in self.inlining:
             raise ParseError(f"function {key} calls itself")
@@ -282,14 +282,14 @@ class GraphParser:
     # sub-graphs
 
     def inline_graph(self, node: Node, graph: GraphProto) -> list[Instruction]:
-        """A sub-graph without inputs, built right into this module (the taken branch of an If)."""
+        """Returns a sub-graph without inputs, built right into this module (the taken branch of an If)."""
         if graph.input:
             raise node.error(f"sub-graph {graph.name!r} must not take inputs, it takes {len(graph.input)}")
         inner = GraphParser(self.context, self.module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
         return inner.parse_graph(graph, [])
 
     def subgraph(self, node: Node, graph: GraphProto, name: str, inputs: Sequence[AnyShape] = ()) -> Module:
-        """A sub-graph as a module with parameters of the given shapes and a return."""
+        """Returns a sub-graph as a module with parameters of the given shapes and a return."""
         if len(graph.input) != len(inputs):
             raise node.error(f"sub-graph {graph.name!r} must take {len(inputs)} inputs, it takes {len(graph.input)}")
         module = Module(self.context.module_name(f"{word(node.name) or 'node'}:{name}"))
@@ -302,5 +302,5 @@ class GraphParser:
 
 @cache
 def onnx_lacks(name: str, version: int) -> bool:
-    """True if ONNX itself has no operator of this name at this opset."""
+    """Returns True if ONNX itself has no operator of this name at this opset."""
     return not onnx.defs.has(name, version, "")

@@ -33,7 +33,7 @@ ONNX_TYPES: dict[DType, int] = {t: code for code, t in DTYPES.items()}
 
 
 def dtype_of(code: int) -> DType:
-    """The element type of an ONNX type number.  Errors: ParseError for numbers that ONNX does not have."""
+    """Returns the element type of an ONNX type number.  Errors: ParseError for numbers that ONNX does not have."""
     found = DTYPES.get(code)
     if found is None:
         raise ParseError(f"{code} is not an element type of ONNX")
@@ -41,7 +41,7 @@ def dtype_of(code: int) -> DType:
 
 
 def onnx_type(dtype: DType) -> int:
-    """The ONNX type number of an element type."""
+    """Returns the ONNX type number of an element type."""
     return ONNX_TYPES[dtype]
 
 
@@ -58,7 +58,10 @@ class DataFolder:
         return tuple(self._maps)
 
     def read(self, tensor: onnx.TensorProto, size: int) -> Array:
-        """The raw bytes of an external tensor, memory-mapped.  Errors: ParseError for anything that is not right about it."""
+        """Returns the raw bytes of an external tensor, memory-mapped.
+
+        Errors: ParseError for anything that is not right about it.
+        """
         entry = {e.key: e.value for e in tensor.external_data}
         location = entry.get("location", "")
         if not location:
@@ -98,7 +101,7 @@ class DataFolder:
 
 
 def tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int, raw: Array | None = None) -> Array:
-    """The array of a tensor; raw and external data are borrowed, not copied (and so need not be aligned).
+    """Returns the array of a tensor; raw and external data are borrowed, not copied (and so need not be aligned).
 
     raw: the tensor's raw data where it is not in the tensor itself.
 
@@ -191,7 +194,7 @@ def _from_fields(tensor: onnx.TensorProto, dtype: DType, count: int) -> Array:
 
 
 def sparse_array(sparse: onnx.SparseTensorProto, folder: DataFolder, limit: int) -> Array:
-    """The dense array of a sparse tensor.  Errors: ParseError for indices out of bounds or sizes that do not fit."""
+    """Returns the dense array of a sparse tensor.  Errors: ParseError for indices out of bounds or sizes that do not fit."""
     values = tensor_array(sparse.values, folder, limit)
     indices = tensor_array(sparse.indices, folder, limit)
     dims = list(sparse.dims)
@@ -210,7 +213,7 @@ def sparse_array(sparse: onnx.SparseTensorProto, folder: DataFolder, limit: int)
 
 
 def shape_of_type(proto: onnx.TypeProto, dims: Any) -> Any:
-    """The shape of an ONNX type; `dims(tensor type)` gives the extents, or None where the rank is open.
+    """Returns the shape of an ONNX type; `dims(tensor type)` gives the extents, or None where the rank is open.
 
     Errors: UnsupportedError for sparse types; ParseError for types that say nothing.
     """

@@ -26,7 +26,7 @@ LARGE: Final = 1 << 12  # bytes; smaller ones cost nothing in protobuf
 
 
 def map_file(path: str | os.PathLike[str]) -> Array:
-    """A file's bytes, memory-mapped."""
+    """Returns a file's bytes, memory-mapped."""
     if not Path(path).stat().st_size:
         return np.zeros(0, np.uint8)
     with open(path, "rb") as file:
@@ -74,7 +74,7 @@ def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int
 
 
 def _encoded(number: int, payload: int) -> bytes:
-    """The tag and length of a length-delimited field."""
+    """Returns the tag and length of a length-delimited field."""
     out = bytearray([number << 3 | 2])
     while payload >= 0x80:
         out.append(payload & 0x7F | 0x80)

@@ -36,11 +36,11 @@ class Context:
     initializing: bool = False
 
     def effects(self, graph: Graph) -> set[str]:
-        """Names of the nodes of a graph whose order matters."""
+        """Returns names of the nodes of a graph whose order matters."""
         return effects_of(graph, self.functions, bool(self.resources.changing))
 
     def module_name(self, wanted: str) -> str:
-        """A module name that no other module of the program has."""
+        """Returns a module name that no other module of the program has."""
         count = self.names.get(wanted, 0)
         self.names[wanted] = count + 1
         return wanted if not count else f"{wanted}_{count}"

@@ -54,7 +54,7 @@ class Places:
         return self.conditions.get(node, {})
 
     def along(self, graph: Graph, port: Port) -> dict[Port, int]:
-        """The conditions under which a value comes through a port: those of its node, and the branch of a Switch."""
+        """Returns the conditions under which a value comes through a port: those of its node, and the branch of a Switch."""
         found = self.conditions_of(port.node)
         node = graph.nodes.get(port.node)
         if node is None or node.op not in SWITCH or self._of_loop(node):
@@ -67,7 +67,7 @@ class Places:
 
 
 def places_of(graph: Graph) -> Places:
-    """The places of a graph's nodes, computed once.  Errors: ParseError for loops that are not closed properly."""
+    """Returns the places of a graph's nodes, computed once.  Errors: ParseError for loops that are not closed properly."""
     found: Places | None = graph.derived.get("places")
     if found is None:
         special = any(n.op in SWITCH or n.op in ENTER or n.op in MERGE for n in graph.nodes.values())
@@ -96,7 +96,7 @@ def _computed(graph: Graph) -> Places:
 
 
 def _ordered(graph: Graph) -> list[GraphNode]:
-    """Nodes so that each follows what it reads, edges back to the start of a loop left out."""
+    """Returns nodes so that each follows what it reads, edges back to the start of a loop left out."""
     waiting: dict[str, int] = {}
     readers: dict[str, list[GraphNode]] = {}
     for node in graph.nodes.values():

@@ -23,7 +23,7 @@ READS: Final = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 
 
 def effects_of(graph: Graph, functions: Functions, reads: bool = False) -> set[str]:
-    """Names of the nodes that have an effect, or wait for one through control inputs.
+    """Returns names of the nodes that have an effect, or wait for one through control inputs.
 
     reads: those that read variables count, too, which matters where variables change.
     """
@@ -46,7 +46,7 @@ def effects_of(graph: Graph, functions: Functions, reads: bool = False) -> set[s
 
 
 def _effective(nodes: Iterable[Any], functions: Functions, reads: bool) -> Iterator[Any]:
-    """Those of some nodes, as the file states them, that have an effect or call a function that has one."""
+    """Yields those of some nodes, as the file states them, that have an effect or call a function that has one."""
     kinds = EFFECTS | READS if reads else EFFECTS
     worth = {n.op for n in nodes} - functions.plain | kinds  # most operators are out at once
     for node in nodes:

@@ -90,7 +90,7 @@ def _context(n: Any) -> Context:
 
 
 def _proto(n: Any) -> Any:
-    """The node that an operator's attributes hold: its operator's name and a message.  Errors: ParseError."""
+    """Returns the node that an operator's attributes hold: its operator's name and a message.  Errors: ParseError."""
     from flatbuffers import flexbuffers
 
     made = message("NodeDef")()
@@ -102,7 +102,7 @@ def _proto(n: Any) -> Any:
 
 
 def convert(n: Any, *xs: Instruction | None) -> Any:
-    """A node of TensorFlow in place of an operator; n: the operator as its frontend sees it."""
+    """Returns a node of TensorFlow in place of an operator; n: the operator as its frontend sees it."""
     context, proto = _context(n), _proto(n)
     shared = proto.attr["shared_name"].s.decode("utf-8", "replace") if "shared_name" in proto.attr else ""
     proto.name = shared or n.name
@@ -120,7 +120,7 @@ def convert(n: Any, *xs: Instruction | None) -> Any:
 
 
 def _value(n: Any, place: int, x: Instruction | None) -> Value:
-    """An input: a tensor, complex numbers whose parts lie along a last axis, or what an operator gave."""
+    """Returns an input: a tensor, complex numbers whose parts lie along a last axis, or what an operator gave."""
     if x is None:
         held = n.scope.handle(n.operator.inputs[place])
         return held.value if isinstance(held, Held) else n.fail(f"input {place} must be a value of TensorFlow's")

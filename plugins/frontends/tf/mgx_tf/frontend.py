@@ -23,7 +23,7 @@ class TfFrontend(Frontend):
     converter_type = Converters
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
-        """A program from a frozen graph's file or a SavedModel's folder; options are those of `TfOptions`.
+        """Returns a program from a frozen graph's file or a SavedModel's folder; options are those of `TfOptions`.
 
         Errors: ParseError for damaged or malformed files, UnsupportedError for operators that nothing converts, ParameterError
         for bad options.
@@ -35,9 +35,9 @@ class TfFrontend(Frontend):
         return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
-        """A program from the bytes of a frozen graph."""
+        """Returns a program from the bytes of a frozen graph."""
         return parse_model(read_bytes(data), TfOptions.of(**options))
 
     def operators(self) -> list[str]:
-        """Names of all operators with a converter, sorted."""
+        """Returns names of all operators with a converter, sorted."""
         return sorted({name for table in all_converters() for _, name in table.names()})

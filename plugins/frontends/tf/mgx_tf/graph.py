@@ -110,7 +110,7 @@ class Signatures:
         self._fixed: dict[tuple[str, str], int] = {}  # positions that are the same in all nodes of an operator
 
     def offset(self, node: Any, output: str) -> int:
-        """The position of the first tensor of a named output.  Errors: ParseError if the operator has no such output."""
+        """Returns the position of the first tensor of a named output.  Errors: ParseError if the operator has no such output."""
         fixed = self._fixed.get((node.op, output))
         if fixed is not None:
             return fixed
@@ -139,7 +139,7 @@ class Signatures:
 
 
 def tensor_port(text: str) -> Port:
-    """The port that ``node`` or ``node:index`` names.  Errors: ParseError."""
+    """Returns the port that ``node`` or ``node:index`` names.  Errors: ParseError."""
     name, colon, index = text.partition(":")
     if colon and not (index.isascii() and index.isdigit() and len(index) < 8):
         raise ParseError(f"{text!r} does not name a tensor (node or node:index)")
@@ -171,11 +171,11 @@ class Graph:
             self.nodes[proto.name] = GraphNode(proto, inputs, controls)
 
     def port(self, text: str) -> Port:
-        """The port that an input's text names."""
+        """Returns the port that an input's text names."""
         return tensor_port(text)
 
     def origin(self, port: Port) -> Port:
-        """The port that the value of another comes from, identities left out."""
+        """Returns the port that the value of another comes from, identities left out."""
         for _ in range(len(self.nodes)):
             node = self.nodes.get(port.node)
             if node is None or node.op != "Identity" or len(node.inputs) != 1:
@@ -255,7 +255,7 @@ class Functions(Mapping[str, FunctionGraph]):
         return len(self._protos)
 
     def called(self, node: Any) -> list[str]:
-        """Names of the functions that a node calls: by its operator or in attributes."""
+        """Returns names of the functions that a node calls: by its operator or in attributes."""
         if node.op in self._protos:
             return [node.op]
         if node.op in self.plain or not self._protos:
@@ -270,6 +270,6 @@ class Functions(Mapping[str, FunctionGraph]):
         return [name for name in found if name in self._protos]
 
     def nodes(self, name: str) -> Iterable[Any]:
-        """The nodes of a function as the file states them."""
+        """Returns the nodes of a function as the file states them."""
         found: Iterable[Any] = self._protos[name].node_def
         return found

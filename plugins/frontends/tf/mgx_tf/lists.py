@@ -16,7 +16,7 @@ __all__ = ["learned", "materialized"]
 
 
 def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim]) -> TensorList:
-    """The list with `count` elements of extents `dims`, all zeros, where it has none yet."""
+    """Returns the list with `count` elements of extents `dims`, all zeros, where it has none yet."""
     if listed.stacked is not None:
         return listed
     if listed.count is None:

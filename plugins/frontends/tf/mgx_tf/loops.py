@@ -21,7 +21,7 @@ Part = Callable[[Module, list[Value]], list[Value]]  # builds into a module, on 
 
 
 def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], list[Value]]]) -> list[Value]:
-    """The values of the first way where the condition holds, else of the second."""
+    """Returns the values of the first way where the condition holds, else of the second."""
     known = n.constant(condition)
     if known is not None and known.size == 1:
         return ways[0 if known.reshape(()) else 1](n.module)
@@ -47,12 +47,12 @@ def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], li
 
 
 def _held(n: Node, names: Sequence[str], changed: Mapping[str, Instruction]) -> list[Value]:
-    """The values of variables after a part that changes some of them."""
+    """Returns the values of variables after a part that changes some of them."""
     return [changed[name] if name in changed else n.scope.context.resources.read(name) for name in names]
 
 
 def _assigned(n: Node, names: Sequence[str], values: list[Value]) -> list[Value]:
-    """All values but the last ones, which variables are given."""
+    """Returns all values but the last ones, which variables are given."""
     count = len(values) - len(names)
     for name, value in zip(names, values[count:], strict=True):
         assert isinstance(value, Instruction)
@@ -61,7 +61,7 @@ def _assigned(n: Node, names: Sequence[str], values: list[Value]) -> list[Value]
 
 
 def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: Collection[int] = ()) -> list[Value]:
-    """The values after all trips of a loop.
+    """Returns the values after all trips of a loop.
 
     condition: gives one truth value for the states; body: the states of the next trip; fixed: places of states that no trip
     changes, which the loop reads from outside.

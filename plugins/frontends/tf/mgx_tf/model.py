@@ -46,7 +46,7 @@ class Model:
     assets: dict[str, str] = field(default_factory=dict)
 
     def signature(self, name: str = "") -> Signature:
-        """The signature of that name; by default ``serving_default``, else the only one, else the first.
+        """Returns the signature of that name; by default ``serving_default``, else the only one, else the first.
 
         Errors: ParameterError for a name that the model does not have.
         """
@@ -62,7 +62,7 @@ class Model:
 
 
 def read_model(path: str | os.PathLike[str], tags: str = "serve") -> Model:
-    """The model in a file (a frozen graph, binary or text) or in a SavedModel's folder.
+    """Returns the model in a file (a frozen graph, binary or text) or in a SavedModel's folder.
 
     Errors: ParseError if it is missing, truncated or no model; UnsupportedError for Keras files.
     """
@@ -126,7 +126,7 @@ def _read_folder(folder: Path, tags: str) -> Model:
 
 
 def read_bytes(data: bytes, text: bool = False) -> Model:
-    """The frozen graph in some bytes, binary or text.  Errors: ParseError if they hold none."""
+    """Returns the frozen graph in some bytes, binary or text.  Errors: ParseError if they hold none."""
     if text:
         return _model(_from_text(data, "GraphDef"), ())
     try:

@@ -83,7 +83,7 @@ class Node(ChannelsLastBuilder):
         return self._attribute(name) is not None
 
     def _attribute(self, name: str) -> Any:
-        """The AttrValue of a name, that of the enclosing function where the node refers to it; None if it is absent."""
+        """Returns the AttrValue of a name, that of the enclosing function where the node refers to it; None if it is absent."""
         if name not in self.node.attributes:
             return None
         found = self.node.attributes[name]
@@ -110,7 +110,7 @@ class Node(ChannelsLastBuilder):
         return builtins.float(default if found is None else found)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A boolean attribute."""
+        """Returns a boolean attribute."""
         found = self._value(name, "b", default)
         return bool(default if found is None else found)
 
@@ -131,7 +131,7 @@ class Node(ChannelsLastBuilder):
         return [] if found is None else [decoded(v) for v in found.s]
 
     def dtype(self, name: str = "T", default: Any = _REQUIRED) -> DType:
-        """An attribute that names an element type.  Errors: UnsupportedError for resources and variants."""
+        """Returns an attribute that names an element type.  Errors: UnsupportedError for resources and variants."""
         found = self._value(name, "type", default)
         if found is None:
             kind: DType = default
@@ -139,22 +139,22 @@ class Node(ChannelsLastBuilder):
         return dtype_of(found)
 
     def dtype_code(self, name: str) -> builtins.int:
-        """The number of an attribute that names any data type; 0 if it is absent."""
+        """Returns the number of an attribute that names any data type; 0 if it is absent."""
         found = self._value(name, "type", 0)
         return builtins.int(found or 0)
 
     def dtypes(self, name: str) -> list[DType]:
-        """An attribute that names several element types.  Errors: UnsupportedError for resources and variants."""
+        """Returns an attribute that names several element types.  Errors: UnsupportedError for resources and variants."""
         found = self._value(name, "list", ())
         return [] if found is None else [dtype_of(code) for code in found.type]
 
     def shapes(self, name: str) -> list[Any]:
-        """An attribute that gives several shapes, as the file states them."""
+        """Returns an attribute that gives several shapes, as the file states them."""
         found = self._value(name, "list", ())
         return [] if found is None else list(found.shape)
 
     def shape(self, name: str = "shape") -> list[builtins.int] | None:
-        """An attribute that gives extents, -1 for unknown ones; None for an unknown rank."""
+        """Returns an attribute that gives extents, -1 for unknown ones; None for an unknown rank."""
         found = self._value(name, "shape", None)
         return None if found is None else dims_of(found)
 
@@ -163,7 +163,7 @@ class Node(ChannelsLastBuilder):
         return tensor_array(found, self.scope.context.options.limit_bytes)
 
     def function(self, name: str = "f") -> Any:
-        """An attribute that names a function, with the function's own attributes."""
+        """Returns an attribute that names a function, with the function's own attributes."""
         return self._value(name, "func", _REQUIRED)
 
     def functions(self, name: str = "branches") -> list[Any]:

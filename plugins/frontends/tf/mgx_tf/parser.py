@@ -55,7 +55,7 @@ CHANNELS_LAST: Final = (0, 2, 3, 1)  # of NCHW
 
 
 def parse_model(model: Model, options: TfOptions) -> Program:
-    """A program from a model that is in memory.
+    """Returns a program from a model that is in memory.
 
     Errors: ParseError, UnsupportedError with the node's name; ParameterError for names that the model does not have.
     """
@@ -75,7 +75,7 @@ def parse_model(model: Model, options: TfOptions) -> Program:
 
 
 def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tuple[Program, frozenset[str]]:
-    """The program; and all variables that it assigns if these are more than the `changing` ones, else none."""
+    """Returns the program; and all variables that it assigns if these are more than the `changing` ones, else none."""
     main = Module("main")
     on_tensors, on_values = all_converters()
     resources = Resources(model, main, changing)
@@ -108,7 +108,7 @@ def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tupl
 
 
 def _before(graph: Graph, ports: Sequence[Port]) -> set[str]:
-    """Names of all nodes that some ports depend on."""
+    """Returns names of all nodes that some ports depend on."""
     seen: set[str] = set()
     stack = [p.node for p in ports]
     while stack:
@@ -196,7 +196,7 @@ def _declare_graph(scope: Scope, graph: Graph, options: TfOptions) -> tuple[list
 
 
 def _sinks(graph: Graph) -> list[str]:
-    """Names of the nodes that no other reads or waits for, in order.
+    """Returns names of the nodes that no other reads or waits for, in order.
 
     Errors: ParseError if there is none.
     """
@@ -235,14 +235,14 @@ def _parameter(scope: Scope, name: str, dtype: Any, dims: list[int] | None, opti
 
 
 def _reordered(module: Module, x: Instruction, order: tuple[int, ...]) -> Instruction:
-    """An image with its axes in another order; anything else as it is."""
+    """Returns an image with its axes in another order; anything else as it is."""
     if not isinstance(x.result, Shape) or not x.result.ranked or x.result.rank != len(order):
         return x
     return module.add(op("transpose", permutation=order), x)
 
 
 def _flattened(scope: Scope, names: Sequence[str], values: Sequence[Value]) -> tuple[list[Instruction], list[str]]:
-    """Results and their names; complex numbers as one tensor with both parts along a last axis."""
+    """Returns results and their names; complex numbers as one tensor with both parts along a last axis."""
     results, named = [], []
     for name, value in zip(names, values, strict=True):
         match value:

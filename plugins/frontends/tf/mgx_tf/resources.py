@@ -57,7 +57,7 @@ class Resources:
         self.tables: dict[str, Table] = {}
 
     def read(self, name: str) -> Instruction:
-        """The value of a variable.  Errors: ParseError if the checkpoint lacks it."""
+        """Returns the value of a variable.  Errors: ParseError if the checkpoint lacks it."""
         if name in self.states.current:
             return self.states.current[name]
         if name in self.changing:
@@ -105,7 +105,7 @@ class Resources:
         return [(made, start, self.states.current.get(name, made)) for name, (made, start) in self._states.items()]
 
     def asset(self, node: str) -> str:
-        """The path of the file that a constant of the main graph stands for; empty if it stands for none.
+        """Returns the path of the file that a constant of the main graph stands for; empty if it stands for none.
 
         Errors: ParseError for one that leads outside the model's folder.
         """
@@ -122,7 +122,7 @@ class Resources:
 
 
 def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
-    """The part of a tensor that a specification such as ``64 5 0,22:0,5`` states."""
+    """Returns the part of a tensor that a specification such as ``64 5 0,22:0,5`` states."""
     words = part.rsplit(maxsplit=1)[-1].split(":")
     if len(words) != array.ndim:
         raise ParseError(f"{part!r} does not name a part of {key!r} with extents {list(array.shape)}")

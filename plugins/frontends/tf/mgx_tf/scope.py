@@ -58,18 +58,18 @@ class Scope:
             )
 
     def within(self, module: Module, frame: Frame | None = None, conditions: Mapping[Port, int] | None = None) -> Scope:
-        """A scope of the same graph inside this one: in a loop of it, or under more conditions."""
+        """Returns a scope of the same graph inside this one: in a loop of it, or under more conditions."""
         inner = Scope(self.context, self.graph, module, None, self.attributes, self.prefix, self.calling, self)
         inner.frame = frame if frame is not None else self.frame
         inner.conditions = {**self.conditions, **(conditions or {})}
         return inner
 
     def submodule(self, name: str) -> Module:
-        """A new module for a part of this graph."""
+        """Returns a new module for a part of this graph."""
         return Module(self.context.module_name(re.sub(r"[^A-Za-z0-9_.:]", "_", name)))
 
     def absent(self) -> Instruction:
-        """The stand-in for an input that is not given."""
+        """Returns the stand-in for an input that is not given."""
         if self._absent is None or self._absent.parent is not self.module:
             self._absent = self.module.add_absent()
         return self._absent
@@ -77,7 +77,7 @@ class Scope:
     # values
 
     def value(self, port: Port) -> Value:
-        """The value of a port.  Errors: ParseError for ports that are not there or nodes in a cycle."""
+        """Returns the value of a port.  Errors: ParseError for ports that are not there or nodes in a cycle."""
         self.require([port.node])
         found = self.place(port.node).values[port.node]
         value = found[port.place] if port.place < len(found) else None
@@ -89,7 +89,7 @@ class Scope:
         return [self.value(p) for p in ports]
 
     def place(self, name: str) -> Scope:
-        """The scope of the chain that a node is built in."""
+        """Returns the scope of the chain that a node is built in."""
         if len(self.chain) == 1:
             return self
         frame, wanted = self.places.frame(name), self.places.conditions_of(name).items()
@@ -120,7 +120,7 @@ class Scope:
             stack += reversed(missing)
 
     def needs(self, node: GraphNode) -> list[str]:
-        """Names of the nodes that must be built before this one."""
+        """Returns names of the nodes that must be built before this one."""
         if node.op in MERGE or node.op in EXIT:
             return []  # they ask for the parts of their branch or loop themselves
         effects = self.context.effects(self.graph)
@@ -181,7 +181,7 @@ class Scope:
         given: Sequence[Value],
         module: Module | None = None,
     ) -> list[Value]:
-        """The results of a function on some values, built into a module (by default this scope's own)."""
+        """Returns the results of a function on some values, built into a module (by default this scope's own)."""
         function = self.function(name)
         if name in self.calling:
             raise ParseError(f"function {name!r} calls itself")
@@ -202,6 +202,6 @@ class Scope:
         return inner.all_values(function.returned)
 
     def branch(self, n: Node, name: str, build: Callable[[Module], list[Value]]) -> tuple[Module, list[Value]]:
-        """A module for one of several ways, and the values that it gives."""
+        """Returns a module for one of several ways, and the values that it gives."""
         module = self.submodule(f"{n.name}:{name}")
         return module, build(module)

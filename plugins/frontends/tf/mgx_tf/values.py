@@ -61,7 +61,7 @@ Value: TypeAlias = Instruction | Complex | Handle | Ragged | TensorList
 
 
 def leaves(value: Value) -> list[Instruction]:
-    """The tensors that a value consists of."""
+    """Returns the tensors that a value consists of."""
     match value:
         case Complex():
             return [value.real, value.imag]
@@ -75,7 +75,7 @@ def leaves(value: Value) -> list[Instruction]:
 
 
 def rebuilt(like: Value, parts: Sequence[Instruction]) -> Value:
-    """A value of the kind of `like` from as many tensors as that has.  Errors: ParseError for another number."""
+    """Returns a value of the kind of `like` from as many tensors as that has.  Errors: ParseError for another number."""
     if len(parts) != len(leaves(like)):
         raise ParseError(f"a value of {len(leaves(like))} tensors cannot be made of {len(parts)}")
     match like:

@@ -39,7 +39,7 @@ class Context:
     shared: dict[str, Any] = field(default_factory=dict)  # what converters of plugins keep
 
     def converter(self, name: str) -> Converter:
-        """The converter of an operator.  Errors: UnsupportedError."""
+        """Returns the converter of an operator.  Errors: UnsupportedError."""
         found = self.converters.find("", name, 1)
         if found is None:
             self.converters = self.converters + self.more()

@@ -11,7 +11,7 @@ __all__ = ["read_map"]
 
 
 def read_map(data: bytes) -> dict[str, Any]:
-    """Names to numbers, truth values and strings; other values are left out.  Errors: ParseError for damaged bytes."""
+    """Returns names to numbers, truth values and strings; other values are left out.  Errors: ParseError for damaged bytes."""
     if not data:
         return {}
     try:

@@ -25,7 +25,7 @@ class TfliteFrontend(Frontend):
     converter_type = Converters
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
-        """A program from a file, which is mapped into memory: constants are borrowed from it.
+        """Returns a program from a file, which is mapped into memory: constants are borrowed from it.
 
         Errors: ParseError for damaged files, UnsupportedError for operators that nothing converts, ParameterError for bad
         options.
@@ -40,10 +40,10 @@ class TfliteFrontend(Frontend):
         return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:
-        """A program from the bytes of a file."""
+        """Returns a program from the bytes of a file."""
         record = TfliteOptions.of(**options)
         return parse_model(read_model(bytes(data), record.limit_bytes), record)
 
     def operators(self) -> list[str]:
-        """Names of all operators with a converter, sorted."""
+        """Returns names of all operators with a converter, sorted."""
         return sorted(name for _, name in all_converters().names())

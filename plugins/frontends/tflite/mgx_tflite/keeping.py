@@ -37,7 +37,7 @@ class Keeping:
     context: Context
 
     def state(self, key: str, like: Callable[[], Array]) -> Instruction:
-        """The value of a state that lives from run to run: a parameter of the program."""
+        """Returns the value of a state that lives from run to run: a parameter of the program."""
         context = self.context
         if key in context.assigned.current:
             return context.assigned.current[key]
@@ -63,18 +63,18 @@ class Keeping:
         return self.context.assigned.apart(build)
 
     def held(self, keys: Sequence[str], changed: Mapping[str, Instruction]) -> list[Instruction]:
-        """The values of states that are there already, after a part that changes some of them."""
+        """Returns the values of states that are there already, after a part that changes some of them."""
         return [changed[k] if k in changed else self.state(k, lambda: np.zeros(())) for k in keys]
 
     def assign(self, keys: Sequence[str], values: list[Any]) -> list[Any]:
-        """All values but the last ones, which states are given."""
+        """Returns all values but the last ones, which states are given."""
         count = len(values) - len(keys)
         for key, value in zip(keys, values[count:], strict=True):
             self.set_state(key, value)
         return values[:count]
 
     def stateful(self, subgraph: int) -> bool:
-        """True if a subgraph may set a state, itself or in those that it calls."""
+        """Returns True if a subgraph may set a state, itself or in those that it calls."""
         subgraphs, found = self.context.model.subgraphs, self.context.stateful
         if subgraph in found or not 0 <= subgraph < len(subgraphs):
             return found.get(subgraph, False)  # one that is not there is refused where it is called
@@ -90,10 +90,10 @@ class Keeping:
         return found[subgraph]
 
     def calls_stateful(self, operator: Operator) -> bool:
-        """True if an operator runs a subgraph that may set a state."""
+        """Returns True if an operator runs a subgraph that may set a state."""
         words = CALLS.get(operator.name, ()) if operator.options is not None else ()
         return any(self.stateful(getattr(operator.options, word)()) for word in words)
 
     def initializing(self) -> bool:
-        """True inside the subgraph of a CALL_ONCE."""
+        """Returns True inside the subgraph of a CALL_ONCE."""
         return self.context.initializing

@@ -101,7 +101,7 @@ class Model:
 
 
 def read_model(data: Any, limit: int) -> Model:
-    """The model in some bytes (or a memory map); constants are borrowed from them.
+    """Returns the model in some bytes (or a memory map); constants are borrowed from them.
 
     Errors: ParseError if they hold none, are truncated, or point outside themselves.
     """
@@ -139,7 +139,7 @@ class _Reader:
         return model
 
     def _each(self, table: Any, name: str) -> list[Any]:
-        """The tables of a vector.  Errors: ParseError for more, with those before, than the file can hold."""
+        """Returns the tables of a vector.  Errors: ParseError for more, with those before, than the file can hold."""
         count = getattr(table, name + "Length")()
         self.budget.records(count, name)
         at: Callable[[int], Any] = getattr(table, name)
@@ -193,7 +193,7 @@ class _Reader:
         return Operator(self.codes[code], read, made, between, options, custom, place)
 
     def _options(self, table: Any, name: str, kinds: tuple[str, ...]) -> Any:
-        """The attributes of an operator; None where it has none, or some of a later schema."""
+        """Returns the attributes of an operator; None where it has none, or some of a later schema."""
         kind = getattr(table, name + "Type")()
         return table.union(name, kinds[kind]) if 0 < kind < len(kinds) else None
 
@@ -280,7 +280,7 @@ class _Reader:
 
 
 def _strings(raw: bytes, count: int) -> Array:
-    """The strings of a buffer: their number, their offsets, their bytes."""
+    """Returns the strings of a buffer: their number, their offsets, their bytes."""
     (number,) = struct.unpack_from("<i", raw, 0)
     if number != count or (number + 2) * 4 > len(raw):
         raise ParseError(f"{count} strings are required, got {number}")

@@ -83,13 +83,13 @@ class Node(ChannelsLastBuilder):
         return f"operator {self.operator.place} {self.op_type} of {self.name!r}"
 
     def option(self, name: str, default: Any) -> Any:
-        """An attribute; `default` where the operator has no attributes at all."""
+        """Returns an attribute; `default` where the operator has no attributes at all."""
         if self.operator.options is None:
             return default
         return getattr(self.operator.options, name)()
 
     def options(self, name: str) -> list[int]:
-        """An attribute that is a list of numbers."""
+        """Returns an attribute that is a list of numbers."""
         if self.operator.options is None or not self.option(name + "Length", 0):
             return []
         return [int(v) for v in self.option(name + "AsNumpy", None)]
@@ -107,7 +107,7 @@ class Node(ChannelsLastBuilder):
         return self.scope.tensor(self.operator.outputs[place])
 
     def kind(self, place: int = 0) -> DType:
-        """The element type of an output."""
+        """Returns the element type of an output."""
         found = self.output(place).dtype
         if found is None:
             self.fail(f"output {place} must be a tensor")
@@ -147,7 +147,7 @@ class Node(ChannelsLastBuilder):
         return int(given.quantization.zero_point[0])
 
     def dequantized(self, x: Instruction, place: Tensor) -> Instruction:
-        """The real values of a quantised tensor."""
+        """Returns the real values of a quantised tensor."""
         given = place.quantization
         if given is None:
             return x

@@ -28,7 +28,7 @@ def all_converters() -> Converters:
 
 
 def added_converters() -> Converters:
-    """The converters of installed plugins."""
+    """Returns the converters of installed plugins."""
     out = Converters()
     for more in manager().converters("tflite", Converters):
         out = out + more
@@ -36,7 +36,7 @@ def added_converters() -> Converters:
 
 
 def parse_model(model: Model, options: TfliteOptions) -> Program:
-    """A program from a model that is in memory.
+    """Returns a program from a model that is in memory.
 
     Errors: ParseError, UnsupportedError with the operator's place; ParameterError for a signature that the model does not have.
     """
@@ -94,7 +94,7 @@ def _signature(model: Model, name: str) -> Signature:
 
 
 def _unique(tensors: list, indices: list[int]) -> dict[str, int]:  # type: ignore[type-arg]
-    """Tensors by name; of several of one name all but the first with their number."""
+    """Returns tensors by name; of several of one name all but the first with their number."""
     found: dict[str, int] = {}
     for index in indices:
         name = tensors[index].name

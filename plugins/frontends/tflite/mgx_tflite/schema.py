@@ -136,7 +136,7 @@ WhileOptions: CondSubgraphIndex 0 i, BodySubgraphIndex 1 i
 
 
 def _listed(words: str) -> tuple[str, ...]:
-    """Names by their number."""
+    """Returns names by their number."""
     return tuple(words.split())
 
 
@@ -211,7 +211,7 @@ def _tables() -> dict[str, Fields]:
 
 
 def root(data: Any) -> Table:
-    """The model that a file begins with.  Errors: struct.error, ValueError for what points outside."""
+    """Returns the model that a file begins with.  Errors: struct.error, ValueError for what points outside."""
     return Table(data, _unpacked(data, "I", 0), "Model")
 
 
@@ -233,7 +233,7 @@ class Table:
         self._size = _unpacked(data, "H", self._places)
 
     def _place(self, slot: int) -> int:
-        """The place of a field in the file; 0 if the table leaves it out."""
+        """Returns the place of a field in the file; 0 if the table leaves it out."""
         if slot + 2 > self._size:
             return 0
         offset = _unpacked(self._data, "H", self._places + slot)
@@ -257,7 +257,7 @@ class Table:
         return lambda: self._other(slot, kind)
 
     def _other(self, slot: int, kind: str) -> Any:
-        """A string as bytes, or a table; None if it is left out."""
+        """Returns a string as bytes, or a table; None if it is left out."""
         at = self._place(slot)
         if not at:
             return None
@@ -270,12 +270,12 @@ class Table:
         return bytes(self._data[start : start + count])
 
     def union(self, name: str, kind: str) -> Table | None:
-        """The table of a union, of a kind that another field states; None if it is left out."""
+        """Returns the table of a union, of a kind that another field states; None if it is left out."""
         found: Table | None = self._other(self._fields[name][0], kind)
         return found
 
     def _vector(self, slot: int) -> tuple[int, int]:
-        """The place of a vector's first element, and their number."""
+        """Returns the place of a vector's first element, and their number."""
         at = self._place(slot)
         if not at:
             return 0, 0

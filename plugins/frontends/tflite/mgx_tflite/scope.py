@@ -69,7 +69,7 @@ class Scope(Keeping):
     # what nodes ask for
 
     def absent(self) -> Instruction:
-        """The stand-in for an input that is not given."""
+        """Returns the stand-in for an input that is not given."""
         if self._absent is None or self._absent.parent is not self.module:
             self._absent = self.module.add_absent()
         return self._absent
@@ -78,7 +78,7 @@ class Scope(Keeping):
         return self.graph.tensors[index]
 
     def handle(self, index: int) -> Any:
-        """The resource of a tensor.  Errors: ParseError if it is not one."""
+        """Returns the resource of a tensor.  Errors: ParseError if it is not one."""
         if index not in self.handles:
             raise ParseError(f"tensor {self.tensor(index).name!r} must be a resource")
         return self.handles[index]
@@ -87,7 +87,7 @@ class Scope(Keeping):
         self.handles[index] = handle
 
     def any(self, index: int) -> Any:
-        """A tensor's value in its own type, or its resource."""
+        """Returns a tensor's value in its own type, or its resource."""
         return self.handles[index] if index in self.handles else self.raw(index)
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
@@ -97,7 +97,7 @@ class Scope(Keeping):
         return self.context.shared[key]
 
     def raw(self, index: int) -> Instruction:
-        """A tensor's value in its own type."""
+        """Returns a tensor's value in its own type."""
         found = self.values.get(index)
         if found is None:
             tensor = self.tensor(index)
@@ -114,7 +114,7 @@ class Scope(Keeping):
         return found
 
     def _variable(self, index: int, tensor: Tensor) -> Instruction:
-        """The state of a variable tensor: zeros before the first run."""
+        """Returns the state of a variable tensor: zeros before the first run."""
         if tensor.dtype is None or any(d < 0 for d in tensor.dims):
             raise ParseError(f"variable {tensor.name!r} must have known extents, got {tensor.dims}")
         kind, dims = tensor.dtype.numpy, tensor.dims
@@ -122,7 +122,7 @@ class Scope(Keeping):
         return self.state(self.variable(index), lambda: np.full(dims, zero, kind))
 
     def variable(self, index: int) -> str:
-        """The key of a variable tensor's state."""
+        """Returns the key of a variable tensor's state."""
         return f"variable_{self.place}_{index}"
 
     def tables(self) -> dict[str, tuple[Array, Array]]:
@@ -138,19 +138,19 @@ class Scope(Keeping):
             context.initializing = False
 
     def submodule(self, name: str) -> Module:
-        """A new module for a part of this subgraph."""
+        """Returns a new module for a part of this subgraph."""
         word = re.sub(r"[^A-Za-z0-9_.:]", "_", name)
         count = self.context.names.get(word, 0)
         self.context.names[word] = count + 1
         return Module(word if not count else f"{word}_{count}")
 
     def call(self, subgraph: int, given: Sequence[Any], module: Module | None = None) -> list[Any]:
-        """The results of another subgraph on some values, built into a module (by default this scope's own)."""
+        """Returns the results of another subgraph on some values, built into a module (by default this scope's own)."""
         inner = Scope(self.context, subgraph, self.module if module is None else module, self.prefix, self.calling)
         return inner.build(given)
 
     def reducer(self, subgraph: int) -> str:
-        """The name of the one operator by which another subgraph joins its two inputs."""
+        """Returns the name of the one operator by which another subgraph joins its two inputs."""
         if not 0 <= subgraph < len(self.context.model.subgraphs):
             raise ParseError(f"subgraph {subgraph} is named, there are {len(self.context.model.subgraphs)}")
         graph = self.context.model.subgraphs[subgraph]
@@ -162,14 +162,14 @@ class Scope(Keeping):
         raise UnsupportedError(f"a reduction by {names}: one operator that joins both inputs of the body is needed")
 
     def unchanged(self, subgraph: int) -> list[int]:
-        """Places of results of a subgraph that are its inputs."""
+        """Returns places of results of a subgraph that are its inputs."""
         graph = self.context.model.subgraphs[subgraph]
         return [k for k, (a, b) in enumerate(zip(graph.inputs, graph.outputs, strict=False)) if a == b]
 
     # building
 
     def build(self, given: Sequence[Any]) -> list[Any]:
-        """The values of the subgraph's outputs for those of its inputs."""
+        """Returns the values of the subgraph's outputs for those of its inputs."""
         if len(given) != len(self.graph.inputs):
             raise ParseError(f"subgraph {self.graph.name!r} takes {len(self.graph.inputs)} values, got {len(given)}")
         for index, value in zip(self.graph.inputs, given, strict=True):
@@ -257,7 +257,7 @@ class Scope(Keeping):
         return out
 
     def _one_scale(self, operator: Any) -> bool:
-        """True if all quantised tensors of an operator share scale and zero point."""
+        """Returns True if all quantised tensors of an operator share scale and zero point."""
         tensors = [self.tensor(i) for i in (*operator.inputs, *operator.outputs) if i >= 0]
         found = [
             t.quantization for t in tensors if t.quantization is not None and t.dtype is not None and t.dtype.bits <= 16

@@ -15,7 +15,7 @@ __all__ = ["dense"]
 
 
 def dense(raw: Array, dtype: DType, dims: list[int], sparsity: Any, limit: int) -> Array:
-    """The dense array of a sparse constant: dimensions in traversal order, the inner blocks last.
+    """Returns the dense array of a sparse constant: dimensions in traversal order, the inner blocks last.
 
     limit: bytes that the places of its elements may take.
     Errors: ParseError for metadata that does not fit the extents or the data.

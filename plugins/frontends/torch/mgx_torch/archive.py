@@ -45,7 +45,7 @@ TREES: Final = (None, "builtins.tuple", "builtins.list", "builtins.dict", "colle
 
 
 def read(data: bytes) -> ExportedProgram:
-    """The exported program in the bytes of a file.
+    """Returns the exported program in the bytes of a file.
 
     Errors: ParseError for a damaged file, and for one whose weights are pickled or that asks for code to be run.
     """
@@ -119,7 +119,7 @@ def _check_products(nodes: list[Any]) -> None:
 
 
 def _names(value: Any) -> list[str]:
-    """Names of values in arguments or results as files have them."""
+    """Returns names of values in arguments or results as files have them."""
     if isinstance(value, list):
         return [name for item in value for name in _names(item)]
     if not isinstance(value, dict):
@@ -154,7 +154,7 @@ def _check_expression(text: Any) -> None:
 
 
 def _is_small_power(node: ast.AST) -> bool:
-    """True for ``Pow(base, Integer(n))`` with a small n, as squares of sizes are written, and no power in the base."""
+    """Returns True for ``Pow(base, Integer(n))`` with a small n, as squares of sizes are written, and no power in the base."""
     match node:
         case ast.Call(ast.Name("Pow"), [base, ast.Call(ast.Name("Integer"), [ast.Constant(int(exponent))], [])], []):
             parts = list(ast.walk(base))

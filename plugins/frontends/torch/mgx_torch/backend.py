@@ -53,7 +53,7 @@ mgx.backend_ctx_ctor = WholeRecurrentLayers  # type: ignore[attr-defined]  # whi
 def compile_graph(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: TorchOptions, parts: list[Part]
 ) -> Callable[..., Any]:
-    """The callable for a graph; `parts` receives what became of it when it is first called."""
+    """Returns the callable for a graph; `parts` receives what became of it when it is first called."""
     converters = all_converters()
 
     def taken(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
@@ -80,7 +80,7 @@ def compile_graph(
 
 
 def _static() -> tuple[int, ...]:
-    """The inputs of the graph being compiled that are parameters and buffers."""
+    """Returns the inputs of the graph being compiled that are parameters and buffers."""
     context = torch._guards.TracingContext.try_get()
     meta = None if context is None else context.fw_metadata
     return () if meta is None else tuple(meta.static_input_indices)
@@ -121,7 +121,7 @@ class Taken:
         )
 
     def __call__(self, args: list[Any]) -> list[Any]:
-        """The results; the list of arguments is emptied, so that what nobody else holds is freed."""
+        """Returns the results; the list of arguments is emptied, so that what nobody else holds is freed."""
         found = self._first(args) if self.ready is None else self.ready(*args)
         if not self.writes:
             args.clear()
@@ -156,7 +156,7 @@ class Taken:
                 self.reasons[node] = str(error)
 
     def _culprit(self, error: MgxError) -> torch.fx.Node | None:
-        """The node of the whole graph that an error names."""
+        """Returns the node of the whole graph that an error names."""
         text = str(error)
         for node in self.gm.graph.nodes:
             if node.op not in ("placeholder", "output") and node not in self.reasons and f"node {node.name!r} " in text:
@@ -213,7 +213,7 @@ class Piece(torch.nn.Module):
 
 
 def not_ours(node: torch.fx.Node, converters: Converters) -> str:
-    """The reason for which a node stays with torch; empty where it can be tried."""
+    """Returns the reason for which a node stays with torch; empty where it can be tried."""
     if node.op in ("placeholder", "output", "get_attr") or node.op != "call_function":
         return ""
     target = node.target
@@ -233,7 +233,7 @@ def not_ours(node: torch.fx.Node, converters: Converters) -> str:
 
 
 def _inert(node: torch.fx.Node) -> bool:
-    """True for an op that could draw random numbers, but is asked not to."""
+    """Returns True for an op that could draw random numbers, but is asked not to."""
     schema = node.target._schema
     for place, argument in enumerate(schema.arguments):
         if argument.name in ("dropout_p", "p", "dropout"):

@@ -45,5 +45,5 @@ def flat(value: Any) -> list[Any]:
 
 
 def keywords_of(converter: Any) -> frozenset[str]:
-    """The names of a converter's parameters after the node."""
+    """Returns the names of a converter's parameters after the node."""
     return frozenset(list(inspect.signature(converter).parameters)[1:])

@@ -122,7 +122,7 @@ class Variant:
         self._lock = threading.Lock()
 
     def current(self, args: Sequence[Any]) -> bool:
-        """True if no weight was written to since it was packed."""
+        """Returns True if no weight was written to since it was packed."""
         if self.versions is not None:
             return [args[i]._version for i in self.static] == self.versions
         return all(seal.holds(args[i]) for seal, i in zip(self.seals, self.static, strict=True))
@@ -180,7 +180,7 @@ class Variant:
 def _program(
     graph: CompiledGraph, args: Sequence[Any], weights: dict[int, Any]
 ) -> tuple[Program, list[tuple[str, int, str]], list[tuple[str, Any]]]:
-    """The program of a graph; which argument each parameter takes, and how each result is made of the program's.
+    """Returns the program of a graph; which argument each parameter takes, and how each result is made of the program's.
 
     A parameter takes an argument as it is, or its `real` or `imag`, or its `size`, as an extent of an empty tensor.
     """
@@ -246,18 +246,18 @@ def _program(
 
 
 def _ranges(values: Sequence[Any]) -> dict[Any, Any]:
-    """The ranges of all symbols, from the environment that they live in."""
+    """Returns the ranges of all symbols, from the environment that they live in."""
     found = environment(values)
     return {} if found is None else dict(found.var_to_range)
 
 
 def _device(args: Sequence[Any]) -> Any:
-    """The accelerator on which the tensors lie; None for the host."""
+    """Returns the accelerator on which the tensors lie; None for the host."""
     return next((a.device for a in args if isinstance(a, torch.Tensor) and a.device.type != "cpu"), None)
 
 
 def _target_of(args: Sequence[Any]) -> str:
-    """The target for the device on which the tensors lie."""
+    """Returns the target for the device on which the tensors lie."""
     kinds = {a.device.type for a in args if isinstance(a, torch.Tensor)}
     if kinds <= {"cpu"}:
         return "cpu"

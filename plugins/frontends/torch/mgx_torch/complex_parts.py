@@ -37,7 +37,7 @@ def by_parts(*names: str) -> Callable[[Any], Any]:
 
 
 def _called(n: Node, function: Any, which: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """One part of a converter's result."""
+    """Returns one part of a converter's result."""
     schema = [a.name for a in n.fx.target._schema.arguments]
     places = [_part(n, a, which, name in ELEMENTS) for a, name in zip(args, schema, strict=False)]
     return function(n, *places, **{name: _part(n, a, which, name in ELEMENTS) for name, a in given.items()})

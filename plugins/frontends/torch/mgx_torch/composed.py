@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def composed() -> dict[Any, Callable[..., Any]]:
-    """Decompositions by overload; one that gives NotImplemented leaves that call as it is."""
+    """Returns decompositions by overload; one that gives NotImplemented leaves that call as it is."""
     return {
         aten._transformer_encoder_layer_fwd.default: encoder_layer,
         aten._native_multi_head_attention.default: multi_head_attention,
@@ -55,7 +55,7 @@ def encoder_layer(
     mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Tensor:
-    """A layer of ``nn.TransformerEncoder``, which it calls whole where no gradients are asked for."""
+    """Returns a layer of ``nn.TransformerEncoder``, which it calls whole where no gradients are asked for."""
 
     def first(y: Tensor) -> Tensor:
         return torch.nn.functional.layer_norm(y, (size,), first_weight, first_bias, eps)
@@ -118,7 +118,7 @@ def multi_head_attention(
 
 
 def _lengths(difference: Tensor, p: float) -> Tensor:
-    """The p-norm along the last axis."""
+    """Returns the p-norm along the last axis."""
     size = difference.abs()
     if p == 0:
         return (difference != 0).to(difference.dtype).sum(-1)
@@ -133,7 +133,7 @@ MANY = 25  # rows above which torch computes Euclidean distances by a product
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:
-    """Distances of each row of one matrix to each of another."""
+    """Returns distances of each row of one matrix to each of another."""
     if x.shape[-1] == 0 or x.numel() == 0 or y.numel() == 0:
         return NotImplemented
     many = x.shape[-2] > MANY or y.shape[-2] > MANY
@@ -144,7 +144,7 @@ def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:
 
 
 def pairwise_distances(x: Tensor, p: float = 2) -> Any:
-    """Distances of each row to each later one."""
+    """Returns distances of each row to each later one."""
     if x.shape[0] < 2 or x.shape[1] == 0:
         return NotImplemented
     rows = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
@@ -162,7 +162,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Any:
-    """Sums or means of rows by bags; maxima stay as they are, for their backward reads where they came from."""
+    """Returns sums or means of rows by bags; maxima stay as they are, for their backward reads where they came from."""
     if mode == 2 or indices.dim() != 1:
         return NotImplemented
     starts = (offsets[:-1] if include_last_offset else offsets).long()
@@ -184,7 +184,7 @@ def embedding_bag(
 
 
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A tensor with one diagonal replaced."""
+    """Returns a tensor with one diagonal replaced."""
     first, second = dim1 % x.dim(), dim2 % x.dim()
     order = [a for a in range(x.dim()) if a not in (first, second)] + [first, second]
     steps = torch.arange(source.shape[-1], device=x.device)
@@ -197,7 +197,7 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Rows of one tensor taken into those of another: a scatter with the same index along each row."""
+    """Returns rows of one tensor taken into those of another: a scatter with the same index along each row."""
     if x.dim() == 0:
         return NotImplemented
     shape = [1] * x.dim()
@@ -207,13 +207,13 @@ def index_reduce(
 
 
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Elements replaced by their number in row-major order."""
+    """Returns elements replaced by their number in row-major order."""
     flat = aten.index_put(x.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
     return flat.view(x.shape)
 
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """The k-th least element along an axis and its place."""
+    """Returns the k-th least element along an axis and its place."""
     if x.dim() == 0:
         return NotImplemented
     values, places = x.sort(dim)
@@ -222,14 +222,14 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def median(x: Tensor) -> Any:
-    """The lower median of all elements; NaN where there is one."""
+    """Returns the lower median of all elements; NaN where there is one."""
     if x.numel() == 0:
         return NotImplemented
     return median_along(x.reshape(-1), 0)[0]
 
 
 def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    """The lower median along an axis and its place; a NaN, which is sorted last, where there is one."""
+    """Returns the lower median along an axis and its place; a NaN, which is sorted last, where there is one."""
     if x.dim() == 0 or x.shape[dim] == 0:
         return NotImplemented
     last = x.shape[dim] - 1
@@ -242,7 +242,7 @@ def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 
 def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    """The lower median along an axis of what is not NaN, and its place."""
+    """Returns the lower median along an axis of what is not NaN, and its place."""
     if x.dim() == 0 or x.shape[dim] == 0 or not x.is_floating_point():
         return NotImplemented
     values, places = x.sort(dim=dim, stable=True)

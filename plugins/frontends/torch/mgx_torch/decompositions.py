@@ -30,20 +30,20 @@ def all_converters() -> Converters:
 
 
 def converts(converters: Converters, op: Any) -> bool:
-    """True if an overload has a converter of its own."""
+    """Returns True if an overload has a converter of its own."""
     namespace, packet, overload = name_of(op)
     names = (f"{packet}.{overload}", packet)
     return any(converters.find(space + namespace, name, 1) for space in ("", COMPLEX) for name in names)
 
 
 def reals_only(converters: Converters, op: Any) -> bool:
-    """True if an overload has a converter that takes no complex numbers."""
+    """Returns True if an overload has a converter that takes no complex numbers."""
     namespace, packet, overload = name_of(op)
     return not any(converters.find(COMPLEX + namespace, name, 1) for name in (f"{packet}.{overload}", packet))
 
 
 def complex_apart(apart: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition that is taken where an operand is complex; of real ones there is a converter."""
+    """Returns a decomposition that is taken where an operand is complex; of real ones there is a converter."""
 
     def decompose(*args: Any, **kwargs: Any) -> Any:
         given = any(isinstance(x, torch.Tensor) and x.is_complex() for x in flat([list(args), kwargs]))
@@ -57,7 +57,7 @@ BREAK = ("native_dropout", "dropout", "_fused_moving_avg_obs_fq_helper")
 
 
 def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
-    """Decompositions of all operators that nothing converts, for `ExportedProgram.run_decompositions`."""
+    """Returns decompositions of all operators that nothing converts, for `ExportedProgram.run_decompositions`."""
     from torch.export import default_decompositions
 
     found = {**default_decompositions().materialize(), **composed()}  # with operators of other packages
@@ -71,7 +71,7 @@ def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
 
 
 def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
-    """The same for graphs that AOTAutograd traces, without operators that are made of others in any case."""
+    """Returns the same for graphs that AOTAutograd traces, without operators that are made of others in any case."""
     from torch._decomp import core_aten_decompositions
 
     found = {**core_aten_decompositions(), **composed()}

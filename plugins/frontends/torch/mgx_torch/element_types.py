@@ -29,7 +29,7 @@ def _table() -> dict[torch.dtype, DType]:
 
 
 def dtype_of(dtype: torch.dtype) -> DType:
-    """The element type for one of torch; of complex numbers that of their parts.
+    """Returns the element type for one of torch; of complex numbers that of their parts.
 
     Errors: UnsupportedError for types that mgx does not have.
     """
@@ -41,7 +41,7 @@ def dtype_of(dtype: torch.dtype) -> DType:
 
 @cache
 def torch_dtype(dtype: DType) -> torch.dtype:
-    """The type of torch for an element type.  Errors: UnsupportedError if torch has none."""
+    """Returns the type of torch for an element type.  Errors: UnsupportedError if torch has none."""
     for theirs, ours in _table().items():
         if ours is dtype:
             return theirs

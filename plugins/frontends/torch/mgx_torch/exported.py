@@ -23,7 +23,7 @@ CHANGED = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKin
 
 
 def from_exported(exported: ExportedProgram) -> Program:
-    """The program of an exported model: weights are literals on torch's memory, user inputs are parameters.
+    """Returns the program of an exported model: weights are literals on torch's memory, user inputs are parameters.
 
     A buffer that the model changes is a parameter under its own name, and its new value a result of that name after those of
     the user; so is an input that it writes to.
@@ -40,7 +40,7 @@ def from_exported(exported: ExportedProgram) -> Program:
 
 
 def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
-    """The program of an exported model in functional form."""
+    """Returns the program of an exported model in functional form."""
     signature = exported.graph_signature
     main = Module("main")
     extents = Extents(exported.range_constraints)
@@ -72,7 +72,7 @@ def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
 
 
 def _input(graph: GraphConverter, exported: ExportedProgram, spec: Any, fx: Any, changed: set[Any]) -> Any:
-    """The value of a placeholder: a literal for weights, a parameter for what the user gives."""
+    """Returns the value of a placeholder: a literal for weights, a parameter for what the user gives."""
     if spec.kind in STATE:
         tensors: Mapping[str, Any] = (
             exported.constants if spec.kind is InputKind.CONSTANT_TENSOR else exported.state_dict

@@ -80,7 +80,7 @@ class Extents:
         return expr
 
     def of(self, size: Any) -> Dim:
-        """The extent for an int or a SymInt.  Errors: UnsupportedError for expressions that extents cannot say."""
+        """Returns the extent for an int or a SymInt.  Errors: UnsupportedError for expressions that extents cannot say."""
         if isinstance(size, torch.SymInt):
             found = self._translated(self._named(size.node.expr))
             if isinstance(found, (int, Sym)):
@@ -96,7 +96,7 @@ class Extents:
                 self._known.setdefault(expr.name, found)
 
     def knows(self, size: Any) -> bool:
-        """True if an extent, or all symbols in it, were met or come with the graph's inputs."""
+        """Returns True if an extent, or all symbols in it, were met or come with the graph's inputs."""
         return not isinstance(size, torch.SymInt) or all(s.name in self._known for s in size.node.expr.free_symbols)
 
     def _symbol(self, name: str) -> Dim:
@@ -135,7 +135,7 @@ class Extents:
 
 
 def environment(values: Iterable[Any]) -> Any:
-    """The environment in which the symbols of tensors and sizes live; None where all sizes are numbers."""
+    """Returns the environment in which the symbols of tensors and sizes live; None where all sizes are numbers."""
     for value in values:
         for size in value.shape if isinstance(value, torch.Tensor) else [value]:
             if isinstance(size, torch.SymInt):
@@ -161,5 +161,5 @@ def _bound(value: Any, infinite: int) -> int:
 
 
 def shape_of(value: Any, extents: Extents) -> Shape:
-    """The shape of a tensor as torch describes it."""
+    """Returns the shape of a tensor as torch describes it."""
     return Shape.of(dtype_of(value.dtype), [extents.of(s) for s in value.shape])

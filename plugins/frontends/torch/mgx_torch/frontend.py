@@ -22,7 +22,7 @@ class TorchFrontend(Frontend):
         return from_exported(read(data))
 
     def operators(self) -> list[str]:
-        """Names of the operators that are converted, with the overload where only that one is."""
+        """Returns names of the operators that are converted, with the overload where only that one is."""
         from .decompositions import all_converters
 
         return sorted({f"{domain.split()[-1]}::{name}" for domain, name in all_converters().names()})

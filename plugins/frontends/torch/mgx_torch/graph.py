@@ -51,13 +51,13 @@ class GraphConverter:
         self._literals: dict[tuple[Any, ...], Instruction] = {}
 
     def absent(self) -> Instruction:
-        """The stand-in for an operand that is not given."""
+        """Returns the stand-in for an operand that is not given."""
         if self._absent is None:
             self._absent = self.module.add_absent()
         return self._absent
 
     def convert(self, graph: torch.fx.Graph, inputs: Sequence[Any]) -> Any:
-        """The values of a graph's output for values of its placeholders.
+        """Returns the values of a graph's output for values of its placeholders.
 
         Errors: UnsupportedError for an operator that nothing converts, ParseError for one that is not as its schema says.
         """
@@ -74,7 +74,7 @@ class GraphConverter:
         raise UnsupportedError("the graph has no output")
 
     def value_of(self, fx: torch.fx.Node) -> Any:
-        """The value of a node whose operands have theirs."""
+        """Returns the value of a node whose operands have theirs."""
         if fx.op == "get_attr":
             return self.attribute(fx)
         if fx.op != "call_function":
@@ -105,7 +105,7 @@ class GraphConverter:
         return found
 
     def number(self, n: Node) -> Any:
-        """The value of a node that gives a number: an extent, or whatever torch knows already."""
+        """Returns the value of a node that gives a number: an extent, or whatever torch knows already."""
         target = n.fx.target
         if not isinstance(n.value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return n.value
@@ -150,7 +150,7 @@ class GraphConverter:
         return args, keywords
 
     def resolve(self, arg: Any) -> Any:
-        """An argument with nodes replaced by their values."""
+        """Returns an argument with nodes replaced by their values."""
         if isinstance(arg, torch.fx.Node):
             return self.values[arg]
         if isinstance(arg, (list, tuple)):
@@ -162,7 +162,7 @@ class GraphConverter:
         return arg
 
     def attribute(self, fx: torch.fx.Node) -> Any:
-        """A tensor or sub-graph that the graph's module holds."""
+        """Returns a tensor or sub-graph that the graph's module holds."""
         found: Any = fx.graph.owning_module
         for part in str(fx.target).split("."):
             found = found[int(part)] if isinstance(found, (list, tuple)) else getattr(found, part)
@@ -171,7 +171,7 @@ class GraphConverter:
         return found
 
     def constant(self, tensor: torch.Tensor, name: str) -> Any:
-        """A literal on a tensor's memory; one for all uses of the same memory."""
+        """Returns a literal on a tensor's memory; one for all uses of the same memory."""
         if tensor.is_complex():
             parts = torch.view_as_real(tensor.detach().resolve_conj())
             return Complex(self.constant(parts[..., 0], name), self.constant(parts[..., 1], name))
@@ -183,7 +183,7 @@ class GraphConverter:
         return found
 
     def scalar(self, n: Node, d: Dim) -> Instruction:
-        """An extent as an int64 scalar."""
+        """Returns an extent as an int64 scalar."""
         if not isinstance(d, Sym):
             return n.literal(d, dt.int64)
         total: Instruction | None = None
@@ -255,7 +255,7 @@ class GraphConverter:
     def subgraph(
         self, n: Node, module: torch.fx.GraphModule, name: str, shapes: Sequence[Any], operands: Sequence[Any]
     ) -> Any:
-        """A nested module for a sub-graph, and the values of its output.
+        """Returns a nested module for a sub-graph, and the values of its output.
 
         shapes: of its own parameters, which come first among the sub-graph's inputs; operands: values of enclosing modules.
         """
@@ -266,17 +266,17 @@ class GraphConverter:
         return inner, [child.output(f) for f in found]
 
     def child(self, inner: Module) -> GraphConverter:
-        """A converter that builds a module nested in this one."""
+        """Returns a converter that builds a module nested in this one."""
         return GraphConverter(inner, self.converters, self.extents, self)
 
     def output(self, value: Any) -> Any:
-        """A value that the module can return: numbers become scalars."""
+        """Returns a value that the module can return: numbers become scalars."""
         if isinstance(value, (Sym, int, float, bool)):
             return Numbers(self).tensor(value)
         return value
 
     def module_name(self, wanted: str) -> str:
-        """A module name that no other module of the program has."""
+        """Returns a module name that no other module of the program has."""
         if self.outer is not None:
             return self.outer.module_name(wanted)
         self._names += 1

@@ -92,7 +92,10 @@ class MgxModule(torch.nn.Module):
         return tree_unflatten(made, self.layout)
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The arguments in the order of the exported program.  Errors: ParameterError for another tree or another constant."""
+        """Returns the arguments in the order of the exported program.
+
+        Errors: ParameterError for another tree or another constant.
+        """
         if self.call is None:
             return list(tree_flatten((args, kwargs))[0])
         tree, wanted = self.call

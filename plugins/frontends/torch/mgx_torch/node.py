@@ -42,22 +42,22 @@ class Surroundings(Protocol):
     def absent(self) -> Instruction: ...
 
     def scalar(self, n: Node, d: Dim) -> Instruction:
-        """An extent as an int64 scalar."""
+        """Returns an extent as an int64 scalar."""
 
     def convert(self, graph: torch.fx.Graph, inputs: Sequence[Any]) -> Any:
-        """The values of a graph's output for values of its placeholders."""
+        """Returns the values of a graph's output for values of its placeholders."""
 
     def child(self, inner: Module) -> Surroundings:
-        """A converter that builds a module nested in this one."""
+        """Returns a converter that builds a module nested in this one."""
 
     def subgraph(self, n: Node, module: Any, name: str, shapes: Sequence[Any], operands: Sequence[Any]) -> Any:
-        """A nested module for a sub-graph, and the values of its output."""
+        """Returns a nested module for a sub-graph, and the values of its output."""
 
     def output(self, value: Any) -> Any:
-        """A value that the module can return: numbers become scalars."""
+        """Returns a value that the module can return: numbers become scalars."""
 
     def module_name(self, wanted: str) -> str:
-        """A module name that no other module of the program has."""
+        """Returns a module name that no other module of the program has."""
 
 
 class Node(InstructionBuilder):
@@ -97,7 +97,7 @@ class Node(InstructionBuilder):
         return dtype_of(self.result().dtype)
 
     def result(self, index: int = 0) -> Any:
-        """A result as torch describes it: type, sizes, strides."""
+        """Returns a result as torch describes it: type, sizes, strides."""
         value = self.value
         if isinstance(value, (tuple, list)):
             value = value[index]
@@ -106,19 +106,19 @@ class Node(InstructionBuilder):
         return value
 
     def result_dims(self, index: int = 0) -> tuple[Dim, ...]:
-        """The extents of a result."""
+        """Returns the extents of a result."""
         return tuple(self.graph.extents.of(s) for s in self.result(index).shape)
 
     def wants(self, index: int) -> bool:
-        """True if a result of several is read."""
+        """Returns True if a result of several is read."""
         return any(u.args[1] == index for u in self.fx.users if len(u.args) > 1)
 
     def given(self, index: int) -> Any:
-        """An argument as torch describes it: a tensor without data, or the number itself."""
+        """Returns an argument as torch describes it: a tensor without data, or the number itself."""
         return described(self.fx.args[index]) if index < len(self.fx.args) else None
 
     def common_dtype(self, *indices: int, floating: bool = False) -> DType:
-        """The type in which torch computes on some arguments, by its rules of promotion."""
+        """Returns the type in which torch computes on some arguments, by its rules of promotion."""
         kind = ELEMENTWISE_TYPE_PROMOTION_KIND
         args = [self.given(i) for i in indices]
         args = [a for a in args if isinstance(a, (torch.Tensor, int, float, bool, torch.SymInt, torch.SymFloat))]
@@ -128,7 +128,7 @@ class Node(InstructionBuilder):
     # building
 
     def tensor(self, x: Scalar, dtype: DType | None = None) -> Instruction:
-        """A tensor, or a number as a scalar, in an element type."""
+        """Returns a tensor, or a number as a scalar, in an element type."""
         if isinstance(x, Instruction):
             return x if dtype is None else self.convert(x, dtype)
         if isinstance(x, Sym):
@@ -143,25 +143,25 @@ class Node(InstructionBuilder):
         return self.literal(x, dtype)
 
     def filled(self, dims: Iterable[Dim], value: Scalar, dtype: DType) -> Instruction:
-        """A tensor of one value."""
+        """Returns a tensor of one value."""
         return self.broadcast_to(self.tensor(value, dtype), dims)
 
     def tensors(self, xs: Iterable[Scalar], dtype: DType) -> list[Instruction]:
-        """Tensors and numbers in one element type, brought to common extents."""
+        """Returns tensors and numbers in one element type, brought to common extents."""
         return self.broadcast(*(self.tensor(x, dtype) for x in xs))
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front; a scalar has the axes 0 and -1."""
+        """Returns an axis counted from the front; a scalar has the axes 0 and -1."""
         return self.axes([axis], max(rank, 1))[0]
 
     def reduced_axes(self, x: Instruction, axes: Sequence[int] | int | None) -> tuple[int, ...]:
-        """The axes that a reduction goes over: all where none are named."""
+        """Returns the axes that a reduction goes over: all where none are named."""
         if axes is None or (not isinstance(axes, int) and not axes):
             return tuple(range(x.shape.rank))
         return self.axes([axes] if isinstance(axes, int) else axes, max(x.shape.rank, 1))
 
     def reduce(self, op: str, x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
-        """A reduction over axes, which stay with extent 1 or go."""
+        """Returns a reduction over axes, which stay with extent 1 or go."""
         if not x.shape.rank:
             return self.squeeze(self.add(op, self.unsqueeze(x, [0]), axes=(0,)), [0])
         if not axes:
@@ -170,14 +170,14 @@ class Node(InstructionBuilder):
         return out if keep else self.squeeze(out, axes)
 
     def size(self, x: Instruction, axes: Iterable[int]) -> Dim:
-        """The product of some extents."""
+        """Returns the product of some extents."""
         count: Dim = 1
         for axis in axes:
             count = count * x.shape.dims[axis]
         return count
 
     def static(self, d: Dim, what: str) -> int:
-        """An extent that must be a number.  Errors: UnsupportedError for a symbolic one."""
+        """Returns an extent that must be a number.  Errors: UnsupportedError for a symbolic one."""
         if isinstance(d, Sym):
             self.unsupported(f"{what} must be a fixed number here, got {d}")
         return d
@@ -193,7 +193,7 @@ def described(arg: Any) -> Any:
 
 
 def module_path(fx: torch.fx.Node) -> str:
-    """The path of the module that a node comes from, as in a state_dict; empty where torch does not say."""
+    """Returns the path of the module that a node comes from, as in a state_dict; empty where torch does not say."""
     stack = fx.meta.get("nn_module_stack")
     if not stack:
         return ""
@@ -204,7 +204,7 @@ def module_path(fx: torch.fx.Node) -> str:
 
 
 def place_of(fx: torch.fx.Node) -> str:
-    """Module and line of source of a node, for messages; empty where torch does not say."""
+    """Returns module and line of source of a node, for messages; empty where torch does not say."""
     parts = []
     path = module_path(fx)
     if path:

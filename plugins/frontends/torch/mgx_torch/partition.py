@@ -32,7 +32,7 @@ def shared(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 
 def _views(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """A node after the views that lead to it, and first what they look at."""
+    """Returns a node after the views that lead to it, and first what they look at."""
     found = [node]
     while True:
         first = found[0]
@@ -49,7 +49,7 @@ def _is_view(node: Any) -> bool:
 
 
 def stages(graph: torch.fx.Graph, eager: Callable[[torch.fx.Node], bool]) -> dict[torch.fx.Node, int]:
-    """A number for each call: even ones are mgx's, odd ones torch's; each depends on lower or equal numbers only."""
+    """Returns a number for each call: even ones are mgx's, odd ones torch's; each depends on lower or equal numbers only."""
     found: dict[torch.fx.Node, int] = {}
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
@@ -68,10 +68,10 @@ def stages(graph: torch.fx.Graph, eager: Callable[[torch.fx.Node], bool]) -> dic
 
 
 def split(gm: torch.fx.GraphModule, found: Mapping[torch.fx.Node, int]) -> torch.fx.GraphModule:
-    """A module that calls ``submod_N`` for each stage N in order."""
+    """Returns a module that calls ``submod_N`` for each stage N in order."""
     return split_module(gm, None, lambda node: found[node], keep_original_order=False)
 
 
 def eager_name(name: str) -> bool:
-    """True for the sub-module of a stage that stays with torch."""
+    """Returns True for the sub-module of a stage that stays with torch."""
     return name.startswith("submod_") and int(name.removeprefix("submod_")) % 2 == 1

@@ -32,7 +32,7 @@ SAME_WIDTH: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.in
 
 
 def host_array(tensor: torch.Tensor) -> Array:
-    """A tensor in host memory as an array on that memory.
+    """Returns a tensor in host memory as an array on that memory.
 
     Errors: UnsupportedError for a layout that is not strided.
     """
@@ -51,7 +51,7 @@ def host_array(tensor: torch.Tensor) -> Array:
 
 
 def borrowed(tensor: torch.Tensor, name: str) -> Any:
-    """A weight as a value on its own memory; from another device it is copied to the host.
+    """Returns a weight as a value on its own memory; from another device it is copied to the host.
 
     Errors: UnsupportedError for tensors that hold no plain numbers.
     """
@@ -63,7 +63,7 @@ def borrowed(tensor: torch.Tensor, name: str) -> Any:
 
 
 def as_tensor(value: Value) -> torch.Tensor:
-    """A result, as ops compute on it, as a tensor on the same memory, which belongs to the result alone."""
+    """Returns a result, as ops compute on it, as a tensor on the same memory, which belongs to the result alone."""
     if not isinstance(value, np.ndarray):  # on a device
         found: torch.Tensor = torch.from_dlpack(Argument.from_value(value))
         return found

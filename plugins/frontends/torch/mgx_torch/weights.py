@@ -49,7 +49,7 @@ def held(
 
 
 def only_in_products(node: torch.fx.Node) -> bool:
-    """True if all that reads a value, or views of it, are products."""
+    """Returns True if all that reads a value, or views of it, are products."""
     for user in node.users:
         if user.op == "output":
             continue
@@ -77,12 +77,12 @@ class Seal:
 
 
 def _version(weight: torch.Tensor) -> int:
-    """The number of writes that torch counted; it counts none in inference mode."""
+    """Returns the number of writes that torch counted; it counts none in inference mode."""
     return 0 if weight.is_inference() else int(weight._version)
 
 
 def _words(weight: torch.Tensor) -> Array | None:
-    """The bytes of a weight in the order of its memory, or as it is where they are few."""
+    """Returns the bytes of a weight in the order of its memory, or as it is where they are few."""
     flat = weight.detach()
     array = host_array(flat.permute(sorted(range(flat.dim()), key=lambda axis: -flat.stride(axis))))
     if array.nbytes <= SMALL or not array.flags.c_contiguous:
@@ -91,7 +91,7 @@ def _words(weight: torch.Tensor) -> Array | None:
 
 
 def _digest(array: Array) -> bytes:
-    """All bytes of a small array, a hash of 128 bits of a large one."""
+    """Returns all bytes of a small array, a hash of 128 bits of a large one."""
     if array.nbytes <= SMALL or not array.flags.c_contiguous:
         return array.tobytes()
     return bytes(xxhash.xxh3_128_digest(array))
@@ -105,7 +105,7 @@ class Lender:
         self._there: dict[int, tuple[Any, Seal]] = {}
 
     def lend(self, weight: torch.Tensor, name: str) -> Array:
-        """Targets share what they pack by address: memory that was written to since would bring back its old contents."""
+        """Returns targets share what they pack by address: memory that was written to since would bring back its old contents."""
         with self._lock:
             found = self._there.get(weight.data_ptr())
             if found is not None and found[0]() is not None and not found[1].holds(weight):
@@ -123,5 +123,5 @@ def _lender() -> Lender:
 
 
 def lent(weight: torch.Tensor, name: str) -> Array:
-    """A weight as an array that a program may keep.  Errors: UnsupportedError for tensors that hold no plain numbers."""
+    """Returns a weight as an array that a program may keep.  Errors: UnsupportedError for tensors that hold no plain numbers."""
     return _lender().lend(weight, name)

@@ -28,7 +28,7 @@ class Finish:
     index: tuple[int, ...]
 
     def reads(self) -> list[Access]:
-        """Elements of memory that it reads, the sums left out."""
+        """Returns elements of memory that it reads, the sums left out."""
         return [a for a in self.body.accesses if a.index]
 
     def reader(self, access: Access, strides: Sequence[int], width: int) -> Reader:
@@ -42,7 +42,7 @@ class Finish:
         return reader.lines(f"e{n}", f"p{self.index[access.index]}", code)
 
     def values(self, sums: str, readers: Sequence[Reader], lines: Lines) -> list[Value]:
-        """The results for element `k` of a group, from the code of its sum."""
+        """Returns the results for element `k` of a group, from the code of its sum."""
         accesses = self.reads()
         kind = computed(self.given[0].dtype)
 
@@ -66,7 +66,7 @@ def after_product(
     dims: Sequence[int],
     first: int = 0,
 ) -> Finish:
-    """The members of a flat group behind `joint`, the product or a reshaped one, over the extents `dims`.
+    """Returns the members of a flat group behind `joint`, the product or a reshaped one, over the extents `dims`.
 
     skipped: instructions up to `joint`, its operands too; inputs: the group's, of which the first is input `first` of the
     kernel.  Errors: UnsupportedError for members that one loop does not run.
@@ -94,5 +94,5 @@ def after_product(
 
 
 def _read_behind(ins: Instruction, skipped: Sequence[Instruction]) -> bool:
-    """True if something other than the product reads what it is computed from."""
+    """Returns True if something other than the product reads what it is computed from."""
     return any(u not in skipped for u in ins.users)

@@ -13,7 +13,7 @@ __all__ = ["few_queries", "streams"]
 
 
 def streams(p: Pattern, traits: DeviceTraits) -> bool:
-    """True if keys and values can be read in whole vectors by a part of a wave."""
+    """Returns True if keys and values can be read in whole vectors by a part of a wave."""
     step = 16 // p.out.dtype.size
     lanes = p.d // step if step else 0
     fits = all(aligned(p.tensor(a), a.strides, a.offset, step) for a in (p.q, p.k, p.v))

@@ -41,7 +41,7 @@ def batch_setup(p: Pattern, index: str) -> list[str]:
 
 
 def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
-    """Statements that set `product` (code of an lvalue) to the logit; -inf for keys that are masked.
+    """Returns statements that set `product` (code of an lvalue) to the logit; -inf for keys that are masked.
 
     rows, keys: sizes of the tiles that cover queries and keys; where they divide the extents, no bounds are checked.
     """
@@ -73,7 +73,7 @@ def attended(p: Pattern, queries: int) -> tuple[list[str], str]:
 
 def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
                limit: int, columns: int, ld: int, threads: int) -> list[str]:  # fmt: skip
-    """Rows of an operand to shared memory; zeros beyond its extents."""
+    """Returns rows of an operand to shared memory; zeros beyond its extents."""
     tensor, strides = p.tensor(access), access.strides
     t = stored(tensor.dtype)
     step = 16 // tensor.dtype.size

@@ -78,7 +78,7 @@ class Pattern:
         return offset_code(self.names, self.o[: len(self.batch)], 0, "u64")
 
     def logits(self) -> tuple[list[str], str]:
-        """Statements that make a logit of the product `s` of query `row` and key `col`, and its name."""
+        """Returns statements that make a logit of the product `s` of query `row` and key `col`, and its name."""
         if self.score is None:
             return [], "s"
         lines = Lines("z")
@@ -106,7 +106,7 @@ def _stored(x: Tensor) -> str:
 
 
 def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern | No:
-    """The pattern of an `attention` group's module."""
+    """Returns the pattern of an `attention` group's module."""
     module = flat(module)
     softmax = next((i for i in module if isinstance(i.op, Softmax)), None)
     dots = [i for i in module if isinstance(i.op, Dot)]
@@ -145,7 +145,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
 
 
 def _weights(softmax: Instruction, second: Instruction) -> bool:
-    """True if rows without keys give zeros; refuses weights that are changed in any other way."""
+    """Returns True if rows without keys give zeros; refuses weights that are changed in any other way."""
     at, zero = second.inputs[0], False
     while at is not softmax:
         if isinstance(at.op, Where) and isinstance(at.inputs[0].op, Isnan):
@@ -158,7 +158,7 @@ def _weights(softmax: Instruction, second: Instruction) -> bool:
 
 
 def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...]:
-    """The output's strides along the axes of the second product."""
+    """Returns the output's strides along the axes of the second product."""
     chain: list[Instruction] = []
     at = module.outputs[0]
     while at is not second:
@@ -213,7 +213,7 @@ def _score(pattern: Pattern, module: Module, first: Instruction, last: Instructi
 
 
 def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | No:
-    """The pattern of the `attention` op: q, k, v, then mask, kv_lengths, offsets, sink."""
+    """Returns the pattern of the `attention` op: q, k, v, then mask, kv_lengths, offsets, sink."""
     q, k, v, mask, lengths, offsets, sink = [*inputs, *[None] * 7][:7]
     assert q is not None and k is not None and v is not None
     if sink is not None or op.precision not in (None, dt.float32) or op.result_of != "output" or q.dtype is dt.float64:

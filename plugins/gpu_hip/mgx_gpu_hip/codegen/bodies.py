@@ -77,7 +77,7 @@ class Body:
         return list(dict.fromkeys(found))
 
     def is_row(self, source: Source) -> bool:
-        """True if there is one value for a whole row."""
+        """Returns True if there is one value for a whole row."""
         if isinstance(source, Instruction):
             return source in self.rows
         if isinstance(source, Access):
@@ -248,5 +248,5 @@ def flat(module: Module) -> Module:
 
 
 def single(op: Operation, inputs: Sequence[Tensor]) -> Module:
-    """A module that applies one op to its parameters."""
+    """Returns a module that applies one op to its parameters."""
     return module_of(op, [Shape.of(x.dtype, x.lens) for x in inputs])

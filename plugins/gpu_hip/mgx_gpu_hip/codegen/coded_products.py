@@ -36,7 +36,7 @@ class _Split:
 
 
 def _split(n: int, groups: int, traits: DeviceTraits) -> _Split:
-    """The most columns a wave with which two blocks a multiprocessor are busy."""
+    """Returns the most columns a wave with which two blocks a multiprocessor are busy."""
     waves = 256 // traits.wave
     choices = [
         _Split(columns, apart, waves)
@@ -137,7 +137,7 @@ def _lines(
 
 
 def _numbers(bits: int) -> list[str]:
-    """Statements that make a word of codes numbers: the code at bit b becomes (code - zero point) 2^b, exactly."""
+    """Returns statements that make a word of codes numbers: the code at bit b becomes (code - zero point) 2^b, exactly."""
     lines = ["const u32 low = w[c].v[i], high = low >> 16;"]
     count = 16 // bits
     for j in range(2 * count):
@@ -151,7 +151,7 @@ def _numbers(bits: int) -> list[str]:
 
 
 def _row(a: Tensor, count: int, group: int, rows: int, k: int, together: int) -> list[str]:
-    """Statements that read the elements of a row that a word's codes go with, less the power of two of their place."""
+    """Returns statements that read the elements of a row that a word's codes go with, less the power of two of their place."""
     t = stored(a.dtype)
     line = "m0 + m" if rows % together == 0 else f"(m0 + m < {rows}u ? m0 + m : {rows - 1}u)"
     lines = [f"const {t}* const from = p0 + (u64)({line}) * {k}u + first;", f"float x[{count}];"]

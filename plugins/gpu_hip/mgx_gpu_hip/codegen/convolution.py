@@ -52,7 +52,7 @@ def convolution(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) 
 
 
 def backwards(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Transposed convolution: each output gathers the inputs whose windows reach it."""
+    """Returns transposed convolution: each output gathers the inputs whose windows reach it."""
     rank = len(x.lens) - 2
     stride, dilation, begins, _, _ = op.plan(rank, w.lens[2:])
     inner, outer = x.lens[1] // op.group, w.lens[1]

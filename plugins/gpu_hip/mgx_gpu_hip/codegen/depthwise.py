@@ -26,7 +26,7 @@ __all__ = ["depthwise", "depthwise_group"]
 
 
 def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """A `convolution` group whose anchor is depthwise."""
+    """Returns a `convolution` group whose anchor is depthwise."""
     body = flat(module)
     anchor = next((i for i in body if isinstance(i.op, Convolution)), None)
     places = {p: n for n, p in enumerate(body.parameters.values())}
@@ -85,7 +85,7 @@ def depthwise(
     given: Sequence[Tensor] = (),
     index: Sequence[int] = (),
 ) -> KernelSource | No:
-    """One kernel a channel, x and y channels-last images; weights are read in vectors where they are channels-last too.
+    """Returns one kernel a channel, x and y channels-last images; weights are read in vectors where they are channels-last too.
 
     body: computed from the sums (its input 0) and the `given` tensors, which are the inputs `index`.
     """
@@ -159,7 +159,7 @@ def _epilogue(
     y: Tensor, names: Sequence[str], strip: int, width: int, offsets: str, ragged: bool, body: Body | None,
     given: Sequence[Tensor], index: Sequence[int],
 ) -> list[str]:  # fmt: skip
-    """Statements that finish the sums and store them."""
+    """Returns statements that finish the sums and store them."""
     kind = computed(y.dtype)
     order = (0, 2, 3, 1)
     lines: list[str] = [f"UNROLL for (int r = 0; r < {strip}; ++r) {{", f"  const u32 col = {names[2]} * {strip}u + r;"]

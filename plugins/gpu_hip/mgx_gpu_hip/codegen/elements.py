@@ -18,7 +18,7 @@ _CARRIERS = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 
 
 def carried(x: Tensor) -> Tensor:
-    """The same memory as unsigned integers, for kernels that only move elements.  Errors: KeyError for other sizes."""
+    """Returns the same memory as unsigned integers, for kernels that only move elements.  Errors: KeyError for other sizes."""
     return x._replace(dtype=_CARRIERS[x.dtype.size])
 
 
@@ -36,7 +36,7 @@ Coordinates = Sequence[str]  # of each axis of the output, as code
 
 
 def pointers(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> tuple[list[str], list[Buffer]]:
-    """Parameters p0.. and q0.. with their arguments; absent inputs are left out."""
+    """Returns parameters p0.. and q0.. with their arguments; absent inputs are left out."""
     names, buffers = [], []
     for i, x in enumerate(inputs):
         if x is not None:
@@ -49,7 +49,7 @@ def pointers(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> tupl
 
 
 def offset_of(x: Tensor, coordinates: Coordinates, wide: bool = False, offset: int = 0) -> str:
-    """The offset of an element of x from its coordinates."""
+    """Returns the offset of an element of x from its coordinates."""
     index = "u64" if wide or x.space >= 1 << 31 else "u32"
     pairs = [
         (c, s) for c, s, n in zip(coordinates, x.strides, x.lens, strict=True) if n != 1 and s and c not in ("0u", "0")

@@ -39,7 +39,7 @@ class Evaluator:
 
 
 def body_function(name: str, body: Body, inputs: list[Tensor], outputs: list[Tensor]) -> tuple[str, list[Access]]:
-    """A device function ``name(x.., y&..)`` for one element, stored inputs to stored outputs, and its reads in order."""
+    """Returns a device function ``name(x.., y&..)`` for one element, stored inputs to stored outputs, and its reads in order."""
     reads = body.accesses
     types = [inputs[r.index].dtype for r in reads]
     lines = Lines()

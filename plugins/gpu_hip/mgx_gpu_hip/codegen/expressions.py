@@ -44,7 +44,7 @@ class Lines:
         self.fast = False  # whether results are rounded to 16 bits anyway
 
     def let(self, ctype: str, code: str) -> str:
-        """A variable that holds `code`."""
+        """Returns a variable that holds `code`."""
         if code.isidentifier():
             return code
         name = self.known.get((ctype, code))
@@ -56,7 +56,7 @@ class Lines:
 
 
 def constant(value: float | int | bool, ctype: str) -> str:
-    """A number as a literal of a C type."""
+    """Returns a number as a literal of a C type."""
     if ctype == "bool":
         return "true" if value else "false"
     if ctype in FLOATS:
@@ -110,7 +110,7 @@ def _function(name: str) -> Printer:
 
 
 def _typed(name: str) -> Printer:
-    """A template over integers, which C++ would widen."""
+    """Returns a template over integers, which C++ would widen."""
     return lambda t, a: f"m::{name}({', '.join(a)})" if t in FLOATS else f"m::{name}<{t}>({', '.join(a)})"
 
 
@@ -170,7 +170,7 @@ HIP: Final[Mapping[str, Printer]] = {
 
 
 def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines: Lines) -> Value:
-    """One pointwise op on values, as a value of the type that `result` is computed in."""
+    """Returns one pointwise op on values, as a value of the type that `result` is computed in."""
     if isinstance(op, Convert):
         inputs = [_convertible(op, inputs[0], lines)]
     like = inputs[0].ctype if inputs else "float"
@@ -184,7 +184,7 @@ def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines
 
 
 def _convertible(op: Convert, x: Value, lines: Lines) -> Value:
-    """The operand of a conversion; where it saturates, held inside the range of the narrow type (NaN stays)."""
+    """Returns the operand of a conversion; where it saturates, held inside the range of the narrow type (NaN stays)."""
     to = op.target_type
     if not supported(to):
         raise UnsupportedError(f"kernels do not write {to}")
@@ -264,7 +264,7 @@ def _power(ctype: str, operands: Sequence[str], args: Sequence[Value]) -> str:
 
 
 def _quotient(x: str, number: float) -> str:
-    """A quotient by a number without a division; nothing where its reciprocal is out of range."""
+    """Returns a quotient by a number without a division; nothing where its reciprocal is out of range."""
     divisor = np.float32(number)
     if not 1e-30 < abs(divisor) < 1e30:
         return ""
@@ -285,7 +285,7 @@ def _rank(ctype: str) -> tuple[int, int]:
 
 
 def convert(v: Value, to: DType, lines: Lines) -> Value:
-    """A value as another element type, by the rules of `scalar.convert`."""
+    """Returns a value as another element type, by the rules of `scalar.convert`."""
     if not supported(to):
         raise UnsupportedError(f"kernels do not compute with {to}")
     kind = computed(to)
@@ -313,14 +313,14 @@ def convert(v: Value, to: DType, lines: Lines) -> Value:
 
 
 def store_value(v: Value, to: DType) -> str:
-    """The code of the stored form of a value of an op whose result type is `to`."""
+    """Returns the code of the stored form of a value of an op whose result type is `to`."""
     if v.number is not None and to.bits >= 32:
         return v.code
     return v.packed if v.packed and v.packed_as is to else written(v.code, to)
 
 
 def literal_value(array: Any, of: DType) -> Value:
-    """The one element of a constant tensor."""
+    """Returns the one element of a constant tensor."""
     from mgx_core.ops.scalar import widen
 
     number = widen(np.asarray(array)).reshape(-1)[0].item()

@@ -147,11 +147,11 @@ class Recorder:
         return f"«{number}»"
 
     def fixed(self, text: str) -> str:
-        """The text with values in the places."""
+        """Returns the text with values in the places."""
         return _PLACE.sub(lambda found: f"{self.values[int(found[1])]}{found[2] or ''}", text)
 
     def resolved(self, text: str) -> tuple[str, dict[str, list[tuple[str, int]]]]:
-        """The text with arguments in the places inside kernels, and by kernel their C types and values, in order.
+        """Returns the text with arguments in the places inside kernels, and by kernel their C types and values, in order.
 
         Where the compiler needs a number (array sizes, templates, text outside kernels) the value is written.
         """

@@ -26,7 +26,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is not below n."""
+    """Returns the least power of two that is not below n."""
     return 1 << max(n - 1, 0).bit_length()
 
 
@@ -61,7 +61,7 @@ def merge(dims: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence
 
 
 def memory_order(strides: Sequence[int], dims: Sequence[int]) -> list[int]:
-    """Axes from the largest stride to the smallest; axes of stride 0 keep their place."""
+    """Returns axes from the largest stride to the smallest; axes of stride 0 keep their place."""
     order = list(range(len(dims)))
     moving = [a for a in order if strides[a] and dims[a] != 1]
     sorted_ = sorted(moving, key=lambda a: (-strides[a], a))
@@ -70,12 +70,12 @@ def memory_order(strides: Sequence[int], dims: Sequence[int]) -> list[int]:
 
 
 def index_type(*xs: Tensor | None) -> str:
-    """The type of element offsets: 32 bits where they suffice."""
+    """Returns the type of element offsets: 32 bits where they suffice."""
     return "u32" if all(x is None or x.space < 1 << 31 for x in xs) else "u64"
 
 
 def aligned(x: Tensor, strides: Sequence[int], offset: int, width: int) -> bool:
-    """True if `width` neighbours along the last axis are one access (or several of 16 bytes)."""
+    """Returns True if `width` neighbours along the last axis are one access (or several of 16 bytes)."""
     if not strides or strides[-1] != 1:
         return False
     unit = min(16, width * x.dtype.size)
@@ -83,7 +83,7 @@ def aligned(x: Tensor, strides: Sequence[int], offset: int, width: int) -> bool:
 
 
 def vector_width(extent: int, xs: Sequence[tuple[Tensor, Sequence[int], int]], most: int = 16) -> int:
-    """The widest vector along the last axis that divides its extent and suits all of `xs` (tensor, strides, offset)."""
+    """Returns the widest vector along the last axis that divides its extent and suits all of `xs` (tensor, strides, offset)."""
     width = most
     while width > 1 and (extent % width or not all(aligned(x, s, o, width) for x, s, o in xs)):
         width //= 2
@@ -91,13 +91,13 @@ def vector_width(extent: int, xs: Sequence[tuple[Tensor, Sequence[int], int]], m
 
 
 def preferred_width(xs: Sequence[Tensor]) -> int:
-    """Elements of 16 bytes of the narrowest floats, at most 32 bytes of the widest type; bytes alone: 16."""
+    """Returns elements of 16 bytes of the narrowest floats, at most 32 bytes of the widest type; bytes alone: 16."""
     sizes = [x.dtype.size for x in xs] or [4]
     return max(1, min(16 // min(sizes), 32 // max(sizes)))
 
 
 def decompose(name: str, dims: Sequence[int], prefix: str, first_open: bool = True) -> tuple[list[str], list[str]]:
-    """Statements that split a flat index into coordinates `prefix0`.., innermost last; and the coordinates' names."""
+    """Returns statements that split a flat index into coordinates `prefix0`.., innermost last; and the coordinates' names."""
     names = [f"{prefix}{i}" for i in range(len(dims))]
     lines: list[str] = []
     rest = name
@@ -110,7 +110,7 @@ def decompose(name: str, dims: Sequence[int], prefix: str, first_open: bool = Tr
 
 
 def offset_code(names: Sequence[str], strides: Sequence[int], offset: int, index: str, scale: int = 1) -> str:
-    """The sum of coordinates times strides as code; the last coordinate counts groups of `scale` elements."""
+    """Returns the sum of coordinates times strides as code; the last coordinate counts groups of `scale` elements."""
     terms = []
     for i, (name, stride) in enumerate(zip(names, strides, strict=True)):
         step = stride * (scale if i == len(names) - 1 else 1)
@@ -124,12 +124,12 @@ def offset_code(names: Sequence[str], strides: Sequence[int], offset: int, index
 
 
 def load_code(x: Tensor, width: int) -> str:
-    """The function that loads `width` neighbours."""
+    """Returns the function that loads `width` neighbours."""
     return f"{'ldv' if width * x.dtype.size <= 16 else 'load_many'}<{stored(x.dtype)}, {width}>"
 
 
 def store_code(x: Tensor, width: int) -> str:
-    """The function that stores `width` neighbours."""
+    """Returns the function that stores `width` neighbours."""
     return f"{'stv' if width * x.dtype.size <= 16 else 'store_many'}<{stored(x.dtype)}, {width}>"
 
 
@@ -150,7 +150,7 @@ class Reader:
             self.how = "each"
 
     def lines(self, name: str, pointer: str, at: str) -> list[str]:
-        """Statements that read into `name`; `at` is the offset of the first element."""
+        """Returns statements that read into `name`; `at` is the offset of the first element."""
         t = stored(self.x.dtype)
         if self.how == "one":
             return [f"const {t} {name} = {pointer}[{at}];"]
@@ -163,5 +163,5 @@ class Reader:
         ]
 
     def element(self, name: str) -> str:
-        """The element `k` of the group as code."""
+        """Returns the element `k` of the group as code."""
         return name if self.how == "one" else f"{name}.v[k]" if self.how == "vector" else f"{name}[k]"

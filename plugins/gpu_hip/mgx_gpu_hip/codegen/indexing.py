@@ -26,7 +26,7 @@ def gather(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits)
 
 
 def _source_axis(x: Tensor, y: Tensor, axis: int, k: int) -> int:
-    """The widest vector along the result's innermost axis, which must be one that is not picked."""
+    """Returns the widest vector along the result's innermost axis, which must be one that is not picked."""
     inner = inner_axis(y)
     if axis <= inner < axis + k or inner < 0:
         return 1

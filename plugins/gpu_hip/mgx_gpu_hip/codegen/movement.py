@@ -25,7 +25,7 @@ __all__ = ["concat", "copy", "pad", "remapped", "reverse", "slices", "tile", "wi
 
 
 def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> KernelSource:
-    """The elements of x in the layout of y: extents are equal, strides are not."""
+    """Returns the elements of x in the layout of y: extents are equal, strides are not."""
     x, y = carried(x), carried(y)
     module = Module("copy")
     module.add_return([module.add_parameter("x", Shape.of(x.dtype, x.lens))])
@@ -35,7 +35,7 @@ def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> Kern
 def window(
     op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
-    """A copy of a strided view of an input's memory."""
+    """Returns a copy of a strided view of an input's memory."""
     (x, *others), (y,) = xs, ys
     if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
         return No("an operand that says how to look at it is known only at run time")
@@ -52,13 +52,13 @@ def window(
 
 
 def inner_axis(y: Tensor) -> int:
-    """The axis that lies innermost in memory."""
+    """Returns the axis that lies innermost in memory."""
     axes = [a for a in memory_order(y.strides, y.lens) if y.lens[a] != 1]
     return axes[-1] if axes else -1
 
 
 def straight(x: Tensor, axis: int, start: int = 0, most: int = 16) -> int:
-    """The widest vector that x can be read in along `axis`, for all values of the other coordinates."""
+    """Returns the widest vector that x can be read in along `axis`, for all values of the other coordinates."""
     if axis < 0 or x.strides[axis] != 1:
         return 1
     width = max(1, most // x.dtype.size)
@@ -102,7 +102,7 @@ def remapped(
 
 
 def slices(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """A copy of a slice, of any steps."""
+    """Returns a copy of a slice, of any steps."""
     x, y = carried(x), carried(y)
     maps: list[Map | None] = [None] * len(x.lens)
     for axis, start, end, step in op.ranges(len(x.lens), op.starts, op.ends, op.axes, op.steps):
@@ -136,14 +136,14 @@ def _modulo(n: int) -> Map:
 
 
 def bits(value: Any, of: Any) -> str:
-    """One element's bits as an unsigned number."""
+    """Returns one element's bits as an unsigned number."""
     host = convert(np.asarray(value), of) if not isinstance(value, np.ndarray) else value
     raw = int.from_bytes(np.asarray(host).reshape(-1)[:1].tobytes(), "little")
     return f"{raw}ull" if of.size == 8 else f"{raw}u"
 
 
 def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Padding of static widths, in any mode."""
+    """Returns padding of static widths, in any mode."""
     rank = len(x.lens)
     if not isinstance(op, Pad):
         op = Pad(pads=(*[0] * rank, *(m - n for n, m in zip(x.lens, y.lens, strict=True))))
@@ -172,7 +172,7 @@ def _border(mode: str, n: int, begin: int, end: int) -> Map:
 
 
 def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Tensors one after the other, in one launch."""
+    """Returns tensors one after the other, in one launch."""
     axis = normalize(op.axis, len(y.lens))
     xs, y = [carried(x) for x in xs], carried(y)
     if y.elements == 0:

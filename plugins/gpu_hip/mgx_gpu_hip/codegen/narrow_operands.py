@@ -71,7 +71,7 @@ class Loader:
         ]
 
     def batch(self) -> list[str]:
-        """Addresses of this block's product."""
+        """Returns addresses of this block's product."""
         p = self.p
         setup, names = decompose("blockIdx.z", p.batch, "z")
         if p.windows is not None:
@@ -99,7 +99,7 @@ class Loader:
         return lines
 
     def operand(self, name: str, x: Tensor, rows: int) -> list[str]:
-        """Statements that find the rows which a thread loads, and a function that loads a step of them."""
+        """Returns statements that find the rows which a thread loads, and a function that loads a step of them."""
         per_row = self.tile.depth // CHUNK
         count = ceil_div(rows * per_row, self.threads)
         base, start, limit, rest = (
@@ -144,7 +144,7 @@ class Loader:
         return all(k == 1 for k in w.kernel) and not any(w.begins) and inside
 
     def row(self, name: str, base: str, axes: int) -> list[str]:
-        """Statements that find row `r`."""
+        """Returns statements that find row `r`."""
         p = self.p
         if name == "b":
             return [f"b_row[i] = {base} + (u64)r * {p.w.strides[-2]}u;"]
@@ -162,7 +162,7 @@ class Loader:
         return lines
 
     def straight(self, name: str, x: Tensor) -> list[str]:
-        """Statements that load 16 bytes of a row of a matrix."""
+        """Returns statements that load 16 bytes of a row of a matrix."""
         depth, pad = self.p.depth, f"pad_{name}"
         step = 1 if self.p.windows is not None or name == "b" else x.strides[-1]
         rows = x.strides[:1] + x.strides[2:] if name == "a" and self.p.windows is not None else x.strides[:-1]

@@ -32,7 +32,7 @@ def narrow_product(
     traits: DeviceTraits,
     tile: Tile | int = 0,
 ) -> KernelSource | No:
-    """A kernel for x [.., m, k] times w [.., n, k]^T, or windows of x [n, c, ..] times w [o, k]^T.
+    """Returns a kernel for x [.., m, k] times w [.., n, k]^T, or windows of x [n, c, ..] times w [o, k]^T.
 
     xs: x, w, sums of w along k (int32 [.., n]), zero points of x and of w (in the extents of the sums, repeated), then the
     operands of `after`; ys: results in the extents of the sums, or with the leading ones joined or split; tile: one, or its place
@@ -162,7 +162,7 @@ class _Text:
         ]
 
     def stage(self) -> list[str]:
-        """Statements that leave the sums in shared memory."""
+        """Returns statements that leave the sums in shared memory."""
         t, s = self.tile, self.p.sum
         ld = t.columns + 4
         value = ["acc[i][j].x[e]"]
@@ -194,7 +194,7 @@ class _Text:
     # the results
 
     def results(self) -> list[str]:
-        """Statements that finish the sums, `width` neighbours at once."""
+        """Returns statements that finish the sums, `width` neighbours at once."""
         p, t = self.p, self.tile
         width = self.width()
         ld = t.columns + 4
@@ -253,7 +253,7 @@ class _Text:
         return (lens[0], *lens[2:]) if self.p.windows is not None else tuple(lens[len(self.p.batch) : -1])
 
     def split(self, strides: Sequence[int]) -> tuple[list[int], list[int], int]:
-        """Strides along the batch, the rows and the columns."""
+        """Returns strides along the batch, the rows and the columns."""
         if self.p.windows is not None:
             return [], [strides[0], *strides[2:]], strides[1]
         batch = len(self.p.batch)

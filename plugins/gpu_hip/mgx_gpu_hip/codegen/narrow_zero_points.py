@@ -51,7 +51,7 @@ class ZeroPoints:
         return f"{zero} - nfrag_bias<{stored(of)}>()"
 
     def zero_of_x(self, row: str) -> list[str]:
-        """Statements that declare zero_x, the zero point of a row of x."""
+        """Returns statements that declare zero_x, the zero point of a row of x."""
         z = self.x_zero
         if z is None:
             return ["const i32 zero_x = 0;"]
@@ -64,14 +64,14 @@ class ZeroPoints:
         ]
 
     def along_rows(self, name: str, z: Tensor, prefix: str) -> list[str]:
-        """The zero point of a row, which depends on the batch, too."""
+        """Returns the zero point of a row, which depends on the batch, too."""
         batch = len(self.p.batch)
         setup, names = decompose(name, z.lens[batch:-1], prefix)
         outer = [f"z{i}" for i in range(batch)]
         return [*setup, f"const i32 zero_x = p3[{offset_code([*outer, *names], z.strides[:-1], 0, 'u64')}];"]
 
     def zero_of_w(self, column: str) -> list[str]:
-        """Statements that declare zero_w, the zero point of a column of w."""
+        """Returns statements that declare zero_w, the zero point of a column of w."""
         z = self.w_zero
         if z is None:
             return ["const i32 zero_w = 0;"]
@@ -85,7 +85,7 @@ class ZeroPoints:
         ]
 
     def correction(self, width: int) -> list[str]:
-        """Statements that take zero points out of the sums: (x - p)(w - q) = x w - p 1 w - x 1 q + k p q."""
+        """Returns statements that take zero points out of the sums: (x - p)(w - q) = x w - p 1 w - x 1 q + k p q."""
         if not (self.of_columns or self.of_rows):
             return []
         lines = [*self.zero_of_x("r"), f"const i32 zx = {self.without_bias('x', 'zero_x')};"]

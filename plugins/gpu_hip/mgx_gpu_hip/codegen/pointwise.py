@@ -76,7 +76,7 @@ class _Plan:
 def pointwise(
     module: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor], traits: DeviceTraits, word: str = ""
 ) -> KernelSource:
-    """Kernel text for a module of pointwise ops and views.  Errors: UnsupportedError for anything else."""
+    """Returns kernel text for a module of pointwise ops and views.  Errors: UnsupportedError for anything else."""
     body = Body.of(module, inputs)
     word = word or entry_word(["pointwise", *body.words])
     function, accesses = body_function(f"{NAME}_at", body, list(inputs), list(outputs))
@@ -167,7 +167,7 @@ def _product(dims: Sequence[int]) -> int:
 def kernel(
     name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0, ahead: Sequence[str] = ()
 ) -> str:
-    """A kernel of one function; `blocks`: the least number that a multiprocessor should hold.
+    """Returns a kernel of one function; `blocks`: the least number that a multiprocessor should hold.
 
     It may be launched while the kernel before it is ending, and lets the next one start early if that is one of ours (`Chained`,
     which `finish` puts behind the arguments of every launch).  ahead: statements that run before the kernel before it has
@@ -182,7 +182,7 @@ def kernel(
 
 
 def _tile_axis(plan: _Plan) -> int | None:
-    """The axis along which transposed inputs are contiguous, if there are such inputs and tiles pay."""
+    """Returns the axis along which transposed inputs are contiguous, if there are such inputs and tiles pay."""
     dims = plan.loop.dims
     if len(dims) < 2 or dims[-1] < LEAST_TILE or any(s[-1] != 1 for s in plan.write_strides):
         return None

@@ -66,7 +66,7 @@ class _Windows:
         return out + ["  " * i + "}" for i in reversed(range(self.rank))]
 
     def counts(self, padding: bool) -> tuple[list[str], str]:
-        """Statements that count the places of the window that enter the average, and that number as code."""
+        """Returns statements that count the places of the window that enter the average, and that number as code."""
         if self.inside or (padding and not self.over):
             return [], constant(math.prod(self.lengths), "float")
         lines = []
@@ -80,7 +80,7 @@ class _Windows:
 
 
 def _parts(op: Any, x: Tensor, windows: _Windows) -> tuple[str, str, list[str], str]:
-    """First accumulator, its update with `v`, statements after the loops, the result."""
+    """Returns first accumulator, its update with `v`, statements after the loops, the result."""
     kind = computed(x.dtype)
     if op.mode == "max":
         return f"Max::id<{kind}>()", "acc = Max::f(acc, v);", [], "acc"

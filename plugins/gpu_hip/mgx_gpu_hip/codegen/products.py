@@ -34,7 +34,7 @@ def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> K
 def product_text(
     name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits
 ) -> tuple[str, tuple[int, int, int], int]:
-    """A kernel ``name(p0, p1, q0)`` for y = a b, with its grid and threads; y may be wider than the operands."""
+    """Returns a kernel ``name(p0, p1, q0)`` for y = a b, with its grid and threads; y may be wider than the operands."""
     m, n = y.lens[-2:]
     batch = y.lens[:-2]
     setup, names = decompose("blockIdx.z", batch, "c")
@@ -58,7 +58,7 @@ def product_text(
 def _tile(
     t: Tensor, name: str, target: str, rows: int, columns: int, ld: int, first: tuple[str, str], threads: int
 ) -> list[str]:
-    """Part of the matrix `name` to shared memory as [rows][ld], zeros beyond its extents."""
+    """Returns part of the matrix `name` to shared memory as [rows][ld], zeros beyond its extents."""
     kind, step = stored(t.dtype), 16 // t.dtype.size
     high, wide = t.lens[-2:]
     inside = f"{first[0]} + r < {high}u && {first[1]} + c < {wide}u"

@@ -77,7 +77,7 @@ def _activations(op: Any, direction: int, forms: Mapping[str, str]) -> list[str]
 
 
 def cell_code(op: Any, peephole: list[str]) -> list[str]:
-    """Statements that declare `now`, the hidden unit's next state, and for an LSTM `next`, its cell's.
+    """Returns statements that declare `now`, the hidden unit's next state, and for an LSTM `next`, its cell's.
 
     They read in[] and back[], by gate: the products with the step's input and with the state; own: the state; cell: the
     cell's, for an LSTM; d: the direction.  peephole: its three weights as code, or none.
@@ -106,7 +106,7 @@ def cell_code(op: Any, peephole: list[str]) -> list[str]:
 
 
 def evenly_spaced(lens: Sequence[int], strides: Sequence[int]) -> bool:
-    """True if the steps of all sequences are the rows of one matrix."""
+    """Returns True if the steps of all sequences are the rows of one matrix."""
     return lens[1] == 1 or lens[0] == 1 or strides[0] == lens[1] * strides[1]
 
 
@@ -137,7 +137,7 @@ class _State:
         return f"(u64)d * {a}u + (u64)(g * {self.hidden} + j) * {b}u + (u64)({k}) * {c}u"
 
     def inside(self, part: int) -> list[str]:
-        """Statements that find a thread's place in a part, and open a block for what is inside."""
+        """Returns statements that find a thread's place in a part, and open a block for what is inside."""
         return [f"{{ const u32 k = (lane + {part} * WAVE) * {self.width}u;", f"if (k < {self.hidden}u) {{"]
 
     @property
@@ -145,7 +145,7 @@ class _State:
         return self.parts * self.width * self.gates * self.r.dtype.size <= HELD
 
     def weights(self) -> list[str]:
-        """Statements that read what a thread multiplies, if that is little."""
+        """Returns statements that read what a thread multiplies, if that is little."""
         if not self.held:
             return []
         t, v = stored(self.r.dtype), self.width
@@ -156,7 +156,7 @@ class _State:
         return lines
 
     def products(self, begin: str, together: int, sequences: int) -> list[str]:
-        """Statements that add to sums[], by sequence and gate; begin: code of sequence m's first state, element k."""
+        """Returns statements that add to sums[], by sequence and gate; begin: code of sequence m's first state, element k."""
         every = f"UNROLL for (int g = 0; g < {self.gates}; ++g)"
         t, v = stored(self.r.dtype), self.width
         row = f"before + m * {self.hidden}u + k"

@@ -60,7 +60,7 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
 
 
 def _kernel(op: Any, given: list[Tensor | None], ys: list[Tensor], columns: int) -> tuple[list[str], list[str]]:
-    """Parameters and statements."""
+    """Returns parameters and statements."""
     x, _, r, bias, lens, h0, c0, peephole = given
     assert x is not None and r is not None
     s, b, _ = x.lens

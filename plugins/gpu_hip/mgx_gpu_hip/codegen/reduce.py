@@ -20,7 +20,7 @@ LEAST_COLUMNS = 8  # least number of neighbouring rows to read together
 def fused_reduce(
     module: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor], traits: DeviceTraits, word: str = ""
 ) -> KernelSource:
-    """Kernel text for a module of reductions over the same axes and pointwise ops around them.
+    """Returns kernel text for a module of reductions over the same axes and pointwise ops around them.
 
     Errors: UnsupportedError for anything else.
     """

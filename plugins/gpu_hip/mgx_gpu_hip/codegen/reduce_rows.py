@@ -79,7 +79,7 @@ def _splits(plan: Plan, traits: DeviceTraits) -> int:
 
 
 def _whole(w: RowWriter) -> tuple[str, KernelLaunch]:
-    """One kernel for all passes."""
+    """Returns one kernel for all passes."""
     plan, shape = w.plan, w.shape
     w.restart()
     seen: dict[Source, int] = {}
@@ -141,7 +141,7 @@ def _across(w: RowWriter, r: Reduction, block: bool) -> list[str]:
 
 
 def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, KernelLaunch]:
-    """The kernel of one pass whose rows are split over blocks; the pass after the last writes the remaining outputs."""
+    """Returns the kernel of one pass whose rows are split over blocks; the pass after the last writes the remaining outputs."""
     plan, shape = w.plan, w.shape
     w.restart()
     for r in plan.reductions:
@@ -196,7 +196,7 @@ def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, Ker
 
 
 def earlier_results(plan: Plan, at: int, splits: int, row: str, suffixes: list[str]) -> list[str]:
-    """The results of earlier passes from their parts."""
+    """Returns the results of earlier passes from their parts."""
     lines: list[str] = []
     for r in plan.reductions:
         if r.at >= at:

@@ -60,7 +60,7 @@ class Reduction:
         )
 
     def result(self, code: str, count: int) -> str:
-        """The accumulated value as the op's result."""
+        """Returns the accumulated value as the op's result."""
         kind = computed(self.ins.shape.dtype)
         if isinstance(self.ins.op, ReduceMean):
             if self.ctype in FLOATS and isinstance(count, SymbolicInt):
@@ -121,7 +121,7 @@ class Plan:
         return [r for r in self.reductions if r.at == at]
 
     def full_outputs(self, at: int) -> list[int]:
-        """Outputs with an element for each element of a row that can be written in pass `at`."""
+        """Returns outputs with an element for each element of a row that can be written in pass `at`."""
         return [
             n
             for n in range(len(self.outputs))
@@ -161,7 +161,7 @@ class Plan:
 
 
 def element_value(access: Access, inputs: Sequence[Tensor], code: str, lines: Lines) -> Value:
-    """A stored element as a value."""
+    """Returns a stored element as a value."""
     of = inputs[access.index].dtype
     value = read(code, of)
     if value == code:

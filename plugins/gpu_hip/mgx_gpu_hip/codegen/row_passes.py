@@ -126,7 +126,7 @@ class RowWriter:
         return Reader(self.plan.inputs[access.index], strides, access.offset, self.shape.width)
 
     def loop(self, done: RowPass, bounds: tuple[str, str] | None = None, guard: str = "") -> list[str]:
-        """The pass's loop over a row's elements; bounds: groups from and to, if the row is split."""
+        """Returns the pass's loop over a row's elements; bounds: groups from and to, if the row is split."""
         plan, shape = self.plan, self.shape
         width = shape.width
         dims = list(plan.reduced.dims)
@@ -181,7 +181,7 @@ class RowWriter:
         return f"{guard}UNROLL for (int k = 0; k < {width}; ++k) y{n}[{place} + k * {strides[-1]}] = b{n}.v[k];"
 
     def row_setup(self, passes: list[RowPass], rows: str, outputs: list[int]) -> list[str]:
-        """Statements for the offsets of the row in its tensors, and for its own values."""
+        """Returns statements for the offsets of the row in its tensors, and for its own values."""
         plan = self.plan
         setup, names = decompose(rows, plan.kept.dims, "c")
         lines = list(setup)

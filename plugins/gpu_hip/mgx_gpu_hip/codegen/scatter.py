@@ -43,7 +43,7 @@ def _written(
     word: str, xs: list[Tensor], y: Tensor, over: tuple[int, ...], body: list[str], reduction: str, value: str, place: str,
     traits: DeviceTraits,
 ) -> KernelSource:  # fmt: skip
-    """The copy, then one thread for each update over extents `over` (coordinates c0..)."""
+    """Returns the copy, then one thread for each update over extents `over` (coordinates c0..)."""
     copy, first = _copy(xs[0], y, traits)
     total = math.prod(over)
     if not y.elements:
@@ -136,7 +136,7 @@ def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: D
 def concat_past_present(
     op: Any, present: Tensor, seqlens: Tensor, past: Tensor, y: Tensor, traits: DeviceTraits
 ) -> KernelSource:
-    """New keys or values behind those of a cache: one launch that picks each row's source."""
+    """Returns new keys or values behind those of a cache: one launch that picks each row's source."""
     from .elements import each_element
 
     x, old, y = carried(present), carried(past), carried(y)

@@ -58,7 +58,7 @@ def _counting(condition: list[str], total: int, parameters: list[str], traits: D
 
 
 def _place(condition: list[str], total: int, traits: DeviceTraits, write: list[str]) -> list[str]:
-    """Statements that write each hit at its place `at`."""
+    """Returns statements that write each hit at its place `at`."""
     return [
         f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
         f"SHARED(u32, sums, [{BLOCK // traits.wave}]);",
@@ -162,7 +162,7 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
 
 
 def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource:
-    """A block for each batch entry and class picks boxes one by one; a last one writes them in order.
+    """Returns a block for each batch entry and class picks boxes one by one; a last one writes them in order.
 
     ys: int64 [at most all scores, 3], and int64 [1], the number written.
     """

@@ -25,7 +25,7 @@ TYPES: Final = (dt.float16, dt.bfloat16, dt.float32)
 def single_row(
     xs: Sequence[Tensor | None], ys: Sequence[Tensor], after: Finish | None, traits: DeviceTraits
 ) -> KernelSource | No:
-    """A kernel for x [.., 1, k] times w [n, k]^T.
+    """Returns a kernel for x [.., 1, k] times w [n, k]^T.
 
     xs: x, w, then the operands of `after`; ys: results of n elements, whose last axis is that of the sums.
     """
@@ -48,7 +48,7 @@ def single_row(
 
 
 def _sums(t: str, of: dt.DType, k: int, step: int, columns: int, wave: int) -> list[str]:
-    """Statements that leave the sums of a block's columns in `sums`, by wave."""
+    """Returns statements that leave the sums of a block's columns in `sums`, by wave."""
     stride = THREADS * step
 
     def fetched(part: int) -> list[str]:
@@ -92,7 +92,7 @@ def _sums(t: str, of: dt.DType, k: int, step: int, columns: int, wave: int) -> l
 
 
 def _results(ys: Sequence[Tensor], after: Finish | None, columns: int) -> list[str]:
-    """Statements that finish a column's sum."""
+    """Returns statements that finish a column's sum."""
     index = index_type(*ys, *(after.given[1:] if after else ()))
     inner = Lines("t")
     lines: list[str] = []

@@ -32,7 +32,7 @@ DEV i64 wrapped(i64 at, i64 n) { at = at < 0 ? at + n : at; return at < 0 ? 0 : 
 
 
 def needed(text: str) -> str:
-    """The definitions that a text uses, in order, each guarded so that texts can be joined."""
+    """Returns the definitions that a text uses, in order, each guarded so that texts can be joined."""
     found: set[str] = set()
     pending = [text]
     while pending:

@@ -17,7 +17,7 @@ __all__ = ["extreme", "topk"]
 
 
 def _pair(kind: str, largest: bool, nan_first: bool, last: bool = False) -> str:
-    """A value with its position, and their order: NaN before or after all numbers, equal values by position."""
+    """Returns a value with its position, and their order: NaN before or after all numbers, equal values by position."""
     sign = ">" if largest else "<"
     nan_a = "(a.v != a.v && b.v == b.v)" if nan_first else "(a.v == a.v && b.v != b.v)"
     tie = ">" if last else "<"
@@ -94,7 +94,7 @@ def _join() -> list[str]:
 
 
 def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTraits) -> KernelSource:
-    """The first k: long rows by finding one after the other, short ones by counting the elements before each."""
+    """Returns the first k: long rows by finding one after the other, short ones by counting the elements before each."""
     axis, k = normalize(op.axis, len(x.lens)), int(op.k)
     n, kind = x.lens[axis], computed(x.dtype)
     pair = _pair(kind, op.largest, op.largest)

@@ -88,7 +88,7 @@ class Tensor(NamedTuple):
 
 
 def tensors(xs: Sequence[Shape | Tensor | None]) -> list[Tensor | None]:
-    """Shapes as tensors at addresses that are multiples of 16; absent ones stay None."""
+    """Returns shapes as tensors at addresses that are multiples of 16; absent ones stay None."""
     return [None if x is None else Tensor.of(x) for x in xs]
 
 
@@ -191,7 +191,7 @@ def finish(
     flops: int = 0,
     moved: int | None = None,
 ) -> KernelSource:
-    """The kernel named after its word and its text, with the snippets that the text uses in front.
+    """Returns the kernel named after its word and its text, with the snippets that the text uses in front.
 
     Symbolic extents in the text become arguments of the kernels that name them.
     """
@@ -232,27 +232,27 @@ _STORED: Final = {
 
 
 def stored(of: DType) -> str:
-    """The C type of elements in memory.  Errors: KeyError for types that kernels do not read (see `supported`)."""
+    """Returns the C type of elements in memory.  Errors: KeyError for types that kernels do not read (see `supported`)."""
     return _STORED[of.name]
 
 
 def computed(of: DType) -> str:
-    """The C type that elements are computed in: float for the narrow floats."""
+    """Returns the C type that elements are computed in: float for the narrow floats."""
     return "float" if of.kind == "f" and of.bits < 32 else _STORED[of.name]
 
 
 def supported(*of: DType) -> bool:
-    """True if kernels read and write all of these types."""
+    """Returns True if kernels read and write all of these types."""
     return all(t.name in _STORED for t in of)
 
 
 def read(code: str, of: DType) -> str:
-    """The stored element `code` as a value to compute with."""
+    """Returns the stored element `code` as a value to compute with."""
     return f"to_f({code})" if of.kind == "f" and of.bits < 32 else code
 
 
 def written(code: str, of: DType) -> str:
-    """A computed value as an element to store."""
+    """Returns a computed value as an element to store."""
     if of.kind != "f" or of.bits >= 32:
         return code
     if of.bits == 8:

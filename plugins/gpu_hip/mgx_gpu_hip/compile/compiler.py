@@ -36,5 +36,5 @@ class Compiler(Protocol):
 
 
 def wave_of(arch: str) -> int:
-    """Lanes of a wave."""
+    """Returns lanes of a wave."""
     return 64 if arch.startswith("gfx9") or arch == "host64" else 32

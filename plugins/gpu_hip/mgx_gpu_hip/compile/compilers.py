@@ -13,7 +13,7 @@ __all__ = ["compiler_for"]
 
 @cache
 def compiler_for(arch: str) -> Compiler:
-    """The best installed compiler: hipRTC or ziglang's clang for ``gfx..``, NVRTC for ``sm_..``, g++ for ``host..``.
+    """Returns the best installed compiler: hipRTC or ziglang's clang for ``gfx..``, NVRTC for ``sm_..``, g++ for ``host..``.
 
     Errors: DeviceError that says what to install.
     """

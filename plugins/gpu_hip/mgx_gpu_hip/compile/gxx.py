@@ -23,7 +23,7 @@ __all__ = ["HostCompiler", "emulator_library", "find_cxx"]
 
 @cache
 def find_cxx() -> str:
-    """The C++ compiler: ``$CXX``, g++, clang++ or c++.  Errors: DeviceError if there is none."""
+    """Returns the C++ compiler: ``$CXX``, g++, clang++ or c++.  Errors: DeviceError if there is none."""
     for name in (setting("CXX"), "g++", "clang++", "c++"):
         path = shutil.which(name) if name else None
         if path:
@@ -46,7 +46,7 @@ def cxx_version() -> str:
 
 
 def build(sources: Sequence[Path], name: str, flags: Sequence[str] = ()) -> Path:
-    """A shared library of some C++ files, made once and kept in the cache directory."""
+    """Returns a shared library of some C++ files, made once and kept in the cache directory."""
     key = hashlib.sha256("\0".join([cxx_version(), *flags]).encode())
     for parent in sorted({s.parent for s in sources} | {EMULATOR}):
         for file in sorted(parent.glob("*")):
@@ -80,7 +80,7 @@ def build(sources: Sequence[Path], name: str, flags: Sequence[str] = ()) -> Path
 
 @cache
 def emulator_library() -> Path:
-    """The emulated device as a library with the HIP runtime's calls under the prefix ``host``."""
+    """Returns the emulated device as a library with the HIP runtime's calls under the prefix ``host``."""
     return build([EMULATOR / "device.cpp", EMULATOR / "driver.cpp"], "libmgxhost")
 
 

@@ -43,7 +43,7 @@ class HostFunction:
         args: Sequence[Any],
         order: str | int | None = None,
     ) -> None:
-        """Run to the end.
+        """Runs to the end.
 
         args: for pointers numpy arrays (what the kernel writes is copied back; other memory is out of reach and reading
         beyond an end is an error) or addresses made by ``HostDevice.array``; numbers for scalars.
@@ -67,7 +67,7 @@ class HostDevice:
         self.library.hostInit(0)
 
     def compile(self, text: str, name: str = "", flags: Sequence[str] = ()) -> HostFunction:
-        """The kernel `name` of a text (its only or first one by default)."""
+        """Returns the kernel `name` of a text (its only or first one by default)."""
         names = kernels(text)
         if not names:
             raise ParameterError("the text defines no kernel with KERNEL(threads) name(...)")
@@ -136,7 +136,7 @@ class HostDevice:
                 self.library.hostFree(ctypes.c_size_t(address))
 
     def array(self, value: np.ndarray[Any, Any]) -> int:
-        """The address of a copy of the array between guard pages; ``free`` releases it."""
+        """Returns the address of a copy of the array between guard pages; ``free`` releases it."""
         address = ctypes.c_size_t()
         self._check(self.library.hostMalloc(ctypes.byref(address), ctypes.c_size_t(value.nbytes)), "malloc")
         if value.nbytes:

@@ -17,7 +17,7 @@ __all__ = ["Hiprtc", "Rtc", "open_library"]
 
 
 def open_library(paths: Sequence[str], what: str, advice: str) -> tuple[ctypes.CDLL, str]:
-    """The first library that loads, and its path."""
+    """Returns the first library that loads, and its path."""
     for path in paths:
         try:
             return ctypes.CDLL(path), path

@@ -62,7 +62,7 @@ def complete(text: str, *, emulated: bool = False) -> str:
 
 
 def _entries(text: str) -> list[str]:
-    """Kernels with the namespace that a joined text puts them in."""
+    """Returns kernels with the namespace that a joined text puts them in."""
     out, space = [], ""
     for line in text.splitlines():
         if line.startswith("namespace unit_"):
@@ -72,12 +72,12 @@ def _entries(text: str) -> list[str]:
 
 
 def kernels(text: str) -> list[str]:
-    """Names of the kernels that a text defines with the KERNEL macro."""
+    """Returns names of the kernels that a text defines with the KERNEL macro."""
     return [found.group(1) for found in _KERNEL.finditer(text)]
 
 
 def signature(text: str, name: str) -> tuple[Parameter, ...]:
-    """The parameters of a kernel: pointers and scalars of the prelude's types.
+    """Returns the parameters of a kernel: pointers and scalars of the prelude's types.
 
     Errors: KeyError if the text has no such kernel; ValueError for a parameter of another type.
     """

@@ -74,7 +74,7 @@ class AttentionProblem:
         cls, batch: int, heads: int, queries: int, keys: int, size: int, *, kv_heads: int = 0, v_size: int = 0,
         scale: float | None = None, **more: Any,
     ) -> AttentionProblem:  # fmt: skip
-        """The problem whose operands lie without gaps in the order of their axes."""
+        """Returns the problem whose operands lie without gaps in the order of their axes."""
         groups, wide = kv_heads or heads, v_size or size
 
         def strides(*dims: int) -> Strides:
@@ -101,7 +101,7 @@ class AttentionProblem:
 
 
 def attention_graph(p: AttentionProblem) -> Graph | No:
-    """Product, scale, bias, mask, softmax as its parts, product: the form that cuDNN knows as attention."""
+    """Returns product, scale, bias, mask, softmax as its parts, product: the form that cuDNN knows as attention."""
     if p.dtype not in (dtype.float16, dtype.bfloat16):
         return No(f"cuDNN's attention takes float16 and bfloat16, got {p.dtype}")
     if p.size % 8 or p.out_size % 8:
@@ -147,12 +147,12 @@ def attention_graph(p: AttentionProblem) -> Graph | No:
 
 
 def plan_attention(cudnn: Cudnn, p: AttentionProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """The saved plan, or the first that cuDNN's heuristics find.  Launches take q, k, v, o, and bias if there is one."""
+    """Returns the saved plan, or the first that cuDNN's heuristics find.  Launches take q, k, v, o, and bias if there is one."""
     graph = attention_graph(p)
     return graph if isinstance(graph, No) else cudnn.plan(f"cudnn attention {p}", graph, frozenset(), choice)
 
 
 def plans_attention(cudnn: Cudnn, p: AttentionProblem, count: int = 8) -> list[CudnnPlan] | No:
-    """Several plans to time against each other."""
+    """Returns several plans to time against each other."""
     graph = attention_graph(p)
     return graph if isinstance(graph, No) else cudnn.plans(f"cudnn attention {p}", graph, frozenset(), count)

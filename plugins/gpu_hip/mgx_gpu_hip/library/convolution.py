@@ -108,7 +108,7 @@ class ConvProblem:
 
 
 def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
-    """Strides, in the order batch, channels, image, of a tensor whose pixels lie `pitch` elements apart (0: no gap)."""
+    """Returns strides, in the order batch, channels, image, of a tensor whose pixels lie `pitch` elements apart (0: no gap)."""
     strides, step = [], pitch or dims[1]
     for n in reversed(dims[2:]):
         strides.append(step)
@@ -117,7 +117,7 @@ def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
 
 
 def is_ready_made(steps: Epilogue) -> bool:
-    """True if cuDNN has compiled engines for the steps: [residual], bias, [activation without parameters]."""
+    """Returns True if cuDNN has compiled engines for the steps: [residual], bias, [activation without parameters]."""
     parts = split(steps)
     if parts is None:
         return False
@@ -130,7 +130,7 @@ def is_ready_made(steps: Epilogue) -> bool:
 
 
 def conv_graph(p: ConvProblem) -> Graph | No:
-    """The operation graph: the convolution and a pointwise node for each step; the last one writes y."""
+    """Returns the operation graph: the convolution and a pointwise node for each step; the last one writes y."""
     if any(before != after for before, after in p.pads):
         return No(f"cuDNN takes the same padding before and after, got {p.pads}")
     compute = dtype.float64 if p.dtype is dtype.float64 else dtype.float32
@@ -169,7 +169,7 @@ def conv_graph(p: ConvProblem) -> Graph | No:
 
 
 def plan_conv(cudnn: Cudnn, p: ConvProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """The saved plan, or the first that cuDNN's heuristics find.
+    """Returns the saved plan, or the first that cuDNN's heuristics find.
 
     Launches take x, w, y, and bias and residual where the epilogue has them.
     """
@@ -178,7 +178,7 @@ def plan_conv(cudnn: Cudnn, p: ConvProblem, choice: Mapping[str, Any] | None = N
 
 
 def plans_conv(cudnn: Cudnn, p: ConvProblem, count: int = 8, compiled: bool = True) -> list[CudnnPlan] | No:
-    """Several plans to time against each other; compiled: also of engines that compile kernels for the graph."""
+    """Returns several plans to time against each other; compiled: also of engines that compile kernels for the graph."""
     graph = conv_graph(p)
     if isinstance(graph, No):
         return graph

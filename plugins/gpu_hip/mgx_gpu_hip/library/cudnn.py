@@ -75,14 +75,14 @@ class Cudnn:
             self.device.set_bytes(Attr.DEVICE_JSON, json.dumps(dict(device)).encode()).finalize()
 
     def describe_device(self) -> dict[str, Any]:
-        """The device that the handle is on, as JSON-able facts that serve another process to compile for it."""
+        """Returns the device that the handle is on, as JSON-able facts that serve another process to compile for it."""
         properties = Descriptor(self, Kind.DEVICE_PROPERTIES)
         properties.set(Attr.DEVICE_HANDLE, Type.HANDLE, self.handle.value).finalize()
         facts: dict[str, Any] = json.loads(properties.get_bytes(Attr.DEVICE_JSON))
         return facts
 
     def close(self) -> None:
-        """Give the handle back; plans made with it must not be launched afterwards."""
+        """Gives the handle back; plans made with it must not be launched afterwards."""
         if self.handle:
             self.api.call("cudnnDestroy", self.handle)
             self.handle = None
@@ -96,7 +96,7 @@ class Cudnn:
         return DeviceError(f"{call}: {self._describe(status)} ({status}){self.last_words()}")
 
     def last_words(self) -> str:
-        """The library's own text on its last failure, if it has one."""
+        """Returns the library's own text on its last failure, if it has one."""
         function = getattr(self.library, "cudnnGetLastErrorString", None)
         if function is None:
             return ""
@@ -133,7 +133,7 @@ class Cudnn:
     def plan(
         self, name: str, graph: Graph, banned: frozenset[Note], choice: Mapping[str, Any] | None = None
     ) -> CudnnPlan | No:
-        """The saved plan if it is of this version of the library, else the first that the heuristics find."""
+        """Returns the saved plan if it is of this version of the library, else the first that the heuristics find."""
         if choice is not None and choice.get("version") == self.version:
             restored = self.restore(name, graph, str(choice["plan"]))
             if not isinstance(restored, No):
@@ -196,7 +196,7 @@ class Cudnn:
         yield No(f"{name}: no (further) engine of cuDNN {self.version} serves this graph{self.last_words()}")
 
     def restore(self, name: str, graph: Graph, saved: str) -> CudnnPlan | No:
-        """The plan that `saved` describes; `graph` must be the one it was made from."""
+        """Returns the plan that `saved` describes; `graph` must be the one it was made from."""
         descriptor = Descriptor(self, Kind.PLAN)
         if self.handle is not None:
             descriptor.set(Attr.PLAN_HANDLE, Type.HANDLE, self.handle.value)
@@ -210,5 +210,5 @@ class Cudnn:
 
 
 def notes_for(of: DType, tf32: bool = False) -> frozenset[Note]:
-    """The notes that an engine for this element type must not have."""
+    """Returns the notes that an engine for this element type must not have."""
     return EXACT if of in (dtype.float32, dtype.float64) and not tf32 else NARROW

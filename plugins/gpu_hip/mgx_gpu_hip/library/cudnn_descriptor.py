@@ -96,7 +96,7 @@ class Descriptor:
         return text.raw[:found].rstrip(b"\0")
 
     def get_descriptors(self, attribute: Attr, kind: Kind, count: int) -> list[Descriptor]:
-        """Descriptors of a kind, filled from the attribute."""
+        """Returns descriptors of a kind, filled from the attribute."""
         made = [Descriptor(self.cudnn, kind) for _ in range(count)]
         array = (ctypes.c_void_p * count)(*[d.handle.value for d in made])
         found = self._get(attribute, Type.DESCRIPTOR, count, array)

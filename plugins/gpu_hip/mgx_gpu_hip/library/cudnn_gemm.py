@@ -25,7 +25,7 @@ def strides(x: Matrix, rows: int, columns: int, batch: int) -> tuple[int, int, i
 
 
 def gemm_graph(problem: GemmProblem) -> Graph | No:
-    """The operation graph: the product and a pointwise node for alpha and for each step; the last one writes d."""
+    """Returns the operation graph: the product and a pointwise node for alpha and for each step; the last one writes d."""
     p = problem.folded
     if p.compute not in ("f32", "tf32"):
         return No(f"cuDNN's products sum in float32, got {p.compute}")
@@ -61,7 +61,10 @@ def gemm_graph(problem: GemmProblem) -> Graph | No:
 
 
 def plan_gemm(cudnn: Cudnn, p: GemmProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """The saved plan, or the first that cuDNN's heuristics find.  Launches take a, b, d, and bias and residual if asked for."""
+    """Returns the saved plan, or the first that cuDNN's heuristics find.
+
+    Launches take a, b, d, and bias and residual if asked for.
+    """
     graph = gemm_graph(p)
     if isinstance(graph, No):
         return graph
@@ -69,7 +72,7 @@ def plan_gemm(cudnn: Cudnn, p: GemmProblem, choice: Mapping[str, Any] | None = N
 
 
 def plans_gemm(cudnn: Cudnn, p: GemmProblem, count: int = 8) -> list[CudnnPlan] | No:
-    """Several plans to time against each other."""
+    """Returns several plans to time against each other."""
     graph = gemm_graph(p)
     if isinstance(graph, No):
         return graph

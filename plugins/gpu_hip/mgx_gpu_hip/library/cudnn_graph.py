@@ -107,19 +107,19 @@ class Graph:
         return Tensor(self.count, tuple(dims), tuple(strides), of, **more)
 
     def operand(self, name: str, dims: Sequence[int], strides: Sequence[int], of: DType, align: int = 16) -> Tensor:
-        """A tensor in memory that launches name."""
+        """Returns a tensor in memory that launches name."""
         made = self.tensor(dims, strides, of, align=align)
         self.names[name] = made.id
         return made
 
     def number(self, value: float | int, of: DType, rank: int) -> Tensor:
-        """A constant passed by value."""
+        """Returns a constant passed by value."""
         made = self.tensor((1,) * rank, (1,) * rank, of, value=value)
         self.values.append(made)
         return made
 
     def like(self, x: Tensor, of: DType | None = None) -> Tensor:
-        """A virtual tensor with the extents of x."""
+        """Returns a virtual tensor with the extents of x."""
         return self.tensor(x.dims, x.strides, of or self.compute, virtual=True)
 
     def pointwise(

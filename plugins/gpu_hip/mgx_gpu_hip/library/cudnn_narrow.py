@@ -79,7 +79,7 @@ class NarrowProblem:
 
 
 def gelu_by_tanh(x: Source, first: int) -> list[Step]:
-    """Steps, numbered from `first`, of which the last gives x * P(N(0, 1) < x), off by 2.5e-5 where the tangent is exact.
+    """Returns steps, numbered from `first`, of which the last gives x * P(N(0, 1) < x), off by 2.5e-5 where the tangent is exact.
 
     For coarse results: cuDNN's own erf takes 20 us of a product of 4096 x 768 x 3072 bytes on an H200, this 8.
     """
@@ -100,7 +100,7 @@ def gelu_by_tanh(x: Source, first: int) -> list[Step]:
 
 
 def narrow_graph(p: NarrowProblem) -> Graph:
-    """The operation graph: the product and a pointwise node a step."""
+    """Returns the operation graph: the product and a pointwise node a step."""
     graph = Graph()
 
     def laid(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -138,10 +138,10 @@ def narrow_graph(p: NarrowProblem) -> Graph:
 
 
 def plan_narrow(cudnn: Cudnn, p: NarrowProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """The saved plan, or the first that cuDNN's heuristics find.  Launches take x, w, y and the operands."""
+    """Returns the saved plan, or the first that cuDNN's heuristics find.  Launches take x, w, y and the operands."""
     return cudnn.plan(f"cudnn narrow {p}", narrow_graph(p), frozenset(), choice)
 
 
 def plans_narrow(cudnn: Cudnn, p: NarrowProblem, count: int = 4) -> list[CudnnPlan] | No:
-    """Several plans to time against each other."""
+    """Returns several plans to time against each other."""
     return cudnn.plans(f"cudnn narrow {p}", narrow_graph(p), frozenset(), count)

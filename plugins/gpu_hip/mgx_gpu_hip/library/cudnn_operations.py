@@ -19,7 +19,7 @@ ALPHA: Final = {
 
 
 def operation_graph(cudnn: Backend, graph: Graph) -> Descriptor:
-    """The finalized descriptor of a graph.  Errors: DeviceError."""
+    """Returns the finalized descriptor of a graph.  Errors: DeviceError."""
     made: dict[int, Descriptor] = {t.id: _tensor(cudnn, t) for t in graph.tensors}
     operations = [_operation(cudnn, node, made) for node in graph.nodes]
     descriptor = Descriptor(cudnn, Kind.OPERATION_GRAPH)
@@ -84,7 +84,7 @@ def _operation(cudnn: Backend, node: Node, made: Mapping[int, Descriptor]) -> De
 
 
 def _window(cudnn: Backend, node: Convolve) -> Descriptor:
-    """A convolution apart from its tensors."""
+    """Returns a convolution apart from its tensors."""
     what = Descriptor(cudnn, Kind.CONVOLUTION)
     what.set(Attr.CONVOLUTION_SPATIAL_DIMS, Type.INT64, len(node.stride))
     what.set(Attr.CONVOLUTION_COMP_TYPE, Type.DATA_TYPE, DATA_TYPES[node.compute.name])

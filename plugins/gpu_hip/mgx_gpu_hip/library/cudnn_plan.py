@@ -47,7 +47,7 @@ class CudnnPlan:
         return {"library": "cudnn", "version": self.cudnn.version, "plan": self.saved}
 
     def launch(self, stream: int, *, workspace: int | None = None, **addresses: int) -> None:
-        """Enqueue on a stream with the device address of each named operand.  May be captured in a graph.
+        """Enqueues on a stream with the device address of each named operand.  May be captured in a graph.
 
         Errors: ParameterError for missing or unknown names; DeviceError from the library.
         """

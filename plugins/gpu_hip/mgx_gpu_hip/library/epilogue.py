@@ -70,7 +70,7 @@ def split(epilogue: Epilogue) -> tuple[bool, bool, Activation | None] | None:
 
 
 def residual_first(epilogue: Epilogue) -> Epilogue:
-    """The same sums with the residual before the bias where they meet: the order for which cuDNN has compiled kernels."""
+    """Returns the same sums with the residual before the bias where they meet: the order for which cuDNN has compiled kernels."""
     steps = list(epilogue)
     for i in range(len(steps) - 1):
         if steps[i] == "bias" and steps[i + 1] == "residual":

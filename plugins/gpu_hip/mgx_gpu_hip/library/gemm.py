@@ -52,13 +52,13 @@ class Blas:
         self.api.call(self.table.prefix + name, *args)
 
     def close(self) -> None:
-        """Give the handle back; plans made with it must not be launched afterwards."""
+        """Gives the handle back; plans made with it must not be launched afterwards."""
         if self.handle:
             self.call("Destroy", self.handle)
             self.handle = None
 
     def plan(self, problem: GemmProblem, choice: Mapping[str, Any] | None = None) -> GemmPlan | No:
-        """The plan that a saved choice names if it is this library's, else the library's first choice."""
+        """Returns the plan that a saved choice names if it is this library's, else the library's first choice."""
         if choice is not None and choice.get("version") == self.version:
             descriptors = self._descriptors(problem.folded)
             if isinstance(descriptors, No):
@@ -253,7 +253,7 @@ class GemmPlan:
         residual: int | None = None,
         workspace: int | None = None,
     ) -> None:
-        """Enqueue on a stream; all operands are device addresses.  May be captured in a graph.
+        """Enqueues on a stream; all operands are device addresses.  May be captured in a graph.
 
         Errors: DeviceError from the library; ParameterError if an address that the problem needs is absent.
         """

@@ -77,7 +77,7 @@ class GemmProblem:
         cls, m: int, n: int, k: int, of: DType = dtype.float16, *, batch: int = 1, a_transposed: bool = False,
         b_transposed: bool = False, b_shared: bool = False, epilogue: Epilogue = (), **more: Any,
     ) -> GemmProblem:  # fmt: skip
-        """The problem whose matrices lie without gaps; b_shared: one b for the whole batch."""
+        """Returns the problem whose matrices lie without gaps; b_shared: one b for the whole batch."""
         stride = (lambda size: size) if batch > 1 else (lambda size: 0)
         d = Matrix(of, n, batch_stride=stride(m * n))
         return cls(

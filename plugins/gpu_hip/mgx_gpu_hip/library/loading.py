@@ -70,7 +70,7 @@ def candidates(source: Source) -> Iterator[str]:
 
 @cache
 def find(source: Source) -> ctypes.CDLL:
-    """The loaded library.  Errors: DeviceError if none is found, with what was tried."""
+    """Returns the loaded library.  Errors: DeviceError if none is found, with what was tried."""
     for need in source.needs:
         try:
             find(need)
@@ -110,7 +110,7 @@ class Api:
         return name in self.functions
 
     def status(self, name: str, *args: Any) -> int:
-        """Call and return the status.  Errors: DeviceError if the library has no such function."""
+        """Calls and return the status.  Errors: DeviceError if the library has no such function."""
         function = self.functions.get(name)
         if function is None:
             raise DeviceError(f"the installed library has no {name}: it is too old")
@@ -127,6 +127,6 @@ class Api:
 
 
 def out(kind: Any = ctypes.c_void_p) -> tuple[Any, Any]:
-    """A variable for a result and the pointer that a call wants."""
+    """Returns a variable for a result and the pointer that a call wants."""
     variable = kind()
     return variable, ctypes.pointer(variable)

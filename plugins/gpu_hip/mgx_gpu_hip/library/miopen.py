@@ -110,7 +110,7 @@ class MIOpen:
             self.handle = None
 
     def plan(self, p: ConvProblem, choice: Mapping[str, Any] | None = None) -> MIOpenPlan | No:
-        """The plan of a saved choice, or the solution that MIOpen expects to be fastest."""
+        """Returns the plan of a saved choice, or the solution that MIOpen expects to be fastest."""
         plans = self.plans(p, 1, choice)
         return plans if isinstance(plans, No) else plans[0]
 
@@ -214,7 +214,7 @@ class MIOpenPlan:
     def launch(
         self, stream: int, *, x: int, w: int, y: int, bias: int | None = None, workspace: int | None = None
     ) -> None:
-        """Enqueue on a stream; all operands are device addresses.
+        """Enqueues on a stream; all operands are device addresses.
 
         Errors: ParameterError if an address that the problem needs is absent; DeviceError from the library.
         """

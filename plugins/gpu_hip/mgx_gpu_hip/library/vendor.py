@@ -66,11 +66,11 @@ class Libraries:
         self._lock = threading.Lock()
 
     def another(self) -> Libraries:
-        """The same libraries with handles of their own, for another thread."""
+        """Returns the same libraries with handles of their own, for another thread."""
         return Libraries(self.vendor, self.device)
 
     def gemm(self, problem: GemmProblem, choice: Choice | None = None) -> LibraryPlan | No:
-        """The plan of a saved choice, or the first good one."""
+        """Returns the plan of a saved choice, or the first good one."""
         saved_by = (choice or {}).get("library")
         refused = []
         for name, ask in self._gemm_makers():
@@ -92,7 +92,7 @@ class Libraries:
         return self._all(asks)
 
     def convolution(self, problem: ConvProblem, choice: Choice | None = None) -> LibraryPlan | No:
-        """The plan of a saved choice, or the first good one."""
+        """Returns the plan of a saved choice, or the first good one."""
         if self.vendor == "hip":
             ours: LibraryPlan | No = self._ask("miopen", lambda made: made.plan(problem, choice))
             return ours
@@ -110,7 +110,7 @@ class Libraries:
         return answer
 
     def narrow(self, problem: NarrowProblem, choice: Choice | None = None) -> LibraryPlan | No:
-        """The plan of a saved choice, or the first good one."""
+        """Returns the plan of a saved choice, or the first good one."""
         if self.vendor == "hip":
             return No("no AMD library finishes sums of bytes with work of any kind")
         answer: LibraryPlan | No = self._ask("cudnn", lambda made: cudnn_narrow.plan_narrow(made, problem, choice))
@@ -126,7 +126,7 @@ class Libraries:
         return answer
 
     def attention(self, problem: AttentionProblem, choice: Choice | None = None) -> LibraryPlan | No:
-        """The plan of a saved choice, or the first good one."""
+        """Returns the plan of a saved choice, or the first good one."""
         if self.vendor == "hip":
             return No("no AMD library has a stable C interface for attention")
         answer: LibraryPlan | No = self._ask("cudnn", lambda made: attention.plan_attention(made, problem, choice))
@@ -192,7 +192,7 @@ class Libraries:
             return error
 
     def close(self) -> None:
-        """Give all handles back; plans made by them must not be launched afterwards."""
+        """Gives all handles back; plans made by them must not be launched afterwards."""
         with self._lock:
             for made in self._loaded.values():
                 if not isinstance(made, DeviceError):
@@ -215,7 +215,7 @@ def _swapped(ask: Callable[..., Any], problem: GemmProblem, choice: Choice | Non
 
 
 def fastest(plans: Sequence[P], seconds: Callable[[P], float]) -> tuple[P, list[tuple[P, float]]]:
-    """The plan that `seconds` measures lowest, and all measures in rising order; a plan whose launch fails is left out.
+    """Returns the plan that `seconds` measures lowest, and all measures in rising order; a plan whose launch fails is left out.
 
     Errors: DeviceError if none can be launched.
     """

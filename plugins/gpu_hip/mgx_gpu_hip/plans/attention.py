@@ -60,7 +60,7 @@ def write_op(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) ->
 
 @offer(PLANS, Group, name="library", when=_of_attention)
 def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """One launch that never holds all scores."""
+    """Returns one launch that never holds all scores."""
     tuner = e.context.tuner
     if tuner is None:
         raise Refused("the device has no libraries")
@@ -94,7 +94,7 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
 @offer(PLANS, Group, name="attention", when=_of_attention, write=write_group)
 def emit_generated(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """One launch that never holds all scores, row-major out."""
+    """Returns one launch that never holds all scores, row-major out."""
     shape = modules[0].outputs[0].shape
     out = e.allocate(shape.dtype, shape.lens())
     e.kernel(write_group, op, modules, list(args), [out])
@@ -154,13 +154,13 @@ def _problem(
 
 
 def _all_see(e: GpuEmitter, summand: Value) -> bool:
-    """True if a constant summand of the scores leaves every query a key."""
+    """Returns True if a constant summand of the scores leaves every query a key."""
     array = e.constant(summand)
     return array is not None and bool(np.isfinite(array.max(axis=-1).astype(np.float32)).all())
 
 
 def _scores(body: Module) -> tuple[float, bool] | No:
-    """The factor of the products, and True if something is added to them then."""
+    """Returns the factor of the products, and True if something is added to them then."""
     whole = flat(body)
     softmax = next(i for i in whole if isinstance(i.op, Softmax))
     at, scale, biased = softmax.inputs[0], 1.0, False
@@ -195,7 +195,7 @@ def _seen(x: Value, access: Access) -> Value:
 
 
 def _four(strides: Sequence[int]) -> tuple[int, int, int, int]:
-    """Strides over [batch, heads, rows, columns]; those of axes with one element only need to be allowed."""
+    """Returns strides over [batch, heads, rows, columns]; those of axes with one element only need to be allowed."""
     a, b, c, d = (*(0,) * (4 - len(strides)), *strides)
     step = c or d
     b = b or step * 8

@@ -32,7 +32,7 @@ write = computing(_written)
 
 @offer(PLANS, DequantDot, name="coded", write=write)
 def emit_coded(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """One launch for few rows."""
+    """Returns one launch for few rows."""
     a, codes, *_ = args
     assert a is not None and codes is not None
     rows = prod(a.lens[:-1])

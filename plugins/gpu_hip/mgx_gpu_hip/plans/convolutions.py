@@ -130,7 +130,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
 
 
 def _generated_us(p: ConvProblem) -> float:
-    """Microseconds that our own kernels for a convolution take on an H200, its epilogue included."""
+    """Returns microseconds that our own kernels for a convolution take on an H200, its epilogue included."""
     if p.dtype is dt.float32:
         return inf
     if p.is_depthwise:
@@ -140,7 +140,7 @@ def _generated_us(p: ConvProblem) -> float:
 
 
 def _slow(p: ConvProblem, us: float) -> bool:
-    """True for a time of over twice what a good kernel takes on an H200."""
+    """Returns True for a time of over twice what a good kernel takes on an H200."""
     moved = (prod(p.dims) + prod(p.out_dims) + p.filters * p.dims[1] // p.groups * prod(p.kernel)) * p.dtype.size
     rate = 4e7 if p.dtype is dt.float32 else 4e8  # operations a microsecond
     return us > 2 * (2.5 + p.flops / rate + moved / 3e6)
@@ -162,7 +162,7 @@ class Route:
 
 
 def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
-    """The fastest way, by measured times and an estimate for what runs besides."""
+    """Returns the fastest way, by measured times and an estimate for what runs besides."""
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
     constant = e.constant(w) is not None
@@ -227,7 +227,7 @@ def _with_two_axes(x: Value) -> Value:
 
 
 def _unfolded_weights(e: GpuEmitter, w: Value, windows: Windows) -> Value:
-    """Weights as rows of a window's elements each, zeros behind them; made once."""
+    """Returns weights as rows of a window's elements each, zeros behind them; made once."""
 
     def rows(array: Array) -> Array:
         turned = np.moveaxis(array, 1, -1) if windows.channels_inside else array
@@ -242,7 +242,7 @@ def _unfolded_weights(e: GpuEmitter, w: Value, windows: Windows) -> Value:
 
 
 def _dense(e: GpuEmitter, w: Value, groups: int) -> Value:
-    """Constant weights of groups as those of one, zeros between the groups."""
+    """Returns constant weights of groups as those of one, zeros between the groups."""
 
     def spread(array: Array) -> Array:
         filters, channels = array.shape[0] // groups, array.shape[1]
@@ -270,7 +270,7 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
 
 
 def laid_channels_last(e: GpuEmitter, value: Value) -> Value:
-    """An image with its channels innermost in memory: itself or a copy."""
+    """Returns an image with its channels innermost in memory: itself or a copy."""
     wanted = channels_last(value.lens)
     if all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True)):
         return e.aligned(Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset))

@@ -56,7 +56,7 @@ write_single = spread(convolution)
 
 @offer(PLANS, Convolution, name="depthwise", when=_of_images, write=write_single)
 def emit_single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """One launch, channels last in and out."""
+    """Returns one launch, channels last in and out."""
     x, w = args
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
@@ -66,7 +66,7 @@ def emit_single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 @offer(PLANS, Group, name="depthwise", when=_of_group, write=write_depthwise)
 def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """One launch with the epilogue, channels last in and out."""
+    """Returns one launch with the epilogue, channels last in and out."""
     if not e.exhaustive and args[0].shape.dtype is dt.float32:
         raise Refused("the convolution and its epilogue are one kernel where plans are timed (exhaustive_tune)")
     body = flat(modules[0])
@@ -81,5 +81,5 @@ def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 def _weights(e: GpuEmitter, w: Value) -> Value:
-    """Weights [c, 1, kh, kw] with their channels innermost in memory."""
+    """Returns weights [c, 1, kh, kw] with their channels innermost in memory."""
     return e.packed(w, packed_strides(w.lens, [2, 3, 1, 0]))

@@ -129,7 +129,7 @@ def _read(
 
 
 def _terms(ins: Instruction, env: dict[Instruction, Any]) -> list[Instruction]:
-    """The summands of a sum inside the group."""
+    """Returns the summands of a sum inside the group."""
     if ins in env or not isinstance(ins.op, Add):
         return [ins]
     return [t for i in ins.inputs for t in _terms(i, env)]
@@ -165,7 +165,7 @@ def _add(e: GpuEmitter, found: Steps, operand: Value, anchor: Instruction) -> No
 
 
 def _along(array: Any, axis: int) -> Any:
-    """The values along the one axis on which an array varies."""
+    """Returns the values along the one axis on which an array varies."""
     return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])[0]
 
 
@@ -187,7 +187,7 @@ def _activation(link: Link) -> Activation | None:
 
 
 def _is_bias(operand: Value, anchor: Instruction) -> bool:
-    """True if an operand varies along the result's columns (dot) or channels (convolution) alone."""
+    """Returns True if an operand varies along the result's columns (dot) or channels (convolution) alone."""
     axis = 1 if isinstance(anchor.op, Convolution) else anchor.shape.rank - 1
     varies = [a for a, (n, s) in enumerate(zip(operand.lens, operand.strides, strict=True)) if s and n != 1]
     return varies == [axis] and operand.strides[axis] == 1

@@ -44,7 +44,7 @@ def write_reduction(
 def write_decomposed(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
-    """One kernel for the ops that an op decomposes into, if they are one loop."""
+    """Returns one kernel for the ops that an op decomposes into, if they are one loop."""
     module = decomposed(op, [None if x is None else Shape.of(x.dtype, x.lens) for x in xs])
     if not isinstance(module, Module):
         return module or No(f"there is no generator for {op.name}")

@@ -44,7 +44,7 @@ TYPES: Final = (dt.int8, dt.float8_e4m3fn, dt.float8_e5m2)
 
 @offer(PLANS, QuantDot, QuantConvolution, name="library", when=narrow)
 def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """One launch of cuDNN's that leaves the sums."""
+    """Returns one launch of cuDNN's that leaves the sums."""
     x, w = _operands(e, args)
     lens = op.infer(*(Shape(v.shape.dtype, v.lens) for v in (x, w))).lens()
     to = dt.int32 if x.shape.dtype.is_integer else dt.float32
@@ -53,7 +53,7 @@ def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 @offer(PLANS, Group, name="library", when=narrow_group)
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """One launch of cuDNN's for the product and the work behind it."""
+    """Returns one launch of cuDNN's for the product and the work behind it."""
     _ready(e)
     body = flat(modules[0])
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
@@ -170,7 +170,7 @@ def _faster(e: GpuEmitter, problem: NarrowProblem, rows: int, columns: int, dept
 
 
 def _finishing(p: NarrowProblem) -> float:
-    """Microseconds that our kernel takes on an H200 for rounding to narrow numbers and for reading other tensors."""
+    """Returns microseconds that our kernel takes on an H200 for rounding to narrow numbers and for reading other tensors."""
     each = 1e-6 * (p.types[2].size == 1) + 1e-6 * sum(prod(o.dims) == prod(p.y) for o in p.operands)
     return each * prod(p.y)
 

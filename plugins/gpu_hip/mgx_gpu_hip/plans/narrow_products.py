@@ -80,7 +80,7 @@ def write(
 
 
 def anchor_of(body: Module, products: tuple[type, ...] = ANCHORS) -> tuple[Instruction, list[Instruction]]:
-    """The product of a flat group, one of these classes, and the reshapes between it and what reads it."""
+    """Returns the product of a flat group, one of these classes, and the reshapes between it and what reads it."""
     anchor = next(i for i in body if isinstance(i.op, products))
     chain: list[Instruction] = []
     at = anchor
@@ -91,7 +91,7 @@ def anchor_of(body: Module, products: tuple[type, ...] = ANCHORS) -> tuple[Instr
 
 
 def ancestors(anchor: Instruction) -> list[Instruction]:
-    """Everything in its module that an instruction is computed from, in order."""
+    """Returns everything in its module that an instruction is computed from, in order."""
     found = dict.fromkeys(anchor.inputs)
     pending = list(found)
     while pending:
@@ -104,7 +104,7 @@ def ancestors(anchor: Instruction) -> list[Instruction]:
 
 
 def operands_of(e: GpuEmitter, anchor: Instruction, env: dict[Instruction, Any]) -> list[Value | None]:
-    """The values of the product's operands; members of the group that they are made by are emitted."""
+    """Returns the values of the product's operands; members of the group that they are made by are emitted."""
     for ins in ancestors(anchor):
         if ins not in env and not ins.is_literal and not ins.is_absent:
             env[ins] = e.emit(ins, env)
@@ -112,12 +112,12 @@ def operands_of(e: GpuEmitter, anchor: Instruction, env: dict[Instruction, Any])
 
 
 def emit_alone(e: GpuEmitter, op: Any, args: Sequence[Value | None], place: int) -> Results:
-    """One launch."""
+    """Returns one launch."""
     return _emit(e, op, args, (), (), None, place)
 
 
 def emit_group(e: GpuEmitter, modules: Sequence[Module], args: Sequence[Value], place: int) -> Results:
-    """One launch, with the work behind the sums."""
+    """Returns one launch, with the work behind the sums."""
     body = flat(modules[0])
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     anchor, chain = anchor_of(body)
@@ -198,7 +198,7 @@ def _emit(
 
 
 def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[Form, list[Any]]:
-    """An image channels last, and weights [o, k] in the order of its windows."""
+    """Returns an image channels last, and weights [o, k] in the order of its windows."""
     rank = len(x.lens) - 2
     kernel = tuple(w.lens[2:])
     strides = tuple(per_axis(op.stride, rank, "stride"))
@@ -244,19 +244,19 @@ def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: boo
 
 
 def _padded(rows: Array) -> Array:
-    """Rows of bytes with zeros up to the next multiple of 16."""
+    """Returns rows of bytes with zeros up to the next multiple of 16."""
     wide = np.zeros((*rows.shape[:-1], -(-rows.shape[-1] // CHUNK) * CHUNK), rows.dtype)
     wide[..., : rows.shape[-1]] = rows
     return wide
 
 
 def _single(zero: Value | None) -> Value | None:
-    """A zero point of a whole tensor as a scalar."""
+    """Returns a zero point of a whole tensor as a scalar."""
     return None if zero is None else zero.seen_as(0, Shape(zero.shape.dtype, []))
 
 
 def _along(zero: Value | None, lens: Sequence[int], axis: int) -> Value | None:
-    """A zero point, or one an index of one axis, repeated over the extents of the sums.  Errors: Refused."""
+    """Returns a zero point, or one an index of one axis, repeated over the extents of the sums.  Errors: Refused."""
     if zero is None or prod(zero.lens) == 1:
         return _single(zero)
     varies = [a for a, n in enumerate(zero.lens) if n != 1]
@@ -266,7 +266,7 @@ def _along(zero: Value | None, lens: Sequence[int], axis: int) -> Value | None:
 
 
 def _rows(zero: Value | None, lens: Sequence[int]) -> Value | None:
-    """A zero point, or one a row, repeated over the extents of the sums.  Errors: Refused."""
+    """Returns a zero point, or one a row, repeated over the extents of the sums.  Errors: Refused."""
     if zero is None or prod(zero.lens) == 1:
         return _single(zero)
     if zero.lens[-1] != 1:

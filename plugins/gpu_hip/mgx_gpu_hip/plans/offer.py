@@ -58,7 +58,7 @@ def offer(
 def generated(
     table: Kernels, write: Write, *ops: type[Operation], name: str = "generated", when: When | None = None
 ) -> None:
-    """Offer kernels whose text `write` makes for the operands at hand."""
+    """Offers kernels whose text `write` makes for the operands at hand."""
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         return emit_generated(e, write, op, modules, args)
@@ -67,7 +67,7 @@ def generated(
 
 
 def counting(table: Kernels, write: Write, op: type[Operation], open_axis: Callable[[Any], int]) -> None:
-    """Offer kernels whose text `write` makes, and which count their rows: the slices of the result along `open_axis`."""
+    """Offers kernels whose text `write` makes, and which count their rows: the slices of the result along `open_axis`."""
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in args]
@@ -84,7 +84,7 @@ def counting(table: Kernels, write: Write, op: type[Operation], open_axis: Calla
 
 
 def emit_generated(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """The launches of a generated kernel, into new memory.  Errors: Refused."""
+    """Returns the launches of a generated kernel, into new memory.  Errors: Refused."""
     if any(isinstance(a, tuple) for a in args):
         raise Refused("an operand is a tuple")
     given: list[Value | None] = list(args)

@@ -155,7 +155,7 @@ def _longer_rows(
 
 
 def rounded_columns(e: GpuEmitter, weights: Value, axis: int, epilogue: Steps) -> tuple[Value, Steps] | None:
-    """Constant weights and their bias with zeros for more columns, so that rows of 16-bit results are whole vectors.
+    """Returns constant weights and their bias with zeros for more columns, so that rows of 16-bit results are whole vectors.
 
     None where they are already, or where that cannot be had.
     """
@@ -179,13 +179,13 @@ def _with_zeros(array: Array, axis: int, more: int) -> Array:
 
 
 def _bias(array: Array, columns: int, more: int) -> Array:
-    """The values along the one axis of an operand's view that they vary along, and zeros."""
+    """Returns the values along the one axis of an operand's view that they vary along, and zeros."""
     axis = next(a for a in reversed(range(array.ndim)) if array.shape[a] == columns and array.strides[a])
     return np.pad(np.moveaxis(array, axis, -1).reshape(-1, columns)[0], (0, more))
 
 
 def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
-    """The fastest plan of a library; compiled: also those whose code is compiled for the problem."""
+    """Returns the fastest plan of a library; compiled: also those whose code is compiled for the problem."""
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
     if tuner is not None:
@@ -201,7 +201,7 @@ def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) ->
 
 
 def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
-    """The layout of a [.., rows, columns] value, copied if no library can read it as it lies."""
+    """Returns the layout of a [.., rows, columns] value, copied if no library can read it as it lies."""
     for attempt in (x, None):
         value = e.copy(x) if attempt is None else attempt
         rows, columns = value.strides[-2:]
@@ -222,7 +222,7 @@ def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
 
 
 def _batch_stride(lens: list[int], strides: list[int]) -> int | None:
-    """One step from product to product, 0 where all share one, None where there is no single one."""
+    """Returns one step from product to product, 0 where all share one, None where there is no single one."""
     real = [(n, s) for n, s in zip(lens, strides, strict=True) if n != 1]
     if not real or all(s == 0 for _, s in real):
         return 0

@@ -49,7 +49,7 @@ def write(
 
 @offer(PLANS, Dot, name="single row")
 def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """One launch."""
+    """Returns one launch."""
     x, w = args
     given = _operands(e, x, w)
     out = e.allocate(x.shape.dtype, [*x.lens[:-1], w.lens[-1]])
@@ -59,7 +59,7 @@ def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 @offer(PLANS, Group, name="single row", when=anchored(Dot))
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """One launch, with the work behind the sums."""
+    """Returns one launch, with the work behind the sums."""
     body = flat(modules[0])
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     anchor, chain = anchor_of(body, (Dot,))
@@ -83,7 +83,7 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 def _operands(e: GpuEmitter, x: Value, w: Value) -> list[Value]:
-    """The row, and the weights as rows [n, k].  Errors: Refused."""
+    """Returns the row, and the weights as rows [n, k].  Errors: Refused."""
     if prod(x.lens[:-1]) != 1:
         raise Refused(f"there are {prod(x.lens[:-1])} rows")
     if x.shape.dtype not in TYPES or w.shape.dtype is not x.shape.dtype:

@@ -72,7 +72,10 @@ _KNOWN = {
 
 
 def properties_of(arch: str) -> Properties:
-    """The properties of a typical device of an architecture, for compiling without one.  Errors: DeviceError if unknown."""
+    """Returns the properties of a typical device of an architecture, for compiling without one.
+
+    Errors: DeviceError if unknown.
+    """
     plain = (
         arch.split(":", maxsplit=1)[0].removesuffix("a") if arch.startswith("sm_") else arch.split(":", maxsplit=1)[0]
     )
@@ -154,7 +157,7 @@ class Device(DriverContext):
     # things on the device
 
     def stream(self, handle: int | None = None) -> Stream:
-        """A new stream, or the wrapper of an outside one."""
+        """Returns a new stream, or the wrapper of an outside one."""
         return Stream(self, handle)
 
     def event(self, timing: bool = False) -> Event:
@@ -164,7 +167,7 @@ class Device(DriverContext):
         return self.pool.allocate(size)
 
     def holds(self, address: int) -> bool:
-        """True if an address lies in memory of the device, of this library or another."""
+        """Returns True if an address lies in memory of the device, of this library or another."""
         self.activate()
         base, size = ctypes.c_size_t(), ctypes.c_size_t()
         try:
@@ -214,7 +217,7 @@ class Device(DriverContext):
         return Capture(stream)
 
     def upload(self, array: npt.NDArray[Any]) -> DeviceBuffer:
-        """A copy of an array in new device memory, complete when this returns."""
+        """Returns a copy of an array in new device memory, complete when this returns."""
         array = np.ascontiguousarray(array)
         buffer = self.allocate(array.nbytes)
         if array.nbytes:
@@ -226,7 +229,7 @@ class Device(DriverContext):
     def download(
         self, array: npt.NDArray[Any], address: int | DeviceBuffer, stream: Stream | None = None
     ) -> npt.NDArray[Any]:
-        """Fill a contiguous array from device memory; waits for the stream's earlier work."""
+        """Fills a contiguous array from device memory; waits for the stream's earlier work."""
         if not array.flags.c_contiguous:
             raise DeviceError("a contiguous array is required")
         stream = stream or self.default_stream
@@ -277,7 +280,7 @@ class NullDevice:
 
 
 def open_device(kind: str = "", index: int = 0) -> Device:
-    """The device of a driver (``hip``, ``cuda``, ``host``; by default the first real one), opened once.
+    """Returns the device of a driver (``hip``, ``cuda``, ``host``; by default the first real one), opened once.
 
     Of the emulated devices number 0 has waves of 64 lanes, number 1 of 32.
     Errors: DeviceError if there is none.

@@ -53,7 +53,10 @@ _drop_c = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop)
 def make_capsule(
     address: int, device: tuple[int, int], dtype: dt.DType, dims: tuple[int, ...], strides: tuple[int, ...], owner: Any
 ) -> Any:
-    """A capsule that keeps `owner` alive until its consumer is done.  Errors: BufferError for a type that DLPack lacks."""
+    """Returns a capsule that keeps `owner` alive until its consumer is done.
+
+    Errors: BufferError for a type that DLPack lacks.
+    """
     if dtype not in _CODES:
         raise BufferError(f"DLPack has no whole-byte type for {dtype}")
     rank = len(dims)
@@ -97,7 +100,7 @@ class Opened(NamedTuple):
 
 
 def take_capsule(capsule: Any) -> Opened:
-    """Take over an unused capsule.  Errors: ParameterError for another object or a type that mgx does not have."""
+    """Takes over an unused capsule.  Errors: ParameterError for another object or a type that mgx does not have."""
     if not _valid(capsule, _NAME):
         raise ParameterError("__dlpack__ must return an unused DLPack capsule")
     where = _pointer(capsule, _NAME)

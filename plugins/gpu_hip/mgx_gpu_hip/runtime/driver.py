@@ -100,7 +100,7 @@ class Driver:
         return call
 
     def error(self, symbol: str, code: int) -> CallError:
-        """The error for a code that a call gave."""
+        """Returns the error for a code that a call gave."""
         detail = ""
         if self.kind == "cuda":
             text = ctypes.c_char_p()
@@ -127,7 +127,7 @@ class Driver:
 
 @cache
 def load_driver(kind: str) -> Driver:
-    """The driver of a kind, loaded once.  Errors: DeviceError if it is not there or does not start."""
+    """Returns the driver of a kind, loaded once.  Errors: DeviceError if it is not there or does not start."""
     if kind not in DRIVERS:
         raise DeviceError(f"a driver is one of {', '.join(DRIVERS)} or null, got {kind!r}")
     return Driver(kind)
@@ -135,7 +135,7 @@ def load_driver(kind: str) -> Driver:
 
 @cache
 def available() -> tuple[str, ...]:
-    """The drivers for real devices that load and see at least one."""
+    """Returns the drivers for real devices that load and see at least one."""
     found = []
     for kind in ("hip", "cuda"):
         try:
@@ -147,7 +147,7 @@ def available() -> tuple[str, ...]:
 
 
 def in_use(kind: str, index: int) -> bool:
-    """True if this process may have memory on a device, by this library or another; asking opens no device.
+    """Returns True if this process may have memory on a device, by this library or another; asking opens no device.
 
     kind: empty for any real one.
     """
@@ -157,7 +157,7 @@ def in_use(kind: str, index: int) -> bool:
 
 
 def _active(kind: str, index: int) -> bool:
-    """True if a device's primary context is active; it is not where nothing has loaded the driver."""
+    """Returns True if a device's primary context is active; it is not where nothing has loaded the driver."""
     if not any(map(_loaded, candidates(kind))):
         return False
     flags, active = ctypes.c_uint(), ctypes.c_int(1)
@@ -172,7 +172,7 @@ def _active(kind: str, index: int) -> bool:
 
 
 def _loaded(path: str) -> bool:
-    """True if a library is loaded in this process already."""
+    """Returns True if a library is loaded in this process already."""
     try:
         ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:

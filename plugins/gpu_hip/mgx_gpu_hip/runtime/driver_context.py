@@ -33,7 +33,7 @@ class DriverContext:
         self._lock = threading.RLock()
 
     def activate(self) -> None:
-        """Make this device the calling thread's."""
+        """Makes this device the calling thread's."""
         self.driver.context_set(self._context if self.driver.kind == "cuda" else self.index)
 
     def memory(self) -> tuple[int, int]:
@@ -46,7 +46,7 @@ class DriverContext:
     # giving things back
 
     def dispose(self, call: str, handle: int, loud: bool = False) -> None:
-        """Give a handle back, later if a capture is going on (drivers forbid it then)."""
+        """Gives a handle back, later if a capture is going on (drivers forbid it then)."""
         with self._lock:
             if self._holding:
                 self._disposals.append((call, handle))

@@ -65,7 +65,7 @@ class DeviceArray:
         return cast(Device, self.buffer.device)  # whose pool every buffer is from
 
     def to_host(self) -> Any:
-        """A copy in host memory, row-major."""
+        """Returns a copy in host memory, row-major."""
         if self.stream is not None:
             self.stream.wait()
         span = Shape(self.dtype, self.dims, self.strides).element_space()
@@ -124,7 +124,7 @@ def row_major(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_device_array(value: Any) -> bool:
-    """True if a value states that its data is in a GPU's memory."""
+    """Returns True if a value states that its data is in a GPU's memory."""
     if isinstance(value, DeviceArray):
         return True
     if hasattr(value, "__dlpack_device__"):
@@ -133,7 +133,7 @@ def is_device_array(value: Any) -> bool:
 
 
 def import_array(device: Device, value: Any, stream: Stream | None = None) -> DeviceArray:
-    """A view of another library's device array, kept alive; work queued on `stream` afterwards sees its contents.
+    """Returns a view of another library's device array, kept alive; work queued on `stream` afterwards sees its contents.
 
     Errors: DeviceError for memory of another device; ParameterError for a type that mgx does not have.
     """
@@ -164,7 +164,7 @@ def import_array(device: Device, value: Any, stream: Stream | None = None) -> De
 
 
 def _span(dims: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to past the last."""
+    """Returns elements from the first to past the last."""
     if 0 in dims:
         return 0
     return 1 + sum((n - 1) * abs(s) for n, s in zip(dims, strides, strict=True))

@@ -26,7 +26,7 @@ class Graph:
         self.handle = handle
 
     def nodes(self) -> int:
-        """Number of operations."""
+        """Returns number of operations."""
         return int(self.device.driver.out("graph_nodes", self.handle, 0, last=True))
 
     def instantiate(self) -> GraphExec:
@@ -53,12 +53,12 @@ class GraphExec:
         self._call(self.handle, stream)
 
     def upload(self, stream: Stream) -> None:
-        """Bring it to the device ahead of the first launch, where the driver can."""
+        """Brings it to the device ahead of the first launch, where the driver can."""
         if self.device.driver.graph_upload is not None:
             self.device.driver.graph_upload(self.handle, stream.handle)
 
     def update(self, graph: Graph) -> bool:
-        """Take over the arguments of a graph of the same structure; False if it differs (instantiate it instead)."""
+        """Takes over the arguments of a graph of the same structure; False if it differs (instantiate it instead)."""
         driver = self.device.driver
         try:
             if driver.kind == "cuda":

@@ -59,7 +59,7 @@ class DeviceBuffer:
             self._streams.append(stream)
 
     def part(self, offset: int, size: int) -> DeviceBuffer:
-        """A window that keeps this buffer alive."""
+        """Returns a window that keeps this buffer alive."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise DeviceError(f"bytes {offset} to {offset + size} of a buffer of {self.size}")
         return DeviceBuffer(self.device, self.address + offset, size, self)
@@ -133,7 +133,7 @@ class Pool:
         raise AssertionError
 
     def give_back(self, address: int, block: int, streams: list[Stream]) -> None:
-        """Take back a buffer's memory; called from anywhere, even by the garbage collector in the middle of `allocate`."""
+        """Takes back a buffer's memory; called from anywhere, even by the garbage collector in the middle of `allocate`."""
         self._returned.append(([Event(self.device).record(s) for s in streams], block, address))
         if self._lock.acquire(blocking=False):
             try:
@@ -142,7 +142,7 @@ class Pool:
                 self._lock.release()
 
     def _reclaim(self, wait: bool = False) -> None:
-        """Make what was returned and is no longer in use available; the lock is held."""
+        """Makes what was returned and is no longer in use available; the lock is held."""
         while self._returned:
             self._pending.append(self._returned.popleft())
         if self._pending:
@@ -166,7 +166,7 @@ class Pool:
             return Held(len(self._free), self.kept)
 
     def trim(self) -> int:
-        """Give all unused memory back to the driver; the number of bytes."""
+        """Gives all unused memory back to the driver; the number of bytes."""
         with self._lock:
             return self._empty()
 
@@ -195,7 +195,7 @@ class PinnedBuffer:
         self._view = (ctypes.c_ubyte * size).from_address(self.address)
 
     def array(self, dtype: Any, lens: tuple[int, ...], offset: int = 0) -> npt.NDArray[Any]:
-        """A window as an array; it must not outlive the buffer."""
+        """Returns a window as an array; it must not outlive the buffer."""
         count = int(np.prod(lens, dtype=np.int64))
         size = count * np.dtype(dtype).itemsize
         array: npt.NDArray[Any] = np.ctypeslib.as_array(self._view)[offset : offset + size].view(dtype).reshape(lens)
@@ -206,7 +206,7 @@ class PinnedBuffer:
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
 
     def owned_array(self, dtype: Any, lens: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The whole buffer as an array that keeps it alive."""
+        """Returns the whole buffer as an array that keeps it alive."""
         array: npt.NDArray[Any] = np.asarray(self).view(dtype).reshape(lens)
         return array
 

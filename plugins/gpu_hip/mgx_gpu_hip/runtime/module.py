@@ -29,7 +29,7 @@ class Module:
         self.handle = device.driver.out("module_load", ctypes.cast(ctypes.c_char_p(image), ctypes.c_void_p).value)
 
     def function(self, name: str, codes: str) -> Function:
-        """A kernel; `codes` has a letter of the struct module per parameter, P for addresses.
+        """Returns a kernel; `codes` has a letter of the struct module per parameter, P for addresses.
 
         Errors: DeviceError if the module has no such kernel.
         """
@@ -65,13 +65,13 @@ class Function:
         }
 
     def resident(self, threads: int, shared: int = 0) -> int:
-        """Blocks that one unit can hold at a time."""
+        """Returns blocks that one unit can hold at a time."""
         return int(self.device.driver.out("occupancy", self.handle, threads, shared, type=ctypes.c_int))
 
     def bind(
         self, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any], overlap: bool = False
     ) -> Launch:
-        """A launch that can be repeated at little cost; `args` are addresses (or device buffers) and numbers."""
+        """Returns a launch that can be repeated at little cost; `args` are addresses (or device buffers) and numbers."""
         return Launch(self, grid, block, shared, args, overlap)
 
     def launch(

@@ -39,7 +39,7 @@ class Event:
         return True
 
     def since(self, earlier: Event) -> float:
-        """Milliseconds from an earlier event; both must have been made with timing and be reached."""
+        """Returns milliseconds from an earlier event; both must have been made with timing and be reached."""
         return float(self.device.driver.out("event_elapsed", earlier.handle, self.handle, type=ctypes.c_float))
 
     def __del__(self) -> None:
@@ -78,11 +78,11 @@ class Stream:
         return True
 
     def captured(self) -> bool:
-        """True while its work is being recorded into a graph, in which no other graph can be launched."""
+        """Returns True while its work is being recorded into a graph, in which no other graph can be launched."""
         return bool(self.device.driver.out("stream_capturing", self.handle, type=ctypes.c_int, last=True))
 
     def after(self, event: Event | Stream) -> None:
-        """Let later work wait for an event, or for the work of another stream so far."""
+        """Lets later work wait for an event, or for the work of another stream so far."""
         if isinstance(event, Stream):
             if event.handle == self.handle:
                 return

@@ -50,7 +50,7 @@ class Exchange:
         return [self._files[key]] if key in self._files else []
 
     def claim(self, key: str, who: str) -> bool:
-        """True if the caller is to make the file, and renew its claim until it has; False if another does."""
+        """Returns True if the caller is to make the file, and renew its claim until it has; False if another does."""
         owner, until = self._claims.get(key, (who, 0.0))
         now = time.monotonic()
         if key in self._files or (owner != who and now < until):

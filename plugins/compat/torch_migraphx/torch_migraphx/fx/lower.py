@@ -52,7 +52,7 @@ def lower_to_mgx(
     tracer_base_cls: Any = None,
     leaf_modules: Any = None,
 ) -> MGXModule:
-    """A module that runs on mgx, made from one of torch and example inputs.
+    """Returns a module that runs on mgx, made from one of torch and example inputs.
 
     suppress_accuracy_check: without it, results for the example are compared with the module's own, and a difference of more
     than half of the largest is logged.  `min_acc_module_size`, `use_aten`, `tracer_base_cls` and `leaf_modules` steer tracers and

@@ -31,7 +31,7 @@ class MGXModule(mgx_torch.MgxModule):
 
     @classmethod
     def of(cls, lowered: mgx_torch.MgxModule) -> MGXModule:
-        """The same module under this class."""
+        """Returns the same module under this class."""
         options = lowered.options
         return cls(
             lowered.program,

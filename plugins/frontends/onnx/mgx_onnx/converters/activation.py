@@ -53,7 +53,7 @@ def selu(n: Node, x: Instruction) -> Instruction:
 
 @converts("PRelu")
 def prelu(n: Node, x: Instruction, slope: Instruction) -> Instruction:
-    """The slope broadcasts to x; under opset 7 a vector of them belongs to the channels."""
+    """Returns the slope broadcasts to x; under opset 7 a vector of them belongs to the channels."""
     if n.version < 7 and slope.shape.rank == 1 and x.shape.rank > 2 and slope.shape.dims != (1,):
         slope = n.reshape(slope, (*slope.shape.dims, *[1] * (x.shape.rank - 2)))
     if slope.shape.rank > x.shape.rank:
@@ -131,7 +131,7 @@ converts("FastGelu", domain="com.microsoft")(_biased("gelu_tanh"))
 
 @converts("BiasSplitGelu", domain="com.microsoft")
 def bias_split_gelu(n: Node, x: Instruction, bias: Instruction) -> Instruction:
-    """The first half of the last axis times gelu of the second."""
+    """Returns the first half of the last axis times gelu of the second."""
     total = n.pointwise("add", widened(n, x), widened(n, bias))
     last = total.shape.rank - 1
     width: Dim = total.shape.dims[last]

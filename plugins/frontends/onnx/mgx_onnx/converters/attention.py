@@ -33,7 +33,7 @@ def merged_heads(n: Node, x: Instruction) -> Instruction:
 
 
 def extent_of(n: Node, x: Instruction, axis: int) -> Instruction:
-    """An extent as an int64 vector of one element, a constant where it is known."""
+    """Returns an extent as an int64 vector of one element, a constant where it is known."""
     d: Dim = x.shape.dims[axis]
     if isinstance(d, int):
         return n.literal([d], dt.int64)

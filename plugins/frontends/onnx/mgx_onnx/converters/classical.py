@@ -19,12 +19,12 @@ CAST_TO = {"TO_FLOAT": dt.float32, "TO_INT64": dt.int64, "TO_STRING": dt.string}
 
 
 def given(n: Node, *names: str) -> dict[str, Any]:
-    """The attributes of these names that the node has; an op's defaults are the standard's."""
+    """Returns the attributes of these names that the node has; an op's defaults are the standard's."""
     return {name: n.attr(name) for name in names if n.has(name)}
 
 
 def labels(n: Node, ints: str) -> dict[str, Any]:
-    """Class labels under the names that all classifiers of ours use."""
+    """Returns class labels under the names that all classifiers of ours use."""
     return {"labels_ints": n.attr(ints, []), "labels_strings": n.attr("classlabels_strings", [])}
 
 

@@ -59,7 +59,7 @@ def _filled(n: Node, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], s
 
 @converts("ConstantFill")
 def constant_fill(n: Node, shape: Instruction | None = None) -> Instruction:
-    """An experimental operator of early ONNX that some old models carry."""
+    """Returns an experimental operator of early ONNX that some old models carry."""
     value = np.asarray(n.attr("value", 0.0)).astype(dtype_of(n.attr("dtype", 1)).numpy)
     if n.attr("extra_shape", None):
         n.unsupported("extra_shape is not supported")

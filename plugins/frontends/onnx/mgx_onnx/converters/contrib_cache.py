@@ -45,7 +45,7 @@ def grown(
     past_value: Instruction | None,
     past_length: Instruction | None = None,
 ) -> Cache:
-    """New keys and values [b, g, s, d] behind the past ones; with a past length, written into buffers of full size."""
+    """Returns new keys and values [b, g, s, d] behind the past ones; with a past length, written into buffers of full size."""
     if (past_key is None) != (past_value is None):
         n.fail("past key and past value must be given together")
     if past_key is None or past_value is None:
@@ -112,7 +112,7 @@ def padding_bias(
 
 
 def added(n: Node, *biases: Instruction | None) -> Instruction | None:
-    """The sum of the biases that there are."""
+    """Returns the sum of the biases that there are."""
     out: Instruction | None = None
     for bias in biases:
         if bias is not None:
@@ -134,19 +134,19 @@ def check_bias(n: Node, bias: Instruction | None, batch: Dim, heads: Dim, length
 def attend(
     n: Node, q: Instruction, cache: Cache, bias: Instruction | None, stage: str = "output", **attributes: Any
 ) -> Instruction:
-    """The attention op on queries [b, h, s, d] and a cache."""
+    """Returns the attention op on queries [b, h, s, d] and a cache."""
     operands = (q, cache.key, cache.value, bias, cache.lengths, cache.offsets)
     scale = n.attr("scale", 0.0) or None
     return n.add("attention", *operands, scale=scale, offset=cache.offset, result_of=stage, **attributes)
 
 
 def finite(n: Node, scores: Instruction) -> Instruction:
-    """Scores with the lowest finite value where a key is closed, as ORT gives them out."""
+    """Returns scores with the lowest finite value where a key is closed, as ORT gives them out."""
     return n.pointwise("max", scores, n.literal(scores.shape.dtype.lowest, scores.shape.dtype))
 
 
 def mask_extent(mask: Instruction | None, cache: Cache) -> Dim:
-    """The number of keys that a mask over a shared buffer is about."""
+    """Returns the number of keys that a mask over a shared buffer is about."""
     extent: Dim = cache.key.shape.dims[2]
     if mask is not None and mask.shape.rank in (2, 3):
         extent = mask.shape.dims[-1]
@@ -154,7 +154,7 @@ def mask_extent(mask: Instruction | None, cache: Cache) -> Dim:
 
 
 def input_bias(n: Node, bias: Instruction | None, widths: tuple[Dim, Dim, Dim]) -> Sequence[Instruction | None]:
-    """The parts of an input bias for queries, keys and values."""
+    """Returns the parts of an input bias for queries, keys and values."""
     if bias is None:
         return [None, None, None]
     if bias.shape.rank != 1 or not may_equal(bias.shape.dims[0], widths[0] + widths[1] + widths[2]):

@@ -37,7 +37,7 @@ def mixing(n: Node, router: Instruction, weights: Instruction | None) -> Instruc
 
 
 def activated(n: Node, x: Instruction, gate: Instruction | None) -> Instruction:
-    """The hidden layer's activation; gate: the second half of a gated unit, if it comes from weights of its own."""
+    """Returns the hidden layer's activation; gate: the second half of a gated unit, if it comes from weights of its own."""
     kind = n.attr("activation_type", "relu")
     if kind == "swiglu":
         fusion = n.attr("swiglu_fusion", 0)
@@ -78,7 +78,7 @@ def experts(
     second: tuple[Instruction, Instruction | None],
     third: tuple[Instruction, Instruction | None] | None,
 ) -> Instruction:
-    """Every expert on every token, weighted and summed."""
+    """Returns every expert on every token, weighted and summed."""
     dims = x.shape.dims
     tokens: Dim = product(dims[:-1])
     count = first[0].shape.dims[0]
@@ -111,7 +111,7 @@ def moe(
 def whole_weights(
     n: Node, name: str, w: Instruction, scales: Instruction | None, points: Instruction | None, dtype: Any
 ) -> Instruction:
-    """Packed weights [e, o, i * bits / 8] as floats [e, o, i]."""
+    """Returns packed weights [e, o, i * bits / 8] as floats [e, o, i]."""
     if scales is None:
         n.fail(f"{name}_scales are required")
     assert scales is not None

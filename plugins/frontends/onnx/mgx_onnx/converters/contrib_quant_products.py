@@ -56,7 +56,7 @@ def check_vector(n: Node, name: str, x: Instruction, extent: Dim) -> None:
 
 
 def centred_columns(n: Node, b: Instruction, zero_point: Instruction | None) -> Instruction:
-    """A right operand [.., k, n] less its zero point (a scalar or one a column), as float32."""
+    """Returns a right operand [.., k, n] less its zero point (a scalar or one a column), as float32."""
     point = one_value(n, zero_point)
     if point is None or not point.shape.rank:
         return centred(n, b, point)

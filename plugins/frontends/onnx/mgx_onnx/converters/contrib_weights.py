@@ -31,7 +31,7 @@ def block_size_of(n: Node, least: int = 16) -> int:
 
 
 def unpacked(n: Node, x: Instruction, bits: int) -> Instruction:
-    """The unsigned codes in the bytes of x along its last axis, low bits first."""
+    """Returns the unsigned codes in the bytes of x along its last axis, low bits first."""
     if bits == 8:
         return x
     return n.add("unpack_int4", x, axis=-1) if bits == 4 else n.add("unpack_bits", x, bits=bits)
@@ -103,7 +103,7 @@ def coded(a: Instruction, bits: int, zero_points: Instruction | None, group_inde
 
 
 def codes_of(n: Node, zero_points: Instruction, rows: int, blocks: Dim, bits: int) -> Instruction:
-    """Packed zero points as one byte each."""
+    """Returns packed zero points as one byte each."""
     width = ceil_div(blocks * bits, 8)
     elements(n, zero_points, rows * width, f"zero_points ({rows} rows of {width} bytes)")
     points = unpacked(n, n.reshape(zero_points, (rows, width)), bits)
@@ -188,7 +188,7 @@ def _with(x: Instruction, axis: int, like: Instruction) -> tuple[Dim, ...]:
 
 
 def mx_scales(n: Node, x: Instruction, axis: int, size: int) -> Instruction:
-    """The power of two for each block of `size` along an axis that brings its largest magnitude into the range of fp4."""
+    """Returns the power of two for each block of `size` along an axis that brings its largest magnitude into the range of fp4."""
     dims = list(x.shape.dims)
     blocks = ceil_div(dims[axis], size)
     missing = blocks * size - dims[axis]

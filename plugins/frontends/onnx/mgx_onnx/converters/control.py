@@ -55,7 +55,7 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
 
 
 def _filled(n: Node, rows: Instruction) -> Instruction:
-    """A loop's rows; filled up where the option says so, and then a row that is one number has one axis."""
+    """Returns a loop's rows; filled up where the option says so, and then a row that is one number has one axis."""
     if n.parser.options.use_dyn_output or not rows.shape.ranked:
         return rows
     rows = n.largest(rows)
@@ -116,7 +116,7 @@ def _list(n: Node, name: str, count: int) -> list[int]:
 
 @converts("Scan", since=8)
 def scan_8(n: Node, lengths: Instruction | None, *inputs: Instruction) -> Any:
-    """Opset 8 scans each batch row on its own: a loop over the first axis around the scan of opset 9."""
+    """Returns opset 8 scans each batch row on its own: a loop over the first axis around the scan of opset 9."""
     if lengths is not None:
         n.unsupported("sequence_lens of Scan-8 is not supported")
     graph = n.attr("body")

@@ -24,7 +24,7 @@ def padding_of(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> dict[str, Any]:
-    """Attributes `padding` and `padding_mode` from `pads` and `auto_pad`; explicit if the extents are static."""
+    """Returns attributes `padding` and `padding_mode` from `pads` and `auto_pad`; explicit if the extents are static."""
     rank = len(dims)
     mode = n.attr("auto_pad", "NOTSET") or "NOTSET"
     if mode == "NOTSET":
@@ -46,7 +46,7 @@ def padding_of(
 
 
 def numbers(n: Node, name: str, rank: int) -> tuple[int, ...]:
-    """One positive number an axis from an attribute, 1 by default."""
+    """Returns one positive number an axis from an attribute, 1 by default."""
     values = tuple(n.attr(name, None) or (1,) * rank)
     if len(values) != rank or min(values) < 1:
         n.fail(f"{name} needs {rank} positive numbers, got {list(values)}")

@@ -29,7 +29,7 @@ BINARY: Final[Mapping[str, str]] = {
 
 
 def operands(n: Node, a: Instruction, b: Instruction) -> list[Instruction]:
-    """Two operands brought to common extents: by numpy's rule, or as attributes `broadcast` and `axis` say.
+    """Returns two operands brought to common extents: by numpy's rule, or as attributes `broadcast` and `axis` say.
 
     Only opsets below 7 have these attributes; exporters left them in later models, too.
     """
@@ -92,7 +92,7 @@ def modulo(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 
 def _common(n: Node, a: Instruction, b: Instruction) -> tuple[Instruction, Instruction]:
-    """Operands of one type: older exporters mix them, where the wider float, or else the wider integer, is meant."""
+    """Returns operands of one type: older exporters mix them, where the wider float, or else the wider integer, is meant."""
     x, y = a.shape.dtype, b.shape.dtype
     to = max(x, y, key=lambda t: (t.is_float, t.bits, t.kind == "i"))
     return n.convert(a, to), n.convert(b, to)
@@ -131,7 +131,7 @@ def clip(n: Node, x: Instruction, low: Instruction | None = None, high: Instruct
 
 
 def _bound(n: Node, x: Instruction, bound: Instruction) -> Instruction:
-    """A scalar by the standard; anything that broadcasts to `x` is accepted."""
+    """Returns a scalar by the standard; anything that broadcasts to `x` is accepted."""
     if bound.shape.rank > x.shape.rank:
         bound = n.reshape(bound, ())
     return n.broadcast_to(n.convert(bound, x.shape.dtype), x.shape.dims)

@@ -17,7 +17,7 @@ __all__ = ["product"]
 
 
 def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """The matrix product by numpy's rule: batches broadcast, vectors stand for one row (a) or one column (b)."""
+    """Returns the matrix product by numpy's rule: batches broadcast, vectors stand for one row (a) or one column (b)."""
     row, column = a.shape.rank == 1, b.shape.rank == 1
     if not a.shape.rank or not b.shape.rank:
         n.fail(f"a matrix product needs operands of rank 1 or more, got {a.shape} and {b.shape}")

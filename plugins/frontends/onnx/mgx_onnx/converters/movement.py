@@ -17,7 +17,7 @@ __all__ = ["bounded", "known_ints"]
 
 
 def known_ints(n: Node, x: Instruction | None) -> list[int] | None:
-    """The value of an integer operand if it is known at parse time, without symbols."""
+    """Returns the value of an integer operand if it is known at parse time, without symbols."""
     found = n.dims(x)
     if found is None or not all(isinstance(d, int) for d in found):
         return None
@@ -25,7 +25,7 @@ def known_ints(n: Node, x: Instruction | None) -> list[int] | None:
 
 
 def bounded(n: Node, dims: Sequence[Dim], size: int) -> tuple[Dim, ...]:
-    """The extents of a result.  Errors: ParseError for negative ones or more bytes than the options allow."""
+    """Returns the extents of a result.  Errors: ParseError for negative ones or more bytes than the options allow."""
     if any(isinstance(d, int) and d < 0 for d in dims):
         n.fail(f"extents must not be negative, got {list(dims)}")
     total = product(dims)

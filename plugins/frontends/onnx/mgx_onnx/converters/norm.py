@@ -24,12 +24,12 @@ def lrn(n: Node, x: Instruction) -> Instruction:
 
 
 def computed_in(x: Instruction) -> DType:
-    """The type in which a composition on x is computed."""
+    """Returns the type in which a composition on x is computed."""
     return float32 if x.shape.dtype.bits < 32 else x.shape.dtype
 
 
 def moments(n: Node, x: Instruction, axes: Sequence[int]) -> tuple[Instruction, Instruction]:
-    """Mean and variance along some axes, which stay with extent 1."""
+    """Returns mean and variance along some axes, which stay with extent 1."""
     mean = n.add("reduce_mean", x, axes=tuple(axes))
     apart = n.pointwise("sqdiff", x, mean)
     return mean, n.add("reduce_mean", apart, axes=tuple(axes))
@@ -77,7 +77,7 @@ def batch_norm(
 
 
 def column(n: Node, v: Instruction, x: Instruction) -> Instruction:
-    """A vector over channels (or a value for each element of an image) broadcast to x [n, c, ..]."""
+    """Returns a vector over channels (or a value for each element of an image) broadcast to x [n, c, ..]."""
     if v.shape.rank == 1 and x.shape.rank > 2:
         v = n.unsqueeze(v, range(1, x.shape.rank - 1))
     return n.broadcast_to(v, x.shape.dims)
@@ -156,7 +156,7 @@ def group_norm(n: Node, x: Instruction, scale: Instruction, bias: Instruction) -
 
 
 def per_group(n: Node, v: Instruction, groups: int, channels: dims_.Dim) -> Instruction:
-    """One number a group repeated for each of its channels; a single one, as lax exporters write it, for all of them."""
+    """Returns one number a group repeated for each of its channels; a single one, as lax exporters write it, for all of them."""
     if v.shape.rank == 1 and v.shape.dims[0] == 1:
         return n.broadcast_to(v, (channels,))
     if v.shape.rank != 1 or v.shape.dims[0] != groups or groups == channels or groups < 1:

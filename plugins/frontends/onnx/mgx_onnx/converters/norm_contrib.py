@@ -35,7 +35,7 @@ def joined(n: Node, x: Instruction, skip: Instruction, bias: Instruction | None)
 
 
 def hidden(n: Node, name: str, v: Instruction | None, x: Instruction) -> None:
-    """Refuse a factor that is not a vector over the last axis of x."""
+    """Refuses a factor that is not a vector over the last axis of x."""
     if v is not None and (v.shape.rank != 1 or not dims_.may_equal(v.shape.dims[0], x.shape.dims[-1])):
         n.fail(f"{name} must have dims [{x.shape.dims[-1]}], got {v.shape}")
 

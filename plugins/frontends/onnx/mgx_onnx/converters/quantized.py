@@ -15,7 +15,7 @@ __all__ = ["as_rows", "convolution_attributes", "dequantized", "dynamic_quantize
 
 
 def block_size(n: Node, x: Instruction, scale: Instruction) -> int:
-    """The attribute, or where it is missing what the extents of x and of its scale say."""
+    """Returns the attribute, or where it is missing what the extents of x and of its scale say."""
     stated: int = n.attr("block_size", 0)
     if stated or not x.shape.ranked or x.shape.rank < 2 or scale.shape.rank != x.shape.rank:
         return stated
@@ -83,7 +83,7 @@ def dynamic_quantize(n: Node, x: Instruction) -> tuple[Instruction, Instruction,
 
 
 def convolution_attributes(n: Node, w: Instruction, channels_last: bool = False) -> dict[str, Any]:
-    """The attributes of `convolution` from those of Conv and its relatives; w is their weight, channels first."""
+    """Returns the attributes of `convolution` from those of Conv and its relatives; w is their weight, channels first."""
     rank = w.shape.rank - 2
     kernel = n.attr("kernel_shape", None)
     for stated, real in zip(kernel or (), w.shape.dims[2:], strict=False):
@@ -106,7 +106,7 @@ def convolution_attributes(n: Node, w: Instruction, channels_last: bool = False)
 
 
 def one_value(n: Node, x: Instruction | None) -> Instruction | None:
-    """A scalar or a vector of one value as a scalar; longer vectors unchanged."""
+    """Returns a scalar or a vector of one value as a scalar; longer vectors unchanged."""
     if x is None:
         return None
     return n.reshape(x, ()) if x.shape.rank and all(d == 1 for d in x.shape.dims) else x
@@ -164,7 +164,7 @@ def requantized(
     y_zero_point: Instruction | None,
     out: dt.DType | None = None,
 ) -> Instruction:
-    """Products, or int32 sums of products, of two quantised tensors as a quantised tensor: one factor, one rounding.
+    """Returns products, or int32 sums of products, of two quantised tensors as a quantised tensor: one factor, one rounding.
 
     out: its type; by default the zero point's, or uint8.
     """
@@ -180,7 +180,7 @@ def requantized(
 
 
 def as_rows(n: Node, x: Instruction | None, rank: int) -> Instruction | None:
-    """A scale or zero point of a left operand [.., m, k]: a scalar, [m] as [m, 1], or unchanged."""
+    """Returns a scale or zero point of a left operand [.., m, k]: a scalar, [m] as [m, 1], or unchanged."""
     x = one_value(n, x)
     if x is None or x.shape.rank != 1 or rank == 1:
         return x
@@ -194,7 +194,7 @@ def integer_product(
     a_zero_point: Instruction | None,
     b_zero_point: Instruction | None,
 ) -> tuple[Instruction, list[int]]:
-    """The int32 matrix product less zero points, and the axes to squeeze out for vector operands."""
+    """Returns the int32 matrix product less zero points, and the axes to squeeze out for vector operands."""
     drop: list[int] = []
     if a.shape.rank == 1:
         a, drop = n.unsqueeze(a, [0]), [-2]

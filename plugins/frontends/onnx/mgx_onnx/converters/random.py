@@ -18,7 +18,7 @@ from .movement import bounded
 
 
 def _seed(n: Node) -> Instruction:
-    """The seed of the attribute, whose bits all count; without one, another at each run."""
+    """Returns the seed of the attribute, whose bits all count; without one, another at each run."""
     if n.has("seed"):
         return n.literal(np.array([np.float32(n.attr("seed")).view(np.uint32)], np.uint64))
     return n.add("random_seed")
@@ -39,7 +39,7 @@ def _numbers(n: Node, op: str, dims: Iterable[Dim], dtype: DType, spread: float,
 
 
 def like(x: Instruction) -> DType:
-    """The type of numbers drawn for x: its own, where that is a float type."""
+    """Returns the type of numbers drawn for x: its own, where that is a float type."""
     return x.shape.dtype if x.shape.dtype.is_float else dt.float32
 
 

@@ -17,7 +17,7 @@ NAMES = {name.replace("_", ""): name for name in ACTIVATIONS}
 
 
 def layer_attributes(n: Node, r: Instruction, functions: tuple[str, ...]) -> dict[str, Any]:
-    """The attributes that the layers share; `functions` are the activations of one direction, by default."""
+    """Returns the attributes that the layers share; `functions` are the activations of one direction, by default."""
     direction = n.attr("direction", "forward").lower()
     if direction not in ("forward", "reverse", "bidirectional"):
         n.fail(f"direction must be forward, reverse or bidirectional, got {direction!r}")

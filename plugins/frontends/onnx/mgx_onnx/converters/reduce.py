@@ -22,7 +22,7 @@ Step: TypeAlias = Callable[
 
 
 def _axes(n: Node, x: Instruction, given: Instruction | None) -> Axes:
-    """The axes named by attribute (old opsets) or input, or known only at run time."""
+    """Returns the axes named by attribute (old opsets) or input, or known only at run time."""
     noop = n.attr("noop_with_empty_axes", 0)
     if given is not None:
         known = n.constant(given)

@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def absent(x: Instruction | None) -> bool:
-    """True if an optional vector is missing or has no elements."""
+    """Returns True if an optional vector is missing or has no elements."""
     return x is None or (x.shape.ranked and x.shape.rank == 1 and x.shape.dims[0] == 0)
 
 
@@ -48,7 +48,7 @@ def resize_10(n: Node, x: Instruction, scales: Instruction) -> Instruction:
 
 
 def simple(n: Node, x: Instruction, scales: Instruction | None, fixed: tuple[float, ...]) -> Instruction:
-    """The forms before opset 11, which have a mode and scales only."""
+    """Returns the forms before opset 11, which have a mode and scales only."""
     mode = n.attr("mode", "nearest").lower()
     known = n.constant(scales)
     if known is not None:

@@ -62,7 +62,7 @@ def optional(n: Node, x: Instruction | None = None) -> Instruction:
 
 
 def _extents(tensor: Any) -> list[int] | None:
-    """The extents that a type fixes, if it fixes all."""
+    """Returns the extents that a type fixes, if it fixes all."""
     if not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
         return None
     return [d.dim_value for d in tensor.shape.dim]

@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 def one(n: Node, x: Instruction | None) -> int | None:
-    """The integer in a one-element operand, if it is known at parse time."""
+    """Returns the integer in a one-element operand, if it is known at parse time."""
     value: Array | None = n.constant(x)
     return None if value is None or value.size != 1 else int(value.reshape(-1)[0])
 

@@ -51,13 +51,13 @@ def _votes(n: Node, prefix: str) -> dict[str, Any]:
 
 
 def _floats(n: Node, name: str) -> list[float]:
-    """A list of floats, or the tensor of doubles that may stand for it."""
+    """Returns a list of floats, or the tensor of doubles that may stand for it."""
     tensor = n.attr(f"{name}_as_tensor", None)
     return list(n.attr(name, []) if tensor is None else tensor.reshape(-1).astype(np.float64).tolist())
 
 
 def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
-    """Nodes named by tree and id become nodes and leaves numbered through all trees."""
+    """Returns nodes named by tree and id become nodes and leaves numbered through all trees."""
     trees, ids = n.attr("nodes_treeids", []), n.attr("nodes_nodeids", [])
     columns: dict[str, Sequence[Any]] = {
         name: n.attr(f"nodes_{name}", []) for name in ("modes", "featureids", "truenodeids", "falsenodeids")
@@ -159,7 +159,7 @@ def tree_ensemble(n: Node, x: Instruction) -> Instruction:
 
 
 def _members(n: Node, modes: list[int]) -> tuple[list[float], list[int]]:
-    """The sets of the membership nodes, joined, and their sizes; in the file NaN ends each."""
+    """Returns the sets of the membership nodes, joined, and their sizes; in the file NaN ends each."""
     tensor = n.attr("membership_values", None)
     sets: list[list[float]] = [[]]
     for value in [] if tensor is None else tensor.reshape(-1).astype(np.float64).tolist():

@@ -39,7 +39,7 @@ class Automaton:
         return len(self.tests) - 1
 
     def copy(self, begin: int, end: int) -> int:
-        """Append the states begin..end-1 once more, before anything outside is linked to them; returns how far they moved."""
+        """Appends the states begin..end-1 once more, before anything outside is linked to them; returns how far they moved."""
         shift = len(self.tests) - begin
         for i in range(begin, end):
             made = self.state()
@@ -53,7 +53,7 @@ class Automaton:
         self._anchored = self._anchored or bool(anchor)
 
     def fullmatch(self, text: str) -> bool:
-        """True if the whole text matches."""
+        """Returns True if the whole text matches."""
         current = self._closed({self.start}, "", text[:1])
         for i, character in enumerate(text):
             if self._anchored:
@@ -71,7 +71,7 @@ class Automaton:
         return 0 in current
 
     def find_all(self, text: str) -> list[tuple[int, int]]:
-        """Begin and end of the matches that are not empty, without overlap, as a backtracking matcher finds them."""
+        """Returns begin and end of the matches that are not empty, without overlap, as a backtracking matcher finds them."""
         found: list[tuple[int, int]] = []
         threads: list[tuple[int, int]] = []  # (state, where its match began), the preferred first
         best: tuple[int, int] | None = None

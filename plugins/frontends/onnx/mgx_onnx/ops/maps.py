@@ -27,13 +27,13 @@ Map: TypeAlias = "dict[Any, Any]"
 
 
 def map_shape(key: DType, value: DType) -> TupleShape:
-    """The type of maps with these types of keys and values."""
+    """Returns the type of maps with these types of keys and values."""
     entries = fresh("entries")
     return TupleShape([Shape.of(key, (entries,)), Shape.of(value, (entries,))])
 
 
 def map_types(x: AnyShape) -> tuple[DType, DType]:
-    """Types of keys and values of a map.  Errors: ShapeError for what is not a map."""
+    """Returns types of keys and values of a map.  Errors: ShapeError for what is not a map."""
     if isinstance(x, TupleShape) and len(x.items) == 2:
         key, value = x.items
         if isinstance(key, Shape) and isinstance(value, Shape) and key.dtype in (dt.int64, dt.string):

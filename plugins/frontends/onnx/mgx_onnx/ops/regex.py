@@ -173,7 +173,10 @@ class _Reader(PatternText):
 
 @lru_cache(maxsize=64)
 def compile_pattern(text: str) -> Automaton:
-    """The automaton of a pattern.  Errors: ParameterError if it is malformed, too large or uses what RE2 does not have."""
+    """Returns the automaton of a pattern.
+
+    Errors: ParameterError if it is malformed, too large or uses what RE2 does not have.
+    """
     reader = _Reader(text)
     accept = reader.pattern.state()
     first, last = reader.alternatives()

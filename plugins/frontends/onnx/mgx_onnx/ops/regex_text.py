@@ -75,7 +75,7 @@ class PatternText:
         return (*found, self.take("?") != ("U" in self.flags))
 
     def class_escape(self, c: str) -> Test | None:
-        """The test of a set that an escape names; None if it names none."""
+        """Returns the test of a set that an escape names; None if it names none."""
         if c.lower() in PERL:
             return negated(ranges(PERL[c.lower()]), c.isupper())
         if c in "pP":
@@ -90,7 +90,7 @@ class PatternText:
         return None
 
     def character(self, c: str) -> str:
-        """The one character that an escape means; `c` is what follows the backslash."""
+        """Returns the one character that an escape means; `c` is what follows the backslash."""
         if c in CONTROL:
             return CONTROL[c]
         if c == "x":
@@ -114,7 +114,7 @@ class PatternText:
         return c
 
     def brackets(self) -> Test:
-        """The test of a set in brackets, whose first bracket was read."""
+        """Returns the test of a set in brackets, whose first bracket was read."""
         invert = self.take("^")
         tests: list[Test] = []
         first = True

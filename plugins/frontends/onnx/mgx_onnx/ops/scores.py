@@ -65,25 +65,25 @@ def two_scores(score: Array, post_transform: str, probabilities: bool) -> Array:
 
 
 def check_labels(ints: Sequence[int], strings: Sequence[str]) -> int:
-    """The number of classes.  Errors: ParameterError unless exactly one list of labels is given."""
+    """Returns the number of classes.  Errors: ParameterError unless exactly one list of labels is given."""
     if bool(ints) == bool(strings):
         raise ParameterError(f"labels must be either integers or strings, got {len(ints)} and {len(strings)}")
     return len(ints) or len(strings)
 
 
 def label_dtype(strings: Sequence[str]) -> DType:
-    """The element type of the labels."""
+    """Returns the element type of the labels."""
     return dt.string if strings else dt.int64
 
 
 def labels_of(winners: Array, ints: Sequence[int], strings: Sequence[str]) -> Array:
-    """The labels of classes given by index."""
+    """Returns the labels of classes given by index."""
     table = np.array(strings, object) if strings else np.array(ints, np.int64)
     return np.asarray(table[winners])
 
 
 def rows_of(x: Shape) -> tuple[Dim, Dim]:
-    """Rows and features of numeric data [n, f], or [f] as one row.  Errors: ShapeError for anything else."""
+    """Returns rows and features of numeric data [n, f], or [f] as one row.  Errors: ShapeError for anything else."""
     if not (x.dtype.is_float or x.dtype.is_integer):
         raise ShapeError(f"features must be numbers, got {x.dtype}")
     if x.rank == 1:

@@ -149,7 +149,7 @@ class SVMClassifier(Operation):
         return labels_of(winners, self.labels_ints, self.labels_strings), out.astype(np.float32)
 
     def _pairs(self, rows: Array) -> tuple[Array, Array]:
-        """Scores of the pairs (0, 1), (0, 2) .. [n, pairs], positive for the first class; votes [n, classes]."""
+        """Returns scores of the pairs (0, 1), (0, 2) .. [n, pairs], positive for the first class; votes [n, classes]."""
         classes, vectors = self._classes(), sum(self.vectors_per_class)
         support = np.array(self.support_vectors, np.float64).reshape(vectors, -1)
         kernel = _kernel(rows, support, self.kernel_type, self.kernel_params)

@@ -51,7 +51,7 @@ class Optimizer(Operation):
         return tuple(n.astype(x.dtype, copy=False) for column in columns for n, x in zip(column, inputs, strict=False))
 
     def step(self, r: float, t: int, *tensors: Array) -> tuple[Array, ...]:
-        """New weights and statistics of one tensor."""
+        """Returns new weights and statistics of one tensor."""
         raise NotImplementedError
 
 

@@ -169,7 +169,7 @@ class _Forest(NamedTuple):
     weight: Array
 
     def leaves(self, x: Array) -> Array:
-        """The leaf that each row [n, f] reaches in each tree: [n, trees]."""
+        """Returns the leaf that each row [n, f] reaches in each tree: [n, trees]."""
         at = np.broadcast_to(self.roots, (len(x), len(self.roots))).copy()
         row, tree = np.nonzero(at >= 0)
         while row.size:

@@ -27,7 +27,7 @@ def _numbers(n: Node, x: Any, what: str) -> list[int]:
 
 
 def scattered(n: Node, dy: Instruction, places: np.ndarray, dims: list[int]) -> Instruction:
-    """The sums of the elements of dy that stand for each place of a flattened tensor of extents `dims`."""
+    """Returns the sums of the elements of dy that stand for each place of a flattened tensor of extents `dims`."""
     base = n.broadcast_to(n.literal(0, dy.shape.dtype), (int(np.prod(dims)),))
     flat = n.reshape(dy, (product(dy.shape.dims),))
     return n.reshape(n.add("scatternd_add", base, n.literal(places.reshape(-1, 1)), flat), dims)
@@ -53,7 +53,7 @@ def of_mirror_pad(n: Node, dy: Instruction, paddings: Instruction) -> Instructio
 
 
 def _weights(n: Node, size: int, out: int) -> np.ndarray:
-    """The weights [out, size] of linear or nearest resampling."""
+    """Returns the weights [out, size] of linear or nearest resampling."""
     corners, half = n.flag("align_corners"), n.flag("half_pixel_centers")
     scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
     weights = np.zeros((out, size), np.float32)
@@ -107,7 +107,7 @@ def of_average(n: Node, shape: Instruction, dy: Instruction) -> Instruction:
 
 @converts("MaxPoolGrad")
 def of_maximum(n: Node, x: Instruction, y: Instruction, dy: Instruction) -> Instruction:
-    """The gradient of each window, at its first largest element."""
+    """Returns the gradient of each window, at its first largest element."""
     w = Windows(n, x, 2)
     if not w.last or w.padding not in ("same", "valid"):
         n.unsupported("layout NCHW or explicit paddings")

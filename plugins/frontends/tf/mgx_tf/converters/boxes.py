@@ -68,7 +68,7 @@ def suppression_v4(
 
 
 def _filled_up(n: Node, x: Instruction, most: int) -> Instruction:
-    """A vector with zeros after its last element, up to a length."""
+    """Returns a vector with zeros after its last element, up to a length."""
     missing = n.pointwise("sub", n.literal([most], dt.int64), n.convert(n.add("dimensions_of", x), dt.int64))
     made = n.add("pad", x, n.add("concat", n.literal([0], dt.int64), missing, axis=0))
     return n.reshape(made, (most,))

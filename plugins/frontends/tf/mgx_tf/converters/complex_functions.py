@@ -30,13 +30,13 @@ def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
 
 
 def _with(n: Node, number: float, a: Complex, op: str = "add") -> Complex:
-    """A number put to a complex one: its sum, or product with both parts."""
+    """Returns a number put to a complex one: its sum, or product with both parts."""
     real = n.pointwise(op, a.real, n.literal(number, a.real.shape.dtype))
     return Complex(real, n.pointwise(op, a.imag, n.literal(number, a.imag.shape.dtype)) if op == "mul" else a.imag)
 
 
 def size_of(n: Node, a: Complex) -> Instruction:
-    """The distance from zero."""
+    """Returns the distance from zero."""
     return n.pointwise(
         "sqrt", n.pointwise("add", n.pointwise("mul", a.real, a.real), n.pointwise("mul", a.imag, a.imag))
     )
@@ -48,7 +48,7 @@ def _turned(n: Node, a: Complex) -> Complex:
 
 
 def _mixed(n: Node, a: Complex, left: tuple[str, str], right: tuple[str, str]) -> Complex:
-    """Products of functions of the real and the imaginary part: of sin x cosh y + i cos x sinh y."""
+    """Returns products of functions of the real and the imaginary part: of sin x cosh y + i cos x sinh y."""
     parts = (n.pointwise("mul", n.pointwise(f, a.real), n.pointwise(g, a.imag)) for f, g in (left, right))
     return Complex(*parts)
 
@@ -98,7 +98,7 @@ def _inverse(n: Node, a: Complex) -> Complex:
 
 
 def _block(n: Node, a: Complex) -> Instruction:
-    """The real matrix that does to both parts of a vector what complex ones do."""
+    """Returns the real matrix that does to both parts of a vector what complex ones do."""
     rank = a.real.shape.rank
     rows = [n.concat([a.real, n.pointwise("neg", a.imag)], rank - 1), n.concat([a.imag, a.real], rank - 1)]
     return n.concat(rows, rank - 2)

@@ -56,7 +56,7 @@ def on_reals(op_type: str, n: Node, *xs: Value) -> Any:
 
 
 def _either(op_type: str) -> Any:
-    """A converter for an operator on real or complex numbers."""
+    """Returns a converter for an operator on real or complex numbers."""
 
     def convert(n: Node, *xs: Value) -> Any:
         if all(isinstance(x, Instruction) for x in xs):
@@ -67,7 +67,7 @@ def _either(op_type: str) -> Any:
 
 
 def _each(op_type: str, first: int = 1) -> Any:
-    """A converter for an operator that does the same to real and imaginary parts: those of its first inputs."""
+    """Returns a converter for an operator that does the same to real and imaginary parts: those of its first inputs."""
 
     def plain(n: Node, *xs: Value) -> Any:
         return on_reals(op_type, n, *xs)
@@ -95,7 +95,7 @@ def cast(n: Node, x: Value) -> Value:
 
 
 def _signal(n: Node, x: Instruction | Complex) -> Instruction:
-    """Numbers with their parts along a new last axis: one for real numbers, two for complex ones."""
+    """Returns numbers with their parts along a new last axis: one for real numbers, two for complex ones."""
     if isinstance(x, Instruction):
         return n.unsqueeze(x, [x.shape.rank])
     rank = x.real.shape.rank
@@ -108,7 +108,7 @@ def _joined(n: Node, x: Instruction) -> Complex:
 
 
 def _fitted(n: Node, x: Value, axis: int, length: Any) -> Value:
-    """Numbers cut or padded to a length along an axis."""
+    """Returns numbers cut or padded to a length along an axis."""
     if isinstance(x, Complex):
         return Complex(_cut(n, x.real, axis, length), _cut(n, x.imag, axis, length))
     return _cut(n, x, axis, length) if isinstance(x, Instruction) else n.fail("numbers are required")

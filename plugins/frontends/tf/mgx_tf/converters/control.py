@@ -28,7 +28,7 @@ def partitioned_call(n: Node, *xs: Value) -> Any:
 
 
 def truth(n: Node, x: Value) -> Instruction:
-    """A condition as a truth value: true if it is not zero or, for other than scalars, not empty."""
+    """Returns a condition as a truth value: true if it is not zero or, for other than scalars, not empty."""
     if not isinstance(x, Instruction):
         n.fail("a condition must be a tensor")
     if x.shape.rank:
@@ -68,7 +68,7 @@ def case(n: Node, index: Value, *xs: Value) -> Any:
 
 
 def _chosen(n: Node, index: Instruction, count: int, way: Callable[[Module, int], list[Value]]) -> list[Value]:
-    """The values of way `index`; an index out of range takes the last."""
+    """Returns the values of way `index`; an index out of range takes the last."""
     known = n.constant(index)
     if known is not None:
         at = int(known.reshape(()))
@@ -85,7 +85,7 @@ def _chosen(n: Node, index: Instruction, count: int, way: Callable[[Module, int]
 
 
 def _into(scope: Surroundings, module: Module) -> Surroundings:
-    """The scope as one that builds into a module within its own."""
+    """Returns the scope as one that builds into a module within its own."""
     return scope.within(module)
 
 

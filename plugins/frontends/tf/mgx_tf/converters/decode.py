@@ -60,7 +60,7 @@ def hash_bucket(n: Node, x: Instruction) -> Instruction:
 
 @converts("Fingerprint")
 def fingerprint(n: Node, x: Instruction, method: Instruction) -> Instruction:
-    """The bytes of the fingerprint of each row; only those of strings are known."""
+    """Returns the bytes of the fingerprint of each row; only those of strings are known."""
     if x.shape.rank != 1 or x.shape.dtype is not dt.string:
         n.unsupported("fingerprints of other tensors than vectors of strings")
     return n.add("tf_fingerprint_bytes", x)

@@ -14,7 +14,7 @@ from ..node import Node
 
 
 def _band(n: Node, k: Instruction | None) -> tuple[int, int]:
-    """The lowest and the highest diagonal; below the main one they are negative."""
+    """Returns the lowest and the highest diagonal; below the main one they are negative."""
     found = [0] if k is None else n.whole(k, "the diagonals")
     if len(found) not in (1, 2) or found[0] > found[-1]:
         n.fail(f"one diagonal or a lowest and a highest one are needed, got {found}")
@@ -29,7 +29,7 @@ def _extents(n: Node, *dims: object) -> list[int]:
 
 
 def _places(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray:
-    """Row and column [diagonals, longest, 2] of what a packed form of the diagonals holds; -1 for padding."""
+    """Returns row and column [diagonals, longest, 2] of what a packed form of the diagonals holds; -1 for padding."""
     if not -rows < low <= high < columns and (rows, columns) != (0, 0):
         n.fail(f"diagonals {low} to {high} lie outside a matrix of {rows} rows and {columns} columns")
     align = n.string("align", "RIGHT_LEFT" if n.op_type.endswith("V3") else "LEFT_LEFT")

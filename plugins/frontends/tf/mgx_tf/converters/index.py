@@ -17,7 +17,7 @@ from ..node import Node
 
 
 def _whole(n: Node, x: Instruction) -> Instruction:
-    """Indices in a type that every op takes."""
+    """Returns indices in a type that every op takes."""
     return x if x.shape.dtype in (dt.int32, dt.int64) else n.convert(x, dt.int64)
 
 

@@ -17,7 +17,7 @@ from ..values import Complex, Value
 
 
 def product_of(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    """The matrix product, batches broadcast; int8 sums in int32."""
+    """Returns the matrix product, batches broadcast; int8 sums in int32."""
     rank = max(x.shape.rank, y.shape.rank)
     if min(x.shape.rank, y.shape.rank) < 2:
         n.fail(f"matrices are needed, got {x.shape} and {y.shape}")
@@ -155,7 +155,7 @@ def eig(n: Node, x: Instruction) -> Any:
 def tridiagonal_product(
     n: Node, above: Instruction, middle: Instruction, below: Instruction, y: Instruction
 ) -> Instruction:
-    """Each row times its own factor, and its neighbours times theirs."""
+    """Returns each row times its own factor, and its neighbours times theirs."""
     rank, rows = y.shape.rank, y.shape.dims[-2]
     axis = rank - 2
 
@@ -181,7 +181,7 @@ def sparse_matmul(n: Node, x: Instruction, y: Instruction) -> Instruction:
 def sparse_product(
     n: Node, indices: Instruction, values: Instruction, dims: Instruction, y: Instruction
 ) -> Instruction:
-    """Rows of y that the elements name, times these, added up by the rows that they stand in."""
+    """Returns rows of y that the elements name, times these, added up by the rows that they stand in."""
     if n.flag("adjoint_b"):
         y = n.transpose(y, (1, 0))
     row, column = (1, 0) if n.flag("adjoint_a") else (0, 1)

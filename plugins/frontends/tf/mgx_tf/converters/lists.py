@@ -17,7 +17,7 @@ from ..values import Handle, TensorList, Value
 
 
 def _extents(n: Node, shape: Value | None) -> tuple[Dim, ...] | None:
-    """The extents of a list's elements where all are known."""
+    """Returns the extents of a list's elements where all are known."""
     if not isinstance(shape, Instruction):
         return None
     found = n.dims(shape)
@@ -100,7 +100,7 @@ def _set(n: Node, listed: TensorList, at: Instruction, item: Instruction, grows:
 
 
 def _grown(n: Node, whole: Instruction, at: Instruction) -> Instruction:
-    """The list, long enough to have an element at a position."""
+    """Returns the list, long enough to have an element at a position."""
     length = n.slice(n.add("dimensions_of", whole), [0], [0], [1])
     missing = n.pointwise("sub", n.pointwise("add", at, n.literal([1], dt.int64)), n.convert(length, dt.int64))
     missing = n.pointwise("max", missing, n.literal([0], dt.int64))

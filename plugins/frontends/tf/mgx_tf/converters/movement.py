@@ -24,7 +24,7 @@ __all__ = ["known_extents", "mirrored"]
 
 
 def known_extents(n: Node, x: Instruction, what: str) -> tuple[Dim, ...]:
-    """An integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
+    """Returns an integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
     found = n.dims(x)
     if found is None:
         n.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")

@@ -51,16 +51,16 @@ class Layout:
         return list(zip(given[::2], given[1::2], strict=True))[self.spatial]
 
     def inward(self, n: Node, x: Instruction) -> Instruction:
-        """The image with channels last."""
+        """Returns the image with channels last."""
         return x if self.last else n.channels_last(x)
 
     def outward(self, n: Node, y: Instruction) -> Instruction:
-        """A result with channels last in the layout of the operator."""
+        """Returns a result with channels last in the layout of the operator."""
         return y if self.last else n.channels_second(y)
 
 
 def _kernels(n: Node, w: Instruction) -> Instruction:
-    """Kernels [*k, c, m] as [m, c, *k]."""
+    """Returns kernels [*k, c, m] as [m, c, *k]."""
     rank = w.shape.rank
     return n.transpose(w, (rank - 1, rank - 2, *range(rank - 2)))
 
@@ -95,7 +95,7 @@ def resize_and_conv(n: Node, x: Instruction, size: Instruction, pads: Instructio
 
 
 def conv_2d(n: Node, x: Instruction, w: Instruction) -> Instruction:
-    """A convolution by the attributes of the node."""
+    """Returns a convolution by the attributes of the node."""
     layout = Layout(n, x, 2)
     x = layout.inward(n, x)
     return layout.outward(n, n.convolution(x, _kernels(n, w), layout.stride, layout.padding, layout.dilation))

@@ -62,7 +62,7 @@ def global_norm(
 
 @converts("DataFormatDimMap")
 def map_axes(n: Node, x: Instruction) -> Instruction:
-    """Axes of one layout as those of another."""
+    """Returns axes of one layout as those of another."""
     source, target = n.string("src_format", "NHWC"), n.string("dst_format", "NCHW")
     if sorted(source) != sorted(target):
         n.fail(f"layouts of the same axes are needed, got {source} and {target}")
@@ -71,7 +71,7 @@ def map_axes(n: Node, x: Instruction) -> Instruction:
 
 @converts("DataFormatVecPermute")
 def permute_layout(n: Node, x: Instruction) -> Instruction:
-    """Numbers for each axis of one layout, or for its spatial axes, in the order of another."""
+    """Returns numbers for each axis of one layout, or for its spatial axes, in the order of another."""
     source, target = n.string("src_format", "NHWC"), n.string("dst_format", "NCHW")
     if x.shape.dims[0] == len(source) - 2:
         source, target = (w.replace("N", "").replace("C", "") for w in (source, target))

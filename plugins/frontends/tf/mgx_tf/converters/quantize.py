@@ -69,7 +69,7 @@ def _round_trip(n: Node, x: Instruction, low: Instruction, high: Instruction, bi
     one, none = n.literal(1, dtype), n.literal(dtype.highest, dtype)
 
     def steps(bound: int, edge: Instruction) -> Instruction:
-        """Steps per unit that reach from zero to an edge; very many where the edge lies on the other side."""
+        """Returns steps per unit that reach from zero to an edge; very many where the edge lies on the other side."""
         over = n.literal(bound, dtype)
         reaches = n.pointwise("greater", n.pointwise("mul", over, edge), n.literal(0, dtype))
         return n.pointwise("where", reaches, n.pointwise("div", over, n.pointwise("where", reaches, edge, one)), none)
@@ -96,7 +96,7 @@ def _round_trip(n: Node, x: Instruction, low: Instruction, high: Instruction, bi
 
 
 def _combined(n: Node, kind: Any) -> tuple[float, float]:
-    """The number of steps in a type, and how far its zero lies from its middle; `MIN_COMBINED` alone is known."""
+    """Returns the number of steps in a type, and how far its zero lies from its middle; `MIN_COMBINED` alone is known."""
     mode = n.string("mode", "MIN_COMBINED")
     if mode != "MIN_COMBINED" or n.int("axis", -1) != -1:
         n.unsupported(f"quantisation in mode {mode} or along an axis")

@@ -72,7 +72,7 @@ def shuffle(n: Node, x: Instruction) -> Instruction:
 
 
 def _shuffled(n: Node, x: Instruction, seed: Instruction) -> Instruction:
-    """The rows of x in any order."""
+    """Returns the rows of x in any order."""
     length = x.shape.dims[0]
     keys = n.add("random_uniform", seed, n.broadcast_to(n.literal(0.0, dt.float32), (length,)))
     order = n.get(n.add("topk", keys, k=length, axis=0), 1)
@@ -190,7 +190,7 @@ def _of_all(n: Node, seed: Instruction, shape: Instruction) -> Instruction:
 
 @converts("RandomGamma")
 def gamma(n: Node, shape: Instruction, alpha: Instruction) -> Instruction:
-    """Numbers [*shape, *alpha], each of the distribution that stands in alpha's place."""
+    """Returns numbers [*shape, *alpha], each of the distribution that stands in alpha's place."""
     whole = n.concat([n.convert(shape, dt.int64), n.add("dimensions_of", alpha)], 0) if alpha.shape.rank else shape
     return n.add("tf_gamma", _seed(n), filled(n, whole, alpha))
 

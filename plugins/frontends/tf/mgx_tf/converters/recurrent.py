@@ -75,7 +75,7 @@ def lstm(
     w: Instruction,
     *rest: Instruction,
 ) -> Any:
-    """All steps; from the given length on results are 0."""
+    """Returns all steps; from the given length on results are 0."""
     *peepholes, bias = rest
     count = x.shape.dims[0]
     if not isinstance(count, int):

@@ -55,7 +55,7 @@ def resize_nearest(n: Node, x: Instruction, size: Instruction) -> Instruction:
 
 
 def _known(x: Instruction, dims: tuple[Dim, ...] | None) -> tuple[int, int] | None:
-    """The extents of the result if they and those of x are numbers."""
+    """Returns the extents of the result if they and those of x are numbers."""
     if dims is None or not all(isinstance(d, int) for d in (*dims, *x.shape.dims[1:3])):
         return None
     return int(dims[0]), int(dims[1])

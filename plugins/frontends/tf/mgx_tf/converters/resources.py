@@ -153,7 +153,7 @@ def import_text(n: Node, handle: Value, file: Instruction) -> Any:
 
 
 def _column(n: Node, lines: list[str], index: int, delimiter: str, kind: Any) -> Any:
-    """Column `index` of the lines; -1 is the line's number, -2 the whole line."""
+    """Returns column `index` of the lines; -1 is the line's number, -2 the whole line."""
     if index == -1:
         return np.arange(len(lines)).astype(kind.numpy)
     words = lines if index == -2 else []

@@ -227,7 +227,7 @@ def ragged_range(n: Node, starts: Instruction, limits: Instruction, deltas: Inst
 
 @converts("RaggedGather")
 def ragged_gather(n: Node, *xs: Instruction) -> Any:
-    """Rows by their numbers, and within them, axis by axis, what they hold."""
+    """Returns rows by their numbers, and within them, axis by axis, what they hold."""
     *splits, values, indices = xs
     at, made = n.convert(indices, dt.int64), []
     for split in splits:
@@ -238,6 +238,6 @@ def ragged_gather(n: Node, *xs: Instruction) -> Any:
 
 
 def _count(n: Node, split: Instruction) -> tuple[Instruction, ...]:
-    """Begin, end and step of the numbers of what splits tell apart."""
+    """Returns begin, end and step of the numbers of what splits tell apart."""
     last = n.add("gather", n.convert(split, dt.int64), n.literal([-1], dt.int64), axis=0)
     return n.literal([0], dt.int64), last, n.literal([1], dt.int64)

@@ -11,7 +11,7 @@ __all__ = ["banded_triangular", "tridiagonal"]
 
 
 def tridiagonal(diagonals: Array, right: Array) -> Array:
-    """The solutions [.., n, k] of matrices with three diagonals [.., 3, n]: above, on and below the main one.
+    """Returns the solutions [.., n, k] of matrices with three diagonals [.., 3, n]: above, on and below the main one.
 
     Rows are exchanged so that the larger of two pivots is taken.  Errors: ShapeError for matrices that have no inverse.
     """
@@ -54,7 +54,7 @@ def _require(pivots: Array) -> None:
 
 
 def banded_triangular(diagonals: Array, right: Array, lower: bool, adjoint: bool) -> Array:
-    """The solutions [.., n, k] of triangular matrices by their diagonals [.., count, n].
+    """Returns the solutions [.., n, k] of triangular matrices by their diagonals [.., count, n].
 
     lower: the main diagonal is the first and the others lie below it, each one further away, else it is the last and the others
     lie above it; a number stands in the column of its row's index; adjoint: the transposed matrices are meant.

@@ -27,7 +27,7 @@ def _far(order: int, x: float) -> tuple[float, float]:
 
 
 def _bessel_j(order: int, x: float) -> float:
-    """The mean of cos(order t - x sin t) over a turn, whose error falls faster than any power of the number of points."""
+    """Returns the mean of cos(order t - x sin t) over a turn, whose error falls faster than any power of the number of points."""
     if abs(x) > 25:
         return _far(order, abs(x))[0] * (-1 if order and x < 0 else 1)
     count = int(abs(x)) + 40
@@ -37,7 +37,7 @@ def _bessel_j(order: int, x: float) -> float:
 
 
 def _over_tail(inner: Callable[[float], float]) -> float:
-    """The integral from 0 on of a function that falls as exp(-exp t) does."""
+    """Returns the integral from 0 on of a function that falls as exp(-exp t) does."""
     step, total, k = 1 / 8, 0.5 * inner(0.0), 1  # whose error is below exp(-60)
     while True:
         term = inner(k * step)
@@ -216,7 +216,7 @@ def _zeta(s: float, q: float) -> float:
 
 
 def polygamma(k: float, x: float) -> float:
-    """The derivatives of the digamma function, from the first on."""
+    """Returns the derivatives of the digamma function, from the first on."""
     if k != math.floor(k) or not 1 <= k <= 150:
         return math.nan
     return float((-1) ** int(k + 1)) * math.gamma(k + 1) * _zeta(k + 1, x)

@@ -68,7 +68,7 @@ class CropAndResize(Operation):
 
 
 def _places(first: Any, last: Any, count: int, size: int) -> Array:
-    """Positions in an image of `count` samples of a crop."""
+    """Returns positions in an image of `count` samples of a crop."""
     if count > 1:
         step = (last - first) * np.float32(size - 1) / np.float32(count - 1)
         return np.asarray(first * np.float32(size - 1) + np.arange(count, dtype=np.float32) * step)

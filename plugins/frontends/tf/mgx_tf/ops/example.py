@@ -120,7 +120,7 @@ def _check_default(name: str, size: int, given: int) -> None:
 
 
 def _present(row: Any, name: str) -> bool:
-    """True if an example has values of a feature: a feature without a kind counts as missing."""
+    """Returns True if an example has values of a feature: a feature without a kind counts as missing."""
     return name in row and row[name].WhichOneof("kind") is not None
 
 

@@ -114,7 +114,7 @@ def _middle(data: bytes, size: int, scale: int) -> int:
 
 
 def _pair(data: bytes, at: int, a: int, b: int) -> tuple[int, int]:
-    """Two words from 32 bytes and two seeds."""
+    """Returns two words from 32 bytes and two seeds."""
     w, x, y, z = (_word(data, at + k) for k in (0, 8, 16, 24))
     a = a + w & MASK
     b = _turned(b + a + z, 21)
@@ -141,7 +141,7 @@ def _long(data: bytes, size: int) -> int:
 def _block(
     data: bytes, at: int, words: tuple[int, int, int], v: tuple[int, int], w: tuple[int, int], scale: int, weight: int
 ) -> tuple[int, int, int, tuple[int, int], tuple[int, int]]:
-    """The state after 64 more bytes."""
+    """Returns the state after 64 more bytes."""
     x, y, z = words
     x = _turned(x + y + v[0] + _word(data, at + 8), 37) * scale & MASK
     y = _turned(y + v[1] + _word(data, at + 48), 42) * scale & MASK

@@ -182,7 +182,7 @@ class _Decoder:
 
 
 def extents(data: bytes) -> tuple[int, int, int]:
-    """Height, width and planes of a JPEG file."""
+    """Returns height, width and planes of a JPEG file."""
     held = _Decoder(data)
     held.read(stop=True)
     return held.height, held.width, len(held.parts)
@@ -196,7 +196,7 @@ def _has_colours(held: _Decoder) -> bool:
 
 
 def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = False, recover: bool = False) -> Array:
-    """The pixels uint8 [height, width, 1 or 3] of a JPEG file.  Errors: ShapeError for damaged files and rare kinds.
+    """Returns the pixels uint8 [height, width, 1 or 3] of a JPEG file.  Errors: ShapeError for damaged files and rare kinds.
 
     grey: the brightness alone; smooth: colours that are stored for several pixels are smoothed between them; exact: blocks are
     transformed with 13 bits, else with 8; recover: what is missing at the end of the data is grey.

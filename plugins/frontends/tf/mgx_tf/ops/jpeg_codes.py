@@ -35,7 +35,7 @@ class Bits:
         return (self.held >> self.count) & ((1 << count) - 1)
 
     def code(self, table: dict[int, tuple[int, int]]) -> int:
-        """The next symbol; a table has, for the next 16 bits, its length and what it stands for."""
+        """Returns the next symbol; a table has, for the next 16 bits, its length and what it stands for."""
         self.need(16)
         length, symbol = table[(self.held >> (self.count - 16)) & 0xFFFF]
         self._use(length)
@@ -47,7 +47,7 @@ class Bits:
             self.over, self.ended = self.count, True
 
     def number(self, size: int) -> int:
-        """A signed number of so many bits."""
+        """Returns a signed number of so many bits."""
         if not size:
             return 0
         found = self.take(size)

@@ -122,7 +122,7 @@ class Matrix(Operation):
 
 
 def _least_squares(a: Array, y: Array, regular: float) -> Array:
-    """The solution of least squares; the smallest where there are several."""
+    """Returns the solution of least squares; the smallest where there are several."""
     back = np.swapaxes(a, -1, -2)
     if a.shape[-2] >= a.shape[-1]:
         return np.asarray(np.linalg.solve(back @ a + regular * np.eye(a.shape[-1]), back @ y))
@@ -130,7 +130,7 @@ def _least_squares(a: Array, y: Array, regular: float) -> Array:
 
 
 def _square_root(a: Array) -> Array:
-    """The root whose eigenvalues have no negative real parts, by Denman and Beavers' iteration."""
+    """Returns the root whose eigenvalues have no negative real parts, by Denman and Beavers' iteration."""
     root, inverse = a, np.broadcast_to(np.eye(a.shape[-1]), a.shape)
     for _ in range(60):
         root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2

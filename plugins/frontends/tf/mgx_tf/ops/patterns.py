@@ -23,7 +23,7 @@ MOST_WAYS = 1 << 17  # five repeats without end one after the other and two opti
 
 
 def pattern_of(text: str) -> re.Pattern[bytes]:
-    """A pattern of RE2 as Python's.
+    """Returns a pattern of RE2 as Python's.
 
     Errors: ParameterError for one that is malformed, or has more than MOST_WAYS ways of matching: a repeat without end counts as
     SPAN, `{m,n}` as the numbers of repetitions that it allows (at most SPAN), an optional part as 2; branches are added, what
@@ -58,7 +58,7 @@ _FOREIGN = re.compile(r"\(\?(?:#|[a-zA-Z-]*x)")  # what makes Python, not RE2, p
 
 
 def _ways(text: str) -> int:
-    """The number of ways in which a well-formed pattern may match, as `pattern_of` counts them."""
+    """Returns the number of ways in which a well-formed pattern may match, as `pattern_of` counts them."""
     # of each group: the ways of the branches before, of this branch without its last part, of its last part
     open_groups = [[0, 1, 1]]
     for token in _TOKEN.finditer(text):
@@ -79,7 +79,7 @@ def _ways(text: str) -> int:
 
 
 def _repeated(ways: int, repeat: str) -> int:
-    """The number of ways of a part that is repeated as `repeat` says, at most MOST_WAYS + 1."""
+    """Returns the number of ways of a part that is repeated as `repeat` says, at most MOST_WAYS + 1."""
     low, comma, high = {"*": "0,", "+": "1,", "?": "0,1"}.get(repeat, repeat.strip("{}")).partition(",")
     least = int(low or 0)
     most = int(high) if high else least + (SPAN + MOST_REPEATS if comma else 0)

@@ -102,7 +102,7 @@ class DecodePicture(Operation):
 
 
 def _colours(made: Array, channels: int) -> Array:
-    """The picture with as many channels as are wanted."""
+    """Returns the picture with as many channels as are wanted."""
     have = made.shape[2]
     if not channels or channels == have:
         return made

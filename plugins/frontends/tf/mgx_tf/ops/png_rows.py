@@ -14,7 +14,7 @@ TALL = 16  # rows from which on a diagonal of pixels is worth numpy's calls
 
 
 def unfiltered(lines: Array, step: int) -> Array:
-    """Rows of bytes [rows, n], each without its first byte, which names what the row was subtracted from.
+    """Returns rows of bytes [rows, n], each without its first byte, which names what the row was subtracted from.
 
     step: bytes of a pixel.  Errors: ShapeError for an unknown filter.
     """
@@ -39,7 +39,7 @@ def unfiltered(lines: Array, step: int) -> Array:
 
 
 def _along_diagonals(how: Array, lines: Array, step: int) -> Array:
-    """All pixels of a diagonal at once: each depends on those to its left, above, and both."""
+    """Returns all pixels of a diagonal at once: each depends on those to its left, above, and both."""
     rows, columns = len(lines), lines.shape[1] // step
     require_room((rows + 1, columns + 1, step), 2)
     held = np.zeros((rows + 1, columns + 1, step), np.int16)  # a row of zeros above, a column to the left
@@ -65,7 +65,7 @@ def _along_diagonals(how: Array, lines: Array, step: int) -> Array:
 
 
 def _predicted(row: list[int], above: list[int], kind: int) -> list[int]:
-    """One number of each pixel of a row."""
+    """Returns one number of each pixel of a row."""
     left = corner = 0
     for k, (byte, up) in enumerate(zip(row, above, strict=True)):
         if kind == 3:

@@ -57,7 +57,7 @@ class Project(Operation):
         return out
 
     def _continued(self, at: Array, size: int) -> Array:
-        """Places along an axis of some size, those outside brought in as the mode says."""
+        """Returns places along an axis of some size, those outside brought in as the mode says."""
         if self.mode == "constant" or size < 1:
             return at
         if self.mode == "nearest" or size == 1:
@@ -95,7 +95,7 @@ def _between(image: Array, at_y: Array, at_x: Array, filler: Array) -> Array:
 
 
 def _read(image: Array, rows: Array, columns: Array, filler: Array) -> Array:
-    """Elements of an image, the filler outside it."""
+    """Returns elements of an image, the filler outside it."""
     inside = (rows >= 0) & (rows < image.shape[0]) & (columns >= 0) & (columns < image.shape[1])
     if not image.size:
         return np.broadcast_to(filler.astype(image.dtype), (*rows.shape, image.shape[2]))

@@ -58,7 +58,7 @@ class RaggedToTensor(Operation):
         return out
 
     def _lengths(self, values: Array, rows: tuple[Array, ...]) -> list[Array]:
-        """The lengths of the rows, outermost first."""
+        """Returns the lengths of the rows, outermost first."""
         first = None
         given = list(zip(self.kinds, rows, strict=True))
         if given and given[0][0] == "FIRST_DIM_SIZE":

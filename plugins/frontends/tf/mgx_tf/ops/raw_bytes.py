@@ -88,7 +88,7 @@ class Decompress(Operation):
 
 
 def _decompressed(data: bytes, how: str, held: int) -> bytes:
-    """The contents of one string, all members of a GZIP file.  Errors: DeviceError as soon as they exceed the room."""
+    """Returns the contents of one string, all members of a GZIP file.  Errors: DeviceError as soon as they exceed the room."""
     bits = {"ZLIB": zlib.MAX_WBITS, "GZIP": zlib.MAX_WBITS + 16}[how]
     pieces: list[bytes] = []
     while True:

@@ -20,7 +20,7 @@ __all__ = ["KERNELS", "area_weights", "cubic_weights", "span_weights"]
 
 
 def cubic_weights(size: int, out: int, corners: bool, half: bool) -> Array:
-    """The weights [out, size] of bicubic resampling, with distances rounded to 1/1024 as TensorFlow's table has them."""
+    """Returns the weights [out, size] of bicubic resampling, with distances rounded to 1/1024 as TensorFlow's table has them."""
     scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
     a = -0.5 if half else -0.75
     weights = np.zeros((out, size))
@@ -40,14 +40,14 @@ def cubic_weights(size: int, out: int, corners: bool, half: bool) -> Array:
 
 
 def _cubic(a: float, x: float) -> float:
-    """The kernel of cubic convolution at a distance."""
+    """Returns the kernel of cubic convolution at a distance."""
     if x <= 1:
         return ((a + 2) * x - (a + 3)) * x * x + 1
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
 def area_weights(size: int, out: int, corners: bool) -> Array:
-    """The weights [out, size] of means over areas."""
+    """Returns the weights [out, size] of means over areas."""
     scale = (size - 1) / (out - 1) if corners and out > 1 else size / out
     weights = np.zeros((out, size))
     for i in range(out):
@@ -88,7 +88,7 @@ KERNELS: Final[dict[str, tuple[float, Callable[[Any], Any]]]] = {
 
 
 def span_weights(size: int, out: int, scale: float, move: float, kernel: str, antialias: bool) -> Array:
-    """The weights [out, size] of a kernel's samples at pixels that are scaled, then moved."""
+    """Returns the weights [out, size] of a kernel's samples at pixels that are scaled, then moved."""
     radius, function = KERNELS[kernel]
     inverse = np.float32(1) / np.float32(scale)  # as TensorFlow rounds it: a kernel may end where a pixel lies
     stretch = max(float(inverse), 1.0) if antialias else 1.0

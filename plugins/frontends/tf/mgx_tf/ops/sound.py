@@ -140,7 +140,7 @@ class Mfcc(Operation):
         return np.asarray(log @ turn.T * math.sqrt(2 / self.bands)).astype(x.dtype)
 
     def _bands(self, size: int) -> Array:
-        """Weights [coefficients, bands] of triangles between centres."""
+        """Returns weights [coefficients, bands] of triangles between centres."""
 
         def mel(hertz: float) -> float:
             return 1127 * math.log1p(hertz / 700)

@@ -38,7 +38,7 @@ def _checked(indices: Shape, shape: Shape) -> None:
 
 
 def flat_places(indices: Array, dims: list[int]) -> Array:
-    """Places in the flattened tensor.  Errors: ShapeError for extents that are absurd, places outside."""
+    """Returns places in the flattened tensor.  Errors: ShapeError for extents that are absurd, places outside."""
     if any(d < 0 for d in dims) or prod(dims) > LARGEST or indices.shape[1] != len(dims):
         raise ShapeError(f"the extents {dims} do not fit indices of rank {indices.shape[1]}, or are too large")
     if indices.size and ((indices < 0).any() or (indices >= np.array(dims)).any()):
@@ -163,7 +163,7 @@ class Cross(Operation):
 
 
 def joined(first: int, second: int) -> int:
-    """One fingerprint of two.  Source: TensorFlow FingerprintCat64."""
+    """Returns one fingerprint of two.  Source: TensorFlow FingerprintCat64."""
     scale = 0xC6A4A7935BD1E995
 
     def mixed(v: int) -> int:

@@ -21,13 +21,13 @@ __all__: list[str] = []
 
 
 def sparse_shapes(kind: DType, rank: Dim, entries: Dim | None = None) -> list[Shape]:
-    """The shapes of indices, values and extents."""
+    """Returns the shapes of indices, values and extents."""
     count = fresh("entries") if entries is None else entries
     return [Shape.of(dt.int64, (count, rank)), Shape.of(kind, (count,)), Shape.of(dt.int64, (rank,))]
 
 
 def _unflat(flat: Array, dims: list[int]) -> Array:
-    """Places [k, rank] of positions in the flattened tensor."""
+    """Returns places [k, rank] of positions in the flattened tensor."""
     places = []
     for d in reversed(dims):
         places.append(flat % max(d, 1))

@@ -63,7 +63,7 @@ class SetOperation(Operation):
         return indices, np.array(values, kind), np.array([*dims[:-1], most], np.int64)
 
     def _sets(self, dense: bool, parts: Any) -> tuple[dict[tuple[int, ...], set[Any]], list[int], Any]:
-        """Sets by row, extents, and the parts that are left."""
+        """Returns sets by row, extents, and the parts that are left."""
         found: dict[tuple[int, ...], set[Any]] = {}
         if dense:
             for row in np.ndindex(*parts[0].shape[:-1]):

@@ -111,7 +111,7 @@ class Special(Operation):
         return np.asarray(made).astype(np.float64).astype(kind)
 
     def _value(self, *xs: float) -> float:
-        """The function of one element; not a number where it has no value."""
+        """Returns the function of one element; not a number where it has no value."""
         try:
             return math.nan if any(map(math.isnan, xs)) else _functions()[self.function](*xs)
         except (ArithmeticError, ValueError):

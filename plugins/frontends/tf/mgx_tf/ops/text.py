@@ -31,7 +31,7 @@ def strings(*xs: Shape) -> None:
 
 
 def each(function: Callable[[str], Any], x: Array, kind: Any = object) -> Array:
-    """A function of each string."""
+    """Returns a function of each string."""
     out = np.empty(x.size, object)
     for n, word in enumerate(x.reshape(-1).tolist()):
         out[n] = function(word)

@@ -16,13 +16,13 @@ __all__: list[str] = []
 
 
 def counts(dims: tuple[Dim, ...], lengths: tuple[int, ...], stride: tuple[int, ...], same: bool) -> list[Dim]:
-    """The number of windows along each axis."""
+    """Returns the number of windows along each axis."""
     pairs = zip(dims, lengths, stride, strict=True)
     return [ceil_div(d, s) if same else (d - k) // s + 1 for d, k, s in pairs]
 
 
 def before(d: int, k: int, s: int, same: bool) -> int:
-    """The padding before an axis."""
+    """Returns the padding before an axis."""
     return max((-(-d // s) - 1) * s + k - d, 0) // 2 if same else 0
 
 

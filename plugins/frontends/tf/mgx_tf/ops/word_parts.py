@@ -146,7 +146,7 @@ class StringNGrams(Operation):
         return flat, np.cumsum([0, *map(len, made)])[: len(ends)].astype(splits.dtype)
 
     def _kinds(self, length: int) -> list[tuple[int, int, int]]:
-        """The width, the padding at either side and the number of the runs of a row of so many words."""
+        """Returns the width, the padding at either side and the number of the runs of a row of so many words."""
         pads = [(w, w - 1 if self.pad < 0 else min(self.pad, w - 1)) for w in self.widths]
         found = [(w, pad, length + 2 * pad - w + 1) for w, pad in pads if length + 2 * pad >= w]
         return [(length + 2 * self.pad, self.pad, 1)] if self.short and length and not found else found

@@ -59,11 +59,11 @@ class Bundle:
         self._maps: dict[int, Array] = {}
 
     def keys(self) -> list[str]:
-        """Keys of all tensors, slices left out."""
+        """Returns keys of all tensors, slices left out."""
         return [decoded(k) for k in self.entries if k and not k.startswith(b"\0")]
 
     def read(self, key: str) -> Array:
-        """The array of a key; one that lies in one piece is borrowed from the file.
+        """Returns the array of a key; one that lies in one piece is borrowed from the file.
 
         Errors: ParseError for an unknown key or data that is not there.
         """
@@ -109,7 +109,7 @@ class Bundle:
         return self._maps[number]
 
     def _joined(self, key: str, entry: Any) -> Array:
-        """A tensor that was saved in parts."""
+        """Returns a tensor that was saved in parts."""
         dims = dims_of(entry.shape) or []
         dtype = dtype_of(entry.dtype)
         if -1 in dims or math.prod(dims) * dtype.bits // 8 > 1 << 36:
@@ -131,7 +131,7 @@ class Bundle:
         return out
 
     def check(self, key: str) -> bool:
-        """True if the checksum of an entry's data is right; slow, for diagnosis."""
+        """Returns True if the checksum of an entry's data is right; slow, for diagnosis."""
         entry = self._entry(encoded(key), key)
         raw = self._shard(entry.shard_id)[entry.offset : entry.offset + entry.size]
         return masked_checksum(raw.tobytes()) == int(entry.crc32c)
@@ -159,7 +159,7 @@ def _decoded(name: str, data: bytes) -> Any:
 
 
 def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a table file.  Errors: ParseError."""
+    """Yields keys and values of a table file.  Errors: ParseError."""
     if len(data) < FOOTER or struct.unpack("<Q", data[-8:])[0] != MAGIC:
         raise ParseError("the file is not a table: its last bytes are not the magic number")
     footer = data[-FOOTER:]
@@ -234,7 +234,7 @@ def _strings(raw: bytes, count: int, key: str) -> Array:
 
 
 def _slice_key(key: str, part: Any) -> bytes:
-    """The key of a part: an ordered code of the name, the rank, and start and length of each axis."""
+    """Returns the key of a part: an ordered code of the name, the rank, and start and length of each axis."""
     code = _ordered_number(0) + _ordered_text(encoded(key)) + _ordered_number(len(part.extent))
     for extent in part.extent:
         whole = not extent.HasField("length")
@@ -245,7 +245,7 @@ def _slice_key(key: str, part: Any) -> bytes:
 
 
 def _ordered_number(value: int) -> bytes:
-    """A number as its count of bytes and these, most significant first."""
+    """Returns a number as its count of bytes and these, most significant first."""
     data = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return bytes([len(data)]) + data
 
@@ -255,7 +255,7 @@ def _ordered_text(data: bytes) -> bytes:
 
 
 def _ordered_signed(value: int) -> bytes:
-    """A signed number whose codes sort as the numbers do: leading ones tell its length."""
+    """Returns a signed number whose codes sort as the numbers do: leading ones tell its length."""
     magnitude = ~value if value < 0 else value
     length = 1
     while magnitude >= 1 << (7 * length - 1):

@@ -116,5 +116,5 @@ def _add_field(message: Any, name: str, number: str, kind: str) -> None:
 
 
 def message(name: str) -> Any:
-    """The message class of that name."""
+    """Returns the message class of that name."""
     return _classes()[name]

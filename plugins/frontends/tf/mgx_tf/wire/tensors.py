@@ -39,12 +39,12 @@ FIELDS: Final[dict[str, tuple[str, Any]]] = {
 
 
 def has_dtype(code: int) -> bool:
-    """True for a data type that tensors of ours have: no resource, no variant."""
+    """Returns True for a data type that tensors of ours have: no resource, no variant."""
     return code % 100 in DTYPES
 
 
 def dtype_of(code: int) -> DType:
-    """The element type of a data type's number; references count as what they refer to.
+    """Returns the element type of a data type's number; references count as what they refer to.
 
     Errors: UnsupportedError for resources and variants, ParseError for numbers that TensorFlow does not have.
     """
@@ -58,7 +58,7 @@ def dtype_of(code: int) -> DType:
 
 
 def dims_of(shape: Any) -> list[int] | None:
-    """The extents of a TensorShapeProto, -1 for unknown ones; None where the rank is unknown."""
+    """Returns the extents of a TensorShapeProto, -1 for unknown ones; None where the rank is unknown."""
     if shape.unknown_rank:
         return None
     dims = [int(d.size) for d in shape.dim]
@@ -109,7 +109,7 @@ def _listed(tensor: Any, dtype: DType) -> Array:
 
 
 def _filled(values: Array, count: int, dims: list[int], dtype: DType) -> Array:
-    """The values, the last one repeated up to `count`; zeros where there is none."""
+    """Returns the values, the last one repeated up to `count`; zeros where there is none."""
     if values.size > count:
         raise ParseError(f"{count} values are required for {dims} of {dtype}, got {values.size}")
     if values.size == count:

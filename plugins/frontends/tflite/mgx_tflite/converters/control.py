@@ -22,7 +22,7 @@ from ..node import Node
 
 
 def _inputs(n: Node, first: int = 0) -> list[Any]:
-    """The operands from a place on: tensors, and values that are none."""
+    """Returns the operands from a place on: tensors, and values that are none."""
     return [n.scope.any(i) for i in n.operator.inputs[first:]]
 
 
@@ -48,7 +48,7 @@ def if_(n: Node, condition: Instruction, *_: Instruction | None) -> Any:
 
 
 def results_of(n: Node, values: Sequence[Any]) -> list[Instruction | None]:
-    """Tensors as they are; other values are kept for who reads them."""
+    """Returns tensors as they are; other values are kept for who reads them."""
     out: list[Instruction | None] = []
     for index, value in zip(n.operator.outputs, values, strict=False):
         if not isinstance(value, Instruction):

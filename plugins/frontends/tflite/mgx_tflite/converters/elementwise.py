@@ -44,7 +44,7 @@ def _binary(op: str, activates: bool) -> Callable[..., Instruction]:
 
 
 def _complex_product(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    """The product of numbers whose parts lie along the last axis."""
+    """Returns the product of numbers whose parts lie along the last axis."""
     (a, b), (c, d) = ([n.slice(v, [v.shape.rank - 1], [k], [k + 1]) for k in range(2)] for v in (x, y))
     real = n.pointwise("sub", n.pointwise("mul", a, c), n.pointwise("mul", b, d))
     imag = n.pointwise("add", n.pointwise("mul", a, d), n.pointwise("mul", b, c))

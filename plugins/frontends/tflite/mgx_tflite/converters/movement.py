@@ -26,7 +26,7 @@ from .parts import replaced
 
 
 def known(n: Node, x: Instruction, what: str) -> tuple[Dim, ...]:
-    """An integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
+    """Returns an integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
     found = n.dims(x)
     if found is None:
         n.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")

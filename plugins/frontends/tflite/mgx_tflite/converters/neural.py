@@ -83,7 +83,7 @@ def fully_connected(n: Node, x: Instruction, w: Instruction, bias: Instruction |
 
 
 def rows_in_steps(n: Node, x: Instruction, asymmetric: bool) -> Instruction:
-    """Rows rounded to int8 steps of their own largest element, as kernels do whose weights alone are quantised."""
+    """Returns rows rounded to int8 steps of their own largest element, as kernels do whose weights alone are quantised."""
     axis = x.shape.rank - 1
     one = n.literal(np.float32(1))
     if asymmetric:

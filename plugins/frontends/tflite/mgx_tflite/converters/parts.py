@@ -17,7 +17,7 @@ __all__ = ["inside", "replaced"]
 
 
 def inside(n: Node, x: Instruction, sizes: Sequence[Dim], start: Instruction) -> Instruction:
-    """A vector of begins, one an axis, moved so that a part of some extents lies inside x.
+    """Returns a vector of begins, one an axis, moved so that a part of some extents lies inside x.
 
     Errors: ParseError if it does not fit x, UnsupportedError for extents that are known only at run time.
     """

@@ -184,7 +184,7 @@ def dot_general(n: Node, x: Instruction, y: Instruction) -> Instruction:
 
 @converts("STABLEHLO_REDUCE")
 def reduce(n: Node, x: Instruction, start: Instruction) -> Instruction:
-    """A reduction whose body is one operator; it begins with `start`, which is joined at the end."""
+    """Returns a reduction whose body is one operator; it begins with `start`, which is joined at the end."""
     name = n.scope.reducer(n.option("BodySubgraphIndex", -1))
     word = name.removeprefix("STABLEHLO_")
     if word not in BODIES:
@@ -198,7 +198,7 @@ def reduce(n: Node, x: Instruction, start: Instruction) -> Instruction:
 
 @converts("STABLEHLO_COMPOSITE")
 def composite(n: Node, *_: Instruction | None) -> Any:
-    """The operators that it stands for."""
+    """Returns the operators that it stands for."""
     given = [n.scope.any(i) for i in n.operator.inputs]
     return results_of(n, n.scope.call(n.option("DecompositionSubgraphIndex", -1), given))
 
@@ -215,7 +215,7 @@ def reduce_window(
     strides: Instruction,
     dilations: Instruction,
 ) -> Instruction:
-    """Windows without borders, reduced; `start` is joined."""
+    """Returns windows without borders, reduced; `start` is joined."""
     kinds = {1: ("add", "reduce_sum"), 2: ("mul", "reduce_prod"), 3: ("min", "reduce_min"), 4: ("max", "reduce_max"),
              5: ("logical_and", "reduce_all"), 6: ("logical_or", "reduce_any")}  # fmt: skip
     how = n.option("ReduceFunction", 0)

@@ -50,7 +50,7 @@ def convolution_backward(
 
 
 def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
-    """The gradient of the image: what the strides left over at its end is zero."""
+    """Returns the gradient of the image: what the strides left over at its end is zero."""
     extra = []
     for axis, d in enumerate(x.shape.dims[2:]):
         o, k = grad.shape.dims[axis + 2], w.shape.dims[axis + 2]
@@ -60,7 +60,7 @@ def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: 
 
 
 def _weight_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
-    """Each group's image correlated with its gradient: batches become channels, strides dilation."""
+    """Returns each group's image correlated with its gradient: batches become channels, strides dilation."""
     groups, rank = given["group"], w.shape.rank
     pieces = []
     for g in range(groups):
@@ -85,7 +85,7 @@ def _group(n: Node, x: Instruction, index: int, count: int) -> Instruction:
 
 @converts("max_pool2d_with_indices_backward")
 def max_pool_backward(n: Node, grad: Instruction, x: Instruction, *rest: Any) -> Instruction:
-    """Each maximum's gradient added at the place where it was found."""
+    """Returns each maximum's gradient added at the place where it was found."""
     indices: Instruction = rest[-1]
     dims = x.shape.dims
     rank = len(dims)
@@ -133,7 +133,7 @@ def adaptive_pool_backward(n: Node, grad: Instruction, x: Instruction) -> Instru
 
 
 def _lengths(n: Node, x: Instruction, grad: Instruction, axis: int) -> tuple[int, int]:
-    """The extents of an image and of its pooled image along one of their last two axes."""
+    """Returns the extents of an image and of its pooled image along one of their last two axes."""
     found = [
         n.static(v.shape.dims[axis - 2], "the extent of an image whose pooling is differentiated") for v in (x, grad)
     ]
@@ -141,7 +141,7 @@ def _lengths(n: Node, x: Instruction, grad: Instruction, axis: int) -> tuple[int
 
 
 def _members(starts: Array, ends: Array, length: int) -> Array:
-    """One at [cell, element] where an element of an axis lies in a cell, zero elsewhere."""
+    """Returns one at [cell, element] where an element of an axis lies in a cell, zero elsewhere."""
     places = np.arange(length)
     return ((places >= starts[:, None]) & (places < ends[:, None])).astype(np.float64)
 
@@ -157,7 +157,7 @@ def _spread(n: Node, grad: Instruction, tables: Sequence[Array]) -> Instruction:
 def weight_norm_backward(
     n: Node, grad: Instruction, v: Instruction, g: Instruction, norms: Instruction, axis: int
 ) -> tuple[Instruction, Instruction]:
-    """The gradients of w = g v / |v|, the norm taken over all axes but one."""
+    """Returns the gradients of w = g v / |v|, the norm taken over all axes but one."""
     axes = [a for a in range(v.shape.rank) if a != axis]
     norms = n.convert(norms, v.shape.dtype)
     along = n.pointwise("div", n.reduce("reduce_sum", n.add("mul", grad, v), axes, True), norms)

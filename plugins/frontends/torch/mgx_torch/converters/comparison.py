@@ -87,7 +87,7 @@ def isfinite(n: Node, x: Instruction) -> Instruction:
 
 @converts("signbit")
 def signbit(n: Node, x: Instruction) -> Instruction:
-    """True for what is negative, -0.0 and NaN by their bits."""
+    """Returns True for what is negative, -0.0 and NaN by their bits."""
     if x.shape.dtype is dt.bool_:
         return n.full_like(x, False)
     if x.shape.dtype.is_float:

@@ -82,7 +82,7 @@ def log1p(n: Node, x: Complex) -> Complex:
 
 @converts_complex("sqrt")
 def sqrt(n: Node, x: Complex) -> Complex:
-    """The root with a real part that is not negative; its imaginary part has the sign of the number's, also of -0."""
+    """Returns the root with a real part that is not negative; its imaginary part has the sign of the number's, also of -0."""
     root = n.add("sqrt", half(n, n.add("add", size(n, x), n.add("abs", x.real))))
     nothing = zero(n, root)
     other = n.add("div", half(n, x.imag), n.add("where", nothing, n.full_like(root, 1), root))

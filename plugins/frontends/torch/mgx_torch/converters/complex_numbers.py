@@ -138,7 +138,7 @@ def mul(n: Node, x: Any, y: Any) -> Complex:
 
 @converts_complex("div")
 def div(n: Node, x: Any, y: Any) -> Complex:
-    """The quotient; the divisor is scaled by its larger part, so that no square overflows."""
+    """Returns the quotient; the divisor is scaled by its larger part, so that no square overflows."""
     a, b = pair(n, x), pair(n, y)
     largest = n.add("max", n.add("abs", b.real), n.add("abs", b.imag))
     zero = n.add("equal", largest, n.full_like(largest, 0))
@@ -162,7 +162,7 @@ def size(n: Node, x: Complex) -> Instruction:
 
 @converts_complex("sgn")
 def sgn(n: Node, x: Complex) -> Complex:
-    """The number of size 1 in the same direction; 0 of 0."""
+    """Returns the number of size 1 in the same direction; 0 of 0."""
     length = size(n, x)
     length = n.add("where", n.add("equal", length, n.full_like(length, 0)), n.full_like(length, 1), length)
     return Complex(n.add("div", x.real, length), n.add("div", x.imag, length))

@@ -28,7 +28,7 @@ def unequal(n: Node, x: Any, y: Any) -> Instruction:
 
 
 def either(name: str) -> Converter:
-    """True where a statement about reals holds of one of the parts."""
+    """Returns True where a statement about reals holds of one of the parts."""
 
     def convert(n: Node, x: Complex) -> Instruction:
         return n.add("logical_or", n.add(name, x.real), n.add(name, x.imag))
@@ -41,7 +41,7 @@ converts_complex("isinf")(either("isinf"))
 
 
 def true(n: Node, x: Any) -> Instruction:
-    """True where any operand is not zero."""
+    """Returns True where any operand is not zero."""
     if not isinstance(x, Complex):
         return cast(n, n.tensor(x), dt.bool_)
     return n.add("logical_or", cast(n, x.real, dt.bool_), cast(n, x.imag, dt.bool_))
@@ -82,7 +82,7 @@ def norm(n: Node, x: Complex, order: Any = 2, dim: Any = None, keepdim: bool = F
 
 @converts_complex("var.correction")
 def variance(n: Node, x: Complex, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Instruction:
-    """The mean square of the distance from the mean."""
+    """Returns the mean square of the distance from the mean."""
     return n.add("add", *(spread(n, part, dim, correction, keepdim)[0] for part in x))
 
 

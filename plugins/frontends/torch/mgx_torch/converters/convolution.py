@@ -15,7 +15,7 @@ __all__ = ["filled"]
 
 
 def filled(values: Any, rank: int) -> tuple[int, ...]:
-    """One number an axis, where torch takes one for all."""
+    """Returns one number an axis, where torch takes one for all."""
     given = (values,) if isinstance(values, int) else tuple(values)
     return given * rank if len(given) == 1 else given
 

@@ -92,7 +92,7 @@ def linspace(n: Node, start: Scalar, end: Scalar, steps: int) -> Instruction:
 
 @converts("tril_indices", "triu_indices")
 def triangle(n: Node, rows: Any, columns: Any, offset: int = 0, **_: Any) -> Instruction:
-    """The places of one triangle of a matrix of fixed size, in row-major order."""
+    """Returns the places of one triangle of a matrix of fixed size, in row-major order."""
     shape = n.static(rows, "the number of rows"), n.static(columns, "the number of columns")
     lower = "tril" in str(n.fx.target)
     kept = np.tril(np.ones(shape, bool), offset) if lower else np.triu(np.ones(shape, bool), offset)

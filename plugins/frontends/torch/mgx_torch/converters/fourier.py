@@ -31,7 +31,7 @@ def _count(dims: Sequence[Any], axes: Sequence[int]) -> Any:
 
 
 def _transformed(n: Node, x: Instruction, axis: int, inverse: bool = False, **given: Any) -> Instruction:
-    """One axis; an inverse is not divided by the number of points, as torch has it."""
+    """Returns one axis; an inverse is not divided by the number of points, as torch has it."""
     length = given.get("dft_length") or x.shape.dims[axis]
     out = n.add("dft", x, axis=axis, inverse=inverse, **given)
     if inverse:

@@ -22,7 +22,7 @@ def _whole(n: Node, index: Instruction) -> Instruction:
 
 
 def advanced(n: Node, x: Instruction, indices: Sequence[Instruction | None]) -> tuple[list[int], list[Instruction]]:
-    """Axes and integer indices of one shape; masks become the positions of their true elements."""
+    """Returns axes and integer indices of one shape; masks become the positions of their true elements."""
     axes: list[int] = []
     found: list[Instruction] = []
     axis = 0

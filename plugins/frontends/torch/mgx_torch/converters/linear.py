@@ -71,7 +71,7 @@ def addmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1
 
 @converts("addbmm")
 def addbmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
-    """The sum of a batch of products: one product, along whose inner axis the batch lies."""
+    """Returns the sum of a batch of products: one product, along whose inner axis the batch lies."""
     batch, rows, inner = a.shape.dims
     long = batch * inner
     left = n.reshape(n.transpose(a, [1, 0, 2]), (rows, long))

@@ -75,7 +75,7 @@ def expand(n: Node, x: Instruction, *_: Any) -> Instruction:
 
 
 def bounded(value: Any, length: Dim, absent: Dim) -> Dim:
-    """A limit of a slice as torch takes it: counted from the end if negative, clipped."""
+    """Returns a limit of a slice as torch takes it: counted from the end if negative, clipped."""
     if value is None:
         return absent
     if isinstance(value, int) and value < 0:

@@ -47,7 +47,7 @@ def scaled(
 
 
 def _unused(n: Node, x: Instruction) -> list[Instruction]:
-    """The saved statistics of fixed ones, which mean nothing; their extents differ from device to device."""
+    """Returns the saved statistics of fixed ones, which mean nothing; their extents differ from device to device."""
     return [n.filled(n.result_dims(i), 0, wide(n, x).shape.dtype) for i in (1, 2)]
 
 

@@ -52,7 +52,7 @@ def dropout(n: Node, x: Instruction, p: float, train: bool) -> Instruction:
 
 
 def unary(name: str) -> Converter:
-    """An op on floats: other element types are converted as torch promotes them."""
+    """Returns an op on floats: other element types are converted as torch promotes them."""
 
     def convert(n: Node, x: Instruction) -> Instruction:
         return n.add(name, cast(n, x, n.dtype))
@@ -70,7 +70,7 @@ converts("reciprocal")(unary("recip"))
 
 @converts("sign", "sgn")
 def sign(n: Node, x: Instruction) -> Instruction:
-    """The sign, which of NaN is 0 in torch."""
+    """Returns the sign, which of NaN is 0 in torch."""
     if x.shape.dtype is dt.bool_:
         return x
     if not x.shape.dtype.is_float:
@@ -178,7 +178,7 @@ def floor_divide(n: Node, x: Scalar, y: Scalar) -> Instruction:
 
 
 def floor_divided(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """The quotient rounded down, exact where the quotient itself is rounded; NaN where the dividend is infinite."""
+    """Returns the quotient rounded down, exact where the quotient itself is rounded; NaN where the dividend is infinite."""
     if not a.shape.dtype.is_float:
         return divide_floor(n, a, b)
     zero = n.full_like(a, 0)
@@ -203,7 +203,7 @@ for _torch, _name in (("remainder", "mod"), ("fmod", "fmod"), ("maximum", "max")
 
 
 def ignoring_nan(name: str) -> Converter:
-    """The other operand where one is NaN."""
+    """Returns the other operand where one is NaN."""
 
     def convert(n: Node, x: Scalar, y: Scalar) -> Instruction:
         a, b = n.tensors((x, y), n.dtype)
@@ -243,7 +243,7 @@ def power(n: Node, x: Scalar, y: Scalar) -> Instruction:
 
 @converts("atan2", "arctan2")
 def atan2(n: Node, x: Scalar, y: Scalar) -> Instruction:
-    """The angle of (y, x) from atan of the smaller by the larger, moved to its octant."""
+    """Returns the angle of (y, x) from atan of the smaller by the larger, moved to its octant."""
     a, b = n.tensors((x, y), n.dtype)  # a: ordinate, b: abscissa
     zero, pi = n.full_like(a, 0), n.full_like(a, 3.141592653589793)
     half = n.full_like(a, 1.5707963267948966)
@@ -264,7 +264,7 @@ def atan2(n: Node, x: Scalar, y: Scalar) -> Instruction:
 
 @converts("hypot")
 def hypot(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    """The root of two squares, of which none overflows; infinite where either is, even beside NaN."""
+    """Returns the root of two squares, of which none overflows; infinite where either is, even beside NaN."""
     a, b = (n.add("abs", v) for v in n.tensors((x, y), n.dtype))
     zero, one, long = n.full_like(a, 0), n.full_like(a, 1), n.add("max", a, b)
     ratio = n.add("div", n.add("min", a, b), n.add("where", n.add("equal", long, zero), one, long))

@@ -23,7 +23,7 @@ __all__: list[str] = []
 def windows(
     x: Instruction, rank: int, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> dict[str, Any]:
-    """The attributes of windows as pooling ops name them."""
+    """Returns the attributes of windows as pooling ops name them."""
     lengths = filled(size, rank)
     empty = stride is None or (isinstance(stride, Sequence) and not stride)
     return {
@@ -149,7 +149,7 @@ def adaptive(rank: int, mode: str) -> Converter:
 
 
 def _cells(n: Node, x: Instruction, axis: int, length: Dim, count: int | None, mode: str) -> Instruction:
-    """Means or maxima of `count` cells along one axis, whose limits torch rounds outwards."""
+    """Returns means or maxima of `count` cells along one axis, whose limits torch rounds outwards."""
     if count is None or count == length:
         return x
     pieces = []
@@ -186,7 +186,7 @@ def adaptive_max(rank: int) -> Converter:
 
 
 def _members(length: int, count: int) -> Array:
-    """The elements [cell, element] of each of `count` cells along an axis, the last one again where a cell has fewer."""
+    """Returns the elements [cell, element] of each of `count` cells along an axis, the last one again where a cell has fewer."""
     starts = np.arange(count) * length // count
     ends = -(-(np.arange(count) + 1) * length // count)
     return np.minimum(starts[:, None] + np.arange((ends - starts).max())[None, :], ends[:, None] - 1)

@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def drawn(n: Node, op: str, dtype: DType | None = None) -> Instruction:
-    """Numbers in the extents of the result, and in its type where no other is named."""
+    """Returns numbers in the extents of the result, and in its type where no other is named."""
     return n.add(op, n.add("random_seed"), n.filled(n.result_dims(), 0, dtype or n.dtype))
 
 
@@ -37,7 +37,7 @@ def uniform(n: Node, x: Instruction, low: Scalar = 0.0, high: Scalar = 1.0) -> I
 
 
 def between(n: Node, low: Scalar, high: Scalar, dtype: DType) -> Instruction:
-    """Numbers from low up to high, which they do not reach."""
+    """Returns numbers from low up to high, which they do not reach."""
     unit, first, end = n.tensors([drawn(n, "random_uniform", dtype), low, high], dtype)
     return n.add("add", n.add("mul", unit, n.add("sub", end, first)), first)
 
@@ -96,7 +96,7 @@ def bernoulli_of(n: Node, x: Instruction, probability: Scalar) -> Instruction:
 
 
 def below(n: Node, probability: Scalar) -> Instruction:
-    """True with a probability, which is a number or one for each element."""
+    """Returns True with a probability, which is a number or one for each element."""
     wide = dt.float64 if n.dtype is dt.float64 else dt.float32
     return n.add("less", *n.tensors([drawn(n, "random_uniform", wide), probability], wide))
 

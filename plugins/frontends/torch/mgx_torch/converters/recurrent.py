@@ -18,7 +18,7 @@ GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
 
 
 def ordered(n: Node, weight: Instruction, kind: str) -> Instruction:
-    """Rows of a weight or bias with the gates in the op's order."""
+    """Returns rows of a weight or bias with the gates in the op's order."""
     order = GATES[kind]
     rows = weight.shape.dims[0] // len(order)
     if order == tuple(range(len(order))):
@@ -91,7 +91,7 @@ def recurrent(kind: str, activation: str = "") -> Converter:
 
 
 def _last(n: Node, hidden: Instruction, ways: int) -> Instruction:
-    """The last state of each direction; the one that runs backwards ends at the first step."""
+    """Returns the last state of each direction; the one that runs backwards ends at the first step."""
     steps = hidden.shape.dims[0]
     forward = n.squeeze(n.slice(hidden, [0, 1], [steps - 1, 0], [steps, 1]), [0])
     if ways == 1:

@@ -86,7 +86,7 @@ converts("min.dim")(extreme("reduce_min", "argmin", "reduce_all"))
 def variance(
     n: Node, x: Instruction, axes: tuple[int, ...], correction: float, keep: bool
 ) -> tuple[Instruction, Instruction]:
-    """Variance and mean over axes; sums are float32 at least."""
+    """Returns variance and mean over axes; sums are float32 at least."""
     dtype = x.shape.dtype
     wide = n.convert(x, dt.float32) if dtype.bits < 32 else x
     if not x.shape.rank:

@@ -40,7 +40,7 @@ def nearest(exact: bool) -> Converter:
 
 
 def _scales(given: Sequence[Any]) -> Sequence[float | None] | None:
-    """The factors of a `.vec` overload (a list) or of a plain one (a number an axis)."""
+    """Returns the factors of a `.vec` overload (a list) or of a plain one (a number an axis)."""
     if len(given) == 1 and (given[0] is None or isinstance(given[0], (list, tuple))):
         found: Sequence[float | None] | None = given[0]
         return found
@@ -97,7 +97,7 @@ def affine_grid(n: Node, theta: Instruction, size: Any, align_corners: bool) -> 
 
 @converts("nms", domain="torchvision")
 def nms(n: Node, boxes: Instruction, scores: Instruction, threshold: float) -> Instruction:
-    """Boxes as x1, y1, x2, y2; the op takes corners in any order of the axes."""
+    """Returns boxes as x1, y1, x2, y2; the op takes corners in any order of the axes."""
     kind = dt.float32 if boxes.shape.dtype.bits < 32 else boxes.shape.dtype
     count = n.graph.scalar(n, boxes.shape.dims[0])
     found = n.add(

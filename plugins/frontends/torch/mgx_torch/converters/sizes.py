@@ -54,6 +54,6 @@ def _real(x: Instruction | Complex) -> Instruction:
 
 
 def _met(n: Node, found: Dim) -> Dim:
-    """An extent, which a symbol of torch that depends on data stands for from here on."""
+    """Returns an extent, which a symbol of torch that depends on data stands for from here on."""
     n.graph.extents.learn(n.value, found)
     return found

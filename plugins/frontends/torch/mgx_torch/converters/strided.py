@@ -31,13 +31,13 @@ class Memory(NamedTuple):
 
 
 def ordered(given: torch.Tensor) -> list[int]:
-    """The axes of a tensor in the order of its memory."""
+    """Returns the axes of a tensor in the order of its memory."""
     steps = [hint(s) for s in given.stride()]
     return sorted(range(given.dim()), key=lambda a: (-steps[a], a))
 
 
 def flattened(n: Node, x: Instruction) -> tuple[Instruction, list[int]]:
-    """The elements of the first argument in the order of its memory, and that of its axes there.
+    """Returns the elements of the first argument in the order of its memory, and that of its axes there.
 
     Errors: UnsupportedError for memory that is not dense.
     """
@@ -59,7 +59,7 @@ def first_place(n: Node, offset: Any) -> int:
 
 
 def spread(n: Node, first: int, size: Sequence[Any], stride: Sequence[Any], extent: Dim) -> Array:
-    """The places that fixed extents take.  Errors: UnsupportedError for symbolic ones, and places outside the extent."""
+    """Returns the places that fixed extents take.  Errors: UnsupportedError for symbolic ones, and places outside the extent."""
     places = np.asarray(first)
     for d, s in zip(size, stride, strict=True):
         count, step = n.static(d, "an extent under as_strided"), n.static(s, "a step under as_strided")
@@ -76,7 +76,7 @@ def memory(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Memo
 
 
 def taken(n: Node, x: Instruction, places: Array, axis: int) -> Instruction:
-    """The elements of an axis at some places, whose axes take its own's place."""
+    """Returns the elements of an axis at some places, whose axes take its own's place."""
     extent = x.shape.dims[axis]
     if isinstance(extent, int) and np.array_equal(places, np.arange(extent)):
         return x
@@ -84,7 +84,7 @@ def taken(n: Node, x: Instruction, places: Array, axis: int) -> Instruction:
 
 
 def across(n: Node, x: Instruction, size: Any, stride: Any, offset: Any) -> Instruction:
-    """A view with neighbouring symbolic extents, that goes through all blocks of memory of one fixed size.
+    """Returns a view with neighbouring symbolic extents, that goes through all blocks of memory of one fixed size.
 
     Memory has three axes: what lies outside of the symbolic extents, those as one, and a block.  The view's fixed extents look
     either at the outermost or into the blocks.
@@ -131,7 +131,7 @@ def as_strided(n: Node, x: Instruction, size: Any, stride: Any, offset: Any = No
 
 @converts("resize", "resize_")
 def resize(n: Node, x: Instruction, size: Any, *_: Any) -> Instruction:
-    """A tensor's memory under other extents; elements beyond it, which torch does not define, are zero."""
+    """Returns a tensor's memory under other extents; elements beyond it, which torch does not define, are zero."""
     flat, _order = flattened(n, x)
     dims = [n.static(d, "an extent under resize_") for d in size]
     have, count = n.static(flat.shape.dims[0], "the extent of memory"), math.prod(dims)

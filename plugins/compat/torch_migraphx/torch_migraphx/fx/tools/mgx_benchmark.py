@@ -19,7 +19,7 @@ def benchmark(
     benchmark_submods: bool = True,
     print_results: bool = True,
 ) -> dict[str, float]:
-    """Milliseconds a call and samples a second, over `n` calls after three that warm up.
+    """Returns milliseconds a call and samples a second, over `n` calls after three that warm up.
 
     batch_size: samples of a call, by default the first extent of the first input.  A module is one program here, so that there
     are no parts to time.

@@ -12,5 +12,5 @@ __all__ = ["from_onnx"]
 
 
 def from_onnx(path: Any, **options: Any) -> MGXModule:
-    """The model of a file as a module.  Errors: those of `mgx_core.parse_onnx`."""
+    """Returns the model of a file as a module.  Errors: those of `mgx_core.parse_onnx`."""
     return MGXModule(mgx_core.parse_onnx(path, **options))
