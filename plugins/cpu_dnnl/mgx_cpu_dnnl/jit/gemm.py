@@ -85,7 +85,8 @@ def compile_gemm(
     rows = m if few else even_part(m, max(height, most), height)
     blocks = -(-m // rows)
     group = panels if near else max(1, min(GROUP, panels * blocks // (4 * threads)))
-    if blocks * -(-panels // group) < 4 * threads and not few:  # few items of work: as many for each
+    items = blocks * -(-panels // group)
+    if items < 4 * threads and items % threads and not few:  # few items of work: as many for each
         rows = even_part(m, max(height, m // threads), height)
         blocks = -(-m // rows)
     trips = 4 * width // 64 * UNROLL  # lines of a panel that a trip of the innermost loop works on
