@@ -114,4 +114,4 @@ def inlined(into: Module, module: Module, args: Sequence[Instruction], before: I
         learn_symbols(ins.result, result, symbols)
         made = Instruction(op, result, inputs, modules, ins.literal, ins.sources)
         went[ins] = into.insert(made, before)
-    return [went[o] for o in module.outputs]
+    return [went.get(o, o) for o in module.outputs]

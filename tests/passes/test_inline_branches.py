@@ -58,6 +58,14 @@ module main
         run_both(parse_module(BRANCHES.format(condition), STANDARD), module, True)
 
 
+def test_a_branch_may_return_what_surrounds_it(run_both):
+    text = BRANCHES.format("true").replace("  %5 = relu(%x)\n  @return(%5)", "  @return(%x)")
+    module = parse_module(text, STANDARD)
+    assert InlineBranches().apply(module)
+    assert verify(module) == []
+    run_both(parse_module(text, STANDARD), module, True)
+
+
 def test_an_open_condition_stays():
     text = BRANCHES.format("true").replace("%c = @literal(true) -> bool[]", '%c = @param["c"] -> bool[]')
     module = parse_module(text, STANDARD)
