@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import No
@@ -14,7 +15,7 @@ from ..rules.stats import Tally
 from ..types.dim import Dim
 from .interface import Pass
 
-__all__ = ["InlineBranches"]
+__all__ = ["InlineBranches", "put_results"]
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,25 @@ class InlineBranches(Pass):
         condition = aligned(ins.inputs[0])
         if condition is None or condition.size != 1:
             return No("the condition is known only at run time")
-        items = ins.users
-        if not all(isinstance(u.op, GetTupleElem) for u in items):
+        if not all(isinstance(u.op, GetTupleElem) for u in ins.users):
             return No("its results are read as a whole")
         branch = ins.modules[0 if condition.reshape(()) else 1]
-        results = module.inline(branch, [], before=ins)
-        symbols: dict[str, Dim] = {}
-        for item in items:
-            result = results[item.op.index]  # type: ignore[attr-defined]
-            parent = item.parent or module
-            symbols |= found_extents(item.result, result.result)
-            for user in item.users:
-                (user.parent or parent).rewire(user, [result if i is item else i for i in user.inputs])
-            parent.remove(item)
-        module.remove(ins)
-        module.substitute(symbols)
+        put_results(module, ins, module.inline(branch, [], before=ins))
         return None
+
+
+def put_results(module: Module, ins: Instruction, results: Sequence[Instruction]) -> None:
+    """Lets what reads an item of an instruction's tuple read the result that stands for it, and removes the instruction.
+
+    The shapes of what follows stay as they were, but for extents that the results know.
+    """
+    symbols: dict[str, Dim] = {}
+    for item in ins.users:
+        result = results[item.op.index]  # type: ignore[attr-defined]
+        parent = item.parent or module
+        symbols |= found_extents(item.result, result.result)
+        for user in item.users:
+            (user.parent or parent).rewire(user, [result if i is item else i for i in user.inputs])
+        parent.remove(item)
+    module.remove(ins)
+    module.substitute(symbols)

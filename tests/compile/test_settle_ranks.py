@@ -103,6 +103,23 @@ def test_a_branch_waits_if_extents_decide_it(on_data: bool) -> None:
     assert waits_for_shapes(main) is not on_data
 
 
+def test_a_rank_that_a_branch_decided_decides_the_next() -> None:
+    main = squeezed_or_not().get_main_module()
+    (relu,) = main.outputs
+    rank = main.add(mgx.op("dimensions_of"), main.add(mgx.op("dimensions_of"), relu))
+    then, other = mgx.Module("flat"), mgx.Module("rows")
+    then.add_return([relu])
+    other.add_return([other.add(mgx.op("get_tuple_elem", index=0), other.add(OpenRelu(), relu))])
+    flat = main.add(mgx.op("equal"), rank, main.add_literal(np.array([1])))
+    main.replace_return(
+        [main.add(mgx.op("get_tuple_elem", index=0), main.add(mgx.op("if"), flat, modules=[then, other]))]
+    )
+    for rows, relus in ((1, 1), (2, 2)):
+        settled = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [rows, 3])}))
+        assert settled is not None and not waits_for_shapes(settled)
+        assert [ins.op.name for ins in settled].count("relu") == relus
+
+
 def test_quantized_weights_stay_narrow() -> None:
     main = squeezed_or_not().get_main_module()
     weights = main.add_literal(np.arange(-6, 6, dtype=np.int8).reshape(3, 4))

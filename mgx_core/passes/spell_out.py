@@ -1,0 +1,45 @@
+"""Spells out ops that waited for the ranks of their operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module, everywhere
+from ..ops.control import GetTupleElem
+from ..types.shape import AnyShape, Shape
+from .inline_branches import put_results
+from .interface import Pass
+
+__all__ = ["SpellOut"]
+
+
+@dataclass(frozen=True)
+class SpellOut(Pass):
+    """Puts the module of an op that defines `module_for` in its place once the ranks of its operands are known."""
+
+    name: str = "spell-out"
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        for inner, ins in everywhere(module):
+            if ins.op.module_for is not None:
+                changed |= _spelled_out(inner, ins)
+        return changed
+
+
+def _spelled_out(module: Module, ins: Instruction) -> bool:
+    ready = all(i.is_absent or _known(i.result) for i in ins.inputs)
+    if ins.op.module_for is None or not ready or not all(isinstance(u.op, GetTupleElem) for u in ins.users):
+        return False
+    values = [None if i.literal is None else i.literal.value for i in ins.inputs]
+    found = ins.op.module_for([i.result for i in ins.inputs], values)
+    if found is None:
+        return False
+    body, taken = found
+    put_results(module, ins, module.inline(body, [ins.inputs[n] for n in taken], before=ins))
+    return True
+
+
+def _known(shape: AnyShape) -> bool:
+    return isinstance(shape, Shape) and shape.ranked
