@@ -38,8 +38,11 @@ EXACT: Final = frozenset({
 ON_COMPLEX: Final = frozenset({
     "ADD", "SUB", "MUL", "NEG", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "REAL", "IMAG", "COMPLEX_ABS", "WHILE", "IF", "CALL",
 })  # fmt: skip
-# operators that see to quantisation themselves
-OWN: Final = frozenset({"QUANTIZE", "DEQUANTIZE", "WHILE", "IF", "CALL_ONCE", "CUSTOM:TFLite_Detection_PostProcess"})
+# operators that see to quantisation themselves, or copy values as they are: a variable holds what was assigned to it
+OWN: Final = frozenset({
+    "QUANTIZE", "DEQUANTIZE", "WHILE", "IF", "CALL_ONCE", "READ_VARIABLE", "ASSIGN_VARIABLE",
+    "CUSTOM:TFLite_Detection_PostProcess",
+})  # fmt: skip
 
 
 class Scope(Keeping):

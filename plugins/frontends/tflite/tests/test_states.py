@@ -9,7 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_tflite.model import Model, Operator, Subgraph, Tensor
+from mgx_tflite.model import Model, Operator, Quantization, Subgraph, Tensor
 from mgx_tflite.options import TfliteOptions
 from mgx_tflite.parser import parse_model
 
@@ -95,6 +95,29 @@ def test_a_branch_sets_a_variable(target: str):
         assert [float(np.asarray(r)) for r in found] == [y, after]
     made.reset_state()
     assert float(np.asarray(made.run({"x": np.float32(1), "on": np.bool_(False)})[1])) == 0
+
+
+def quantized(name: str, scale: float, value: Any = None) -> Tensor:
+    held = None if value is None else np.asarray(value, np.int8)
+    return Tensor(name, dt.int8, [2], held, Quantization(np.float32([scale]), np.array([-3]), 0))
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_a_variable_holds_quantized_values_in_their_own_type(target: str):
+    """The scale with which a value is read need not be that with which it was assigned: what is kept are the bytes."""
+    tensors = [quantized("x", 0.5), handle(), quantized("old", 0.25)]
+    operators = [
+        ONCE,
+        Operator("VAR_HANDLE", [], [1], [], VARIABLE, b"", 0),
+        Operator("READ_VARIABLE", [1], [2], [], None, b"", 1),
+        Operator("ASSIGN_VARIABLE", [1, 0], [], [], None, b"", 2),
+    ]
+    begin = Subgraph("begin", [handle(), quantized("zero", 0.5, [7, -8])], beginning().operators, [], [])
+    nothing = Subgraph("nothing", [], [], [], [])
+    made = program([Subgraph("main", tensors, operators, [0], [2]), nothing, nothing, begin], target)
+    assert [v.dtype for v in made.states.values()] == [np.int8]
+    for given, held in (([1, 2], [7, -8]), ([-128, 127], [1, 2]), ([0, 0], [-128, 127])):
+        assert np.asarray(made.run({"x": np.int8(given)})[0]).tolist() == held
 
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
