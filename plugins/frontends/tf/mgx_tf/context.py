@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mgx_core import Module
@@ -30,6 +31,7 @@ class Context:
     on_tensors: Converters
     on_values: Converters
     resources: Resources
+    load_for: Callable[[str], None]  # adds the converters of an operator to the two tables, if they are not there
     known: Known = field(default_factory=Known)
     nodes: int = 0
     names: dict[str, int] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from mgx_core.converting.composite import Composite
 from mgx_core.converting.converters import Converters
 
 from .context import Context
+from .converters import load_for
 from .graph import Functions, Graph
 from .lists import materialized
 from .model import Model
@@ -82,7 +83,7 @@ def _context(n: Any) -> Context:
         on_tensors, on_values = all_converters()
         main = n.scope.context.main  # that of the whole model: a loop's body may hold the first of these operators
         return Context(
-            main, TfOptions(), model.functions, on_tensors, on_values, _States(model, main, n.scope), n.known
+            main, TfOptions(), model.functions, on_tensors, on_values, _States(model, main, n.scope), load_for, n.known
         )
 
     found: Context = n.scope.shared("tf", make)

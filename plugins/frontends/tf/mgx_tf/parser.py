@@ -25,6 +25,7 @@ from mgx_core.plugins.manager import manager
 from mgx_core.types.dim import Dim, symbol
 
 from .context import Context
+from .converters import STANDARD, VALUES, load_all, load_for
 from .effects import effects_of
 from .graph import Graph, GraphNode, Port, tensor_port
 from .model import Model, Signature
@@ -42,12 +43,17 @@ IGNORED = ("NoOp", "Assert", "Const", "Placeholder", "PlaceholderV2", "VarHandle
 
 def all_converters() -> tuple[Converters, Converters]:
     """Our converters and those of installed plugins: on tensors, and on values of any kind."""
-    from . import converters
+    load_all()
+    return _joined(), VALUES
 
-    out = converters.STANDARD
+
+def _joined() -> Converters:
+    """Returns converters on tensors: ours, imported as operators ask for them, or all of them joined with those of plugins."""
+    out = STANDARD
     for more in manager().converters("tf", Converters):
+        load_all()
         out = out + more
-    return out, converters.VALUES
+    return out
 
 
 CHANNELS_FIRST: Final = (0, 3, 1, 2)  # of NHWC
@@ -77,9 +83,8 @@ def parse_model(model: Model, options: TfOptions) -> Program:
 def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tuple[Program, frozenset[str]]:
     """Returns the program; and all variables that it assigns if these are more than the `changing` ones, else none."""
     main = Module("main")
-    on_tensors, on_values = all_converters()
     resources = Resources(model, main, changing)
-    context = Context(main, options, model.functions, on_tensors, on_values, resources)
+    context = Context(main, options, model.functions, _joined(), VALUES, resources, load_for)
     context.names["main"] = 1
     scope = Scope(context, model.graph, main)
     if model.initial:

@@ -154,6 +154,7 @@ class Scope:
         if node.op in context.functions:
             return self.call(n, node.op, node.attributes, [self.value(p) for p in node.inputs])
         inputs: list[Any] = [self.value(p) for p in node.inputs] if node.op not in MERGE and node.op not in EXIT else []
+        context.load_for(node.op)
         converter = context.on_values.find("", node.op, 1)
         if converter is not None:
             return converter(n, *fitting(converter, inputs))

@@ -1,13 +1,40 @@
-"""Converters by family; importing this package collects them all in `STANDARD` and `VALUES`."""
+"""Converters by family, which fill `STANDARD` and `VALUES`: `load_for` imports what an operator needs, `load_all` every one."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from typing import Final
+
+from mgx_core.converting.converters import Converters
 
 from ..converter import STANDARD, VALUES
 
-__all__ = ["STANDARD", "VALUES"]
+__all__ = ["STANDARD", "VALUES", "load_all", "load_for"]
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+# the first two take complex numbers where another family takes real ones, and are asked before it; networks need the rest
+FIRST: Final = (
+    "complex_numbers", "constant", "control", "resources", "neural", "elementwise", "linear", "reduce", "movement", "norm",
+    "parts", "index", "lists",
+)  # fmt: skip
+OTHERS: Final = tuple(m.name for m in pkgutil.iter_modules(__path__) if m.name not in FIRST)
+
+
+def load_for(operator: str, *tables: Converters) -> None:
+    """Imports families until one of some tables (by default all) converts an operator: most models need a few families."""
+    for family in FIRST[:2]:
+        _load(family)
+    for family in (*FIRST[2:], *OTHERS):
+        if any(table.knows("", operator) for table in tables or (STANDARD, VALUES)):
+            return
+        _load(family)
+
+
+def load_all() -> None:
+    """Imports every family."""
+    for family in (*FIRST, *OTHERS):
+        _load(family)
+
+
+def _load(family: str) -> None:
+    importlib.import_module(f"{__name__}.{family}")

@@ -12,6 +12,7 @@ from mgx_core.converting.converters import fitting
 from ..converter import STANDARD, converts_values
 from ..node import Node
 from ..values import Complex, Value
+from . import load_for
 from .complex_functions import FUNCTIONS, size_of
 
 
@@ -49,6 +50,7 @@ def part(n: Node, x: Value) -> Value:
 
 def on_reals(op_type: str, n: Node, *xs: Value) -> Any:
     """Returns what the converter for tensors gives."""
+    load_for(op_type, STANDARD)
     converter = STANDARD.find("", op_type, 1)
     assert converter is not None
     given: list[Any] = list(xs)
