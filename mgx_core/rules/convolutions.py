@@ -69,7 +69,7 @@ def add_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
 def _same_stride(
     b: Builder, one: Instruction, other: Instruction
 ) -> tuple[Convolution, Instruction, Instruction] | None:
-    """Returns windows of one element with strides of which one divides the other: the one input is thinned out first."""
+    """Returns one convolution's op and both inputs, that of the smaller stride thinned out, for windows of one element."""
     first, second = one.op, other.op
     assert isinstance(first, Convolution)
     assert isinstance(second, Convolution)

@@ -64,7 +64,7 @@ def chunk_of(plan: Plan, m: int, heads: int) -> int:
 
 
 def lay_out_scratch(plan: Plan, chunk: int, lanes: int, tile: int, d: int, e: int) -> int:
-    """Returns numbers where the parts of scratch start, in floats; returns the bytes of all.
+    """Notes where the parts of scratch start, in floats; returns the bytes of all.
 
     keys [KEYS / tile, d, tile], values [KEYS, e], weights [rows, KEYS], one vector a row, maxima and sums of the chunk's rows,
     two vectors, results [chunk + rows, e]; e rounded up to tiles.

@@ -231,7 +231,7 @@ class _Tiled(_Rows):
         items(c, [*(extents[i] for i in outer), count], item)
 
     def _copy_whole(self, bases: list[V], row: V, end: V) -> V:
-        """Returns whole tiles of a plain copy, stored from registers; returns the first remaining column."""
+        """Writes whole tiles of a plain copy, stored from registers; returns the first remaining column."""
         c, plan, n = self.c, self.plan, self.c.lanes
         assert plan.tile is not None
         elem = self.ops.elems[0]

@@ -121,7 +121,7 @@ class _Writer:
     # values
 
     def _moved(self, x: V, i: V, n: int, mask: V | None, valid: V | None) -> V:
-        """Returns one tap an axis, bits as they are."""
+        """Writes the loop of one tap an axis, bits as they are."""
         c, inner = self.c, self.plan.axes[-1]
         on = mask
         if valid is not None:

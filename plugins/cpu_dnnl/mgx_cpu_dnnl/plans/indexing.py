@@ -201,7 +201,7 @@ def _narrowed(e: CpuEmitter, out: Value, x: Value) -> Value:
 
 @offer(PLANS, MaxUnpool, when=indexed, name="native")
 def emit_max_unpool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Returns values to their places in the flat result, which a larger `output_shape` then goes around."""
+    """Puts values at their places in the flat result, which a larger `output_shape` then goes around."""
     if len(args) > 2 and args[2] is not None:
         raise Refused("the result's extents are known at run time only")
     x, indices = _given(e, args)

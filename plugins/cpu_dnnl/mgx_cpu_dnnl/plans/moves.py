@@ -111,7 +111,7 @@ def fixed(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Mo
 
 @offer(PLANS, Pad, Resize, when=fixed, name="loop")
 def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Returns padding and resampling by fixed numbers."""
+    """Plans padding and resampling by fixed numbers."""
     from ..jit.move import compile_pad, compile_resize
 
     x = args[0]

@@ -111,7 +111,7 @@ def repeated(value: Value, lens: Sequence[int]) -> Value:
 
 
 def applied(e: CpuEmitter, op: Operation, *values: Value) -> Value:
-    """Returns one more op on values, by the first plan that takes it."""
+    """Emits one more op on values by the first plan that takes it; returns its result."""
     result = e.run_op(op, (), values)
     assert isinstance(result, Value)
     return result

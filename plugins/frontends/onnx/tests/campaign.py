@@ -44,7 +44,7 @@ class Campaign:
     findings: dict[str, list[int]] = field(default_factory=dict)
 
     def run(self, request: dict[str, Any], seconds: float, cases: int) -> int:
-        """Returns 1 if anything escaped, crashed or hung, and prints what."""
+        """Prints what escaped, crashed or hung; returns 1 if anything did."""
         outcomes: collections.Counter[str] = collections.Counter()
         slowest = (0.0, -1)
         until = time.monotonic() + seconds

@@ -197,7 +197,7 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Returns rows of one tensor taken into those of another: a scatter with the same index along each row."""
+    """Returns a tensor with rows replaced by those of another: a scatter with the same index along each row."""
     if x.dim() == 0:
         return NotImplemented
     shape = [1] * x.dim()

@@ -105,7 +105,8 @@ class Lender:
         self._there: dict[int, tuple[Any, Seal]] = {}
 
     def lend(self, weight: torch.Tensor, name: str) -> Array:
-        """Returns targets share what they pack by address: memory that was written to since would bring back its old contents."""
+        """Returns the weight's memory as an array, a copy of it if it was written to since it was lent first."""
+        # targets share what they pack by address: changed memory would bring back its old contents
         with self._lock:
             found = self._there.get(weight.data_ptr())
             if found is not None and found[0]() is not None and not found[1].holds(weight):

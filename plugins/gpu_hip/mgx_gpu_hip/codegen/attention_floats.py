@@ -13,7 +13,7 @@ __all__ = ["floats"]
 
 
 def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
-    """Returns blocks of queries against blocks of keys, 256 threads as 16 x 16, each with a few rows and columns.
+    """Writes a kernel of blocks of queries against blocks of keys, 256 threads as 16 x 16, each with a few rows and columns.
 
     Operands come from shared memory four neighbours at a time where head sizes allow.
     """

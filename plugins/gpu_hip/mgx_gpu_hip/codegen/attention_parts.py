@@ -73,7 +73,7 @@ def attended(p: Pattern, queries: int) -> tuple[list[str], str]:
 
 def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
                limit: int, columns: int, ld: int, threads: int) -> list[str]:  # fmt: skip
-    """Returns rows of an operand to shared memory; zeros beyond its extents."""
+    """Returns statements that copy rows of an operand to shared memory; zeros beyond its extents."""
     tensor, strides = p.tensor(access), access.strides
     t = stored(tensor.dtype)
     step = 16 // tensor.dtype.size

@@ -85,7 +85,7 @@ def depthwise(
     given: Sequence[Tensor] = (),
     index: Sequence[int] = (),
 ) -> KernelSource | No:
-    """Returns one kernel a channel, x and y channels-last images; weights are read in vectors where they are channels-last too.
+    """Writes a kernel for one filter a channel, x and y channels last.  Weights are read in vectors where they lie so, too.
 
     body: computed from the sums (its input 0) and the `given` tensors, which are the inputs `index`.
     """

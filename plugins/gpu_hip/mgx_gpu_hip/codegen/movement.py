@@ -143,7 +143,7 @@ def bits(value: Any, of: Any) -> str:
 
 
 def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Returns padding of static widths, in any mode."""
+    """Writes a kernel that pads by static widths, in any mode."""
     rank = len(x.lens)
     if not isinstance(op, Pad):
         op = Pad(pads=(*[0] * rank, *(m - n for n, m in zip(x.lens, y.lens, strict=True))))
@@ -172,7 +172,7 @@ def _border(mode: str, n: int, begin: int, end: int) -> Map:
 
 
 def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Returns tensors one after the other, in one launch."""
+    """Writes a kernel that puts tensors one after the other in one launch."""
     axis = normalize(op.axis, len(y.lens))
     xs, y = [carried(x) for x in xs], carried(y)
     if y.elements == 0:

@@ -58,7 +58,7 @@ def product_text(
 def _tile(
     t: Tensor, name: str, target: str, rows: int, columns: int, ld: int, first: tuple[str, str], threads: int
 ) -> list[str]:
-    """Returns part of the matrix `name` to shared memory as [rows][ld], zeros beyond its extents."""
+    """Returns statements that copy a part of the matrix `name` to shared memory as [rows][ld], zeros beyond its extents."""
     kind, step = stored(t.dtype), 16 // t.dtype.size
     high, wide = t.lens[-2:]
     inside = f"{first[0]} + r < {high}u && {first[1]} + c < {wide}u"

@@ -18,7 +18,7 @@ __all__ = ["prefix_scan"]
 
 
 def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Returns one thread per line where neighbouring lines are neighbours in memory, else one block per line."""
+    """Writes a kernel with one thread per line where neighbouring lines are neighbours in memory, else one block per line."""
     axis = normalize(op.axis, len(x.lens))
     n = x.lens[axis]
     others = [m for a, m in enumerate(x.lens) if a != axis]

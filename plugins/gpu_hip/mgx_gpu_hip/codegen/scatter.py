@@ -136,7 +136,7 @@ def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: D
 def concat_past_present(
     op: Any, present: Tensor, seqlens: Tensor, past: Tensor, y: Tensor, traits: DeviceTraits
 ) -> KernelSource:
-    """Returns new keys or values behind those of a cache: one launch that picks each row's source."""
+    """Writes a kernel that puts new keys or values behind those of a cache: one launch picks each row's source."""
     from .elements import each_element
 
     x, old, y = carried(present), carried(past), carried(y)

@@ -21,7 +21,7 @@ PLANS = Kernels("gpu")
 
 
 def _laid_out(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Returns inputs of sequences that lie one after the other are copied, steps outermost."""
+    """Returns the inputs with the steps outermost in memory: those of sequences that lie one after the other are copied."""
     x, w, r, *rest = args
     if not evenly_spaced(x.lens, x.strides):
         x = e.copy(x)

@@ -104,7 +104,7 @@ class _Member:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns when the process listens.  Errors: ParameterError if it ends before."""
+        """Starts the process and waits until it listens.  Errors: ParameterError if it ends before."""
         size = self._settings.memory
         ours, theirs = socket.socketpair()
         memory = [shared_memory(f"mgx-serve-{name}", size) for name in ("requests", "answers")]

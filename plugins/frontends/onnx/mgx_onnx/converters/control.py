@@ -116,7 +116,7 @@ def _list(n: Node, name: str, count: int) -> list[int]:
 
 @converts("Scan", since=8)
 def scan_8(n: Node, lengths: Instruction | None, *inputs: Instruction) -> Any:
-    """Returns opset 8 scans each batch row on its own: a loop over the first axis around the scan of opset 9."""
+    """Builds the scan of opset 8, which scans each batch row on its own: a loop over rows around the scan of opset 9."""
     if lengths is not None:
         n.unsupported("sequence_lens of Scan-8 is not supported")
     graph = n.attr("body")

@@ -29,7 +29,7 @@ BINARY: Final[Mapping[str, str]] = {
 
 
 def operands(n: Node, a: Instruction, b: Instruction) -> list[Instruction]:
-    """Returns two operands brought to common extents: by numpy's rule, or as attributes `broadcast` and `axis` say.
+    """Returns two operands with common extents: by numpy's rule, or as attributes `broadcast` and `axis` say.
 
     Only opsets below 7 have these attributes; exporters left them in later models, too.
     """

@@ -57,7 +57,7 @@ def _floats(n: Node, name: str) -> list[float]:
 
 
 def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
-    """Returns nodes named by tree and id become nodes and leaves numbered through all trees."""
+    """Returns nodes named by tree and id as nodes and leaves numbered through all trees."""
     trees, ids = n.attr("nodes_treeids", []), n.attr("nodes_nodeids", [])
     columns: dict[str, Sequence[Any]] = {
         name: n.attr(f"nodes_{name}", []) for name in ("modes", "featureids", "truenodeids", "falsenodeids")

@@ -155,7 +155,7 @@ def eig(n: Node, x: Instruction) -> Any:
 def tridiagonal_product(
     n: Node, above: Instruction, middle: Instruction, below: Instruction, y: Instruction
 ) -> Instruction:
-    """Returns each row times its own factor, and its neighbours times theirs."""
+    """Returns the sum of each row times its own factor and its neighbours times theirs."""
     rank, rows = y.shape.rank, y.shape.dims[-2]
     axis = rank - 2
 
