@@ -107,6 +107,60 @@ struct Heights {
     int64_t rows(int64_t t) const { return low + (t < over); }
 };
 
+// A tile's sums begin at 0 and are finished in registers: whole vectors of columns.
+struct Finished {
+    const ProductNumbers &p;
+    float *out;
+    Terms terms;
+
+    template <int H, int V> [[gnu::always_inline]] inline void begin(Floats (&)[H][V]) const {}
+
+    template <int H, int V> [[gnu::always_inline]] inline void end(Floats (&sums)[H][V]) const {
+        const int64_t alone = p.before - 2 * p.paired;
+        for (int64_t t = 0; t < alone; ++t)
+            add(sums, t);
+        if (p.paired) {
+            const float *one = terms.at[alone], *other = terms.at[alone + 1];
+            MGX_UNROLLED
+            for (int r = 0; r < H; ++r) {
+                MGX_UNROLLED
+                for (int v = 0; v < V; ++v)
+                    sums[r][v] += load(one + v * lanes) + load(other + v * lanes);
+                one += terms.step[alone];
+                other += terms.step[alone + 1];
+                opaque(one);
+                opaque(other);
+            }
+        }
+        if (p.bounds > 0) each_sum(sums, [low = as_floats(p.low)](Floats sum) { return larger(low, sum); });
+        if (p.bounds > 1) each_sum(sums, [high = as_floats(p.high)](Floats sum) { return smaller(high, sum); });
+        for (int64_t t = p.before; t < p.before + p.after; ++t)
+            add(sums, t);
+        store_rows(sums, out, p.out_step);
+    }
+
+private:
+    template <int H, int V> [[gnu::always_inline]] inline void add(Floats (&sums)[H][V], int64_t t) const {
+        const float *from = terms.at[t];
+        MGX_UNROLLED
+        for (int r = 0; r < H; ++r) {
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                sums[r][v] += load(from + v * lanes);
+            from += terms.step[t];
+            opaque(from);
+        }
+    }
+
+    template <int H, int V, class Change> [[gnu::always_inline]] static inline void each_sum(Floats (&sums)[H][V], Change change) {
+        MGX_UNROLLED
+        for (int r = 0; r < H; ++r)
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                sums[r][v] = change(sums[r][v]);
+    }
+};
+
 // An item: a block of rows times a group of panels.
 template <class Weight, int most> struct Item {
     const ProductNumbers &p;
@@ -127,9 +181,15 @@ template <class Weight, int most> struct Item {
             const int64_t begin = heights.begin(t), count = heights.rows(t), column0 = number * width;
             const Weight *weights = panel(number);
             const int64_t columns = std::min(width, p.n - column0), vectors = p.narrow && columns < width ? 1 : 2;
-            product_tile<Weight, most>(left + begin * p.lda, p.lda, weights, p.k, sums, width, count, vectors, 0,
-                    next_line(weights + p.k * width, weights, p.k, t), p.ahead);
-            finish_at(sums, width, row0 + begin, count, column0, columns);
+            const float *rows_begin = left + begin * p.lda;
+            const char *next = next_line(weights + p.k * width, weights, p.k, t);
+            if (columns == vectors * lanes) {
+                const Finished finished {p, result(row0 + begin, column0), terms(row0 + begin, column0)};
+                run_of<Weight, most, Finished>(count, vectors)(rows_begin, p.lda, weights, p.k, next, p.ahead, finished);
+            } else {
+                product_tile<Weight, most>(rows_begin, p.lda, weights, p.k, sums, width, count, vectors, 0, next, p.ahead);
+                finish_at(sums, width, row0 + begin, count, column0, columns);
+            }
         };
         if (p.near)
             for (int64_t t = 0; t < heights.tiles; ++t)
@@ -172,13 +232,18 @@ private:
     }
 
     void finish_at(const float *from, int64_t pitch, int64_t row, int64_t count, int64_t column, int64_t columns) const {
+        finish(p, from, pitch, result(row, column), terms(row, column), count, columns);
+    }
+
+    float *result(int64_t row, int64_t column) const { return static_cast<float *>(buffers[p.out]) + row * p.out_step + column; }
+
+    Terms terms(int64_t row, int64_t column) const {
         Terms terms {};
         for (int64_t t = 0; t < p.before + p.after; ++t) {
             terms.step[t] = p.terms[t].step;
             terms.at[t] = static_cast<const float *>(buffers[p.terms[t].buffer]) + row * p.terms[t].step + column;
         }
-        float *out = static_cast<float *>(buffers[p.out]) + row * p.out_step + column;
-        finish(p, from, pitch, out, terms, count, columns);
+        return terms;
     }
 };
 

@@ -57,10 +57,42 @@ template <int count, class Part> [[gnu::always_inline]] inline void each(Part pa
 
 #define MGX_UNROLLED _Pragma("GCC unroll 48")
 
+template <int H, int V> [[gnu::always_inline]] inline void store_rows(const Floats (&sums)[H][V], float *to, int64_t step) {
+    MGX_UNROLLED
+    for (int r = 0; r < H; ++r) {
+        MGX_UNROLLED
+        for (int v = 0; v < V; ++v)
+            store(to + v * lanes, sums[r][v]);
+        to += step;
+        opaque(to);
+    }
+}
+
+// Sums that begin at 0 or at what lies in memory, and go there.
+struct Stored {
+    float *home;
+    int64_t step; // of its rows, in elements
+    bool add;
+
+    template <int H, int V> [[gnu::always_inline]] inline void begin(Floats (&sums)[H][V]) const {
+        if (!add) return;
+        const float *from = home;
+        MGX_UNROLLED
+        for (int r = 0; r < H; ++r) {
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                sums[r][v] = load(from + v * lanes);
+            from += step;
+            opaque(from);
+        }
+    }
+
+    template <int H, int V> [[gnu::always_inline]] inline void end(Floats (&sums)[H][V]) const { store_rows(sums, home, step); }
+};
+
 // H rows and V vectors.  Low tiles keep several sums of each result, so that additions do not wait for each other.
-template <class Weight, int H, int V>
-void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth, float *home, int64_t sums_step, int64_t, int64_t,
-        int64_t add, const char *prefetch, int64_t ahead) {
+template <class Weight, int H, int V, class Ends>
+void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth, const char *prefetch, int64_t ahead, const Ends &ends) {
     constexpr int chains = H * V >= 8 ? 1 : H * V >= 4 ? 2 : 4;
     constexpr int trip = H <= few ? 8 : 4;
     constexpr int bases = (H + 2) / 3; // each row is at a base, or one or two steps from it
@@ -78,17 +110,7 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
             MGX_UNROLLED
             for (int v = 0; v < V; ++v)
                 sums[c][r][v] = Floats {};
-    if (add) {
-        const float *from = home;
-        MGX_UNROLLED
-        for (int r = 0; r < H; ++r) {
-            MGX_UNROLLED
-            for (int v = 0; v < V; ++v)
-                sums[0][r][v] = load(from + v * lanes);
-            from += sums_step;
-            opaque(from);
-        }
-    }
+    ends.begin(sums[0]);
     if (ahead == 0) prefetch = reinterpret_cast<const char *>(panel); // no address beyond the weights is looked up
     ahead *= 64 * (trip / 4);                                         // bytes for a trip
     int64_t rest = depth;
@@ -142,28 +164,33 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
         opaque(panel);
     }
     MGX_UNROLLED
-    for (int r = 0; r < H; ++r) {
+    for (int c = 1; c < chains; ++c)
         MGX_UNROLLED
-        for (int v = 0; v < V; ++v) {
+        for (int r = 0; r < H; ++r)
             MGX_UNROLLED
-            for (int c = 1; c < chains; ++c)
+            for (int v = 0; v < V; ++v)
                 sums[0][r][v] += sums[c][r][v];
-            store(home + v * lanes, sums[0][r][v]);
-        }
-        home += sums_step;
-        opaque(home);
-    }
+    ends.end(sums[0]);
 }
 
-template <class Weight, int... I> constexpr std::array<ProductTile, sizeof...(I)> table(std::integer_sequence<int, I...>) {
-    return {run<Weight, I / 2 + 1, I % 2 + 1>...};
+template <class Weight, class Ends>
+using Run = void (*)(const float *, int64_t, const void *, int64_t, const char *, int64_t, const Ends &);
+
+template <class Weight, class Ends, int... I>
+constexpr std::array<Run<Weight, Ends>, sizeof...(I)> table(std::integer_sequence<int, I...>) {
+    return {run<Weight, I / 2 + 1, I % 2 + 1, Ends>...};
+}
+
+// The tile of so many rows, at most `most`, and vectors.
+template <class Weight, int most, class Ends> Run<Weight, Ends> run_of(int64_t rows, int64_t vectors) {
+    static constexpr auto runs = table<Weight, Ends>(std::make_integer_sequence<int, 2 * most> {});
+    return runs[2 * rows + vectors - 3];
 }
 
 template <class Weight, int most>
 void product_tile(const float *left, int64_t left_step, const void *panel, int64_t depth, float *sums, int64_t sums_step,
         int64_t rows, int64_t vectors, int64_t add, const char *prefetch, int64_t ahead) {
-    static constexpr auto runs = table<Weight>(std::make_integer_sequence<int, 2 * most> {});
-    runs[2 * rows + vectors - 3](left, left_step, panel, depth, sums, sums_step, rows, vectors, add, prefetch, ahead);
+    run_of<Weight, most, Stored>(rows, vectors)(left, left_step, panel, depth, prefetch, ahead, {sums, sums_step, add != 0});
 }
 
 } // namespace
