@@ -10,7 +10,8 @@ import numpy as np
 from ..errors import MgxError, ParameterError, ShapeError
 from ..ir.module import Module
 from ..types.argument import Value, as_value, shape_of
-from ..types.dim import bounds
+from ..types.dim import bounds, symbols_of
+from ..types.polynomial import UNBOUNDED
 from ..types.shape import AnyShape, Shape, TupleShape, matches
 
 __all__ = ["as_parameter", "base", "described", "owned", "tensor_type"]
@@ -78,8 +79,10 @@ def described(shape: AnyShape) -> str:
     ranges = []
     for d in shape.dims:
         lo, hi = bounds(d)
-        if not isinstance(d, int) and (lo > 0 or hi < 1 << 39):
-            ranges.append(f"{d} in {lo}..{hi}")
+        if all(s.hi < UNBOUNDED for s in symbols_of(d)):
+            ranges += [] if isinstance(d, int) else [f"{d} in {lo}..{hi}"]
+        elif lo > 0:
+            ranges.append(f"{d} >= {lo}")
     return str(shape) + (f" with {', '.join(ranges)}" if ranges else "")
 
 

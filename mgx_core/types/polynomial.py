@@ -215,7 +215,32 @@ def _divides(a: Dim, b: Dim) -> Dim | None:
     return _from_terms(out)
 
 
+def _whole_part(a: Sym, b: int) -> tuple[Dim, Dim]:
+    """a as q*b + r, with q as large as can be told from its terms: 4*s + n - 3 is (s-1)*4 + n+1."""
+    quotients = {m: c // b for m, c in a.terms if not m or c % b == 0}
+    rest = {m: c % b if not m else c for m, c in a.terms if not m or c % b}
+    return _from_terms(quotients), _from_terms(rest)
+
+
+def _as_quotient(a: Sym) -> tuple[Dim, int] | None:
+    """Returns x and n > 0 of ``x//n``, and of ``x//n + k``, which is ``(x + k*n)//n``; None for others."""
+    constant = 0
+    found: Call | None = None
+    for atoms, coefficient in a.terms:
+        if not atoms:
+            constant = coefficient
+        elif found is None and coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Call):
+            found = atoms[0]
+        else:
+            return None
+    if found is None or found.function != "floordiv":
+        return None
+    x, n = found.args
+    return (total((x, constant * n)), n) if isinstance(n, int) and n > 0 else None
+
+
 def floordiv(a: Dim, b: Dim) -> Dim:
+    """a / b rounded down; quotients of quotients become one, and what the divisor divides is taken out."""
     if isinstance(b, int):
         if b == 0:
             raise ShapeError(f"the extent {a} is divided by zero")
@@ -224,13 +249,13 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     exact = _divides(a, b)
     if exact is not None:
         return exact
-    if (
-        isinstance(b, int) and b > 0 and isinstance(a, Sym)
-    ):  # pull out the part that divides: (4*s + 3) // 4 = s + 3 // 4
-        whole = {m: c // b for m, c in a.terms if m and c % b == 0}
-        rest = _from_terms({m: c for m, c in a.terms if not m or c % b})
-        if whole:
-            return total((_from_terms(whole), floordiv(rest, b)))
+    if isinstance(b, int) and b > 0 and isinstance(a, Sym):
+        whole, rest = _whole_part(a, b)
+        if whole != 0:
+            return total((whole, floordiv(rest, b)))
+        nested = _as_quotient(a)
+        if nested is not None:
+            return floordiv(nested[0], nested[1] * b)
     return of_atom(Call("floordiv", (a, b)))
 
 

@@ -133,8 +133,22 @@ def test_constants_are_ints():
     assert isinstance(a - a + 3, int)
     assert (a * 0, (a * b) // b, (4 * a + 8) // 4, (4 * a + 7) % 4) == (0, a, a + 2, 3)
     assert (4 * a + 5) // 4 == a + 1
+    assert (a - 1) // 2 == (a + 1) // 2 - 1  # constants are taken out, too
+
     assert dim.symbol("k", 3, 3) == 3
     assert str(2 * a * b - a + 1) == "2*a*b-a+1" or parse(str(2 * a * b - a + 1), ATOMS) == 2 * a * b - a + 1
+
+
+def test_quotients_of_quotients_are_one():
+    """A backbone that halves an image five times: one division, not five in parentheses."""
+    a = dim.symbol("a", 1, 4096)
+    halved: dim.Dim = a
+    for _ in range(5):
+        halved = (halved - 1) // 2 + 1
+    assert str(32 * halved) == "32*((a+31)//32)"
+    assert halved == dim.ceil_div(a, 32)
+    assert (a // 2 // 3, (a // 2 + 5) // 3) == (a // 6, (a + 4) // 6 + 1)
+    assert str((2 * (a // 2) + 1) // 3) == "((2*(a//2)+1)//3)"  # not a quotient alone
 
 
 def test_values_are_not_known_before_running():
