@@ -17,7 +17,7 @@ from .data import data_options
 from .group import DriverCommand
 from .pictures import measured, trace_option, write_trace
 from .report import Report, report_options
-from .source import Source, source_options
+from .source import Source, rows_a_run, source_options
 
 if TYPE_CHECKING:
     from ..run.executable import Executable
@@ -42,8 +42,9 @@ def command(
 ) -> None:
     """Time a model on random inputs: the whole, each instruction, each kind of operation.
 
-    Times are medians after warm-up.  The rate is the batch (--batch, else 1) over the median.  Where the target counts the work
-    of its kernels, it is shown per second, beside the most that the machine was measured to do.
+    Times are medians after warm-up.  The rate is the batch over the median: --batch if an input begins with
+    it, else 1.  Where the target counts the work of its kernels, it is shown per second, beside the most that the machine was
+    measured to do.
 
     \b
     Examples:
@@ -64,7 +65,7 @@ def command(
     if trace is not None:
         write_trace(trace, executable, executable.instance(executable.bind(values)), timings)
     spent = sum(_median(t.seconds) for t in timings)
-    batch = given["batch"] or 1
+    batch = rows_a_run(program, given["batch"])
     limits = _ceilings(executable) if any(t.flops or t.bytes for t in timings) else {}
     steps = [_step(t, spent) for t in timings]
     groups = _groups(timings, spent, detailed)

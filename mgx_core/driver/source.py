@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from ..log import log
+from ..types.shape import Shape
 from .compiling import rewriting
 from .words import by_name, json_value, split
 
 if TYPE_CHECKING:
     from ..program import Program
 
-__all__ = ["MANY", "Source", "source_options"]
+__all__ = ["MANY", "Source", "rows_a_run", "source_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -101,6 +104,8 @@ class Source:
         from .edit import apply_passes, trimmed, without_literals
 
         program = self._read()
+        if self.batch is not None:
+            self._tell_vain_batch(program)
         if self.trim or self.trim_size:
             program = trimmed(program, self.trim, self.trim_size)
         if self.replace_literals:
@@ -126,6 +131,23 @@ class Source:
         from ..parsing import parse
 
         return parse(self.file, self._reader(), **self._parse_options())
+
+    def _tell_vain_batch(self, program: Program) -> None:
+        """Warns if --batch changed nothing, since the model states the extents of its inputs."""
+        shapes = _tensors(program)
+        if any(s.dims[:1] == (self.batch,) for s in shapes.values()):
+            return
+        if any(self.batch in s.dims for s in shapes.values()) and dataclasses.replace(self, batch=None)._has_open():
+            return
+        stated = "".join(f", {n} {list(s.dims)}" for n, s in itertools.islice(shapes.items(), 3))
+        log.warning(
+            "--batch %s changes nothing: %s states the extents of its inputs%s; --input-dim sets others",
+            *(self.batch, self.name, stated),
+        )
+
+    def _has_open(self) -> bool:
+        """Returns True if an extent of the inputs is open without --batch."""
+        return any(s.dynamic() for s in _tensors(self._read()).values())
 
     def _reader(self) -> str | None:
         """Returns the reader that the options name; None for the one of the file's extension."""
@@ -193,6 +215,15 @@ class Source:
         return {n: json_value(" ".join(w), "--dim-param") for n, w in by_name(self.dim_param, "--dim-param").items()}
 
 
+def rows_a_run(program: Program, asked: int | None) -> int:
+    """Returns how many rows a run has: what --batch asks for if an input begins with it, otherwise 1."""
+    return asked if asked is not None and any(s.dims[:1] == (asked,) for s in _tensors(program).values()) else 1
+
+
+def _tensors(program: Program) -> dict[str, Shape]:
+    return {n: s for n, s in program.get_parameter_shapes().items() if isinstance(s, Shape) and s.ranked}
+
+
 def _stated(option: str) -> bool:
     """Returns True if the command line has the option, and not only a default."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
@@ -209,7 +240,6 @@ def example() -> Program:
     """``c = a b`` with a 4x5 and b 5x3."""
     from ..api import make_op
     from ..program import Program
-    from ..types.shape import Shape
 
     program = Program(output_names=["c"])
     main = program.get_main_module()

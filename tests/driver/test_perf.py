@@ -19,6 +19,12 @@ def test_document(drive_json, chain):
     assert found["total_s"]["min"] <= found["total_s"]["median"] <= found["total_s"]["p90"] <= found["total_s"]["max"]
 
 
+def test_the_rate_counts_the_rows_that_there_are(drive_json, chain):
+    found = drive_json("perf", chain("exp"), "-n", "2", "--batch", "8", "--target", "wrong")
+    assert found["batch"] == 1
+    assert found["rate_per_s"] == pytest.approx(1 / found["total_s"]["median"])
+
+
 def test_text(drive, chain):
     text = drive("perf", chain("exp"), "-n", "3", "--warmup", "2")
     assert "3 runs after 2 of warm-up" in text
