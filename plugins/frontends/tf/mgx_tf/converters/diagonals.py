@@ -7,7 +7,8 @@ from math import prod
 import numpy as np
 
 from mgx_core import Instruction
-from mgx_core.types.dim import product
+from mgx_core import dtype as dt
+from mgx_core.types.dim import Dim, minimum, product
 
 from ..converter import converts
 from ..node import Node
@@ -24,8 +25,39 @@ def _band(n: Node, k: Instruction | None) -> tuple[int, int]:
 def _extents(n: Node, *dims: object) -> list[int]:
     found = [d for d in dims if isinstance(d, int)]
     if len(found) < len(dims):
-        n.unsupported("matrices or diagonals of unknown extents")
+        n.unsupported(
+            "several diagonals, or ones of given extents, of a matrix whose extents are known only at run time"
+        )
     return found
+
+
+def _open(low: int, high: int, *dims: Dim) -> bool:
+    """Returns True for one diagonal of a matrix with an extent that is known only at run time."""
+    return low == high and not all(isinstance(d, int) for d in dims)
+
+
+def _numbers(n: Node, x: Instruction, axis: int) -> Instruction:
+    """Returns 0, 1, ... along an axis."""
+    return _count_up(n, n.add("dimensions_of", x, start=axis, end=axis + 1), x.shape.dims[axis])
+
+
+def _count_up(n: Node, count: Instruction, length: Dim) -> Instruction:
+    args = n.literal(0, dt.int64), n.reshape(count, ()), n.literal(1, dt.int64)
+    return n.add("dynamic_range", *args, length=length)
+
+
+def _on_diagonal(n: Node, x: Instruction, k: int) -> Instruction:
+    """Returns whether places of the matrices x lie on their k-th diagonal."""
+    rows, columns = (_numbers(n, x, x.shape.rank - axis) for axis in (2, 1))
+    moved = n.pointwise("add", rows, n.literal(k, dt.int64))
+    return n.pointwise("equal", n.unsqueeze(moved, [1]), n.unsqueeze(columns, [0]))
+
+
+def _by_rows(n: Node, diagonal: Instruction, k: int, rows: Dim) -> Instruction:
+    """Returns a diagonal as a column, which has in each row what lies on the k-th diagonal there; 0 where nothing does."""
+    rank, first = diagonal.shape.rank, max(-k, 0)
+    widths: list[tuple[Dim, Dim]] = [(0, 0)] * (rank - 1)
+    return n.unsqueeze(n.padded(diagonal, [*widths, (first, rows - diagonal.shape.dims[-1] - first)]), [rank])
 
 
 def _places(n: Node, low: int, high: int, rows: int, columns: int) -> np.ndarray:
@@ -72,6 +104,14 @@ def matrix_diag(
 ) -> Instruction:
     low, high = _band(n, k)
     lines = 1 if low == high else 2
+    if _open(low, high, x.shape.dims[-1]) and all(
+        v is None or n.whole(v, "the extents")[0] < 0 for v in (height, width)
+    ):
+        side = x.shape.dims[-1] + abs(low)
+        column = _by_rows(n, x, low, side)
+        square = n.broadcast_to(column, (*x.shape.dims[:-1], side, side))
+        other = n.literal(0, x.shape.dtype) if padding is None else padding
+        return n.pointwise("where", _on_diagonal(n, square, low), square, other)
     (longest,) = _extents(n, x.shape.dims[-1])
     rows, columns = (-1 if v is None else n.whole(v, "the extents")[0] for v in (height, width))
     least = longest - min(high, 0), longest + max(low, 0)
@@ -88,15 +128,35 @@ def matrix_diag(
 @converts("MatrixDiagPart", "BatchMatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
 def diag_part(n: Node, x: Instruction, k: Instruction | None = None, padding: Instruction | None = None) -> Instruction:
     low, high = _band(n, k)
+    if _open(low, high, *x.shape.dims[-2:]):
+        return _diagonal(n, x, low)
     rows, columns = _extents(n, *x.shape.dims[-2:])
     places = _places(n, low, high, rows, columns)
     at = np.where(places[..., 0] < 0, -1, places[..., 0] * columns + places[..., 1])
     return _taken(n, x, 2, at[0] if low == high else at, n.literal(0, x.shape.dtype) if padding is None else padding)
 
 
+def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
+    """Returns the k-th diagonal of matrices with extents that are known only at run time."""
+    rank = x.shape.rank
+    rows, columns = x.shape.dims[-2:]
+    count = minimum(rows + min(k, 0), columns - max(k, 0))
+    sizes = n.add("dimensions_of", x, start=rank - 2, end=rank)
+    left = n.pointwise("sub", sizes, n.literal(np.array([max(-k, 0), max(k, 0)], np.int64)))
+    step = n.pointwise("add", n.slice(sizes, [0], [1], [2]), n.literal(1, dt.int64))
+    first = n.pointwise("mul", step, n.literal(max(-k, 0), dt.int64))
+    numbers = _count_up(n, n.add("reduce_min", left, axes=(0,)), count)
+    start = n.pointwise("add", first, n.literal(k, dt.int64))  # of row max(-k, 0) and column max(k, 0)
+    at = n.pointwise("add", n.pointwise("mul", numbers, step), start)
+    flat = n.reshape(x, (*x.shape.dims[: rank - 2], product((rows, columns))))
+    return n.add("gather", flat, at, axis=rank - 2)
+
+
 @converts("MatrixSetDiag", "BatchMatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3")
 def set_diag(n: Node, x: Instruction, diagonal: Instruction, k: Instruction | None = None) -> Instruction:
     low, high = _band(n, k)
+    if _open(low, high, *x.shape.dims[-2:]):
+        return n.pointwise("where", _on_diagonal(n, x, low), _by_rows(n, diagonal, low, x.shape.dims[-2]), x)
     rows, columns = _extents(n, *x.shape.dims[-2:])
     places = _inverted(_places(n, low, high, rows, columns), rows, columns)
     return _taken(n, diagonal, 1 if low == high else 2, places, x)
