@@ -34,7 +34,8 @@ class Signature:
 class Model:
     """A model: its main graph, its functions, and for SavedModels its signatures, folder and assets.
 
-    restore: the node that restores the variables; initial: the node that initialises tables.
+    restore: the node that restores the variables; initial: the node that initialises tables; objects: the graph of Python
+    objects that the file states, which few models need, as it is stored.
     """
 
     graph: Graph
@@ -44,6 +45,7 @@ class Model:
     restore: str = ""
     initial: str = ""
     assets: dict[str, str] = field(default_factory=dict)
+    objects: bytes = b""
 
     def signature(self, name: str = "") -> Signature:
         """Returns the signature of that name; by default ``serving_default``, else the only one, else the first.
@@ -114,6 +116,7 @@ def _read_folder(folder: Path, tags: str) -> Model:
             model.signatures[name] = Signature(
                 name, inputs, {k: signature.outputs[k] for k in sorted(signature.outputs)}
             )
+    model.objects = meta.object_graph_def
     model.restore = meta.saver_def.restore_op_name
     if "__saved_model_init_op" in meta.signature_def:
         for info in meta.signature_def["__saved_model_init_op"].outputs.values():

@@ -15,6 +15,7 @@ from mgx_core.types.dtype import of
 
 from .graph import Graph, GraphNode, Port
 from .model import Model
+from .objects import captured
 from .wire.bundle import Bundle
 from .wire.tensors import tensor_array
 
@@ -76,16 +77,17 @@ class Resources:
         """Returns what a variable holds before the first run.  Errors: ParseError or UnsupportedError for one without a value."""
         if name in self._initial:
             return self._initial[name]
+        if self._model.folder is None:
+            raise UnsupportedError(
+                f"variable {name!r} has no value: a graph in one file must be frozen (variables turned into constants)"
+            )
+        if self._bundle is None:
+            self._bundle = Bundle(self._model.folder / "variables" / "variables")
         if name not in self._keys:
-            if self._model.folder is None:
-                raise UnsupportedError(
-                    f"variable {name!r} has no value: a graph in one file must be frozen (variables turned into constants)"
-                )
+            self._keys = {**{node: (key, "") for node, key in captured(self._model, self._bundle)}, **self._keys}
+        if name not in self._keys:
             raise ParseError(f"variable {name!r} has no value: the checkpoint of the SavedModel does not restore it")
         key, part = self._keys[name]
-        if self._bundle is None:
-            assert self._model.folder is not None
-            self._bundle = Bundle(self._model.folder / "variables" / "variables")
         array = self._bundle.read(key)
         return array[_ranges(part, array, key)] if part else array
 

@@ -16,7 +16,7 @@ __all__ = ["DATA_TYPES", "message"]
 FIELDS: Final = """
 SavedModel: saved_model_schema_version 1 int64, meta_graphs 2 *MetaGraphDef
 MetaGraphDef: meta_info_def 1 MetaInfoDef, graph_def 2 GraphDef, saver_def 3 SaverDef, signature_def 5 SignatureDef[],
- asset_file_def 6 *AssetFileDef
+ asset_file_def 6 *AssetFileDef, object_graph_def 7 bytes
 MetaInfoDef: meta_graph_version 1 string, stripped_op_list 2 OpList, tags 4 *string, tensorflow_version 5 string,
  stripped_default_attrs 7 bool
 SaverDef: filename_tensor_name 1 string, save_tensor_name 2 string, restore_op_name 3 string, version 7 int32
@@ -50,6 +50,13 @@ BundleEntryProto: dtype 1 DataType, shape 2 TensorShapeProto, shard_id 3 int32, 
  slices 7 *TensorSliceProto
 TensorSliceProto: extent 1 *Extent
 Extent: start 1 int64, length/has_length 2 int64
+SavedObjectGraph: nodes 1 *SavedObject, concrete_functions 2 SavedConcreteFunction[]
+SavedObject: children 1 *ObjectReference
+SavedConcreteFunction: bound_inputs 2 *int32
+ObjectReference: node_id 1 int32, local_name 2 string
+TrackableObjectGraph: nodes 1 *TrackableObject
+TrackableObject: children 1 *ObjectReference, attributes 2 *SerializedTensor
+SerializedTensor: name 1 string, full_name 2 string, checkpoint_key 3 string
 Example: features 1 Features
 Features: feature 1 Feature[]
 Feature: bytes_list/kind 1 BytesList, float_list/kind 2 FloatList, int64_list/kind 3 Int64List
