@@ -25,9 +25,10 @@ class Builder:
         nodes = [self.graph.const(a, dt.float32) if isinstance(a, float) else a for a in args]
         return self.graph.prim(name, dt.float32, tuple(nodes))
 
-    def narrow(self, x: Any, scale: float, zero: float) -> Any:
+    def narrow(self, x: Any, scale: float, zero: float, kind: Any = dt.uint8) -> Any:
         y = self.add("add", self.add("round", self.add("div", x, scale)), zero)
-        return self.graph.convert(self.add("min", self.add("max", y, 0.0), 255.0), dt.uint8)
+        low, high = float(kind.lowest), float(kind.highest)
+        return self.graph.convert(self.add("min", self.add("max", y, low), high), kind)
 
     def wide(self, q: Any, scale: float, zero: float) -> Any:
         return self.add("mul", self.add("sub", self.graph.convert(q, dt.float32), zero), scale)
@@ -42,10 +43,11 @@ class Builder:
         return names, [float(n.extra) for n in nodes if n.kind == "const"]
 
 
-def test_a_scaled_sum_is_rounded_after_two_operations() -> None:
+@pytest.mark.parametrize(("kind", "zero"), [(dt.uint8, 3.0), (dt.int8, 3.0), (dt.int8, -128.0)])
+def test_a_scaled_sum_is_rounded_after_two_operations(kind: Any, zero: float) -> None:
     b = Builder()
     total = b.add("add", b.add("mul", b.given(0), b.given(1)), b.given(2))
-    assert b.left(b.narrow(total, 0.5, 3.0)) == (["fma", "mul", "rounded_uint8"], [2.0, 3.0])
+    assert b.left(b.narrow(total, 0.5, zero, kind)) == (["fma", "mul", f"rounded_{kind}"], [2.0, zero])
 
 
 def test_bytes_that_are_added_take_one_operation_each() -> None:

@@ -167,7 +167,8 @@ def test_work_behind_them_ends_within_one_unit(n: int, zero: int, kind: Any) -> 
     assert (apart > 0).mean() < 0.02
 
 
-def test_numbers_beyond_the_range_are_its_ends() -> None:
+@pytest.mark.parametrize("zero", [np.uint8(9), np.uint8(0), np.int8(9), np.int8(0), np.int8(-128)])
+def test_numbers_beyond_the_range_are_its_ends(zero: Any) -> None:
     """Results of 1e12 units, infinities and NaN."""
     program = mgx.Program()
     main = program.get_main_module()
@@ -180,9 +181,8 @@ def test_numbers_beyond_the_range_are_its_ends() -> None:
     spread = mgx.op("multibroadcast", out_lens=(40, 64))
     product = main.add(mgx.op("mul"), wide, main.add(spread, main.add_literal(factors)))
     total = main.add(mgx.op("add"), product, main.add(spread, bias))
-    main.add_return(
-        [main.add(mgx.op("quantizelinear"), total, main.add_literal(np.float32(0.3)), main.add_literal(np.uint8(9)))]
-    )
+    points = main.add_literal(np.float32(0.3)), main.add_literal(zero)
+    main.add_return([main.add(mgx.op("quantizelinear"), total, *points)])
     r = np.random.default_rng(3)
     feed = {"x": r.integers(1, 4, (40, 64), np.uint8), "bias": r.normal(0, 9, 64).astype(np.float32)}
     feed["bias"][8:11] = [np.inf, -np.inf, np.nan]

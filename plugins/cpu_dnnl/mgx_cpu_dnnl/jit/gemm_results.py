@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from mgx_core import dtype as dt
+
 from .code import Code, V
 from .element import MEMORY, from_memory, to_memory
 from .gemm_epilogue import Epilogue
@@ -9,6 +13,12 @@ from .graph import Node
 from .scope import Scope
 
 __all__ = ["Results"]
+
+# instructions that narrow to bytes with the bounds of results, by the operation that gives these
+NARROWING: Final = {
+    "rounded_uint8": "llvm.x86.avx512.packuswb.512",
+    "rounded_int8": "llvm.x86.avx512.packsswb.512",
+}
 
 
 class Results:
@@ -96,30 +106,38 @@ class Results:
     def saturated(self) -> bool:
         """True if all results are bytes that four vectors of AVX-512 are narrowed to at once."""
         graph = self.behind.graph
-        return self.c.wide and graph is not None and all(o.extra == "rounded_uint8" for o in graph.outputs)
+        return self.c.wide and graph is not None and all(o.extra in NARROWING for o in graph.outputs)
 
     def _bytes(self, j: int, parts: list[Scope]) -> V:
         """Result j of four vectors, as one of bytes: the instructions that narrow also bound."""
         c, n = self.c, self.c.lanes
         assert self.behind.graph is not None
-        x, zero = self.behind.graph.outputs[j].args
-        whole = [self._rounded(scope.value(x)) for scope in parts]
+        out = self.behind.graph.outputs[j]
+        x, zero = out.args
+        point = c.cast("fptosi", parts[0].value(zero), "i32")
+        unknown = c.splat(c.op("sub", c.const(0, point), point), n) if out.dtype is dt.int8 else None
+        whole = [self._rounded(scope.value(x), unknown) for scope in parts]
         halves = [c.call("llvm.x86.avx512.packssdw.512", "i16", 2 * n, *whole[i : i + 2]) for i in (0, 2)]
-        point = c.cast("fptosi", parts[0].value(zero), "i16")
-        spread = c.splat(point, 2 * n)
+        spread = c.splat(c.cast("trunc", point, "i16"), 2 * n)
         halves = [c.intrinsic("sadd.sat", half, spread) for half in halves]
-        mixed = c.call("llvm.x86.avx512.packuswb.512", "i8", 4 * n, *halves)
+        mixed = c.call(NARROWING[out.extra], "i8", 4 * n, *halves)
         fours = c.make(f"bitcast {mixed.type} {mixed.ref} to <{n} x i32>", "i32", n)
         ordered = c.shuffle(fours, fours, [4 * lane + v for v in range(4) for lane in range(4)])
         return c.make(f"bitcast {ordered.type} {ordered.ref} to {mixed.type}", "i8", 4 * n)
 
-    def _rounded(self, x: V) -> V:
-        """Returns numbers as int32, rounded to nearest even; what is too large as a large number, and NaN as the lowest."""
+    def _rounded(self, x: V, unknown: V | None) -> V:
+        """Returns numbers as int32, rounded to nearest even; what is too large as a large number, and NaN as `unknown` or the
+        lowest."""
         c, n = self.c, self.c.lanes
         top = c.const(2.0**30, x)
         low = c.select(c.compare("olt", top, x), top, x)
-        none, all_lanes, usual = c.const(0, V("", "i32", n)), V("-1", "i16", 0), V("4", "i32", 0)
-        return c.call("llvm.x86.avx512.mask.cvtps2dq.512", "i32", n, low, none, all_lanes, usual)
+        lanes, usual = V("-1", "i16", 0), V("4", "i32", 0)
+        if unknown is None:
+            unknown = c.const(0, V("", "i32", n))
+        else:
+            known = c.compare("ord", x, x)
+            lanes = c.make(f"bitcast {known.type} {known.ref} to i{n}", f"i{n}", 0)
+        return c.call("llvm.x86.avx512.mask.cvtps2dq.512", "i32", n, low, unknown, lanes, usual)
 
     def _pointwise(self, value: V, bases: list[V], j: V, mask: V | None) -> list[V]:
         graph = self.behind.graph

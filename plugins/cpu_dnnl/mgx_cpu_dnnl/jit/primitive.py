@@ -72,6 +72,10 @@ def _float(c: Code, name: str, args: list[V]) -> V:
         moved = c.op("fadd", c.intrinsic("rint", a), args[1])
         bounded = _float(c, "min_const", [_float(c, "max_number", [moved, c.const(0.0, a)]), c.const(255.0, a)])
         return _float(c, "whole_uint8", [bounded])
+    if name == "rounded_int8":  # round(a) + b between -128 and 127, 0 for NaN
+        moved = c.op("fadd", c.intrinsic("rint", a), args[1])
+        bounded = _float(c, "min_const", [_float(c, "max_const", [moved, c.const(-128.0, a)]), c.const(127.0, a)])
+        return _float(c, "whole_int8", [_float(c, "number", [bounded])])
     if name == "max_number":  # the second operand, which is a number, in place of NaN
         return c.select(c.compare("ogt", a, args[1]), a, args[1])
     if name in ("whole_int8", "whole_uint8"):  # of whole numbers that the type holds

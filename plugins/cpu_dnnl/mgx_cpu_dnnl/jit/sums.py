@@ -13,6 +13,7 @@ import numpy as np
 from mgx_core import dtype as dt
 
 from .graph import Graph, Node, number, walk
+from .whole import WHOLE
 
 __all__ = ["combine_sums"]
 
@@ -127,19 +128,24 @@ class _Combining:
 
 
 def _saturated(graph: Graph, node: Node) -> Node:
-    """Returns the byte min(max(round(x) + z, 0), 255) as one operation on x and z; any other node as it is."""
-    if node.extra != "whole_uint8":
+    """Returns the byte round(x) + z within its type's bounds as one operation on x and z; any other node as it is."""
+    dtype = next((d for d, word in WHOLE.items() if node.extra == word), None)
+    if dtype is None:
         return node
-    inner = _bounded(_bounded(node.args[0], ("min_const",), 255.0), ("max_const", "max_number"), 0.0)
+    below = node.args[0].args[0] if node.args[0].extra == "number" else node.args[0]
+    inner = _bounded(_bounded(below, ("min_const",), dtype.highest), ("max_const", "max_number"), dtype.lowest)
     if inner is None:
         return node
     zero = graph.const(0.0, dt.float32)
     if inner.kind == "prim" and inner.extra == "add" and inner.args[1].kind == "const":
         inner, zero = inner.args
-    if not (inner.kind == "prim" and inner.extra == "round") or float(number(zero)) not in range(256):
+    if (
+        not (inner.kind == "prim" and inner.extra == "round")
+        or not dtype.lowest <= float(number(zero)) <= dtype.highest
+    ):
         return node
     (x,) = inner.args
-    return graph.node("prim", dt.uint8, (x, zero), "rounded_uint8", x.axes, x.level)
+    return graph.node("prim", dtype, (x, zero), f"rounded_{dtype}", x.axes, x.level)
 
 
 def _bounded(node: Node | None, kinds: tuple[str, ...], bound: float) -> Node | None:

@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 
 from .graph import Graph, Node, number, walk
 
-__all__ = ["keep_whole"]
+__all__ = ["WHOLE", "keep_whole"]
 
 WHOLE: Final = {dt.int8: "whole_int8", dt.uint8: "whole_uint8"}  # conversions of whole numbers that the type holds
 EXACT: Final = float(1 << 24)  # whole numbers of float32 are exact up to it
