@@ -41,9 +41,10 @@ class CpuTarget(Target):
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
         if stage == "normalize" and options.optimize and options.fast_math and options.aggressiveness:
+            from .unsigned_bytes import UnsignedBytes
             from .widen_narrow_floats import WidenNarrowFloats
 
-            return (WidenNarrowFloats(self._not_multiplied()),)
+            return (WidenNarrowFloats(self._not_multiplied()), UnsignedBytes())
         if stage == "legalize":
             from mgx_core.ops.norm import NORMS
             from mgx_core.ops.quantized import QUANTIZERS
