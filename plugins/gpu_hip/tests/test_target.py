@@ -253,3 +253,24 @@ def test_a_depthwise_convolution_whose_sum_is_read_twice(target: GpuTarget) -> N
     program, given, wanted = compiled(build, target)
     for got, value in zip(program.run(given), wanted, strict=True):
         np.testing.assert_allclose(got.to_numpy(), value, rtol=2e-2, atol=5e-2)
+
+
+EMPTY: dict[str, list[Any]] = {
+    "nonzero": [np.ones((3, 0), bool)],
+    "compress": [np.ones((3, 5), np.float32), np.ones(0, bool)],
+    "nonmaxsuppression": [np.ones((1, 0, 4), np.float32), np.ones((1, 2, 0), np.float32), np.array([3])],
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_rows_are_counted_of_nothing(name: str) -> None:
+    given = EMPTY[name]
+    program = mgx.Program()
+    m = program.get_main_module()
+    xs = [m.add_parameter(f"x{n}", mgx.Shape(str(x.dtype), x.shape)) for n, x in enumerate(given)]
+    rows = m.add(mgx.op(name), *xs)
+    m.add_return([rows, m.add(mgx.op("transpose", permutation=list(range(rows.shape.rank))[::-1]), rows)])
+    wanted = list(Interpreter().run(m, given))
+    program.compile(GpuTarget("host", 1))
+    for got, right in zip(program.run({f"x{n}": x for n, x in enumerate(given)}), wanted, strict=True):
+        assert got.to_numpy().shape == right.shape and got.to_numpy().dtype == right.dtype

@@ -71,6 +71,9 @@ def counting(table: Kernels, write: Write, op: type[Operation], open_axis: Calla
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in args]
+        result = op.result(shapes)
+        if not result.dynamic():  # of operands without elements, which give no rows
+            return e.allocate(result.dtype, result.lens())
         result = op.bounded(shapes, [None if a is None else e.constant(a) for a in args])
         axis = open_axis(op) % result.rank
         lens = [int(bounds(d)[1]) if a == axis else d for a, d in enumerate(result.dims)]
