@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,48 @@ def test_writes_before_a_start(emulated):
     text = "KERNEL(64) k(float* y) { if (threadIdx.x == 0) y[-2] = 1; }"
     with pytest.raises(DeviceError, match="bytes next to an allocation"):
         run(emulated, text, (1,), (64,), [np.zeros(8, np.float32)])
+
+
+@pytest.fixture
+def guard_before(emulated):
+    """An emulated device whose allocations begin at a page that must not be touched."""
+    emulated.library.hostSetGuard(0x11, 1)
+    yield emulated
+    emulated.library.hostSetGuard(0xFF, 0)
+
+
+def test_reads_before_a_start(guard_before):
+    text = "KERNEL(64) k(const float* x, float* y, int n) { if (threadIdx.x == 0) y[0] = x[n]; }"
+    with pytest.raises(DeviceError, match="byte -4 of an allocation of 32 bytes"):
+        run(guard_before, text, (1,), (64,), [np.ones(8, np.float32), np.zeros(1, np.float32), -1])
+    text = "KERNEL(64) k(float* y) { if (threadIdx.x == 0) y[8] = 1; }"
+    with pytest.raises(DeviceError, match="bytes next to an allocation of 32 bytes"):
+        run(guard_before, text, (1,), (64,), [np.zeros(8, np.float32)])
+
+
+def test_memory_that_may_only_be_read_and_memory_out_of_reach(emulated):
+    kernel = emulated.compile("KERNEL(64) k(float* y, i32 put) { if (put) y[0] = 1; else if (y[0] == 7) y[0] = 2; }")
+    held = emulated.array(np.zeros(4, np.float32))
+    protect = emulated.library.hostProtect
+    assert protect(ctypes.c_size_t(held + 4), 1) and protect(ctypes.c_size_t(held), 3)  # no allocation; no such access
+    assert protect(ctypes.c_size_t(held), 1) == 0
+    kernel.launch((1,), (64,), 0, [held, 0])
+    with pytest.raises(DeviceError, match="of 16 bytes that may only be read now"):
+        kernel.launch((1,), (64,), 0, [held, 1])
+    assert protect(ctypes.c_size_t(held), 0) == 0
+    with pytest.raises(DeviceError, match="of 16 bytes that may not be touched now"):
+        kernel.launch((1,), (64,), 0, [held, 0])
+    assert protect(ctypes.c_size_t(held), 2) == 0
+    kernel.launch((1,), (64,), 0, [held, 1])
+    emulated.free(held)
+
+
+def test_a_block_that_needs_another_shows_when_they_run_backwards(emulated):
+    text = "KERNEL(64) k(float* y) { if (threadIdx.x == 0) y[blockIdx.x] = blockIdx.x ? y[blockIdx.x - 1] + 1 : 1; }"
+    forward, backward = np.zeros(9, np.float32), np.zeros(9, np.float32)
+    run(emulated, text, (9,), (64,), [forward])
+    run(emulated, text, (9,), (64,), [backward], "backward")
+    assert (forward == np.arange(1, 10)).all() and (backward == 1).all()
 
 
 def test_memory_that_was_never_written_is_nan(emulated):

@@ -1,6 +1,6 @@
 // Scheduler of the emulated device.  Threads run until they wait for their wave or their block; what hides on a real device
 // is made visible: shared memory starts as NaN and ends at a guard page, copies to shared memory arrive as late as allowed,
-// a barrier that some threads never reach is an error, and the order of threads can be changed.
+// a barrier that some threads never reach is an error, and the order of threads can be changed; backwards means blocks, too.
 #include "device.h"
 
 #include <pthread.h>
@@ -363,10 +363,12 @@ int launch(const EmuKernel& k, int wave, EmuDim grid, EmuDim block, size_t share
   status = sigsetjmp(escape, 1);
   if (!status) {
     Order order = order_of(how);
-    EmuDim& b = emu.block;
-    for (b.z = 0; b.z < grid.z; ++b.z)
-      for (b.y = 0; b.y < grid.y; ++b.y)
-        for (b.x = 0; b.x < grid.x; ++b.x) run_block(order);
+    unsigned long blocks = (unsigned long)grid.x * grid.y * grid.z;
+    for (unsigned long i = 0; i < blocks; ++i) {
+      unsigned long at = how == 1 ? blocks - 1 - i : i;
+      emu.block = {unsigned(at % grid.x), unsigned(at / grid.x % grid.y), unsigned(at / grid.x / grid.y)};
+      run_block(order);
+    }
   } else {  // the fibers are in the middle of things: start all of them afresh
     idle.clear();
     for (int i = 0; i < made; ++i) arm(&fibers[i]), idle.push_back(&fibers[i]);

@@ -7,7 +7,7 @@
 namespace device {
 enum Status { OK = 0, INVALID = 1, ILLEGAL_ADDRESS = 700, MISALIGNED = 716, FAILED = 719 };
 
-// order: 0 threads in order, 1 backwards, 2 and more shuffled with that seed.
+// order: 0 threads in order, 1 threads and blocks backwards, 2 and more threads shuffled with that seed.
 int launch(const EmuKernel& kernel, int wave, EmuDim grid, EmuDim block, size_t shared_bytes, void** arguments, int order);
 const char* fault();      // what went wrong in the last launch that failed
 Emulator* table();

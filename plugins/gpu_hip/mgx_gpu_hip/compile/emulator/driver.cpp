@@ -1,6 +1,7 @@
 // The emulated device behind the calls of the HIP runtime, each named with the prefix that API gives (host by default).
 // Device 0 has waves of 64 lanes, device 1 of 32.  Streams run in order and at once; capture records, a graph replays.  Modules are shared objects made from the kernel text.
-// Every allocation starts as 0xff (NaN) and ends at a page that must not be touched.
+// Every allocation starts as 0xff (NaN) and ends at a page that must not be touched.  Tests may ask for another poison, for
+// allocations that begin at such a page (SetGuard), and for memory that a launch may only read or not touch (Protect).
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ typedef uintptr_t Handle;
 typedef unsigned u32;
 const int OUT_OF_MEMORY = 2, NO_BINARY = 209, NOT_FOUND = 500, NOT_READY = 600, UPDATE_FAILED = 910, IN_CAPTURE = 900, BAD_HANDLE = 400;
 const size_t PAGE = 4096;
-const unsigned char CANARY = 0xa5;
+enum Access { NOTHING, READ, WRITE };
 
 /* What callers hold by handles; listed, so that who looks for lost memory sees that the driver still has it. */
 struct Held {
@@ -52,6 +53,8 @@ struct Held {
 struct Block {
   size_t bytes, mapped;
   char* base;
+  unsigned char canary;  // fills the pages next to the bytes
+  int access;
 };
 struct Operation {
   const char* kind;
@@ -82,6 +85,8 @@ std::map<Handle, size_t> pinned;  // host memory that the device reaches
 std::mutex heap_lock;
 size_t used;
 int order_of_threads;
+unsigned char poison = 0xff;
+bool guard_before;
 const int DEVICES = 2, WAVES[DEVICES] = {64, 32};
 thread_local int current_device;
 char last_fault[1024];
@@ -115,28 +120,36 @@ void describe(const void* address, char* text, size_t size) {  // runs in a sign
   Handle a = (Handle)address;
   for (auto& [p, b] : heap)
     if (a >= (Handle)b.base - PAGE && a < (Handle)b.base + b.mapped + PAGE) {
-      snprintf(text, size, ", byte %td of an allocation of %zu bytes", (ptrdiff_t)(a - p), b.bytes);
+      const char* why = b.access == WRITE ? "" : b.access == READ ? " that may only be read now" : " that may not be touched now";
+      snprintf(text, size, ", byte %td of an allocation of %zu bytes%s", (ptrdiff_t)(a - p), b.bytes, why);
       return;
     }
   snprintf(text, size, ", which is in no allocation");
 }
 bool damaged(Handle p, const Block& b) {
-  const unsigned char *at = (const unsigned char*)p, *end = (const unsigned char*)b.base + b.mapped;
+  if (b.access == NOTHING) return false;  // was looked at when it became so
+  const unsigned char *at = (const unsigned char*)p, *last = (const unsigned char*)b.base + b.mapped;
+  const unsigned char* end = last - (at + b.bytes) > 64 ? at + b.bytes + 64 : last;
   for (const unsigned char* c = at + b.bytes; c < end; ++c)
-    if (*c != CANARY) return true;
+    if (*c != b.canary) return true;
   const unsigned char* low = at - 64 > (const unsigned char*)b.base ? at - 64 : (const unsigned char*)b.base;
   for (const unsigned char* c = low; c < at; ++c)
-    if (*c != CANARY) return true;
+    if (*c != b.canary) return true;
   return false;
+}
+int overwritten(Handle p, const Block& b) {
+  snprintf(last_fault, sizeof last_fault, "bytes next to an allocation of %zu bytes at %p were overwritten", b.bytes, (void*)p);
+  return device::ILLEGAL_ADDRESS;
 }
 int check_heap() {
   std::lock_guard<std::mutex> hold(heap_lock);
   for (auto& [p, b] : heap)
     if (damaged(p, b)) {
-      snprintf(last_fault, sizeof last_fault, "bytes next to an allocation of %zu bytes at %p were overwritten", b.bytes, (void*)p);
-      memset(b.base, CANARY, p - (Handle)b.base);
-      memset((char*)p + b.bytes, CANARY, b.base + b.mapped - ((char*)p + b.bytes));
-      return device::ILLEGAL_ADDRESS;
+      mprotect(b.base, b.mapped, PROT_READ | PROT_WRITE);
+      b.access = WRITE;
+      memset(b.base, b.canary, p - (Handle)b.base);
+      memset((char*)p + b.bytes, b.canary, b.base + b.mapped - ((char*)p + b.bytes));
+      return overwritten(p, b);
     }
   return 0;
 }
@@ -145,6 +158,19 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 
 extern "C" {
 void API(SetOrder)(int order) { order_of_threads = order; }
+// Allocations to come start as this byte; before: they begin, and do not end, at a page that must not be touched.
+void API(SetGuard)(int byte, int before) { poison = (unsigned char)byte, guard_before = before; }
+// What kernels may do with an allocation from now on: 0 nothing, 1 read, 2 read and write.
+int API(Protect)(Handle p, int access) {
+  std::lock_guard<std::mutex> hold(heap_lock);
+  auto i = heap.find(p);
+  if (i == heap.end() || access < NOTHING || access > WRITE) return 1;
+  Block& b = i->second;
+  bool bad = damaged(p, b);
+  mprotect(b.base, b.mapped, access == NOTHING ? PROT_NONE : access == READ ? PROT_READ : PROT_READ | PROT_WRITE);
+  b.access = access;
+  return bad ? overwritten(p, b) : 0;
+}
 const char* API(LastFault)() {  // tells each fault once
   static thread_local char told[sizeof last_fault];
   memcpy(told, last_fault, sizeof told);
@@ -205,11 +231,12 @@ int API(Malloc)(Handle* p, size_t n) {
   if (base == MAP_FAILED) return OUT_OF_MEMORY;
   base += PAGE;
   mprotect(base, mapped, PROT_READ | PROT_WRITE);
-  char* at = base + (mapped - n) / 16 * 16;
-  memset(base, CANARY, at - base);
-  memset(at, 0xff, n);
-  memset(at + n, CANARY, base + mapped - at - n);
-  heap[(Handle)at] = {n, mapped, base};
+  char* at = guard_before ? base : base + (mapped - n) / 16 * 16;
+  unsigned char canary = poison ^ 0x5a;
+  memset(base, canary, at - base);
+  memset(at, poison, n);
+  memset(at + n, canary, base + mapped - at - n);
+  heap[(Handle)at] = {n, mapped, base, canary, WRITE};
   used += mapped;
   *p = (Handle)at;
   return 0;
@@ -224,9 +251,7 @@ int API(Free)(Handle p) {
   munmap(b.base - PAGE, b.mapped + 2 * PAGE);
   used -= b.mapped;
   heap.erase(i);
-  if (!bad) return 0;
-  snprintf(last_fault, sizeof last_fault, "bytes next to an allocation of %zu bytes at %p were overwritten", b.bytes, (void*)p);
-  return device::ILLEGAL_ADDRESS;
+  return bad ? overwritten(p, b) : 0;
 }
 int API(MemGetAddressRange)(Handle* base, size_t* bytes, Handle p) {
   std::lock_guard<std::mutex> hold(heap_lock);
@@ -252,7 +277,7 @@ int API(IpcOpenMemHandle)(Handle* p, IpcHandle handle, u32) {
   close(file);
   if (at == MAP_FAILED) return BAD_HANDLE;
   std::lock_guard<std::mutex> hold(heap_lock);
-  heap[(Handle)at] = {n, n, (char*)at};
+  heap[(Handle)at] = {n, n, (char*)at, 0, WRITE};
   return *p = (Handle)at, 0;
 }
 int API(IpcCloseMemHandle)(Handle p) {
