@@ -53,7 +53,7 @@ class Asked:
 
     def tell(self, kind: str) -> None:
         """Sends a message that wants no answer."""
-        self._send(kind, 0, None)
+        _send(self._channel, kind, 0, None)
 
     def received(self, message: Any, parts: list[Bytes]) -> None:
         kind, number, content = message
@@ -63,15 +63,16 @@ class Asked:
             if number in self._tasks:
                 self._tasks[number].cancel()
         else:
-            task = asyncio.get_running_loop().create_task(self._answer(kind, number, content, parts))
-            self._tasks[number] = task
-            task.add_done_callback(lambda _: self._tasks.pop(number))
+            tasks, answer = self._tasks, self._answer(self._channel, kind, number, content, parts)
+            tasks[number] = task = asyncio.get_running_loop().create_task(answer)
+            task.add_done_callback(lambda _: tasks.pop(number))
 
     def ended(self) -> None:
         """Gives up the requests of a process that has ended."""
         self._channel = None
         self._heard("ended", "it ended; its log says why")
-        for task in self._tasks.values():
+        tasks, self._tasks = self._tasks, {}  # the process in its place counts its requests anew
+        for task in tasks.values():
             task.cancel()
         for record in self._service.metrics.records.values():
             record.waiting_in.pop(self, None)
@@ -97,20 +98,16 @@ class Asked:
             else:
                 getattr(metrics, kind)(model, *figures)
 
-    async def _answer(self, kind: str, number: int, content: Any, parts: list[Bytes]) -> None:
+    async def _answer(self, channel: Channel | None, kind: str, number: int, content: Any, parts: list[Bytes]) -> None:
         try:
             made, given = await self._kinds[kind](content, parts)
-            self._send("answer", number, made, given)
+            _send(channel, "answer", number, made, given)
         except ServeError as error:
-            self._send("refused", number, error_message(error))
+            _send(channel, "refused", number, error_message(error))
         except Exception:
             log.exception("%s", kind)
             refused = ServeError("the server failed; the reason is in its log")
-            self._send("refused", number, error_message(refused))
-
-    def _send(self, kind: str, number: int, content: Any, parts: Sequence[Bytes] = ()) -> None:
-        if self._channel is not None:
-            self._channel.send([kind, number, content], parts)
+            _send(channel, "refused", number, error_message(refused))
 
     async def _infer(self, content: Any, parts: list[Bytes]) -> Reply:
         call = read_call(content, parts)
@@ -153,3 +150,8 @@ class Asked:
         given = {k.decode("latin-1"): v.decode("latin-1") for k, v in sent[0]["headers"]}
         given.pop("content-length", None)
         return [sent[0]["status"], given], [b"".join(m.get("body", b"") for m in sent[1:])]
+
+
+def _send(channel: Channel | None, kind: str, number: int, content: Any, parts: Sequence[Bytes] = ()) -> None:
+    if channel is not None:
+        channel.send([kind, number, content], parts)

@@ -63,14 +63,23 @@ class Channel(asyncio.Protocol):
         return channel
 
     def send(self, message: Any, parts: Sequence[Bytes] = ()) -> None:
-        """Sends a message at the end of this turn of the event loop; none once the other end is closed."""
+        """Sends a message at the end of this turn of the event loop; none once the other end is closed.
+
+        Errors: TypeError, ValueError or OverflowError for what msgpack cannot write.
+        """
         if self._memory is None:
             return
         sizes = [len(part) for part in parts]
         start = self._memory[0].lend(parts) if sum(sizes) >= LENT_FROM else None
         done, self._done = self._done, []
         given = [message, sizes, INLINE if start is None else start, done]
-        head = msgpack.packb(given, unicode_errors="surrogatepass")
+        try:
+            head = msgpack.packb(given, unicode_errors="surrogatepass")
+        except Exception:
+            self._done = done
+            if start is not None:
+                self._memory[0].take_back(start)
+            raise
         if not self._leaves:
             self._loop.call_soon(self._flush)
         if start is None:
