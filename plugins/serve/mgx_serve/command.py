@@ -20,7 +20,12 @@ __all__ = ["main"]
 
 @click.command()
 @click.argument("models", type=click.Path(exists=True, path_type=Path))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for every network.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 for every network, :: with IPv6 too.",
+)
 @click.option("--http-port", default=8000, show_default=True, help="0: any free port; -1: no HTTP.")
 @click.option("--grpc-port", default=8001, show_default=True, help="0: any free port; -1: no gRPC.")
 @click.option("--target", default="", help="Target to compile for [default: the best one here].")

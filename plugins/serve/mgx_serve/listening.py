@@ -59,7 +59,7 @@ class Listening:
 
     async def _open_http(self, app: ASGIApp, shared: bool) -> None:
         given = self.settings
-        listening = socket.create_server((given.host, given.http_port), reuse_port=shared, backlog=BACKLOG)
+        listening = _server(given.host, given.http_port, reuse_port=shared, backlog=BACKLOG)
         # accepted sockets inherit it; asyncio sets it only on those made with the protocol's number, and without it a body
         # that follows its head waits 40 ms for the head's acknowledgement
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -93,7 +93,8 @@ class Listening:
         ]
         self._grpc = server = grpc.aio.server(options=options, maximum_concurrent_rpcs=given.connections)
         server.add_generic_rpc_handlers((handler,))
-        address = f"{given.host}:{given.grpc_port}"
+        host = f"[{given.host}]" if ":" in given.host else given.host
+        address = f"{host}:{given.grpc_port}"
         try:
             if given.certificate is None or given.key is None:
                 self.grpc_port = server.add_insecure_port(address)
@@ -116,14 +117,21 @@ class Listening:
 
 def reserved(host: str, port: int) -> socket.socket:
     """Returns a socket that holds a port, 0 for any, for processes that are to share it.  Errors: OSError if it is taken."""
-    with socket.create_server((host, port)) as alone:  # which fails where anybody listens, even one who would share
+    with _server(host, port) as alone:  # which fails where anybody listens, even one who would share
         free = int(alone.getsockname()[1])
-    made = socket.socket()
+        made = socket.socket(alone.family)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a server that has ended may linger
     made.bind((host, free))
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return made
+
+
+def _server(host: str, port: int, **options: Any) -> socket.socket:
+    """Returns a socket that listens; on ``::``, to both versions of IP."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, dualstack_ipv6=both, **options)
 
 
 class _TimedProtocol(HttpToolsProtocol):

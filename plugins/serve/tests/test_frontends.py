@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from mgx_core import ParameterError
 from mgx_serve.errors import BadRequest, Busy
 from mgx_serve.frontends import pool
 from mgx_serve.frontends.arena import Arena, Borrowed, shared_memory
+from mgx_serve.frontends.asked import Asked
 from mgx_serve.frontends.channel import Channel, Ends
 from mgx_serve.frontends.wire import error_message, read_error
 from mgx_serve.listening import reserved
@@ -102,6 +104,56 @@ def test_messages_pass_with_few_bytes_and_with_more_than_there_is_memory_for() -
         await other.close()
 
     asyncio.run(exchanged())
+
+
+def test_a_message_that_cannot_be_written_holds_no_memory() -> None:
+    async def sent() -> None:
+        size = 1 << 17
+        ours, theirs = socket.socketpair()
+        forth, back = shared_memory("forth", size), shared_memory("back", size)
+        one = await Channel.opened(Ends(ours.detach(), forth, back, size), lambda *_: None)
+        other = await Channel.opened(Ends(theirs.detach(), back, forth, size), lambda *_: None)
+        with pytest.raises(TypeError):
+            one.send(object(), [bytes(100_000)])
+        assert one._memory is not None and one._memory[0].lend([bytes(100_000)]) is not None
+        await one.close()
+        await other.close()
+
+    asyncio.run(sent())
+
+
+def test_a_new_front_end_has_its_own_requests() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.sent: list[Any] = []
+
+        def send(self, message: Any, parts: Any = ()) -> None:
+            self.sent.append(message)
+
+    async def replaced() -> None:
+        waiting: list[asyncio.Future[Any]] = []
+
+        async def find(content: Any, parts: Any) -> Any:
+            waiting.append(asyncio.get_running_loop().create_future())
+            return await waiting[-1]
+
+        service: Any = SimpleNamespace(metrics=SimpleNamespace(records={}))
+        asked: Any = Asked(service, None, None)  # type: ignore[arg-type]
+        asked._kinds["find"] = find
+        channels = [Kept(), Kept()]
+        for channel in channels:
+            asked.connected(channel)
+            asked.received(["find", 1, None], [])
+            await asyncio.sleep(0)
+            if channel is channels[0]:
+                waiting[0].set_result(("of the first", ()))
+                asked.ended()
+        await asyncio.sleep(0)
+        asked.received(["cancel", 1, None], [])
+        await asyncio.sleep(0)
+        assert waiting[1].cancelled() and channels[1].sent == []
+
+    asyncio.run(replaced())
 
 
 def test_refusals_are_the_same_behind_a_channel() -> None:
@@ -247,6 +299,28 @@ def test_a_port_is_free_though_connections_of_an_ended_server_linger() -> None:
             assert client.recv(1) == b""
     with reserved("127.0.0.1", port) as held:
         assert held.getsockname()[1] == port
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="needs a machine with IPv6")
+@pytest.mark.parametrize("count", [0, 1])
+def test_both_versions_of_ip(count: int, serve: Callable[..., Any], models: Path) -> None:
+    server = serve(models, "--host", "::", "--frontends", count)
+    for client in ("[::1]", "127.0.0.1"):
+        port = server.http.rpartition(":")[2]
+        with urllib.request.urlopen(f"http://{client}:{port}/v2/health/live") as answer:
+            assert answer.status == 200
+        with tritonclient.grpc.InferenceServerClient(f"{client}:{server.grpc.rpartition(':')[2]}") as asking:
+            assert asking.is_server_live()
+    server.process.terminate()
+    assert server.process.wait(60) == 0
 
 
 @pytest.mark.parametrize(("option", "count"), [("http_port", 2), ("grpc_port", 2), ("grpc_port", 0)])
