@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from mgx_core import Instruction
 from mgx_core.converting.arithmetic import turn
 
@@ -23,7 +25,18 @@ def _product(n: Node, a: Complex, b: Complex) -> Complex:
     return Complex(real, n.pointwise("add", n.pointwise("mul", a.real, b.imag), n.pointwise("mul", a.imag, b.real)))
 
 
+def _longer(n: Node, a: Complex) -> Instruction:
+    """Returns the larger magnitude of both parts."""
+    return n.pointwise("max", n.pointwise("abs", a.real), n.pointwise("abs", a.imag))
+
+
 def _quotient(n: Node, a: Complex, b: Complex) -> Complex:
+    """a / b, both divided first by the larger part of b, whose square may overflow; by 1 where that is 0 or infinite."""
+    scale = _longer(n, b)
+    zero, one, most = (n.literal(v, scale.shape.dtype) for v in (0, 1, np.inf))
+    kept = n.pointwise("logical_and", n.pointwise("greater", scale, zero), n.pointwise("less", scale, most))
+    scale = n.pointwise("where", kept, scale, one)
+    a, b = (Complex(n.pointwise("div", v.real, scale), n.pointwise("div", v.imag, scale)) for v in (a, b))
     size = n.pointwise("add", n.pointwise("mul", b.real, b.real), n.pointwise("mul", b.imag, b.imag))
     top = _product(n, a, Complex(b.real, n.pointwise("neg", b.imag)))
     return Complex(n.pointwise("div", top.real, size), n.pointwise("div", top.imag, size))
@@ -36,10 +49,13 @@ def _with(n: Node, number: float, a: Complex, op: str = "add") -> Complex:
 
 
 def size_of(n: Node, a: Complex) -> Instruction:
-    """Returns the distance from zero."""
-    return n.pointwise(
-        "sqrt", n.pointwise("add", n.pointwise("mul", a.real, a.real), n.pointwise("mul", a.imag, a.imag))
-    )
+    """Returns the distance from zero, by the ratio of both parts: their squares may overflow or vanish."""
+    real, imag = n.broadcast(n.pointwise("abs", a.real), n.pointwise("abs", a.imag))
+    big, small = n.pointwise("max", real, imag), n.pointwise("min", real, imag)
+    one = n.literal(1, big.shape.dtype)
+    ratio = n.pointwise("where", n.pointwise("equal", small, big), one, n.pointwise("div", small, big))
+    root = n.pointwise("sqrt", n.pointwise("add", n.pointwise("mul", ratio, ratio), one))
+    return n.pointwise("mul", big, root)
 
 
 def _turned(n: Node, a: Complex) -> Complex:
@@ -65,7 +81,10 @@ def _log(n: Node, a: Complex) -> Complex:
 
 def _sqrt(n: Node, a: Complex) -> Complex:
     zero, half = (n.literal(v, a.real.shape.dtype) for v in (0, 0.5))
-    long = n.pointwise("sqrt", n.pointwise("mul", n.pointwise("add", size_of(n, a), n.pointwise("abs", a.real)), half))
+    halves = (
+        n.pointwise("mul", v, half) for v in (size_of(n, a), n.pointwise("abs", a.real))
+    )  # whose sum does not overflow
+    long = n.pointwise("sqrt", n.pointwise("add", *halves))
     none = n.pointwise("equal", long, zero)
     safe = n.pointwise("where", none, n.literal(1, a.real.shape.dtype), long)
     short = n.pointwise("mul", n.pointwise("div", a.imag, safe), half)
@@ -77,7 +96,19 @@ def _sqrt(n: Node, a: Complex) -> Complex:
     )
 
 
+def _within(n: Node, a: Complex, least: float, most: float) -> Complex:
+    """Returns a with its real part clipped, to where a function has long come to its limit and its parts do not overflow."""
+    low, high = (n.literal(v, a.real.shape.dtype) for v in (least, most))
+    return Complex(n.pointwise("min", n.pointwise("max", a.real, low), high), a.imag)
+
+
+def _sigmoid(n: Node, a: Complex) -> Complex:
+    most = 85 if a.real.shape.dtype.bits < 64 else 700
+    return _inverse(n, _with(n, 1, _exp(n, _with(n, -1, _within(n, a, -most, most), "mul"))))
+
+
 def _tanh(n: Node, a: Complex) -> Complex:
+    a = _within(n, a, -40, 40)
     return _quotient(n, _mixed(n, a, ("sinh", "cos"), ("cosh", "sin")), _mixed(n, a, ("cosh", "cos"), ("sinh", "sin")))
 
 
@@ -168,7 +199,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "Pow": lambda n, a, b: _exp(n, _product(n, b, _log(n, a))),
     "Reciprocal": _inverse,
     "Inv": _inverse,
-    "Sigmoid": lambda n, a: _inverse(n, _with(n, 1, _exp(n, _with(n, -1, a, "mul")))),
+    "Sigmoid": _sigmoid,
     "Sin": lambda n, a: _mixed(n, a, ("sin", "cosh"), ("cos", "sinh")),
     "Cos": _cos,
     "Sinh": lambda n, a: _mixed(n, a, ("sinh", "cos"), ("cosh", "sin")),
