@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,7 +27,9 @@ def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instr
     toward_zero = n.pointwise("div", n.pointwise("sub", x, rest), y)
     signs = n.pointwise("logical_xor", n.pointwise("less", rest, zero), n.pointwise("less", y, zero))
     beyond = n.pointwise("logical_and", n.pointwise("not_equal", rest, zero), signs)
-    return n.pointwise("where", beyond, n.pointwise("sub", toward_zero, one), toward_zero)
+    made = n.pointwise("where", beyond, n.pointwise("sub", toward_zero, one), toward_zero)
+    n.known.derive(made, operator.floordiv, x, y)  # of extents, whose remainders are known only at run time
+    return made
 
 
 def modulo_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:

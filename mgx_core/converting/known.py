@@ -118,6 +118,16 @@ class Known:
             _resolve(ins, self._extents, _extent_inputs, self._find_extents)
         return self._extents[ins]
 
+    def derive(self, ins: Instruction, function: Callable[..., Any], *operands: Instruction) -> None:
+        """States that the small integers of `ins` are a function of those of some others, where its own parts do not tell it."""
+        args = [self.extents(i) for i in operands]
+        if any(a is None for a in args) or not isinstance(ins.result, Shape) or ins.result.dynamic():
+            return
+        try:
+            self._extents[ins] = np.asarray(_each(function, len(args))(*args), dtype=object).reshape(ins.result.lens())
+        except (MgxError, ArithmeticError, LookupError, TypeError, ValueError):
+            return
+
     def _find_extents(self, ins: Instruction) -> Array | None:
         shape = ins.result
         if not isinstance(shape, Shape) or not shape.ranked or shape.dynamic() or shape.elements() > SMALL:

@@ -1,0 +1,49 @@
+"""Extents that graphs compute with: quotients rounded down, of numbers and of extents that are left open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+
+F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
+
+
+def graph_of_rows(new_graph: Any, dims: list[int], divisor: int) -> Any:
+    """The first rows of x: -(-n // divisor) of its n."""
+    g = new_graph()
+    g.placeholder("x", F32, dims)
+    g.node("Shape", "shape", "x", T=F32, out_type=I32)
+    ends = [g.const(name, value, np.int32) for name, value in (("b", [0]), ("e", [1]), ("s", [1]))]
+    g.node("StridedSlice", "n", "shape", *ends, T=I32, Index=I32, shrink_axis_mask=1)
+    g.node("Neg", "below", "n", T=I32)
+    g.node("FloorDiv", "quotient", "below", g.const("d", divisor, np.int32), T=I32)
+    g.node("Neg", "count", "quotient", T=I32)
+    g.node("Pack", "size", "count", g.const("all", -1, np.int32), T=I32, N=2)
+    g.node("Slice", "y", "x", g.const("zero", [0, 0], np.int32), "size", T=F32, Index=I32)
+    return g
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("rows", [5, 6, 1])
+def test_a_quotient_of_an_open_extent_is_an_extent(rows: int, target: str, new_graph: Any):
+    program = mgx.parse_buffer(graph_of_rows(new_graph, [-1, 3], 2).data, "tf", output_names=["y"])
+    (shape,) = program.get_output_shapes()
+    assert "x_0" in str(shape.dims[0]) and shape.dims[1] == 3
+    program.compile(mgx.get_target(target))
+    x = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+    np.testing.assert_array_equal(np.asarray(program.run({"x": x})[0]), x[: -(-rows // 2)])
+
+
+def test_a_quotient_of_a_known_extent_is_a_number(new_graph: Any):
+    program = mgx.parse_buffer(graph_of_rows(new_graph, [7, -1], 3).data, "tf", output_names=["y"])
+    assert program.get_output_shapes()[0].dims[0] == 3
+
+
+def test_a_quotient_by_zero_is_left_to_the_run(new_graph: Any):
+    program = mgx.parse_buffer(graph_of_rows(new_graph, [7, 2], 0).data, "tf", output_names=["y"])
+    program.compile(mgx.get_target("ref"))
+    assert np.asarray(program.run({"x": np.zeros((7, 2), np.float32)})[0]).shape == (0, 2)
