@@ -8,7 +8,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    os.environ.pop("MGX_KEEP_PROGRAMS", None)  # tests of kept programs switch that on for themselves
+    os.environ["MGX_KEEP_PROGRAMS"] = "0"  # tests of kept programs switch that on for themselves
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import HealthCheck, settings
 

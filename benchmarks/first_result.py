@@ -1,10 +1,11 @@
 """From the start of Python to the first result: whole processes beside onnxruntime's, interleaved, medians.
 
-    python benchmarks/first_result.py MODELS [--keep] [--only a,b] [--rounds 9] [--peer PYTHON] [--json OUT]
+    python benchmarks/first_result.py MODELS [--parse] [--only a,b] [--rounds 9] [--peer PYTHON] [--json OUT]
 
 MODELS holds NAME.onnx and NAME.in.npz.  Every process imports numpy and its engine, reads the input, makes the model ready and
 runs it once on two threads.  warm: the user's cache is as an earlier process left it; cold: it is empty; mxr: a compiled program
-from its file.  By default every process parses and compiles; --keep: compiled programs are kept (MGX_KEEP_PROGRAMS=1).
+from its file.  Compiled programs are kept once they are compiled a second time; --parse: every process parses and compiles
+(MGX_KEEP_PROGRAMS=0).
 Seconds are processor time of the whole process, user and system, which other processes disturb least; MB its peak of resident
 memory.  peer: an interpreter with onnxruntime, by default this one.
 """
@@ -61,11 +62,11 @@ class Used(NamedTuple):
     megabytes: float
 
 
-def used(python: str, kind: str, model: Path, saved: Path, cache: Path, keep: bool) -> Used:
-    """Runs one child to its end; keep: with programs kept between processes.  Errors: CalledProcessError if it fails."""
+def used(python: str, kind: str, model: Path, saved: Path, cache: Path, parse: bool) -> Used:
+    """Runs one child to its end; parse: with no programs kept between processes.  Errors: CalledProcessError if it fails."""
     words = [python, "-c", CHILDREN[kind], str(model), str(saved)]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), "2")
-    ours = {"MGX_CACHE_DIR": str(cache), "MGX_KEEP_PROGRAMS": str(int(keep))}
+    ours = {"MGX_CACHE_DIR": str(cache), "MGX_KEEP_PROGRAMS": "0" if parse else ""}
     process = subprocess.Popen(words, env=os.environ | threads | ours)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -74,16 +75,17 @@ def used(python: str, kind: str, model: Path, saved: Path, cache: Path, keep: bo
     return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
-def measured(model: Path, python: str, rounds: int, folder: Path, keep: bool) -> dict[str, list[Used]]:
-    """Returns the rounds of one model, after one of each kind that is not counted."""
+def measured(model: Path, python: str, rounds: int, folder: Path, parse: bool) -> dict[str, list[Used]]:
+    """Returns the rounds of one model, after two processes that fill the cache and one of each kind that is not counted."""
     saved, warm = folder / "saved.mxr", folder / "warm"
-    used(sys.executable, "save", model, saved, warm, keep)
+    for _ in range(2):
+        used(sys.executable, "save", model, saved, warm, parse)
     found: dict[str, list[Used]] = {kind: [] for kind in ("warm", "cold", "mxr", "peer")}
     for number in range(rounds + 1):
         for kind, each in found.items():
             with tempfile.TemporaryDirectory() as empty:
                 cache = Path(empty) if kind == "cold" else warm
-                one = used(python if kind == "peer" else sys.executable, kind, model, saved, cache, keep)
+                one = used(python if kind == "peer" else sys.executable, kind, model, saved, cache, parse)
             if number:
                 each.append(one)
     return found
@@ -92,7 +94,7 @@ def measured(model: Path, python: str, rounds: int, folder: Path, keep: bool) ->
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("models", type=Path)
-    options.add_argument("--keep", action="store_true")
+    options.add_argument("--parse", action="store_true")
     options.add_argument("--only", default="")
     options.add_argument("--rounds", type=int, default=9)
     options.add_argument("--peer", default=sys.executable)
@@ -101,14 +103,14 @@ def main() -> None:
     names = given.only.split(",") if given.only else sorted(p.stem for p in given.models.glob("*.onnx"))
     rows: dict[str, dict[str, float]] = {}
     kinds = ("warm", "cold", "mxr")
-    print("programs are kept between processes" if given.keep else "every process parses and compiles")
+    print("every process parses and compiles" if given.parse else "programs are kept between processes")
     print(
         f"{'model':18}{'peer s':>8}{'MB':>6}"
         + "".join(f"{k + ' s':>9}{'ratio':>7}{'MB':>6}{'ratio':>7}" for k in kinds)
     )
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            found = measured(given.models / f"{name}.onnx", given.peer, given.rounds, Path(folder), given.keep)
+            found = measured(given.models / f"{name}.onnx", given.peer, given.rounds, Path(folder), given.parse)
         row = rows[name] = {}
         for kind, each in found.items():
             row[f"{kind}_s"] = statistics.median(u.seconds for u in each)

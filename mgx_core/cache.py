@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from .settings import cache_directory
 
-__all__ = ["DiskCache", "Held", "Recent", "make_private", "write_file"]
+__all__ = ["DiskCache", "Held", "Recent", "is_private", "make_private", "write_file"]
 
 V = TypeVar("V")
 
@@ -144,6 +144,15 @@ def make_private(folder: Path) -> None:
     """Makes a folder, and the one that it lies in, that only this user can look into; those there stay.  Errors: OSError."""
     for each in (folder.parent, folder):
         each.mkdir(0o700, parents=True, exist_ok=True)
+
+
+def is_private(path: Path) -> bool:
+    """Returns True for a file or folder that is there, and that no other user can have written to."""
+    try:
+        state = path.stat()
+    except OSError:
+        return False
+    return not hasattr(os, "geteuid") or (state.st_uid == os.geteuid() and not state.st_mode & 0o022)
 
 
 def write_file(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:

@@ -16,6 +16,7 @@ from .frontend import Frontend, checked_frontend
 from .garbage import rarer_collections
 from .log import debugging, listen, log
 from .program import Program
+from .seen import FirstSight
 from .settings import keeps_programs
 
 if TYPE_CHECKING:
@@ -58,15 +59,19 @@ def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: 
 
 def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
     """The program of a model file, which is parsed at once unless it is kept from the same contents (see `store.kept`)."""
-    if not keeps_programs():
-        made = _frontend(reader)
-        return _parsed(reader, made.parse, options, made, path)
-    from .store.kept import Origin
+    keeping = keeps_programs()
+    first = FirstSight.of(path, reader) if keeping == "again" else None
+    origin = None
+    if keeping != "never" and first is None:
+        from .store.kept import Origin
 
-    origin = Origin.of(path, reader, options)
+        origin = Origin.of(path, reader, options)
     if origin is None:
         made = _frontend(reader)
-        return _parsed(reader, made.parse, options, made, path)
+        program = _parsed(reader, made.parse, options, made, path)
+        if first is not None:
+            program.stems_from(first)
+        return program
     known = origin.look_up()
     if known is not None:
         return Program.kept(

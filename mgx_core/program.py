@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .ir.instruction import Instruction
     from .run.executable import Executable
     from .run.several_targets import Assignment
+    from .seen import FirstSight
     from .store import Contents
     from .store.kept import Origin
 
@@ -45,7 +46,7 @@ class Program:
         self._lock = threading.RLock()  # held while the graph is made
         self.output_names = list(output_names)  # those that the model states; see `get_output_names`
         self.files: tuple[Any, ...] = ()  # all that it was read from, where its frontend tells
-        self._origin: Origin | None = None  # as long as what was read there cannot have been edited
+        self._origin: Origin | FirstSight | None = None  # as long as what was read there cannot have been edited
         self.executable: Executable | None = None
         self.states = dict(states or {})
         self._held: dict[str, Any] = dict(self.states)
@@ -73,8 +74,8 @@ class Program:
         program._origin = origin
         return program
 
-    def stems_from(self, origin: Origin) -> None:
-        """States what the program was just read from: it is kept for later processes when it is compiled.
+    def stems_from(self, origin: Origin | FirstSight) -> None:
+        """States what the program was just read from: it, or that it was seen, is kept for later processes when it is compiled.
 
         Programs with states and those of derived classes are not kept.
         """

@@ -2,7 +2,8 @@
 
 ``MGX_PLUGINS``: names of plugins to take, or to leave out (``-gpu``); ``MGX_CACHE_DIR``: the folder of compiled kernels,
 tuning choices, kept programs and the key that seals program files (default: ``mgx`` in ``$XDG_CACHE_HOME`` or ``~/.cache``);
-``MGX_KEEP_PROGRAMS``: 1 to keep what was parsed and compiled; ``MGX_THREADS``: threads of programs whose option ``threads`` is 0;
+``MGX_KEEP_PROGRAMS``: 0 to keep nothing of what was parsed and compiled, 1 to keep it the first time; ``MGX_THREADS``: threads of
+programs whose option ``threads`` is 0;
 ``MGX_TRACE`` and ``MGX_TIME``: what is logged (see `mgx_core.log`).  Targets read their own through `setting` and list them in
 their documentation; ``MGX_GPU_DEVICE`` (``cuda:1``) is the gpu target's.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from .errors import ParameterError
 
@@ -33,15 +34,17 @@ def threads() -> int:
     return int(value or 0)
 
 
-def keeps_programs() -> bool:
-    """Returns whether parsed and compiled programs are kept between processes (see `mgx_core.store.kept`).
+def keeps_programs() -> Literal["always", "again", "never"]:
+    """Returns which parsed and compiled programs are kept between processes (see `mgx_core.store.kept`).
+
+    again: those of files that an earlier process compiled as well.
 
     Errors: ParameterError for a ``MGX_KEEP_PROGRAMS`` other than 0 and 1.
     """
     value = setting("MGX_KEEP_PROGRAMS")
     if value not in ("", "0", "1"):
         raise ParameterError(f"MGX_KEEP_PROGRAMS must be 0 or 1, got {value!r}")
-    return value == "1"
+    return "never" if value == "0" else "always" if value else "again"
 
 
 def of_code(*prefixes: str) -> list[tuple[str, str]]:

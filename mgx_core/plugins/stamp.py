@@ -23,38 +23,38 @@ CODE = (".py", ".pyc", ".pyd", ".dll", ".dylib")  # and shared objects, whose na
 SLACK = 2 * 10**9  # nanoseconds by which a file system's times may lag behind
 
 
-def stamp(stages: tuple[str, ...]) -> str:
+def stamp(stages: tuple[str, ...], options: CompileOptions | None = None) -> str:
     """Returns a hash of the code that takes part in reading and compiling; empty where it cannot be told.
 
     It covers Python, the names and versions of all installed distributions, and size and time of every file of code of the
     core's package and of the packages that plugins are in and offer things from.  Plugins that were registered by hand are not
     known by any file, and code that was changed since mgx was imported may not be what runs here: neither has a stamp, and
     nothing has where a package's files cannot be looked at.
-    stages: those that plugins are asked for passes of.
+    stages: those that plugins are asked for passes of; options: those that they are asked for (None: the default ones).
     """
     plugins = manager()
     if any(r.distribution == "-" for r in plugins.records):
         return ""
     try:
-        return _stamp(_packages(plugins, stages), tuple(sys.path))
+        return _stamp(_packages(plugins, stages, options or CompileOptions()), tuple(sys.path))
     except (OSError, ValueError, ImportError, AttributeError):  # packages in archives, links that lead nowhere
         return ""
 
 
-def _packages(plugins: Plugins, stages: tuple[str, ...]) -> tuple[str, ...]:
+def _packages(plugins: Plugins, stages: tuple[str, ...], options: CompileOptions) -> tuple[str, ...]:
     """Returns the core's package and all that plugins which loaded name in their entry points and offers."""
     paths = [r.module for r in plugins.records if r.state == "ok"]
     paths += [lazy.path for hook in ("targets", "frontends", "operations") for _, lazy in plugins.offered(hook)]
-    paths += [lazy.path for lazy in _offered_to_all(plugins, stages)]
+    paths += [lazy.path for lazy in _offered_to_all(plugins, stages, options)]
     return tuple(sorted({CORE, *(p.partition(":")[0].partition(".")[0] for p in paths)}))
 
 
-def _offered_to_all(plugins: Plugins, stages: tuple[str, ...]) -> list[Lazy]:
+def _offered_to_all(plugins: Plugins, stages: tuple[str, ...], options: CompileOptions) -> list[Lazy]:
     """Returns what plugins offer to each target and frontend."""
     found: list[tuple[str, dict[str, Any]]] = []
     for target in ("", *plugins.names("targets")):
         found += [("kernels", {"target": target}), ("rules", {"target": target})]
-        found += [("passes", {"target": target, "stage": s, "options": CompileOptions()}) for s in stages]
+        found += [("passes", {"target": target, "stage": s, "options": options}) for s in stages]
     found += [("converters", {"frontend": f}) for f in plugins.names("frontends")]
     return [lazy for hook, asked in found for lazy in plugins.offers_to(hook, **asked)]
 

@@ -5,7 +5,8 @@ that takes part.  Together with target, machine, settings and compile options th
 the user's cache folder as a program file.  The next process that reads the same contents gets a program that is parsed only if
 someone looks at its modules, and compiles it by loading that file.  Whatever cannot be found, or is damaged, is made again.
 
-Programs are kept only where ``MGX_KEEP_PROGRAMS`` is 1.
+Programs are kept from the second process on that compiles a file (see `mgx_core.seen`), from the first where
+``MGX_KEEP_PROGRAMS`` is 1, and never where it is 0.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
 import mmap
 import os
 import stat
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgpack
 import numpy as np
 
-from ..cache import DiskCache
+from ..cache import DiskCache, is_private
 from ..compile.pipeline import STAGES
 from ..errors import MgxError, ParseError, StoreError
 from ..ir.graph import Graph
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Origin", "Place"]
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 LIMIT: Final = 4 << 30  # bytes of all programs together; a file of more than a quarter is not kept
 INSTANCES: Final = 4  # sets of input shapes of one program, and how often a process writes it
 PLAIN: Final = (type(None), bool, int, float, str, bytes)
@@ -83,8 +83,8 @@ class Origin:
                 state = os.fstat(file.fileno())
                 if not stat.S_ISREG(state.st_mode) or not 0 < state.st_size <= LIMIT // 4:
                     return None
-                digest = _digest(file)
                 mapped = mmap.mmap(file.fileno(), state.st_size, access=mmap.ACCESS_READ)
+                digest = _digest(np.frombuffer(mapped, np.uint8))
                 if _identity(os.fstat(file.fileno())) != _identity(state):
                     return None
         except (OSError, TypeError, ValueError):
@@ -144,10 +144,16 @@ class Origin:
         """Returns the place of the program's compiled form for a target; None for targets and options of which none is kept."""
         if options.exhaustive_tune or options.validate or target.name not in manager().names("targets"):
             return None
+        folder = _programs().folder
+        if folder.exists() and not is_private(folder):
+            return None
         settings = target.settings(context)
         if settings is None or type(target) is not type(manager().target(target.name)):
             return None
-        about = repr((self.key, target.name, target.machine(context), settings, options))
+        passes = "" if options == CompileOptions() else stamp(STAGES, options)  # by default those of the key
+        if not passes and options != CompileOptions():
+            return None
+        about = repr((self.key, passes, target.name, target.machine(context), settings, options))
         return Place(self, hashlib.sha256(about.encode()).hexdigest(), target, context)
 
 
@@ -162,14 +168,10 @@ class Place:
     note: str = ""  # why what lay there could not be used
     left: int = INSTANCES  # how often it may still be written
 
-    @property
-    def _disk(self) -> DiskCache:
-        return DiskCache("programs", FORMAT, limit=LIMIT)
-
     def load(self, about: Signature) -> Executable | None:
         """Returns what an earlier process compiled; None if there is nothing, nothing intact, or if the model's file changed."""
-        path = self._disk.path(self.key)
-        if not path.is_file() or not seals() or not self.origin.there:
+        path = _programs().path(self.key)
+        if not is_private(path) or not seals() or not self.origin.there:
             return None
         try:
             found = load_kept(path, self.origin.source, self.target, self.context, self.key).executable
@@ -179,7 +181,7 @@ class Place:
         if not self.origin.there:
             return None
         if notes or found is None:
-            self._disk.drop(self.key)
+            _programs().drop(self.key)
             self.note = f"what was kept of this program could not be used, so it was compiled again: {notes[0]}"
             return None
         with contextlib.suppress(OSError):
@@ -205,7 +207,7 @@ class Place:
             chunks = kept_chunks(_Whole(about.output_names, made), self.origin.source, LIMIT // 4, self.key)
             if chunks is not None:
                 self.left -= 1
-                self._disk.put_file(self.key, self._unless_changed(chunks))
+                _programs().put_file(self.key, self._unless_changed(chunks))
                 self.origin.describe(about)
         except Exception as error:  # keeping a program must not make compiling fail
             log.debug("the program is not kept: %s: %s", type(error).__name__, error)
@@ -233,13 +235,13 @@ class _Whole:
         return Graph(self.executable.module)
 
 
-def _digest(source: Any) -> str:
-    """Returns a digest of an array's bytes or of a file's contents, by the quickest way that is installed."""
-    made: Any = hashlib.sha256
-    with contextlib.suppress(ImportError):
-        made = importlib.import_module("xxhash").xxh3_128
-    found = made(source) if isinstance(source, np.ndarray) else hashlib.file_digest(source, made)
-    return f"{found.name} {found.hexdigest()}"
+def _programs() -> DiskCache:
+    return DiskCache("programs", FORMAT, limit=LIMIT)
+
+
+def _digest(source: Array) -> str:
+    """Returns a cryptographic digest of some bytes: models come from anywhere."""
+    return hashlib.sha256(source).hexdigest()
 
 
 def _identity(state: os.stat_result) -> tuple[int, ...]:

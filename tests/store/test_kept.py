@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import subprocess
@@ -20,10 +21,12 @@ from onnx import TensorProto, helper, numpy_helper
 import mgx_core as mgx
 from mgx_core.compile.pipeline import STAGES
 from mgx_core.errors import ParameterError, ParseError, StoreError
+from mgx_core.options import CompileOptions
 from mgx_core.plugins import manager as plugins
 from mgx_core.plugins import stamp as stamps
 from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 from mgx_core.run.executable import Executable
+from mgx_core.seen import FirstSight
 from mgx_core.store import kept
 from mgx_core.store.container import msgpack_chunks, read_file
 from mgx_core.store.literals import LiteralWriter
@@ -284,17 +287,85 @@ def test_an_expression_is_not_taken_for_its_range(tmp_path):
     assert len(result(ranged, 3)) == 3
 
 
-@pytest.mark.parametrize("said", ["0", "", None])
-def test_unless_switched_on_nothing_is_written_read_or_looked_at(path, monkeypatch, said):
-    compiled(path)
-    monkeypatch.delenv("MGX_KEEP_PROGRAMS")
-    if said is not None:
+@pytest.mark.parametrize("said", ["", None])
+def test_by_default_what_is_compiled_a_second_time_is_kept(path, monkeypatch, said):
+    if said is None:
+        monkeypatch.delenv("MGX_KEEP_PROGRAMS")
+    else:
         monkeypatch.setenv("MGX_KEEP_PROGRAMS", said)
+    wanted = result(compiled(path))
+    assert (len(entries("seen")), entries("parsed"), entries()) == (1, [], [])
+    assert runners(compiled(path)) == [CpuRunner]
+    assert (len(entries("seen")), len(entries("parsed")), len(entries())) == (1, 1, 1)
+    third = compiled(path)
+    assert runners(third) == [RestoredRunner]
+    np.testing.assert_array_equal(result(third), wanted)
+
+
+def test_by_default_a_first_compilation_takes_no_digest_and_no_stamp(path, monkeypatch):
+    def failing(*args: object) -> None:
+        raise AssertionError("looked at")
+
+    monkeypatch.delenv("MGX_KEEP_PROGRAMS")
+    for part in ("_digest", "stamp"):
+        monkeypatch.setattr(kept, part, failing)
+    assert runners(compiled(path)) == [CpuRunner]
+
+
+def test_only_what_could_be_kept_is_noted_as_seen(path, monkeypatch):
+    monkeypatch.delenv("MGX_KEEP_PROGRAMS")
+    edited = mgx.parse_onnx(path)
+    assert edited.get_main_module().outputs
+    edited.compile(mgx.get_target("cpu"))
+    compiled(path, mgx.get_target("ref"))
+    compiled(path, options={"validate": True})
+    assert entries("seen") == []
+
+
+def test_a_file_that_changed_is_seen_for_the_first_time(path, monkeypatch):
+    monkeypatch.delenv("MGX_KEEP_PROGRAMS")
+    compiled(path)
+    model(path, seed=2)
+    os.utime(path, ns=(1, 1))
+    compiled(path)
+    assert (len(entries("seen")), entries()) == (2, [])
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(path, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "file"))
+    for said in ("", "1"):
+        monkeypatch.setenv("MGX_KEEP_PROGRAMS", said)
+        for _ in range(2):
+            assert runners(compiled(path)) == [CpuRunner]
+
+
+def test_what_another_user_could_have_written_is_not_taken(path):
+    compiled(path)
+    (entry,) = entries()
+    entry.chmod(0o620)
+    assert runners(compiled(path)) == [CpuRunner]
+    assert runners(compiled(path)) == [RestoredRunner]  # it was written again
+    entry.parent.chmod(0o770)
+    before = entry.stat().st_mtime_ns
+    assert runners(compiled(path)) == [CpuRunner]
+    assert entry.stat().st_mtime_ns == before
+
+
+def test_a_model_is_known_by_a_digest_that_nobody_can_match(path):
+    origin = kept.Origin.of(path, "onnx", {})
+    assert origin.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_switched_off_nothing_is_written_read_or_looked_at(path, monkeypatch):
+    compiled(path)
+    monkeypatch.setenv("MGX_KEEP_PROGRAMS", "0")
 
     def failing(*args: object) -> None:
         raise AssertionError("looked at")
 
     monkeypatch.setattr(kept.Origin, "of", failing)
+    monkeypatch.setattr(FirstSight, "of", failing)
     monkeypatch.setattr(kept, "stamp", failing)
     assert runners(compiled(path)) == [CpuRunner]
     (entry,) = entries()
@@ -638,12 +709,25 @@ def test_code_that_cannot_be_looked_at_has_no_stamp(tmp_path, monkeypatch, path)
 def test_the_packages_of_passes_are_part_of_the_stamp():
     class Passing:
         @hookimpl
-        def passes(self, stage):
-            return [Lazy("p", "package_of_passes.module:thing")] if stage == "lower" else []
+        def passes(self, stage, options):
+            package = "package_of_passes" if options.fast_math else "package_of_exact_passes"
+            return [Lazy("p", f"{package}.module:thing")] if stage == "lower" else []
 
     found = Plugins()
     found.register(Passing(), "passing")
-    assert "package_of_passes" in stamps._packages(found, STAGES)
+    for exact in (False, True):
+        packages = stamps._packages(found, STAGES, CompileOptions(fast_math=not exact))
+        assert ("package_of_passes" in packages, "package_of_exact_passes" in packages) == (not exact, exact)
+
+
+def test_options_whose_passes_have_no_stamp_keep_a_program_out(path, monkeypatch):
+    compiled(path)
+    ours = kept.stamp
+    monkeypatch.setattr(kept, "stamp", lambda stages, options=None: ours(stages) if options is None else "")
+    assert runners(compiled(path)) == [RestoredRunner]
+    for _ in range(2):
+        assert runners(compiled(path, options={"fast_math": False})) == [CpuRunner]
+    assert len(entries()) == 1
 
 
 def test_plugins_that_were_registered_by_hand_have_no_stamp(path, monkeypatch):
