@@ -15,7 +15,7 @@ from .copying import Copies, inlined
 from .instruction import Instruction, exchanged, infer_shape
 from .instruction_list import InstructionList
 from .reading import nested
-from .symbols import Substitution, needed_for_extents, own_symbol
+from .symbols import Substitution, needed_for_extents, own_symbol, with_known_symbols
 from .text.writer import module_text
 
 __all__ = ["Module", "everywhere", "nested"]
@@ -96,13 +96,13 @@ class Module(InstructionList):
     def add_instruction(
         self, op: Operation, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
     ) -> Instruction:
-        return self.add(op, *args, modules=mod_args)
+        return self.add(with_known_symbols(op, self.parameters.values(), args), *args, modules=mod_args)
 
     def insert_instruction(
         self, ins: Instruction, op: Operation, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()
     ) -> Instruction:
         """Returns an instruction placed before `ins`."""
-        return self.add(op, *args, modules=mod_args, before=ins)
+        return self.add(with_known_symbols(op, self.parameters.values(), args), *args, modules=mod_args, before=ins)
 
     def add_macro(
         self, macro: Expansion, args: Sequence[Instruction] = (), mod_args: Sequence[Module] = ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..ops.operation import Operation
-from ..types.dim import Dim, Sym, solve, symbol
+from ..types.dim import Dim, Sym, solve, symbol, symbols_of
+from ..types.polynomial import of_atom
 from ..types.shape import AnyShape, Shape, TupleShape, symbols_in
 from .reading import Step
 
@@ -18,6 +19,7 @@ __all__ = [
     "mentioned",
     "needed_for_extents",
     "own_symbol",
+    "with_known_symbols",
 ]
 
 
@@ -48,6 +50,15 @@ def introduced(ins: Step) -> set[str]:
                     if i.parent is not module:
                         own -= symbols_in(i.result)
     return own
+
+
+def with_known_symbols(op: Operation, parameters: Iterable[Step], inputs: Iterable[Step]) -> Operation:
+    """Returns an op whose attributes state extents as texts, with the symbols that these call so, and their bounds."""
+    if not op.symbols():
+        return op
+    shapes = [i.result for i in (*parameters, *inputs)]
+    dims = [d for s in shapes if isinstance(s, Shape) and s.ranked for d in s.dims]
+    return op.substitute({s.name: of_atom(s) for d in dims for s in symbols_of(d)})
 
 
 def needed_for_extents(ins: Step) -> bool:

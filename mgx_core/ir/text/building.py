@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from ...errors import UnsupportedError
 from ...ops.operation import Operation
 from ...types.argument import Argument
-from ...types.shape import AnyShape
+from ...types.dim import Dim, Sym, substitute, symbol, symbols_of
+from ...types.dynamic_dimension import DynamicDimension
+from ...types.shape import AnyShape, Shape
 from ..instruction import Instruction
 from ..module import Module
 
-__all__ = ["BuildingCode"]
+__all__ = ["BuildingCode", "unknown_rank"]
 
 
 class BuildingCode(ABC):
@@ -21,9 +26,23 @@ class BuildingCode(ABC):
     brackets: ClassVar[tuple[str, str]]
     """What a list stands in."""
 
-    def __init__(self) -> None:
+    def __init__(self, main: Module) -> None:
         self.names: dict[Instruction, str] = {}
         self.modules: dict[Module, str] = {}
+        self.symbols = _named(main)
+
+    def extent_text(self, d: Sym) -> str:
+        """Returns an extent that an attribute states.  Errors: UnsupportedError for one that a run gives."""
+        unknown = sorted({s.name for s in symbols_of(d)} - self.symbols.keys())
+        if unknown:
+            raise UnsupportedError(
+                f"code cannot state the extent {d}: {unknown[0]} is known only once a run has found it"
+            )
+        return str(substitute(d, self.symbols))
+
+    def dimension(self, d: Dim) -> DynamicDimension:
+        """Returns an extent of a parameter: an expression if others read its names, else a range."""
+        return DynamicDimension.of(substitute(d, self.symbols))
 
     @abstractmethod
     def quoted(self, text: str) -> str: ...
@@ -78,3 +97,38 @@ class BuildingCode(ABC):
     def among(self, items: Sequence[str]) -> str:
         """Returns a list of expressions."""
         return self.brackets[0] + ", ".join(items) + self.brackets[1]
+
+
+def _named(main: Module) -> dict[str, Dim]:
+    """Returns the symbols of parameters that attributes or other extents read, too, under names that expressions may have."""
+    everywhere = list(_instructions(main))
+    dims = [
+        d
+        for ins in everywhere
+        if ins.is_param and isinstance(ins.result, Shape) and ins.result.ranked
+        for d in ins.result.dims
+    ]
+    found = {s.name: s for d in dims for s in symbols_of(d)}
+    uses = Counter(s.name for d in dims for s in symbols_of(d))
+    uses.update(name for ins in everywhere if not ins.is_param for name in ins.op.symbols())
+    made: dict[str, Dim] = {}
+    for name, of in found.items():
+        if uses[name] > 1 and of.lo < of.hi:
+            plain = re.sub(r"\W|^(?=\d)", "_", name)
+            while plain != name and (plain in found or any(plain == str(d) for d in made.values())):
+                plain += "_"
+            made[name] = symbol(plain, of.lo, of.hi, of.optimals, written=True)
+    return made
+
+
+def unknown_rank(shape: AnyShape) -> str:
+    """Returns what a refusal says of a tensor whose rank is open; nothing for others."""
+    unranked = isinstance(shape, Shape) and not shape.ranked
+    return ", whose rank a run finds out; fix the extents of the model's inputs when it is read" if unranked else ""
+
+
+def _instructions(module: Module) -> Iterator[Instruction]:
+    for ins in module:
+        yield ins
+        for inner in ins.modules:
+            yield from _instructions(inner)

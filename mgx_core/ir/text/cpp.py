@@ -16,7 +16,7 @@ from ...types.dtype import DType
 from ...types.dynamic_dimension import DynamicDimension
 from ...types.shape import AnyShape, Shape
 from ..module import Module
-from .building import BuildingCode
+from .building import BuildingCode, unknown_rank
 
 __all__ = ["cpp"]
 
@@ -28,7 +28,7 @@ def cpp(main: Module) -> str:
 
     Errors: UnsupportedError for values that it cannot write, strings and types other than tensors among them.
     """
-    lines = list(_Writer().module(main, "p.get_main_module()"))
+    lines = list(_Writer(main).module(main, "p.get_main_module()"))
     body = "\n".join(f"    {line}" for line in ["migraphx::program p;", *lines, "return p;"])
     return f"#include <migraphx/migraphx.hpp>\n\nmigraphx::program make_program()\n{{\n{body}\n}}\n"
 
@@ -58,6 +58,8 @@ class _Writer(BuildingCode):
     def value(self, value: Any) -> Any:
         if isinstance(value, DType):
             return value.alias + "_type"
+        if isinstance(value, Sym):
+            return self.extent_text(value)
         if isinstance(value, (tuple, list)):
             return list(map(self.value, value))
         if isinstance(value, Shape) and not value.dynamic():
@@ -68,7 +70,7 @@ class _Writer(BuildingCode):
 
     def shape(self, shape: AnyShape) -> str:
         if not isinstance(shape, Shape) or not shape.ranked or shape.dtype.kind in "sc":
-            raise UnsupportedError(f"a C++ program cannot write a value of type {shape}")
+            raise UnsupportedError(f"a C++ program cannot write a value of type {shape}{unknown_rank(shape)}")
         kind = f"migraphx::shape(migraphx_shape_{shape.type_string()}"
         if not shape.rank:
             return f"{kind})"
@@ -78,7 +80,7 @@ class _Writer(BuildingCode):
         return f"{kind}, migraphx::dynamic_dimensions({dims}))"
 
     def extent(self, d: int | Sym) -> str:
-        return self.range(DynamicDimension.of(d))
+        return self.range(self.dimension(d))
 
     def range(self, d: DynamicDimension) -> str:
         made = "migraphx::dynamic_dimension"

@@ -21,7 +21,7 @@ from ...types.dynamic_dimension import DynamicDimension
 from ...types.shape import AnyShape, Shape
 from ..instruction import Instruction
 from ..module import Module
-from .building import BuildingCode
+from .building import BuildingCode, unknown_rank
 
 __all__ = ["script"]
 
@@ -39,7 +39,7 @@ def script(main: Module, package: str = "mgx_core") -> str:
     package: what it imports; MIGraphX's module gives comparisons in their inputs' type, which the script makes truth values.
     Errors: UnsupportedError for values that a script cannot write, strings and types other than tensors among them.
     """
-    writer = _Writer(package)
+    writer = _Writer(main, package)
     lines = list(writer.module(main, "p.get_main_module()"))
     heads = ["import base64", "import zlib", ""] if writer.coded else []
     imports = [f"import {name}" for name in sorted({package, *writer.imports})]
@@ -50,8 +50,8 @@ def script(main: Module, package: str = "mgx_core") -> str:
 class _Writer(BuildingCode):
     brackets = ("[", "]")
 
-    def __init__(self, package: str) -> None:
-        super().__init__()
+    def __init__(self, main: Module, package: str) -> None:
+        super().__init__(main)
         self.package = package
         self.coded = False
         self.imports: set[str] = set()
@@ -84,7 +84,7 @@ class _Writer(BuildingCode):
         if isinstance(value, DType):
             return repr(value.alias + "_type")
         if isinstance(value, Sym):
-            return repr(str(value))
+            return repr(self.extent_text(value))
         if isinstance(value, (tuple, list)):
             return f"[{', '.join(map(self.value, value))}]"
         if isinstance(value, (Shape, Operation)):
@@ -97,20 +97,20 @@ class _Writer(BuildingCode):
 
     def shape(self, shape: AnyShape) -> str:
         if not isinstance(shape, Shape) or not shape.ranked:
-            raise UnsupportedError(f"a script cannot write a parameter of type {shape}")
+            raise UnsupportedError(f"a script cannot write a parameter of type {shape}{unknown_rank(shape)}")
         kind = f"{self.package}.shape(type={shape.type_string()!r}"
         if not shape.rank and self.package != "mgx_core":
             return f"{kind}, lens=[1], strides=[0])"
         if not shape.dynamic():
             return f"{kind}, lens={shape.lens()})"
-        ranges = [DynamicDimension.of(d) for d in shape.dims]
+        ranges = list(map(self.dimension, shape.dims))
         if self.package != "mgx_core" and any(r.is_symbolic() for r in ranges):
             record = {"type": shape.type_string(), "dynamic_dimensions": [r.record() for r in ranges]}
             return f"{self.package}.shape.from_json({json.dumps(record)!r})"
         return f"{kind}, dyn_dims=[{', '.join(map(self.extent, shape.dims))}])"
 
     def extent(self, d: Any) -> str:
-        return self.range(DynamicDimension.of(d))
+        return self.range(self.dimension(d))
 
     def range(self, d: DynamicDimension) -> str:
         made = f"{self.package}.shape.dynamic_dimension"

@@ -196,6 +196,31 @@ def test_the_example_calls_a_library(examples: Path, tmp_path: Path) -> None:
     assert run(examples / "custom_operator", folder=tmp_path).split() == ["-1", "-3", "-6", "-10", "-15"]
 
 
+def test_a_program_of_an_open_batch_written_as_cpp_takes_any(model: Path, tmp_path: Path) -> None:
+    import migraphx
+    from mgx_core.ir.text.cpp import cpp
+
+    program = migraphx.parse_onnx(model, default_dyn_dim_value=migraphx.shape.dynamic_dimension(1, 8))
+    source = (
+        cpp(program.core.get_main_module())
+        + """
+int main()
+{
+    auto p = make_program();
+    p.compile(migraphx::target("ref"));
+    for (std::size_t rows : {1, 3}) {
+        std::vector<float> values(4 * rows, 1);
+        migraphx::argument x(migraphx::shape(migraphx_shape_float_type, {rows, 4}), values.data());
+        for (float value : p.eval({{"x", x}}).front().as_vector<float>()) std::printf("%g ", value);
+    }
+}
+"""
+    )
+    (tmp_path / "made.cpp").write_text(source)
+    subprocess.run(["c++", "-std=c++14", tmp_path / "made.cpp", "-o", tmp_path / "made", *FLAGS], check=True)
+    assert run(tmp_path / "made", folder=tmp_path).split() == ["2", "0", "4", "0"] * 4
+
+
 def test_a_program_written_as_cpp_gives_the_same(build: Build, tmp_path: Path) -> None:
     import migraphx
     from mgx_core.ir.text.cpp import cpp

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mgx_core import Instruction, Module, Operation, Shape, ShapeError
 from mgx_core import dtype as dt
+from mgx_core.ir.symbols import with_known_symbols
 
 __all__ = ["added"]
 
@@ -17,6 +18,7 @@ def added(module: Module, op: Operation, inputs: Sequence[Instruction], modules:
     """
     if _is_filled(op, inputs):
         return inputs[0].inputs[0]
+    op = with_known_symbols(op, module.parameters.values(), inputs)
     try:
         return _filled(module, _typed(module, op, inputs, modules))
     except ShapeError:
