@@ -8,6 +8,7 @@ from dataclasses import replace
 from mgx_core import Instruction, ParseError
 from mgx_core import dtype as dt
 from mgx_core.converting.builder import InstructionBuilder
+from mgx_core.converting.filling import filled
 from mgx_core.types.dim import Dim
 
 from .values import TensorList
@@ -26,13 +27,8 @@ def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim])
     if known is not None:
         return replace(listed, stacked=n.broadcast_to(zero, (*known, *dims)))
     count = n.reshape(n.convert(listed.count, dt.int64), (1,))
-    parts = [count]
-    for d in dims:
-        if not isinstance(d, int):
-            raise ParseError(f"a list of a length known only at run time has elements of open extents {list(dims)}")
-        parts.append(n.literal([d], dt.int64))
-    whole: Instruction = n.add("concat", *parts, axis=0) if len(parts) > 1 else count
-    return replace(listed, stacked=n.add("multibroadcast", zero, whole))
+    rows = filled(n, count, n.literal(0, dt.int64))  # a gather keeps what is known of the extents of elements
+    return replace(listed, stacked=n.add("gather", n.broadcast_to(zero, (1, *dims)), rows, axis=0))
 
 
 def learned(listed: TensorList, element: Instruction) -> None:

@@ -86,7 +86,7 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
     known = n.constant(begins)
     if known is not None and not known.reshape(()):
         return states
-    states, names = _prepared(n, states, body)
+    states, names = _prepared(n, states, condition, body)
     states += _held(n, names, {})
     flat = [leaf for v in states for leaf in leaves(v)]
 
@@ -100,7 +100,8 @@ def loop(n: Node, states: Sequence[Value], condition: Part, body: Part, fixed: C
 
         def trip() -> tuple[list[Value], Instruction]:
             after = body(module, _assigned(n, names, inside))
-            return [*after, *_held(n, names, {})], _truth(n, condition(module, after))
+            going = _truth(n, condition(module, after))  # which may assign variables, too
+            return [*after, *_held(n, names, {})], going
 
         (after, going), _ = n.scope.context.resources.states.apart(trip)
         results = [leaf for v in after for leaf in leaves(v)]
@@ -150,10 +151,10 @@ def _with_like_lists(n: Node, modules: Sequence[Module], results: Sequence[list[
                 results[way][place] = materialized(inner, one, other.stacked.shape.dims[1:])
 
 
-def _prepared(n: Node, states: list[Value], body: Part) -> tuple[list[Value], list[str]]:
-    """States whose lists have known elements, and the names of the variables that a trip assigns.
+def _prepared(n: Node, states: list[Value], condition: Part, body: Part) -> tuple[list[Value], list[str]]:
+    """States whose lists have known elements, and the names of the variables that a trip assigns, in its condition, too.
 
-    Lists without elements learn theirs, and we the names, from a trial of the body, which is thrown away.
+    Lists without elements learn theirs, and we the names, from a trial trip, which is thrown away.
     """
     resources = n.scope.context.resources
     if not resources.changing and not any(_open(v) for v in states):
@@ -163,7 +164,13 @@ def _prepared(n: Node, states: list[Value], body: Part) -> tuple[list[Value], li
     for v in states:
         parts = [module.add_parameter(f"state_{len(inside)}_{k}", x.result) for k, x in enumerate(leaves(v))]
         inside.append(v if _open(v) else rebuilt(v, parts))
-    _, changed = resources.states.apart(lambda: body(module, inside))
+
+    def trip() -> None:
+        after = body(module, inside)
+        if resources.changing:
+            condition(module, after)
+
+    _, changed = resources.states.apart(trip)
     found: list[Value] = []
     for v in states:
         if isinstance(v, TensorList) and v.stacked is None and v.seen:

@@ -47,3 +47,22 @@ def test_a_quotient_by_zero_is_left_to_the_run(new_graph: Any):
     program = mgx.parse_buffer(graph_of_rows(new_graph, [7, 2], 0).data, "tf", output_names=["y"])
     program.compile(mgx.get_target("ref"))
     assert np.asarray(program.run({"x": np.zeros((7, 2), np.float32)})[0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("width", [-1, 3])
+def test_a_list_of_open_length_of_elements_of_open_extents(width: int, target: str, new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F32, [width, 2])
+    g.placeholder("n", I32, [])
+    g.node("TensorListReserve", "list", g.const("dims", [width, 2], np.int32), "n", element_dtype=F32, shape_type=I32)
+    g.node("TensorListSetItem", "set", "list", g.const("at", 1, np.int32), "x", element_dtype=F32)
+    g.node("TensorListStack", "y", "set", "dims", element_dtype=F32)
+    program = mgx.parse_buffer(g.data, "tf", output_names=["y"])
+    program.compile(mgx.get_target(target))
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for count in (2, 4):
+        found = np.asarray(program.run({"x": x, "n": np.int32(count)})[0])
+        wanted = np.zeros((count, 3, 2), np.float32)
+        wanted[1] = x
+        np.testing.assert_array_equal(found, wanted)

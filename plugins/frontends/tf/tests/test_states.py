@@ -67,7 +67,7 @@ def function(g: Any, name: str, arguments: dict[str, int], result: tuple[str, in
 
 
 def assigning(new_graph: Any, folder: Path, kind: str) -> Path:
-    """A SavedModel whose variable, at first 1, gets x added in one branch of an If, or in each of n trips of a While."""
+    """A SavedModel whose variable, at first 1, gets x added in one branch of an If, in each of n trips of a While, or in its condition."""
     model = message("SavedModel")(saved_model_schema_version=1)
     meta = model.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")
@@ -86,9 +86,10 @@ def assigning(new_graph: Any, folder: Path, kind: str) -> Path:
     else:
         three = {"i": 3, **both}
         g.const("zero", np.int32(0))
+        add = [("AssignAddVariableOp", "set", ["a", "b"])]
         for name, result, nodes in (
-            ("goes", ("less:z:0", 10), [("Less", "less", ["i", "n"])]),
-            ("trip", ("next:z:0", 3), [("AddV2", "next", ["i", "k"]), ("AssignAddVariableOp", "set", ["a", "b"])]),
+            ("goes", ("less:z:0", 10), [("Less", "less", ["i", "n"]), *(add if kind == "condition" else [])]),
+            ("trip", ("next:z:0", 3), [("AddV2", "next", ["i", "k"]), *(add if kind == "While" else [])]),
         ):
             function(g, name, {**three, "n": 3, "k": 3}, result, nodes)
             made = g.proto.library.function[-1]
@@ -112,7 +113,12 @@ def assigning(new_graph: Any, folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 @pytest.mark.parametrize(
-    ("kind", "runs"), [("If", [(2, 1, 3), (5, 0, 3), (4, 7, 7)]), ("While", [(2, 3, 7), (9, 0, 7), (1, 2, 9)])]
+    ("kind", "runs"),
+    [
+        ("If", [(2, 1, 3), (5, 0, 3), (4, 7, 7)]),
+        ("While", [(2, 3, 7), (9, 0, 7), (1, 2, 9)]),
+        ("condition", [(2, 3, 9), (9, 0, 18), (1, 2, 21)]),  # which is asked once more than there are trips
+    ],
 )
 def test_variables_are_assigned_in_branches_and_loops(
     target: str, kind: str, runs: list[tuple[int, int, int]], new_graph: Any, tmp_path: Path
@@ -123,4 +129,6 @@ def test_variables_are_assigned_in_branches_and_loops(
         (got,) = program.run({"x": np.float32(x), "n": np.int32(n)})
         assert float(np.asarray(got)) == after
     program.reset_state()
-    assert float(np.asarray(program.run({"x": np.float32(9), "n": np.int32(0)})[0])) == 1
+    assert float(np.asarray(program.run({"x": np.float32(9), "n": np.int32(0)})[0])) == (
+        10 if kind == "condition" else 1
+    )

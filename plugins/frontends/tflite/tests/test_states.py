@@ -144,6 +144,31 @@ def test_trips_of_a_loop_set_a_variable_though_nothing_reads_their_results(targe
         assert float(np.asarray(made.run({"x": np.float32(x), "n": np.int32(n)})[0])) == after
 
 
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_the_condition_of_a_loop_sets_a_variable(target: str):
+    """It is asked once more than there are trips."""
+    tensors = [tensor("x", dt.float32, []), tensor("n", dt.int32, []), handle(), tensor("zero", dt.int32, [], 0),
+               tensor("a", dt.float32, []), tensor("b", dt.int32, []), tensor("c", dt.int32, []), tensor("y", dt.float32, [])]  # fmt: skip
+    operators = [
+        ONCE,
+        Operator("VAR_HANDLE", [], [2], [], VARIABLE, b"", 0),
+        Operator("WHILE", [0, 3, 1], [4, 5, 6], [], Options(CondSubgraphIndex=1, BodySubgraphIndex=2), b"", 1),
+        Operator("READ_VARIABLE", [2], [7], [], None, b"", 2),
+    ]
+    counters = [tensor("k", dt.int32, []), tensor("n", dt.int32, [])]
+    step = [tensor("x", dt.float32, []), *counters, tensor("one", dt.int32, [], 1), tensor("next", dt.int32, [])]
+    less = Operator("LESS", [4, 5], [6], [], None, b"", 4)
+    graphs = [
+        Subgraph("main", tensors, operators, [0, 1], [7]),
+        adding("test", [*counters, tensor("go", dt.bool_, [])], [less], [6]),
+        Subgraph("body", step, [Operator("ADD", [1, 3], [4], [], PLAIN, b"", 0)], [0, 1, 2], [0, 4, 2]),
+        beginning(),
+    ]
+    made = program(graphs, target)
+    for x, n, after in ((2, 3, 8), (1, 0, 9), (1, 2, 12)):
+        assert float(np.asarray(made.run({"x": np.float32(x), "n": np.int32(n)})[0])) == after
+
+
 def test_subgraphs_that_call_each_other_in_a_ring_are_refused():
     tensors = [tensor("x", dt.float32, []), tensor("y", dt.float32, [])]
     calls = [Operator("CALL", [0], [1], [], Options(Subgraph=k), b"", 0) for k in (1, 2, 1)]

@@ -77,13 +77,19 @@ def while_(n: Node, *_: Instruction | None) -> Any:
         return module.add(op("reshape", dims=()), found)
 
     states, keys = [xs[k] for k in moving], []
-    if n.scope.stateful(body) or any(isinstance(v, Composite) and v.open() for v in states):
+    if n.scope.stateful(body) or n.scope.stateful(test) or any(isinstance(v, Composite) and v.open() for v in states):
         # extents of what has none yet, and the states that a trip sets, are learnt from one that is thrown away
         trial = n.scope.submodule(f"{n.name}:trial")
         inside = [trial.add_parameter(f"state_{k}", x.result) for k, x in enumerate(flattened(states))]
         given = rebuilt(states, inside)
         now = [v if isinstance(v, Composite) and v.open() else g for v, g in zip(states, given, strict=True)]
-        keys = sorted(n.scope.apart(partial(n.scope.call, body, whole(now), trial))[1])
+
+        def trial_trip() -> None:
+            after = n.scope.call(body, whole(now), trial)
+            if n.scope.stateful(test):
+                going(trial, [after[k] for k in moving])
+
+        keys = sorted(n.scope.apart(trial_trip)[1])
         states = [v.closed(n) if isinstance(v, Composite) else v for v in states]
     begins = going(n.module, states)
     states += n.scope.held(keys, {})
