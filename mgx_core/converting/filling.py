@@ -10,7 +10,7 @@ from ..types import dtype as dt
 from ..types.dim import Dim, product
 from .builder import InstructionBuilder
 
-__all__ = ["broadcast_extents", "filled", "unsorted_segments"]
+__all__ = ["broadcast_extents", "count_up", "filled", "one_hot", "places_along", "unsorted_segments"]
 
 
 def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Instruction:
@@ -21,6 +21,32 @@ def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Inst
             raise ParseError(f"extents must not be negative, got {list(known)}")
         return n.broadcast_to(value, known)
     return n.add("broadcast_with_dims", value, n.convert(dims, dt.int64))
+
+
+def count_up(n: InstructionBuilder, count: Instruction, length: Dim | None = None) -> Instruction:
+    """Returns 0, 1, ... below a number, in int64; length: what else is known of that number."""
+    known = n.dims(count)
+    length = known[0] if known is not None and len(known) == 1 else length
+    if isinstance(length, int):
+        return n.literal(range(length), dt.int64)
+    args = n.literal(0, dt.int64), n.reshape(n.convert(count, dt.int64), ()), n.literal(1, dt.int64)
+    return n.add("dynamic_range", *args, length=length)
+
+
+def places_along(n: InstructionBuilder, x: Instruction, axis: int) -> Instruction:
+    """Returns 0, 1, ... along an axis of x, in int64."""
+    return count_up(n, n.add("dimensions_of", x, start=axis, end=axis + 1), x.shape.dims[axis])
+
+
+def one_hot(
+    n: InstructionBuilder, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction, axis: int
+) -> Instruction:
+    """Returns `on` at each index along a new axis of an extent that an operand gives, `off` elsewhere."""
+    rank = indices.shape.rank
+    (at,) = n.axes([axis], rank + 1)
+    own = n.convert(count_up(n, depth), indices.shape.dtype)
+    own = n.unsqueeze(own, [k for k in range(rank + 1) if k != at])
+    return n.pointwise("where", n.pointwise("equal", n.unsqueeze(indices, [at]), own), on, off)
 
 
 def broadcast_extents(n: InstructionBuilder, a: Instruction, b: Instruction) -> Instruction:

@@ -66,3 +66,35 @@ def test_a_list_of_open_length_of_elements_of_open_extents(width: int, target: s
         wanted = np.zeros((count, 3, 2), np.float32)
         wanted[1] = x
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("open_shift", [True, False])
+def test_rows_of_an_open_number_are_rolled(open_shift: bool, target: str, new_graph: Any):
+    """By more than there are, too."""
+    for shift in (1, -2, 7):
+        g = new_graph()
+        g.placeholder("x", F32, [-1, 2])
+        by = g.placeholder("by", I32, []) if open_shift else g.const("by", shift, np.int32)
+        g.node("Roll", "y", "x", by, g.const("axis", 0, np.int32), T=F32, Tshift=I32, Taxis=I32)
+        program = mgx.parse_buffer(g.data, "tf", output_names=["y"])
+        program.compile(mgx.get_target(target))
+        x = np.arange(6, dtype=np.float32).reshape(3, 2)
+        given = {"x": x, "by": np.int32(shift)} if open_shift else {"x": x}
+        np.testing.assert_array_equal(np.asarray(program.run(given)[0]), np.roll(x, shift, 0))
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_one_hot_of_a_depth_that_an_input_gives(axis: int, target: str, new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", I32, [-1])
+    g.placeholder("depth", I32, [])
+    g.node("OneHot", "y", "x", "depth", g.const("on", 2.0, F32), g.const("off", -1.0, F32), T=F32, TI=I32, axis=axis)
+    program = mgx.parse_buffer(g.data, "tf", output_names=["y"])
+    program.compile(mgx.get_target(target))
+    x = np.int32([2, 0, 9])
+    for depth in (3, 5):
+        wanted = np.where(x[:, None] == np.arange(depth), 2, -1).astype(np.float32)
+        found = np.asarray(program.run({"x": x, "depth": np.int32(depth)})[0])
+        np.testing.assert_array_equal(found, wanted.T if axis == 0 else wanted)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.filling import broadcast_extents, filled
+from mgx_core.converting.filling import broadcast_extents, filled, one_hot
 from mgx_core.types.dim import ceil_div, maximum
 
 from ..converter import converts, converts_values
@@ -155,21 +155,8 @@ def lin_space(n: Node, start: Instruction, stop: Instruction, count: Instruction
 
 
 @converts("OneHot")
-def one_hot(n: Node, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction) -> Instruction:
-    number = n.dims(depth)
-    if number is None or len(number) != 1:
-        n.unsupported("a depth that is known only at run time")
-    count = number[0]
-    rank = indices.shape.rank
-    axis = n.int("axis", -1)
-    (at,) = n.axes([axis], rank + 1)
-    dims = (*indices.shape.dims[:at], count, *indices.shape.dims[at:])
-    if not isinstance(count, int):
-        n.unsupported("a depth that is known only at run time")
-    own = np.arange(count).reshape([-1 if i == at else 1 for i in range(rank + 1)])
-    hits = n.pointwise("equal", n.unsqueeze(indices, [at]), n.literal(own, indices.shape.dtype))
-    wide = n.broadcast_to(hits, dims)
-    return n.pointwise("where", wide, on, off)
+def hot(n: Node, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction) -> Instruction:
+    return one_hot(n, indices, depth, on, off, n.int("axis", -1))
 
 
 @converts("Empty")

@@ -8,6 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import count_up, places_along
 from mgx_core.types.dim import Dim, minimum, product
 
 from ..converter import converts
@@ -36,19 +37,9 @@ def _open(low: int, high: int, *dims: Dim) -> bool:
     return low == high and not all(isinstance(d, int) for d in dims)
 
 
-def _numbers(n: Node, x: Instruction, axis: int) -> Instruction:
-    """Returns 0, 1, ... along an axis."""
-    return _count_up(n, n.add("dimensions_of", x, start=axis, end=axis + 1), x.shape.dims[axis])
-
-
-def _count_up(n: Node, count: Instruction, length: Dim) -> Instruction:
-    args = n.literal(0, dt.int64), n.reshape(count, ()), n.literal(1, dt.int64)
-    return n.add("dynamic_range", *args, length=length)
-
-
 def _on_diagonal(n: Node, x: Instruction, k: int) -> Instruction:
     """Returns whether places of the matrices x lie on their k-th diagonal."""
-    rows, columns = (_numbers(n, x, x.shape.rank - axis) for axis in (2, 1))
+    rows, columns = (places_along(n, x, x.shape.rank - axis) for axis in (2, 1))
     moved = n.pointwise("add", rows, n.literal(k, dt.int64))
     return n.pointwise("equal", n.unsqueeze(moved, [1]), n.unsqueeze(columns, [0]))
 
@@ -145,7 +136,7 @@ def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
     left = n.pointwise("sub", sizes, n.literal(np.array([max(-k, 0), max(k, 0)], np.int64)))
     step = n.pointwise("add", n.slice(sizes, [0], [1], [2]), n.literal(1, dt.int64))
     first = n.pointwise("mul", step, n.literal(max(-k, 0), dt.int64))
-    numbers = _count_up(n, n.add("reduce_min", left, axes=(0,)), count)
+    numbers = count_up(n, n.add("reduce_min", left, axes=(0,)), count)
     start = n.pointwise("add", first, n.literal(k, dt.int64))  # of row max(-k, 0) and column max(k, 0)
     at = n.pointwise("add", n.pointwise("mul", numbers, step), start)
     flat = n.reshape(x, (*x.shape.dims[: rank - 2], product((rows, columns))))

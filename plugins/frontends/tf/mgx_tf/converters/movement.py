@@ -6,6 +6,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import places_along
 from mgx_core.converting.rearranged import (
     batch_to_space,
     depth_to_space,
@@ -136,13 +137,16 @@ def reverse_sequence(n: Node, x: Instruction, lengths: Instruction) -> Instructi
 
 @converts("Roll")
 def roll(n: Node, x: Instruction, shift: Instruction, axis: Instruction) -> Instruction:
-    for by, at in zip(n.whole(shift, "the shift"), n.whole(axis, "the axis"), strict=True):
-        (at,) = n.axes([at], x.shape.rank)
+    shifts = n.constant(shift)
+    for k, at in enumerate(n.axes(n.whole(axis, "the axis"), x.shape.rank)):
         length = x.shape.dims[at]
-        if isinstance(length, int) and length:
-            by %= length
-        cut: Dim = length - by if by >= 0 else -by
-        x = n.concat([n.slice(x, [at], [cut], [length]), n.slice(x, [at], [0], [cut])], at)
+        if shifts is None or not isinstance(length, int):
+            by = n.slice(n.reshape(n.convert(shift, dt.int64), (-1,)), [0], [k], [k + 1])
+            extent = n.add("dimensions_of", x, start=at, end=at + 1)
+            x = n.add("gather", x, n.pointwise("mod", n.pointwise("sub", places_along(n, x, at), by), extent), axis=at)
+        elif length:
+            cut = -int(shifts.reshape(-1)[k]) % length
+            x = n.concat([n.slice(x, [at], [cut], [length]), n.slice(x, [at], [0], [cut])], at)
     return x
 
 

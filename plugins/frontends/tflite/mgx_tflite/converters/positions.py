@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.filling import filled, unsorted_segments
+from mgx_core.converting.filling import filled, one_hot, unsorted_segments
 from mgx_core.converting.rearranged import gather_in_batches
 from mgx_core.types.dim import product
 
@@ -42,13 +42,8 @@ def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instr
 
 
 @converts("ONE_HOT")
-def one_hot(n: Node, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction) -> Instruction:
-    count = n.whole(depth, "the depth")[0]
-    rank = indices.shape.rank
-    (at,) = n.axes([n.option("Axis", -1)], rank + 1)
-    own = np.arange(count).reshape([-1 if i == at else 1 for i in range(rank + 1)])
-    hits = n.pointwise("equal", n.unsqueeze(indices, [at]), n.literal(own, indices.shape.dtype))
-    return n.pointwise("where", hits, on, off)
+def hot(n: Node, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction) -> Instruction:
+    return one_hot(n, indices, depth, on, off, n.option("Axis", -1))
 
 
 @converts("WHERE")
