@@ -104,3 +104,17 @@ def test_refusals_say_why() -> None:
     y = tensor("float32", (1, 1, 4, 8))
     sink = [y, y, y, None, None, None, tensor("float32", (1,))]
     assert isinstance(generate(Attention(), sink, [y], traits()), No)
+
+
+@pytest.mark.parametrize("most", [49152, 65536, 232448])
+@pytest.mark.parametrize("heads", [(160, 160), (192, 64), (256, 256), (256, 64)])
+def test_large_heads_take_no_more_shared_memory_than_there_is(heads: tuple[int, int], most: int) -> None:
+    """The emulated device refuses kernels that declare more than CUDA or AMD's devices allow."""
+    (d, e), wave = heads, 64 if most == 65536 else 32
+    rng = np.random.default_rng(4)
+    arrays = [values(rng, dt.float16, (1, 2, n, size)) for n, size in ((66, d), (35, d), (35, e))]
+    ins, outs = [tensor("float16", x.shape) for x in arrays], [tensor("float16", (1, 2, 66, e))]
+    device = traits(wave)._replace(shared_bytes=min(most, 65536 if wave == 64 else 49152), shared_most=most)
+    source = generate(Attention(), ins, outs, device)
+    assert isinstance(source, KernelSource) and source.shared_bytes <= most
+    same(run(source, arrays, ins, outs, wave), Attention().evaluate(arrays), tolerance=LIMITS["float16"])

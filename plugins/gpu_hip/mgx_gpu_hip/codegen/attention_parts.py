@@ -117,14 +117,14 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
 
 
 def finished(
-    p: Pattern, lines: list[str], grid: tuple[int, int, int], threads: int, blocks: int = 0
+    p: Pattern, lines: list[str], grid: tuple[int, int, int], threads: int, blocks: int = 0, shared: int = 0
 ) -> KernelSource | No:
-    """Returns the kernel of these statements; grid: tiles of queries, heads, 1."""
+    """Returns the kernel of these statements; grid: tiles of queries, heads, 1; shared: bytes that the launch asks for."""
     if grid[1] > 65535:  # more heads than the second grid axis allows
         lines = [line.replace("blockIdx.y", "blockIdx.x").replace("@x", "blockIdx.y") for line in
                  (line.replace("blockIdx.x", "@x") for line in lines)]  # fmt: skip
         grid = (grid[1], grid[0], 1)
     parameters, buffers = pointers(p.inputs, [p.out])
     text = kernel(NAME, parameters, lines, threads, blocks)
-    launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))
+    launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers), shared)
     return finish("attention", text, [launch], p.inputs, [p.out], flops=flops(p))

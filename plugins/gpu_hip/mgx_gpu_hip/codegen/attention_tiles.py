@@ -19,11 +19,20 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     waves = 4
     while waves > 1 and ceil_div(p.s, 16 * waves) * heads(p) < traits.sm_count:
         waves //= 2
+    ldk, ldv = d + 8, e + 8
+
+    def taken(buffers: int) -> int:
+        """Returns bytes of shared memory; the queries are staged in the keys'."""
+        return 2 * (buffers * max(keys, 16 * waves) * ldk + keys * ldv + waves * 256)
+
+    while waves > 1 and taken(1) > traits.shared_most:
+        waves //= 2
     queries = 16 * waves
     threads = waves * traits.wave
-    ldk, ldv = d + 8, e + 8
-    buffers = 2 if (2 * keys * ldk + keys * ldv + waves * 256) * 2 <= min(traits.shared_bytes, 48 * 1024) else 1
-    room = max(keys, queries) * ldk  # the queries are staged in the keys' shared memory
+    fits = (2 * keys * ldk + keys * ldv + waves * 256) * 2 <= min(traits.shared_bytes, 48 * 1024)
+    buffers = 2 if fits and taken(2) <= traits.shared_most else 1
+    room = max(keys, queries) * ldk
+    asked = 0 if taken(buffers) <= traits.shared_bytes else taken(buffers)
     nk, nd, ne = keys // 16, d // 16, e // 16
 
     def load_keys(first: str, target: str) -> list[str]:
@@ -32,9 +41,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     lines = [
         f"const u32 first = blockIdx.x * {queries}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
         *batch_setup(p, "blockIdx.y"),
-        f"SHARED({t}, keys, [{buffers}][{room}]);",
-        f"SHARED({t}, values, [{keys * ldv}]);",
-        f"SHARED({t}, scratch, [{waves}][256]);",
+        *_memory(t, buffers, room, keys * ldv, waves, dynamic=asked > 0),
         *copy_tile(p, p.q, "keys[0]", "q", queries, p.d, "first", p.s, d, ldk, threads),
         "async_commit();",
         "async_wait<0>();",
@@ -129,4 +136,20 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "}",
     ]
     blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
-    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks)
+    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
+
+
+def _memory(t: str, buffers: int, room: int, values: int, waves: int, dynamic: bool) -> list[str]:
+    """Returns the declarations of shared memory; dynamic: of what the launch asks for, as more than a kernel may declare."""
+    if not dynamic:
+        return [
+            f"SHARED({t}, keys, [{buffers}][{room}]);",
+            f"SHARED({t}, values, [{values}]);",
+            f"SHARED({t}, scratch, [{waves}][256]);",
+        ]
+    return [
+        f"SHARED_DYNAMIC({t}, shared);",
+        f"{t} (*const keys)[{room}] = ({t} (*)[{room}])shared;",
+        f"{t}* const values = shared + {buffers * room};",
+        f"{t} (*const scratch)[256] = ({t} (*)[256])(values + {values});",
+    ]

@@ -155,10 +155,19 @@ def test_shared_arrays_end_where_they_say(emulated, dynamic):
 
 
 def test_too_much_shared_memory(emulated):
-    text = """KERNEL(64) k(float* y) { SHARED(float, s, [40000]); SHARED(float, t, [40000]);
+    text = """KERNEL(64) k(float* y) { SHARED(float, s, [12000]); SHARED(float, t, [5000]);
       s[threadIdx.x] = 0; y[threadIdx.x] = t[0]; }"""
-    with pytest.raises(DeviceError, match="bytes of shared memory, the device has"):
+    with pytest.raises(DeviceError, match=r"declares 68000 bytes of shared memory, at most (49152|65536) are allowed"):
         run(emulated, text, (1,), (64,), [np.zeros(64, np.float32)])
+
+
+def test_too_much_shared_memory_with_what_the_launch_asks_for(emulated):
+    text = """KERNEL(64) k(float* y) { SHARED(float, s, [12000]); SHARED_DYNAMIC(float, t);
+      s[threadIdx.x] = 0; y[threadIdx.x] = t[0]; }"""
+    most = 65536 if emulated.wave == 64 else 232448
+    run(emulated, text, (1,), (64,), [np.zeros(64, np.float32)], shared=most - 48000)
+    with pytest.raises(DeviceError, match=f"{most + 16} bytes of shared memory, the device has {most}"):
+        run(emulated, text, (1,), (64,), [np.zeros(64, np.float32)], shared=most - 47984)
 
 
 def test_vectors_that_are_not_aligned(emulated):

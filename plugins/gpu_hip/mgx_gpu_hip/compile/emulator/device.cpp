@@ -62,7 +62,7 @@ Copies copies[MOST_THREADS];
 std::vector<Region> regions;
 int current, threads, wave_width;
 unsigned long block_number;
-size_t dynamic_bytes, shared_used;
+size_t dynamic_bytes, shared_used, declared;  // declared: of these, by kernels themselves
 bool any_copies;
 const EmuKernel* kernel;
 void** arguments;
@@ -194,6 +194,12 @@ void* shared(const void* key, unsigned long bytes) {
   if (r->block != block_number) {
     r->block = block_number;
     shared_used += bytes;
+    if (key) declared += bytes;
+    if (declared > declared_limit(wave_width)) {
+      snprintf(message, sizeof message, "kernel %s declares %zu bytes of shared memory, at most %zu are allowed; a launch may ask for more",
+               kernel->name, declared, declared_limit(wave_width));
+      stop(INVALID);
+    }
     if (shared_used > shared_limit(wave_width)) {
       snprintf(message, sizeof message, "kernel %s: %zu bytes of shared memory, the device has %zu", kernel->name, shared_used,
                shared_limit(wave_width));
@@ -245,7 +251,7 @@ Order order_of(int how) {
 }
 void run_block(const Order& order) {
   ++block_number;
-  shared_used = 0;
+  shared_used = declared = 0;
   memset(state, READY, threads);
   memset(exchanges, 0, sizeof exchanges);
   memset(stamp, 0, sizeof stamp);
@@ -336,6 +342,7 @@ Emulator* table() {
   return &emu;
 }
 size_t shared_limit(int wave) { return wave == 64 ? 65536 : 232448; }
+size_t declared_limit(int wave) { return wave == 64 ? 65536 : 49152; }
 
 int launch(const EmuKernel& k, int wave, EmuDim grid, EmuDim block, size_t shared_bytes, void** args, int how) {
   unsigned long n = (unsigned long)block.x * block.y * block.z;

@@ -11,7 +11,8 @@ enum Status { OK = 0, INVALID = 1, ILLEGAL_ADDRESS = 700, MISALIGNED = 716, FAIL
 int launch(const EmuKernel& kernel, int wave, EmuDim grid, EmuDim block, size_t shared_bytes, void** arguments, int order);
 const char* fault();      // what went wrong in the last launch that failed
 Emulator* table();
-size_t shared_limit(int wave);
+size_t shared_limit(int wave);    // of a block: AMD's for waves of 64 lanes, Hopper's for 32
+size_t declared_limit(int wave);  // of what a kernel declares itself, without asking at its launch
 // Called for an address that faulted: writes what it belongs to (an allocation's neighbourhood) for the message.
 extern void (*describe)(const void* address, char* text, size_t size);
 }  // namespace device
