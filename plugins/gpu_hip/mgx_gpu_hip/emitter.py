@@ -22,18 +22,14 @@ from mgx_core.targets.static_part import Split, fixed_tensor, split
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.argument import Array
 
+from .codegen.limits import require_limits
 from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
 from .codegen.writing import Write, source_of
 from .context import GpuContext
 from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
 
-__all__ = [
-    "DEVICE_ALIGNMENT",
-    "LIBRARY_ALIGNMENT",
-    "GpuEmitter",
-    "tensor_of",
-]
+__all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "tensor_of"]
 
 DEVICE_ALIGNMENT = 256
 LIBRARY_ALIGNMENT = 16  # of operands, where a problem states nothing else
@@ -223,7 +219,8 @@ class GpuEmitter(Emitter):
         return found
 
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
-        """The launches of a kernel on its operands, with scratch memory of its own."""
+        """Adds the launches of a kernel on its operands.  Errors: Refused for what the device does not launch."""
+        require_limits(source, self.context.traits)
         scratch = [self.scratch(size) for size in source.scratch]
         self.add(
             KernelStep(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -18,6 +19,8 @@ from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.values import Buffer, Value
 
 from .bound_steps import BoundStep, bound_steps, naming
+from .codegen.source import KernelSource
+from .compile.source import most_threads
 from .context import GpuContext
 from .emitter import GpuEmitter
 from .recordings import Recordings
@@ -67,6 +70,17 @@ class _Values(GpuEmitter):
 
     def fresh(self, tuning: bool = True) -> _Values:
         return _Values(self.kernels, self.context, self.reuse)
+
+    def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
+        """Errors: DeviceError for more threads than a kernel was compiled for, which a device may not notice."""
+        for launch in source.launches:
+            asked, most = prod(launch.block), most_threads(source.text, launch.entry)
+            if most is not None and asked > most:
+                entry, nodes = launch.entry, ", ".join(self.sources) or "no node of the model"
+                raise DeviceError(
+                    f"kernel {entry}, made from {nodes}, is launched with {asked} threads a block, it was compiled for {most}"
+                )
+        super().launch(source, inputs, outputs)
 
 
 class _Runner(GpuRunner):

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["EMULATOR", "PRELUDE", "Parameter", "complete", "kernels", "prelude", "signature"]
+__all__ = ["EMULATOR", "PRELUDE", "Parameter", "complete", "kernels", "most_threads", "prelude", "signature"]
 
 PRELUDE: Final = Path(__file__).parent / "prelude"
 EMULATOR: Final = Path(__file__).parent / "emulator"
@@ -74,6 +74,12 @@ def _entries(text: str) -> list[str]:
 def kernels(text: str) -> list[str]:
     """Returns names of the kernels that a text defines with the KERNEL macro."""
     return [found.group(1) for found in _KERNEL.finditer(text)]
+
+
+def most_threads(text: str, name: str) -> int | None:
+    """Returns the threads of a block that a kernel is compiled for; None where its text does not say so in a number."""
+    found = re.search(rf"\bKERNEL\s*\(\s*(\d+)\s*(?:,[^)]*)?\)\s*{name}\b", text)
+    return int(found.group(1)) if found else None
 
 
 def signature(text: str, name: str) -> tuple[Parameter, ...]:

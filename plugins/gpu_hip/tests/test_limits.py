@@ -1,0 +1,77 @@
+"""Kernels that a device does not launch are refused where they are emitted, with what was asked and what there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import DeviceError, Kernels, Shape
+from mgx_core.errors import Refused
+from mgx_core.ops.scan import PrefixScanSum
+from mgx_gpu_hip.codegen.limits import require_limits
+from mgx_gpu_hip.codegen.source import Arg, Chained, DeviceTraits, KernelLaunch, KernelSource, Number
+from mgx_gpu_hip.guarded import GuardedTarget
+from mgx_gpu_hip.hip_kernels import hip_kernel
+from mgx_gpu_hip.target import GpuTarget
+
+
+def source(
+    grid: tuple[int, int, int] = (1, 1, 1), block: tuple[int, int, int] = (64, 1, 1), shared: int = 0, *args: Arg
+) -> KernelSource:
+    return KernelSource("k", "", (KernelLaunch("k", grid, block, args, shared),), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (source(block=(64, 32, 1)), "a block of 2048 threads, the device has at most 1024"),
+        (source(block=(64, 0, 1)), "a block of 0 threads"),
+        (source(shared=70000), "70000 bytes of shared memory, the device has at most 65536"),
+        (source((1, 65536, 1)), "a grid of .1, 65536, 1. blocks, at most .2147483647, 65535, 65535. are allowed"),
+        (source((2**31, 1, 1)), "a grid of .2147483648, 1, 1. blocks, at most"),
+        (source((2**26, 1, 1)), ".*along an axis fewer than 2.32 threads are allowed"),
+        (source((1, 1, 1), (64, 1, 1), 0, Number("u32", 2**32)), "an argument 4294967296, which is no u32"),
+        (source((1, 1, 1), (64, 1, 1), 0, Number("i32", -(2**31) - 1)), "an argument -2147483649, which is no i32"),
+    ],
+)
+def test_what_no_device_launches_is_refused(made: KernelSource, said: str) -> None:
+    with pytest.raises(Refused, match=f"k has {said}"):
+        require_limits(made, DeviceTraits(shared_most=65536))
+
+
+def test_the_largest_launches_are_allowed() -> None:
+    numbers = Chained(), Number("u32", 2**32 - 1), Number("i32", -(2**31)), Number("float", 1e30)
+    for grid, block in (((2**26 - 1, 65535, 65535), (64, 1, 1)), ((2**31 - 1, 1, 1), (1, 1024, 1))):
+        require_limits(source(grid, block, 65536, *numbers), DeviceTraits(shared_most=65536))
+
+
+def run(target: GpuTarget, **launch: Any) -> Any:
+    """A running sum by a kernel of another package, launched so."""
+    text = "KERNEL(64) wrong(const float* x, float* y) { y[threadIdx.x] = 7; }"
+    plans = Kernels("gpu")
+    plans.plan(PrefixScanSum)(
+        lambda op, inputs, context: hip_kernel("wrong", op, text, args=lambda shapes: [], **launch)
+    )
+    found = plans + target.kernels(None)
+    target.kernels = lambda context: found  # type: ignore[method-assign]
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(mgx.op("prefix_scan_sum", axis=0), m.add_parameter("x", Shape("float32", [64])))])
+    program.compile(target)
+    return program, program.run({"x": np.zeros(64, np.float32)})[0].to_numpy()
+
+
+def test_the_next_kernel_is_taken_and_the_refusal_is_listed() -> None:
+    program, got = run(GpuTarget("host", 1), grid=lambda shapes: (1, 70000), block=64)
+    (placed,) = program.executable.instances()[0].placements
+    assert not got.any() and placed.place == "target" and "wrong has a grid of (1, 70000, 1)" in str(placed.refused)
+
+
+def test_more_threads_than_a_kernel_was_compiled_for_are_found() -> None:
+    with pytest.raises(
+        DeviceError, match=r"wrong, made from .*, is launched with 128 threads a block, it was compiled for 64"
+    ):
+        run(GuardedTarget(1), grid=lambda shapes: 1, block=128)
