@@ -10,7 +10,7 @@ from typing import Final
 
 __all__ = ["rarer_collections"]
 
-RARER: Final = 20_000  # new objects between collections: a few megabytes
+RARER: Final = 100_000  # new objects between collections: some ten megabytes
 _lock = threading.Lock()
 _inside = 0
 _before: tuple[int, int, int] | None = None  # what is to be set again
