@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -48,10 +49,14 @@ class Converters:
     """Converters by (domain, operator); of those for one operator the newest not newer than the model's version is taken.
 
     A value, joined with ``+``; packages give theirs through the hook `converters`.
+    later: functions that add more when called, in the order in which they are called until an operator is found; all of its
+    versions must be added by one of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, later: Iterable[Callable[[], object]] = ()) -> None:
         self._by_name: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
+        self._later = list(later)
+        self._lock = threading.RLock()  # held while more are added
 
     def converts(self, *names: str, domain: str = "", since: int = 1) -> Callable[[C], C]:
         """Decorator: a function ``(node, *inputs)`` for operators `names` of `domain` from version `since` on."""
@@ -72,20 +77,30 @@ class Converters:
         return keep
 
     def find(self, domain: str, name: str, version: int) -> Converter | None:
-        for since, function in self._by_name.get((domain, name), ()):
-            if since <= version:
-                return function
+        if self.knows(domain, name):
+            for since, function in self._by_name[domain, name]:
+                if since <= version:
+                    return function
         return None
 
     def knows(self, domain: str, name: str) -> bool:
+        self._add_until(lambda: (domain, name) in self._by_name)
         return (domain, name) in self._by_name
 
     def names(self) -> list[tuple[str, str]]:
+        self._add_until(lambda: False)
         return sorted(self._by_name)
+
+    def _add_until(self, found: Callable[[], bool]) -> None:
+        with self._lock:
+            while self._later and not found():
+                self._later[0]()
+                self._later.pop(0)
 
     def __add__(self, other: Converters) -> Converters:
         out = Converters()
         for side in (self, other):
+            side.names()
             for (domain, name), entries in side._by_name.items():
                 for since, function in entries:
                     out.converts(name, domain=domain, since=since)(function)

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final
+
 from mgx_core.converting.converters import Converter, Converters
 
 __all__ = ["STANDARD", "Converter", "Converters", "converts"]
 
-STANDARD = Converters()
+PACKAGE: Final = f"{__package__}.converters"
+# families that are imported before the others, while an operator is looked for
+COMMON: Final = (
+    "elementwise", "convolution", "linear", "movement", "reduce", "norm", "pooling", "activation", "constant", "cast", "slice",
+    "index", "select", "resize", "recurrent", "quantized", "attention", "control",
+)  # fmt: skip
+
+
+def _others() -> None:
+    """Imports all families."""
+    for module in iter_modules(import_module(PACKAGE).__path__):
+        import_module(f"{PACKAGE}.{module.name}")
+
+
+STANDARD = Converters((*(partial(import_module, f"{PACKAGE}.{name}") for name in COMMON), _others))
 converts = STANDARD.converts

@@ -11,7 +11,7 @@ from mgx_core.ir.graph import Graph
 from mgx_core.plugins.manager import manager
 from mgx_core.types.argument import Array
 
-from .converter import Converters
+from .converter import STANDARD, Converters
 from .functions import expanded_nodes
 from .messages import onnx
 from .model import functions_of, opsets_of
@@ -25,9 +25,7 @@ __all__ = ["all_converters", "parse_proto"]
 
 def all_converters() -> Converters:
     """Our converters and those of installed plugins."""
-    from . import converters
-
-    out = converters.STANDARD
+    out = STANDARD
     for more in manager().converters("onnx", Converters):
         out = out + more
     return out

@@ -149,7 +149,7 @@ def linear_attention(
     )
 
 
-@converts("CausalConvWithState", since=27)
+@converts("CausalConvWithState")
 def causal_conv_with_state(
     n: Node,
     x: Instruction,

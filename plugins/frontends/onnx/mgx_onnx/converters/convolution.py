@@ -1,4 +1,4 @@
-"""Convolutions: Conv, ConvTranspose, DeformConv, Col2Im, CausalConvWithState, NhwcConv, FusedConv."""
+"""Convolutions: Conv, ConvTranspose, DeformConv, Col2Im, NhwcConv, FusedConv."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from mgx_core import Instruction
 from mgx_core import dim as dims_
 from mgx_core.ops.window import same_padding
-from mgx_core.types.dtype import float32
 
 from ..converter import converts
 from ..node import Node
@@ -189,23 +188,3 @@ def col2im(n: Node, x: Instruction, image_shape: Instruction, block_shape: Instr
     if image is not None:
         given["image_shape"] = image
     return n.add("col2im", x, None if image is not None else image_shape, None if fixed else block_shape, **given)
-
-
-@converts("CausalConvWithState")
-def causal_conv(
-    n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None, past: Instruction | None = None
-) -> tuple[Instruction, Instruction]:
-    dtype = x.shape.dtype
-    if x.shape.rank != 3 or w.shape.rank != 3:
-        n.fail(f"input and weight must have rank 3, got {x.shape} and {w.shape}")
-    batch, channels, length = x.shape.dims
-    kept = w.shape.dims[2] - 1
-    if past is None:
-        past = n.broadcast_to(n.literal(0, dtype), (batch, channels, kept))
-    whole = n.add("concat", past, x, axis=2)
-    if not isinstance(channels, int):
-        n.unsupported(f"a depthwise convolution of {channels} channels, a number known only at run time")
-    y = n.add("convolution", n.convert(whole, float32), n.convert(w, float32), group=channels)
-    y = biased(n, y, None if bias is None else n.convert(bias, float32))
-    y = n.convert(activate(n, y, n.attr("activation", "none")), dtype)
-    return y, n.slice(whole, [2], [length], [length + kept])

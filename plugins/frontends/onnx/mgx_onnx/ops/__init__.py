@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from mgx_core.ops.opset import OpSet
+from typing import TYPE_CHECKING, Any
 
-from . import (
-    classical,
-    dropout,
-    image,
-    labels,
-    linear_models,
-    loss,
-    maps,
-    svm,
-    text,
-    tokenizer,
-    training,
-    trees,
-)
+if TYPE_CHECKING:
+    from .standard import OPS
 
 __all__ = ["OPS"]
 
-OPS: OpSet = OpSet.in_module(
-    classical, dropout, image, labels, linear_models, loss, maps, svm, text, tokenizer, training, trees
-)
+
+def __getattr__(name: str) -> Any:
+    if name == "OPS":  # the families are imported when the set is first asked for
+        from .standard import OPS
+
+        return OPS
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
