@@ -78,6 +78,34 @@ struct Tap {
     W weight;
 };
 
+// Sums of taps of a place for all channels, which lie side by side.
+template <typename T, typename W>
+void mixed(const T *x, const Tap<W> *taps, int64_t used, T *out, int64_t channels) {
+    constexpr int64_t some = 8;
+    typedef W Several __attribute__((vector_size(some * sizeof(W))));
+    int64_t c = 0;
+    for (; c + some <= channels; c += some) {
+        Several sums {};
+        for (int64_t m = 0; m < used; ++m) {
+            Several values;
+            for (int64_t i = 0; i < some; ++i)
+                values[i] = widened(x[taps[m].offset + c + i]);
+            sums += values * taps[m].weight;
+        }
+        if constexpr (std::is_same_v<T, W>)
+            std::memcpy(out + c, &sums, sizeof sums);
+        else
+            for (int64_t i = 0; i < some; ++i)
+                store(out[c + i], sums[i]);
+    }
+    for (; c < channels; ++c) {
+        W sum = 0;
+        for (int64_t m = 0; m < used; ++m)
+            sum += widened(x[taps[m].offset + c]) * taps[m].weight;
+        store(out[c], sum);
+    }
+}
+
 // Buffers: x, grid, out.  Numbers: mode, padding, whether corners are aligned; channels with their strides in x and out; spatial
 // axes, stride of coordinates in the grid, then extents and strides in x of the axes; box of places (x by images alone, grid,
 // out).  Scratch memory: the taps of `block` places.  Work: places.
@@ -103,14 +131,16 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
             int64_t used[block];
             for (int64_t p = 0; p < count; ++p) {
                 const G *at = grid + offset[1] + (first + p) * box.step(1);
-                P factor[most];
-                int64_t many = 1, place[most];
-                factor[0] = 1;
-                place[0] = offset[0] + (first + p) * box.step(0);
+                P factors[2][most];
+                int64_t many = 1, places[2][most];
+                factors[0][0] = 1;
+                places[0][0] = offset[0] + (first + p) * box.step(0);
                 for (int64_t a = 0; a < rank; ++a) { // every combination of the axes' neighbours
                     const auto found = sampling.around<P>(widened(at[(rank - 1 - a) * coordinate]), sizes[a]);
-                    P wider[most];
-                    int64_t next = 0, further[most];
+                    const P *factor = factors[a % 2];
+                    const int64_t *place = places[a % 2];
+                    P *wider = factors[(a + 1) % 2];
+                    int64_t next = 0, *further = places[(a + 1) % 2];
                     for (int64_t m = 0; m < many; ++m)
                         for (int64_t t = 0; t < sampling.taps(); ++t) {
                             if (found.index[t] < 0) continue;
@@ -118,12 +148,10 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
                             further[next++] = place[m] + found.index[t] * steps[a];
                         }
                     many = next;
-                    std::copy_n(wider, many, factor);
-                    std::copy_n(further, many, place);
                 }
                 used[p] = many;
                 for (int64_t m = 0; m < many; ++m)
-                    taps[p * most + m] = {place[m], static_cast<W>(factor[m])};
+                    taps[p * most + m] = {places[rank % 2][m], static_cast<W>(factors[rank % 2][m])};
             }
             auto element = [&](int64_t p, int64_t c) {
                 const Tap<W> *tap = taps + p * most;
@@ -137,10 +165,9 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
                         sum += widened(from[tap[m].offset]) * tap[m].weight;
                 store(out[offset[2] + (first + p) * box.step(2) + c * over], sum);
             };
-            if (in == 1)
+            if (in == 1 && over == 1)
                 for (int64_t p = 0; p < count; ++p)
-                    for (int64_t c = 0; c < channels; ++c)
-                        element(p, c);
+                    mixed(x, taps + p * most, used[p], out + offset[2] + (first + p) * box.step(2), channels);
             else
                 for (int64_t c = 0; c < channels; ++c)
                     for (int64_t p = 0; p < count; ++p)

@@ -14,7 +14,7 @@ from mgx_core.ops.pooling import MaxPoolIndices
 from mgx_core.ops.roi import Roialign
 from mgx_core.ops.sample import GridSample
 from mgx_core.targets.kernel_emission import Results
-from mgx_core.targets.values import Value
+from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
 from .native_loops import box, grain_of, native_loop
@@ -36,7 +36,8 @@ def emit_grid_sample(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     rank = len(x.lens) - 2
     if rank > 3:
         raise Refused(f"{rank} spatial axes")
-    out = e.allocate(x.shape.dtype, [*x.lens[:2], *grid.lens[1:-1]])
+    lens = [*x.lens[:2], *grid.lens[1:-1]]
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens) if x.strides[1] == 1 else None)
     if not out.shape.elements():
         return out
     if not x.shape.elements():
