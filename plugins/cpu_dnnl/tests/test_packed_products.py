@@ -164,6 +164,22 @@ def test_a_left_operand_that_lies_across_is_not_copied_for_our_own_loop() -> Non
         assert not any("copy" in s or s.startswith("gemm") for s in steps), steps
 
 
+def test_rows_that_are_whole_but_in_another_order_are_copied_for_our_own_loop() -> None:
+    """States of recurrent layers, steps before sequences: oneDNN multiplies each sequence by itself, unblocked."""
+    a, b = numbers(1, 43, 3, 96), numbers(2, 96, 50)
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        x = m.add(mgx.op("relu"), m.add_parameter("x", mgx.shape(type="float32", lens=[43, 3, 96])))
+        turned = m.add(mgx.op("transpose", permutation=[1, 0, 2]), x)
+        wide = m.add(mgx.op("multibroadcast", out_lens=[3, 96, 50]), m.add_literal(b))
+        return m.add(mgx.op("tanh"), m.add(mgx.op("dot"), turned, wide))
+
+    program, steps = compiled(build)
+    (got,) = program.run({"x": a})
+    np.testing.assert_allclose(got.to_numpy(), np.tanh(np.maximum(a, 0).swapaxes(0, 1) @ b), rtol=1e-5, atol=1e-5)
+    assert any(s.startswith("gemm") for s in steps), steps
+
+
 def test_weights_that_are_views() -> None:
     """A transposed constant and a slice of one, both packed from where they lie."""
     a, b = numbers(1, 20, 24), numbers(2, 70, 24)

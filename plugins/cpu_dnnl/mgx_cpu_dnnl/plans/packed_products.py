@@ -143,7 +143,7 @@ def _rows(e: CpuEmitter, a: Value, m: int, k: int) -> Value:
         a = wide
     found = _as_matrix(a.shape, m, k)
     if found is None:
-        if e.engine.wide and m > FEW:
+        if e.engine.wide and m > FEW and a.strides[-1] != 1:
             raise Refused("oneDNN reads rows that lie across each other")
         a = e.row_major(a)
         found = Shape(dt.float32, [m, k])
