@@ -16,9 +16,9 @@ constexpr int64_t most_rows = lanes == 16 ? 4 : 2; // sequences whose sums are i
 constexpr int64_t most_sums = lanes == 16 ? 24 : 12; // vectors
 constexpr int64_t most_fields = 3;
 
-// A layer: gates from the input [steps, batch, ways, blocks, gates, wide]; recurrent weights [ways, blocks, hidden, gates, wide];
-// first states [ways, batch, hidden]; states out [steps, batch, ways, hidden].  The arguments of all loops are its numbers, and one
-// that is the kind's own.
+// A layer: gates from the input [steps, batch, ways, gates, hidden], behind which `wide` floats more may be read; recurrent weights
+// [ways, blocks, hidden, gates, wide]; first states [ways, batch, hidden]; states out [steps, batch, ways, hidden].  The arguments of
+// all loops are its numbers, and one that is the kind's own.
 struct Layer {
     int64_t steps, batch, ways, hidden;
     bool reverse;
@@ -48,9 +48,14 @@ struct State {
 
 // The operands of one phase of one step for a block of units and a few sequences.
 struct Work {
-    const float *given, *w; // of the block: gates from the input [gates, wide], `next_given` floats from sequence to sequence; weights
-    int64_t next_given;
+    const float *given, *w; // of the block: gates from the input, `next_given` floats from sequence to sequence; weights
+    int64_t next_given, next_gate;
     int64_t block, row, way; // row: the first sequence
+
+    // What a gate of the half of a block gets from the input; behind the last unit anything, which no unit reads.
+    Floats from_input(int64_t r, int64_t gate, int64_t half) const {
+        return load(given + r * next_given + gate * next_gate + half * lanes);
+    }
 };
 
 // Products of `rows` states [hidden] with vectors of the weights.  Vector j lies j * apart vectors behind the first; `together`
@@ -61,7 +66,8 @@ inline void multiply(Floats (&sum)[rows][vectors], const float *state, int64_t n
     Floats more[together][rows][vectors] = {};
     auto add = [&](Floats (&to)[rows][vectors], int64_t k) {
         for (int j = 0; j < vectors; ++j) {
-            const Floats column = load(w + k * row + j * apart * lanes);
+            Floats column = load(w + k * row + j * apart * lanes);
+            if constexpr (rows > 1) asm("" : "+v"(column)); // in a register: compilers load it again for each row
             for (int r = 0; r < rows; ++r)
                 to[r][j] += state[r * next_state + k] * column;
         }
@@ -112,7 +118,7 @@ struct LstmCell {
             Floats sum[rows][4 * both];
             for (int r = 0; r < rows; ++r)
                 for (int j = 0; j < 4 * both; ++j)
-                    sum[r][j] = load(work.given + r * work.next_given + (half + j * apart) * lanes);
+                    sum[r][j] = work.from_input(r, j / both, half + j % both);
             multiply<4 * both, rows, apart>(
                     sum, before.field[0] + work.row * padded, padded, work.w + half * lanes, layer.hidden, layer.row());
             for (int r = 0; r < rows; ++r)
@@ -152,14 +158,14 @@ struct LateGruCell : GruCell {
             Floats sum[rows][3 * both];
             for (int r = 0; r < rows; ++r)
                 for (int j = 0; j < 3 * both; ++j)
-                    sum[r][j] = j < 2 * both ? load(work.given + r * work.next_given + (half + j * apart) * lanes)
+                    sum[r][j] = j < 2 * both ? work.from_input(r, j / both, half + j % both)
                                              : load(biases(work) + (half + j - 2 * both) * lanes);
             multiply<3 * both, rows, apart>(
                     sum, before.field[0] + work.row * padded, padded, work.w + half * lanes, layer.hidden, layer.row());
             for (int r = 0; r < rows; ++r)
                 for (int k = 0; k < both; ++k) {
                     const int64_t at = (work.row + r) * padded + work.block * wide + (half + k) * lanes;
-                    const Floats given = load(work.given + r * work.next_given + (4 + half + k) * lanes);
+                    const Floats given = work.from_input(r, 2, half + k);
                     const Floats n = hyperbolic(given + sigmoid(sum[r][both + k]) * sum[r][2 * both + k]);
                     store(after.field[0] + at, n + sigmoid(sum[r][k]) * (load(before.field[0] + at) - n));
                 }
@@ -180,7 +186,7 @@ struct EarlyGruCell : GruCell {
             Floats sum[rows][4];
             for (int r = 0; r < rows; ++r)
                 for (int j = 0; j < 4; ++j)
-                    sum[r][j] = load(work.given + r * work.next_given + j * lanes);
+                    sum[r][j] = work.from_input(r, j / 2, j % 2);
             multiply<4, rows, 1>(sum, before.field[0] + work.row * padded, padded, work.w, layer.hidden, layer.row());
             for (int r = 0; r < rows; ++r)
                 for (int half = 0; half < 2; ++half) {
@@ -192,7 +198,7 @@ struct EarlyGruCell : GruCell {
         Floats sum[rows][2];
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half)
-                sum[r][half] = load(work.given + r * work.next_given + (4 + half) * lanes) + load(biases(work) + half * lanes);
+                sum[r][half] = work.from_input(r, 2, half) + load(biases(work) + half * lanes);
         multiply<2, rows, 1>(sum, now.field[2] + work.row * padded, padded, work.w + 2 * wide, layer.hidden, layer.row());
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half) {
@@ -225,7 +231,7 @@ struct SimpleCell {
         Floats sum[rows][2];
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half)
-                sum[r][half] = load(work.given + r * work.next_given + half * lanes);
+                sum[r][half] = work.from_input(r, 0, half);
         multiply<2, rows, 1>(sum, before.field[0] + work.row * padded, padded, work.w, layer.hidden, layer.row());
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half)

@@ -22,15 +22,16 @@ inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t r
     const Layer &layer = cell.layer;
     const int64_t t = way == 1 || layer.reverse ? layer.steps - 1 - step : step;
     Work work;
-    work.next_given = layer.ways * layer.blocks() * layer.row();
+    work.next_gate = layer.hidden;
+    work.next_given = layer.ways * layer.gates * layer.hidden;
     work.way = way;
-    const float *given = layer.read(0) + ((t * layer.batch + first_row) * layer.ways + way) * layer.blocks() * layer.row();
+    const float *given = layer.read(0) + ((t * layer.batch + first_row) * layer.ways + way) * layer.gates * layer.hidden;
     for (int64_t n = begin; n < end; ++n) {
         work.block = step % 2 ? begin + end - 1 - n : n;
         work.w = layer.read(1) + (way * layer.blocks() + work.block) * layer.hidden * layer.row();
         for (int64_t left = rows; left > 0; left -= most_rows) {
             work.row = rows - left;
-            work.given = given + work.row * work.next_given + work.block * layer.row();
+            work.given = given + work.row * work.next_given + work.block * wide;
             switch (std::min(left, most_rows)) {
                 case 1: cell.template units<1>(phase, work, before, now, after); break;
                 case 2: cell.template units<2>(phase, work, before, now, after); break;

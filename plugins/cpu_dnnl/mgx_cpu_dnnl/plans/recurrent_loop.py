@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -35,8 +36,8 @@ ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of simple layers, by the num
 def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wide: int) -> Derived:
     """Returns the constants of a layer as the loops read them.
 
-    Weights of the inputs, of the states, the sums of both biases; `apart`: the last gate's bias of the state is not in
-    the sum but a fourth array.
+    Weights of the inputs, of the states in blocks, the sums of both biases; `apart`: the last gate's bias of the state is
+    not in the sum but a fourth array, in blocks.
     """
     ways, _, inside = w.shape
     hidden = r.shape[2]
@@ -49,7 +50,7 @@ def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wid
             parts = np.pad(parts, ((0, 0), (0, 0), (0, padded - hidden), (0, 0)))
         return parts.reshape(ways, count, padded // wide, wide, -1).swapaxes(1, 2)
 
-    layer = np.ascontiguousarray(np.moveaxis(by_block(w, gates), -1, 0)).reshape(inside, -1)
+    layer = np.ascontiguousarray(w.reshape(-1, inside).T)
     forget_pages(w)
     recurrent = aligned(np.moveaxis(by_block(r, gates), -1, 2)).reshape(ways, padded // wide, hidden, gates * wide)
     forget_pages(r)
@@ -58,8 +59,7 @@ def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wid
     summed = own + other
     if apart:
         summed[:, -hidden:] = own[:, -hidden:]
-    biases = [np.ascontiguousarray(by_block(summed, gates).reshape(1, -1)), np.ascontiguousarray(by_block(late, 1))]
-    return Derived([w, r, bias], layer, recurrent, *biases)
+    return Derived([w, r, bias], layer, recurrent, summed.reshape(1, -1), np.ascontiguousarray(by_block(late, 1)))
 
 
 class _Layer:
@@ -79,7 +79,9 @@ class _Layer:
         bias = e.literal(biases, owner=self.panels)
         epilogue = Epilogue(dt.float32, [rows, biases.shape[1]], [(Link("binary", "add"), bias)])
         seen = x.seen_as(0, Shape(dt.float32, [rows, inside]))
-        self.gates = product(e, seen, self.constant(layer), epilogue)
+        lens = [rows, biases.shape[1]]
+        room = e.allocate(dt.float32, [prod(lens) + wide])  # the loop reads whole blocks
+        self.gates = product(e, seen, self.constant(layer), epilogue, room.seen_as(0, Shape(dt.float32, lens)))
 
     def constant(self, array: Array) -> Value:
         return self.e.literal(array, owner=self.panels)
