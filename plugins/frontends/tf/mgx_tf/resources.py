@@ -13,11 +13,11 @@ from mgx_core.converting.states import States
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import of
 
-from .graph import Graph, GraphNode, Port
+from .graph import FunctionGraph, Graph, GraphNode, Port
 from .model import Model
 from .objects import captured
 from .wire.bundle import Bundle
-from .wire.tensors import tensor_array
+from .wire.tensors import dims_of, tensor_array
 
 __all__ = ["Resources", "Table"]
 
@@ -81,15 +81,31 @@ class Resources:
             raise UnsupportedError(
                 f"variable {name!r} has no value: a graph in one file must be frozen (variables turned into constants)"
             )
-        if self._bundle is None:
-            self._bundle = Bundle(self._model.folder / "variables" / "variables")
+        bundle = self._checkpoint()
         if name not in self._keys:
-            self._keys = {**{node: (key, "") for node, key in captured(self._model, self._bundle)}, **self._keys}
+            self._keys = {**{node: (key, "") for node, key in captured(self._model, bundle)}, **self._keys}
         if name not in self._keys:
             raise ParseError(f"variable {name!r} has no value: the checkpoint of the SavedModel does not restore it")
         key, part = self._keys[name]
-        array = self._bundle.read(key)
+        array = bundle.read(key)
         return array[_ranges(part, array, key)] if part else array
+
+    def table(self, name: str) -> Table | None:
+        """Returns a table that the graph fills, or that the checkpoint holds, as it does those that can change; else None."""
+        if name not in self.tables and self._model.folder is not None:
+            parts = dict(restored_tables(self._model)).get(name)
+            if parts is not None:
+                keys, values = (np.asarray(self._checkpoint().read(key)) for key in parts)
+                attributes = self._model.graph.node(name).attributes
+                value = dims_of(attributes["value_shape"].shape) if "value_shape" in attributes else None
+                self.tables[name] = Table(keys.reshape(-1), values.reshape((keys.size, *(value or ()))))
+        return self.tables.get(name)
+
+    def _checkpoint(self) -> Bundle:
+        if self._bundle is None:
+            assert self._model.folder is not None
+            self._bundle = Bundle(self._model.folder / "variables" / "variables")
+        return self._bundle
 
     def assign(self, name: str, value: Instruction) -> None:
         """Gives a variable another value.  Errors: UnsupportedError for one of other extents or another type."""
@@ -143,20 +159,40 @@ def _ranges(part: str, array: Array, key: str) -> tuple[slice, ...]:
     return tuple(found)
 
 
-def restored(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Name of a variable's node -> key in the checkpoint and the part of it, as the model's own restoring says."""
+def _restoring(model: Model) -> tuple[GraphNode | None, FunctionGraph | None, dict[str, str]]:
+    """Returns the node that restores a model, the function that it calls, and nodes of the main graph by its arguments."""
     start = model.graph.nodes.get(model.restore)
     if start is None:
-        return
+        return None, None, {}
+    function = model.functions.get(start.attributes["f"].func.name if "f" in start.attributes else start.op)
+    arguments = function.arguments if function is not None else []
+    return start, function, {name: p.node for name, p in zip(arguments, start.inputs, strict=False)}
+
+
+def restored_tables(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Name of a table's node -> keys in the checkpoint of its keys and of its values."""
+    _, function, by_argument = _restoring(model)
     lists: Lists = {}
-    called = start.attributes["f"].func.name if "f" in start.attributes else start.op
-    function = model.functions.get(called)
+    for node in function.nodes.values() if function is not None else ():
+        if node.op != "LookupTableImportV2" or len(node.inputs) != 3:
+            continue
+        assert function is not None
+        found = [key for port in node.inputs[1:] for _, (key, _) in _assigned(function, node.name, port, lists)]
+        table = by_argument.get(node.inputs[0].node)
+        if table is not None and len(found) == 2:
+            yield table, (found[0], found[1])
+
+
+def restored(model: Model) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Name of a variable's node -> key in the checkpoint and the part of it, as the model's own restoring says."""
+    start, function, by_argument = _restoring(model)
+    lists: Lists = {}
     if function is not None:
-        by_argument = {name: p.node for name, p in zip(function.arguments, start.inputs, strict=False)}
         for node in function.nodes.values():
             if node.op in ASSIGN and len(node.inputs) > 1:
                 variable = by_argument.get(node.inputs[0].node)
                 yield from _assigned(function, variable, node.inputs[1], lists)
+    if start is None or function is not None:
         return
     seen, stack = {start.name}, [start]
     while stack:

@@ -1,7 +1,8 @@
-"""Variables that only the graph of Python objects ties to the checkpoint, as where a tf.Module that holds a Keras model is saved."""
+"""What a checkpoint holds beside restored variables: those that only the graph of Python objects ties to it, and tables."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,3 +67,54 @@ def test_a_damaged_graph_of_objects_is_refused(new_graph: Any):
     found.objects = b"\xff\xff"
     with pytest.raises(mgx.ParseError, match="SavedObjectGraph is damaged"):
         list(captured(found, Checkpoint()))
+
+
+class TwoTables:
+    """A checkpoint of two keys."""
+
+    def __init__(self, prefix: object) -> None:
+        self.arrays = {"t-keys": np.array([2, 4], np.int64), "t-values": np.array([[20.0], [40.0]], np.float32)}
+
+    def read(self, key: str) -> np.ndarray:
+        return self.arrays[key]
+
+
+@pytest.mark.parametrize("extents", [[], [1]])
+def test_a_table_that_can_change_is_read_from_the_checkpoint(
+    extents: list[int], new_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of single numbers, too, which are stored as rows of one."""
+    monkeypatch.setattr("mgx_tf.resources.Bundle", TwoTables)
+    saved = message("SavedModel")(saved_model_schema_version=1)
+    meta = saved.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    g = new_graph(meta.graph_def)
+    g.node("MutableDenseHashTableV2", "table", key_dtype=np.dtype(np.int64), value_dtype=np.dtype(np.float32))
+    shape = g.proto.node[-1].attr["value_shape"].shape
+    shape.SetInParent()
+    for extent in extents:
+        shape.dim.add(size=extent)
+    g.placeholder("x", np.int64, [-1])
+    g.const("other", np.full(extents, -1, np.float32))
+    g.node("LookupTableFindV2", "y", "table", "x", "other", Tin=np.dtype(np.int64), Tout=np.dtype(np.float32))
+    g.node("StatefulPartitionedCall", "restore", "table", f=("restoring",))
+    function = g.proto.library.function.add()
+    function.signature.name = "restoring"
+    function.signature.input_arg.add(name="handle", type=20)
+    for name, value in (("names", ["t-keys", "t-values"]), ("parts", ["", ""]), ("prefix", "")):
+        body = new_graph()
+        body.const(name, np.array(value, object))
+        function.node_def.add().CopyFrom(body.proto.node[0])
+    function.node_def.add(name="read", op="RestoreV2", input=["prefix:output:0", "names:output:0", "parts:output:0"])
+    given = ["handle", "read:tensors:0", "read:tensors:1"]
+    function.node_def.add(name="fill", op="LookupTableImportV2", input=given)
+    meta.saver_def.restore_op_name = "restore"
+    signature = meta.signature_def["serving_default"]
+    signature.inputs["x"].name, signature.inputs["x"].dtype = "x:0", 9
+    signature.inputs["x"].tensor_shape.dim.add(size=-1)
+    signature.outputs["y"].name = "y:0"
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    program = mgx.parse(tmp_path)
+    program.compile(mgx.get_target("ref"))
+    found = np.asarray(program.run({"x": np.int64([4, 3, 2])})[0])
+    np.testing.assert_array_equal(found, np.float32([40, -1, 20]).reshape(3, *extents))

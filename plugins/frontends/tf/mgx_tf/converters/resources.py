@@ -174,7 +174,7 @@ def _column(n: Node, lines: list[str], index: int, delimiter: str, kind: Any) ->
 
 def _table(n: Node, value: Value) -> Table:
     handle = _handle(n, value, "table")
-    found = n.scope.context.resources.tables.get(handle.name)
+    found = n.scope.context.resources.table(handle.name)
     if found is None:
         n.unsupported(
             f"table {handle.name!r} is never filled: the graph does not hold its keys (a frozen graph loses them)"
