@@ -26,6 +26,13 @@ Exit status: 0 done, 1 results differ, 2 wrong use or a refusal with its reason,
 """
 
 
+def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        called = "mgx-driver" if " " in str(ctx.info_name) else ctx.info_name  # not python -m mgx_core
+        click.echo(f"{called}, version {__version__}")
+        ctx.exit()
+
+
 def _ort_sha(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         click.echo("none: no build of ONNX Runtime is needed")
@@ -35,7 +42,15 @@ def _ort_sha(ctx: click.Context, parameter: click.Parameter, value: bool) -> Non
 @click.group(
     cls=DriverGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
 )
-@click.version_option(__version__, "-v", "--version", prog_name="mgx-driver")
+@click.option(
+    "-v",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version and exit.",
+)
 @click.option(
     "--ort-sha",
     is_flag=True,

@@ -11,7 +11,7 @@ from typing import Final
 from mgx_core import __version__
 from mgx_core.driver import main as driver
 
-from .environment import options, remarks
+from .environment import log_level, options, remarks
 
 __all__ = ["main"]
 
@@ -40,14 +40,18 @@ def main() -> None:
     asked = options(os.environ)
     rules = [f"{name}={'on' if on else 'off'}" for name, on in asked.pop("fusion_rules", {}).items()]
     compiling = {"summary": False, "enable_offload_copy": False, "package": "migraphx", "rules": rules, **asked}
-    reading = {"package": "migraphx", "nhwc": True}
+    level = log_level(os.environ)
+    said_level = {} if level is None else {"log_level": level}
+    defaults = {
+        "read": {"package": "migraphx", "nhwc": True} | said_level,
+        "params": {"nhwc": True} | said_level,
+    } | dict.fromkeys(COMPILING, compiling | {"nhwc": True} | said_level)
     begin = time.perf_counter()
     try:
         driver.main(
             words,
             prog_name="migraphx-driver",
-            default_map={"read": reading, "params": {"nhwc": True}}
-            | dict.fromkeys(COMPILING, compiling | {"nhwc": True}),
+            default_map=defaults,
         )
     finally:
         if not asks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["COUNTERPARTS", "READ", "WITHOUT", "options", "remarks"]
+__all__ = ["COUNTERPARTS", "LOG_LEVEL", "PASSES", "READ", "WITHOUT", "log_level", "options", "remarks"]
 
 TUNE: Final = {"exhaustive_tune": True}
 # variables that are read when a program is compiled, and the options that they set
@@ -16,19 +16,31 @@ READ: Final[dict[str, dict[str, Any]]] = {
     "MIGRAPHX_ENABLE_HIP_GEMM_TUNING": TUNE,
     "MIGRAPHX_MLIR_TUNE_EXHAUSTIVE": TUNE,
     "MIGRAPHX_REWRITE_LRN": {"fusion_rules": {"pooling-from-lrn": True}},
+    "MIGRAPHX_SKIP_BENCHMARKING": {"exhaustive_tune": False},
     "MIGRAPHX_VALIDATE_MATCHES": {"validate": True},
+}
+PASSES: Final = "MIGRAPHX_DISABLE_PASSES"  # names joined by commas
+LOG_LEVEL: Final = "MIGRAPHX_LOG_LEVEL"  # for the driver
+LEVELS: Final = ("none", "error", "warn", "info", "debug", "trace")  # or their numbers
+# passes that may be left out alone, by MIGraphX's names; its others are parts of `simplify` here, or no pass at all
+ALONE: Final[dict[str, str]] = {
+    "eliminate_common_subexpression": "merge-common",
+    "fuse_attention": "fuse-attention",
+    "fuse_horizontal": "join-gathers",
+    "fuse_pointwise": "fuse-elementwise",
+    "inline_module": "inline-branches",
+    "optimize_module": "simplify",
+    "propagate_constant": "fold-constants",
 }
 YES: Final = frozenset({"1", "enable", "enabled", "yes", "true"})
 
 # variables with an effect that can be had in another way
 COUNTERPARTS: Final[dict[str, str]] = {
     "MIGRAPHX_DEBUG_MEMORY_COLORING": "read -O --memory",
-    "MIGRAPHX_DISABLE_PASSES": "--disable-pass, option disable_passes",
     "MIGRAPHX_ENABLE_FULL_DYNAMIC": "always so: extents stay symbols where the options of parsing leave them open",
     "MIGRAPHX_ENABLE_NHWC": "option use_nhwc; gpu and cpu always compute so",
     "MIGRAPHX_ENABLE_REWRITE_DOT": "convolutions of one window become products by themselves",
     "MIGRAPHX_GPU_DUMP_SRC": "MGX_DUMP_KERNELS=FOLDER",
-    "MIGRAPHX_LOG_LEVEL": "--log-level",
     "MIGRAPHX_PROBLEM_CACHE": "MGX_CACHE_DIR=FOLDER",
     "MIGRAPHX_TIME_PASSES": "compile, MGX_TIME=1",
     "MIGRAPHX_TRACE_COMPILE": "compile, MGX_TRACE=1",
@@ -38,6 +50,7 @@ COUNTERPARTS: Final[dict[str, str]] = {
     "MIGRAPHX_TRACE_PASSES": "compile, MGX_TRACE=1",
     "MIGRAPHX_TRACE_QUANTIZATION": "quantize --report",
     "MIGRAPHX_VERIFY_DUMP_DIFF": "verify --json",
+    "MIGRAPHX_VERIFY_ENABLE_ALLCLOSE": "always so: verify compares element by element, too",
 }
 
 # variables of parts that mgx does not have: MIGraphX's kernel generators and their workarounds, its passes one by one
@@ -54,11 +67,11 @@ _OTHERS: Final = (
     "MIGRAPHX_GPU_DUMP_ASM MIGRAPHX_GPU_DUMP_BENCHMARK_MXR MIGRAPHX_GPU_HIP_FLAGS MIGRAPHX_GPU_OPTIMIZE "
     "MIGRAPHX_LOG_CK_GEMM MIGRAPHX_MLIR_DUMP MIGRAPHX_MLIR_DUMP_TO_MXR MIGRAPHX_MLIR_ENABLE_SPLITK "
     "MIGRAPHX_MLIR_TUNE_LIMIT MIGRAPHX_MLIR_TUNING_CFG MIGRAPHX_MLIR_TUNING_DB MIGRAPHX_MLIR_USE_SPECIFIC_OPS "
-    "MIGRAPHX_NSTREAMS MIGRAPHX_SET_GEMM_PROVIDER MIGRAPHX_SKIP_BENCHMARKING MIGRAPHX_SPLIT_REDUCE_SIZE "
+    "MIGRAPHX_NSTREAMS MIGRAPHX_SET_GEMM_PROVIDER MIGRAPHX_SPLIT_REDUCE_SIZE "
     "MIGRAPHX_TIME_MATCHERS MIGRAPHX_TRACE_BENCHMARKING MIGRAPHX_TRACE_CMD_EXECUTE "
     "MIGRAPHX_TRACE_ELIMINATE_CONTIGUOUS MIGRAPHX_TRACE_FINALIZE MIGRAPHX_TRACE_HIPRTC MIGRAPHX_TRACE_MLIR "
     "MIGRAPHX_TRACE_NARY MIGRAPHX_TRACE_ONNX_PARSER MIGRAPHX_TRACE_PROPAGATE_CONSTANT MIGRAPHX_TRACE_SCHEDULE "
-    "MIGRAPHX_TUNE_CK MIGRAPHX_USE_FAST_SOFTMAX MIGRAPHX_VERIFY_ENABLE_ALLCLOSE"
+    "MIGRAPHX_TUNE_CK MIGRAPHX_USE_FAST_SOFTMAX"
 )
 WITHOUT: Final = frozenset(_OTHERS.split())
 
@@ -71,14 +84,32 @@ def options(environment: Mapping[str, str]) -> dict[str, Any]:
         if environment.get(name, "").lower() in YES:
             found |= READ[name]
             rules |= READ[name].get("fusion_rules", {})
-    return found | ({"fusion_rules": rules} if rules else {})
+    left_out = tuple(ALONE[n] for n in _passes(environment) if n in ALONE)
+    return found | ({"fusion_rules": rules} if rules else {}) | ({"disable_passes": left_out} if left_out else {})
+
+
+def log_level(environment: Mapping[str, str]) -> str | None:
+    """Returns the level of messages that a variable asks for; None without one, and for any other word."""
+    said = environment.get(LOG_LEVEL, "").lower()
+    return said if said in LEVELS or said in map(str, range(len(LEVELS))) else None
+
+
+def _passes(environment: Mapping[str, str]) -> list[str]:
+    return [name.strip() for name in environment.get(PASSES, "").split(",") if name.strip()]
 
 
 def remarks(environment: Mapping[str, str]) -> Iterator[str]:
     """Yields a line for each of MIGraphX's variables that is set."""
     for name in sorted(n for n in environment if n.startswith("MIGRAPHX_")):
-        if name in READ:
+        if name in READ or (name == LOG_LEVEL and log_level(environment)):
             yield f"{name}={environment[name]}"
+        elif name == LOG_LEVEL:
+            yield f"{name} is one of {', '.join(LEVELS)} or 0 to 5, got {environment[name]!r}; it is left aside"
+        elif name == PASSES:
+            yield f"{name}={environment[name]}"
+            others = ", ".join(n for n in _passes(environment) if n not in ALONE)
+            if others:
+                yield f"{name}: {others} cannot be left out alone; `mgx-driver rules` lists what --rule and --disable-pass can"
         elif name in COUNTERPARTS:
             yield f"{name} is set, and not read by mgx; instead: {COUNTERPARTS[name]}"
         elif name in WITHOUT:

@@ -137,7 +137,8 @@ class program:
         asked = environment.options(os.environ)
         if asked:
             rules = {**asked.pop("fusion_rules", {}), **record.fusion_rules}
-            record = dataclasses.replace(record, fusion_rules=rules, **asked)
+            passes = (*record.disable_passes, *asked.pop("disable_passes", ()))
+            record = dataclasses.replace(record, fusion_rules=rules, disable_passes=passes, **asked)
         if plain and "optimize" not in options:
             record = dataclasses.replace(record, optimize=False)
         self.core.compile(t.core if isinstance(t, target) else t, record)

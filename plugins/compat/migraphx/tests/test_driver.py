@@ -185,7 +185,7 @@ def test_a_frame_around_commands_and_remarks_on_variables(model, monkeypatch) ->
         "note: --mlir changes nothing: there is no MLIR here, whole groups are kernels without it",
     ]
     assert last.startswith("Done ") and last.endswith(" s)")
-    assert driven("--version").stderr == ""
+    assert driven("--version").stderr == "" and driven("--version").stdout.startswith("migraphx-driver, version ")
 
 
 def test_variables_set_options(model, monkeypatch) -> None:
@@ -200,6 +200,26 @@ def test_variables_set_options(model, monkeypatch) -> None:
     document = json.loads(driven("compile", model, "--ref", "--summary", "--json").stdout)
     assert document["options"]["exhaustive_tune"]
     assert document["options"]["fusion_rules"] == {"pooling-from-lrn": True, "reduce": False}
+
+
+def test_passes_left_out_by_a_variable(model, monkeypatch) -> None:
+    monkeypatch.setenv("MIGRAPHX_DISABLE_PASSES", "fuse_pointwise, eliminate_pad,propagate_constant")
+    monkeypatch.setenv("MIGRAPHX_SKIP_BENCHMARKING", "1")
+    p = migraphx.parse_onnx(model)
+    p.compile(migraphx.get_target("cpu"), exhaustive_tune=True, disable_passes=("merge-common",))
+    found = p.core.executable.options
+    assert found.disable_passes == ("merge-common", "fuse-elementwise", "fold-constants") and not found.exhaustive_tune
+    done = driven("compile", model, "--cpu", "--summary", "--json")
+    assert json.loads(done.stdout)["options"]["disable_passes"] == ["fuse-elementwise", "fold-constants"]
+    assert "note: MIGRAPHX_DISABLE_PASSES: eliminate_pad cannot be left out alone" in done.stderr
+
+
+@pytest.mark.parametrize(("level", "told"), [("debug", True), ("4", True), ("none", False), ("loud", False)])
+def test_the_level_of_messages_by_a_variable(level, told, model, monkeypatch) -> None:
+    monkeypatch.setenv("MIGRAPHX_LOG_LEVEL", level)
+    done = driven("compile", model, "--ref")
+    assert done.returncode == 0 and ("pass simplify" in done.stderr) == told, done.stderr
+    assert ("got 'loud'; it is left aside" in done.stderr) == (level == "loud")
 
 
 def test_ranges_need_a_profiler(model) -> None:

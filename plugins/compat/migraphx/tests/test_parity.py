@@ -28,7 +28,7 @@ from mgx_core.ir.module import nested
 from mgx_core.ir.ordering import captures
 from mgx_core.ir.verify import misplaced
 from mgx_tf.wire.messages import message
-from migraphx.environment import COUNTERPARTS, READ, WITHOUT
+from migraphx.environment import COUNTERPARTS, LOG_LEVEL, PASSES, READ, WITHOUT
 
 ROOT: Final = Path(__file__).parents[4]
 PAGE: Final = ROOT / "docs" / "parity.md"
@@ -123,7 +123,7 @@ def onnx_operators() -> frozenset[str]:
 
 
 def variable(name: str) -> bool:
-    return name in READ or name in COUNTERPARTS or name in WITHOUT
+    return name in {*READ, *COUNTERPARTS, *WITHOUT, LOG_LEVEL, PASSES}
 
 
 def inner_functions() -> tuple[Any, ...]:
