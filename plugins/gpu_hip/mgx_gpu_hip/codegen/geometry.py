@@ -13,6 +13,7 @@ __all__ = [
     "Reader",
     "ceil_div",
     "decompose",
+    "distance",
     "index_type",
     "merge",
     "offset_code",
@@ -123,6 +124,11 @@ def offset_code(names: Sequence[str], strides: Sequence[int], offset: int, index
     return " + ".join(terms) or "0"
 
 
+def distance(step: int, width: int) -> str:
+    """Returns the elements between neighbours as code that `k`, an int below `width`, can be multiplied by."""
+    return f"{step}" if step * (width - 1) < 1 << 31 else f"{step}ll"
+
+
 def load_code(x: Tensor, width: int) -> str:
     """Returns the function that loads `width` neighbours."""
     return f"{'ldv' if width * x.dtype.size <= 16 else 'load_many'}<{stored(x.dtype)}, {width}>"
@@ -156,7 +162,7 @@ class Reader:
             return [f"const {t} {name} = {pointer}[{at}];"]
         if self.how == "vector":
             return [f"const vec<{t}, {self.width}> {name} = {load_code(self.x, self.width)}({pointer} + ({at}));"]
-        step = "" if self.step == 1 else f" * {self.step}"
+        step = "" if self.step == 1 else f" * {distance(self.step, self.width)}"
         return [
             f"{t} {name}[{self.width}];",
             f"UNROLL for (int k = 0; k < {self.width}; ++k) {name}[k] = {pointer}[{at} + k{step}];",

@@ -139,11 +139,12 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     if tail:
         parameters.append("u32 odd")
         numbers.append(Number("u32", tail))
+        here, more = ("i", "k") if index == "u32" else ("(u64)i", "(u64)k")
         slow = [
-            f"p{a.index}[i * {width}u * {r.step}u + k * {r.step}u{f' + {r.offset}u' if r.offset else ''}]"
+            f"p{a.index}[{here} * {width}u * {r.step}u + {more} * {r.step}u{f' + {r.offset}u' if r.offset else ''}]"
             for a, r in zip(plan.accesses, readers, strict=True)
         ]
-        slow += [f"q{n}[i * {width}u + k]" for n in range(len(plan.outputs))]
+        slow += [f"q{n}[{here} * {width}u + k]" for n in range(len(plan.outputs))]
         fast = [
             "if (i + 1 < n || odd == 0) {",
             *(f"  {line}" for line in fast),

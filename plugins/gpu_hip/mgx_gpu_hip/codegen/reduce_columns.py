@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .bodies import Access, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
-from .geometry import Reader, ceil_div, decompose, offset_code, preferred_width, store_code, vector_width
+from .geometry import Reader, ceil_div, decompose, distance, offset_code, preferred_width, store_code, vector_width
 from .pointwise import kernel
 from .reductions import Plan, Reduction, element_value
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, computed, finish, stored
@@ -153,7 +153,7 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
         for n, code in zip(row_outputs, codes, strict=True):
             strides = plan.kept_strides(plan.output(n))
             at_ = offset_code(names, strides, 0, plan.index, width)
-            done.append(f"    q{n}[{at_} + k * {strides[-1]}] = {code};")
+            done.append(f"    q{n}[{at_} + k * {distance(strides[-1], width)}] = {code};")
         done.append("  }")
     for n in sorted(bases):
         access = plan.accesses[n]
@@ -213,7 +213,7 @@ def _loop(
             body.append(f"b{n}.v[k] = {code};")
             late.append(f"if (live) {store_code(y, width)}(y{n} + ({places[n]}), b{n});")
         else:
-            body.append(f"if (live) y{n}[{places[n]} + k * {strides[-1]}] = {code};")
+            body.append(f"if (live) y{n}[{places[n]} + k * {distance(strides[-1], width)}] = {code};")
     inner += [f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in body), "}", *late]
     low, high = ("low + threadIdx.y", "high") if split else ("threadIdx.y", f"{plan.length}u")
     return [f"for (u32 at = {low}; at < {high}; at += {shape.down}u) {{", *(f"  {line}" for line in inner), "}"]

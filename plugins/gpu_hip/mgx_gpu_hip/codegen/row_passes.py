@@ -9,7 +9,7 @@ from mgx_core import Instruction
 from .bodies import Access, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
-from .geometry import Reader, ceil_div, decompose, offset_code, store_code
+from .geometry import Reader, ceil_div, decompose, distance, offset_code, store_code
 from .reductions import Plan, Reduction, element_value
 from .source import DeviceTraits, Tensor, computed, stored
 
@@ -178,7 +178,8 @@ class RowWriter:
         reader = Reader(y, strides, 0, width)
         if reader.how == "vector":
             return f"{guard}{store_code(y, width)}(y{n} + ({place}), b{n});"
-        return f"{guard}UNROLL for (int k = 0; k < {width}; ++k) y{n}[{place} + k * {strides[-1]}] = b{n}.v[k];"
+        step = distance(strides[-1], width)
+        return f"{guard}UNROLL for (int k = 0; k < {width}; ++k) y{n}[{place} + k * {step}] = b{n}.v[k];"
 
     def row_setup(self, passes: list[RowPass], rows: str, outputs: list[int]) -> list[str]:
         """Returns statements for the offsets of the row in its tensors, and for its own values."""

@@ -1,0 +1,92 @@
+"""Offsets of values that span more than 2^31 or 2^32 elements: few elements, far apart, in memory that is mapped but not held."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import Operation
+from mgx_core import dtype as dt
+from mgx_core.ops.attention import Attention
+from mgx_core.ops.index import Gather
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Contiguous
+from mgx_core.ops.pointwise import Add, Erf
+from mgx_core.ops.reduce import ReduceSum
+from mgx_core.ops.scatter import ScatterAdd
+from mgx_core.ops.softmax import Softmax
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import row_major
+from mgx_gpu_hip.codegen.source import Buffer, KernelSource, Tensor
+from mgx_gpu_hip.compile.host import HostDevice
+from mgx_gpu_hip.trial import generate, same, traits, values
+
+FAR = (1 << 31) + (1 << 12)
+UNRESERVED = 0x4000  # MAP_NORESERVE
+
+
+def memory(t: Tensor) -> Array:
+    held = mmap.mmap(-1, max(t.space * t.dtype.size, 16), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | UNRESERVED)
+    return np.frombuffer(held, np.uint8)
+
+
+def window(flat: Array, t: Tensor, shape: tuple[int, ...]) -> Array:
+    seen = flat[: t.space * t.dtype.size].view(t.dtype.numpy)
+    return np.lib.stride_tricks.as_strided(seen, shape, [s * t.dtype.size for s in t.strides])
+
+
+def check(op: Operation, arrays: list[Array], spread: dict[int, tuple[int, ...]], flags: tuple[str, ...] = ()) -> None:
+    """spread: strides of some operands and results by their number; the others are row-major."""
+    wanted = np.asarray(op.evaluate(arrays))
+    every = [*arrays, wanted]
+    ts = [Tensor(dt.of(x.dtype), x.shape, spread.get(n, tuple(row_major(x.shape)))) for n, x in enumerate(every)]
+    source = generate(op, ts[:-1], ts[-1:], traits(32))
+    assert isinstance(source, KernelSource), source
+    held = [memory(t) for t in ts]
+    for flat, t, x in zip(held[:-1], ts, arrays, strict=False):
+        window(flat, t, x.shape)[...] = x
+    scratch = [np.zeros(size, np.uint8) for size in source.scratch]
+    places: dict[str, list[Any]] = {"input": held[:-1], "output": held[-1:], "scratch": scratch}
+    device = HostDevice(32, flags=flags)
+    for launch in source.launches:
+        args = [places[a.kind][a.index].ctypes.data if isinstance(a, Buffer) else a.value for a in launch.args]
+        device.compile(source.text, launch.entry).launch(launch.grid, launch.block, launch.shared_bytes, args)
+    same([window(held[-1], ts[-1], wanted.shape).copy()], wanted, terms=64, tolerance=4e-3)
+
+
+def halves(*lens: int) -> Array:
+    return values(np.random.default_rng(1), dt.float16, lens)
+
+
+def step(n: int) -> int:
+    return -(-FAR // (n - 1) // 64) * 64
+
+
+CASES: dict[str, tuple[Operation, list[Array], dict[int, tuple[int, ...]]]] = {
+    "copy": (Contiguous(), [halves(5, 33)], {0: (step(5), 1)}),
+    "write": (Erf(), [halves(5, 33)], {1: (step(5), 1)}),
+    "sum of columns": (ReduceSum(axes=(0,)), [halves(40, 33)], {0: (step(40), 1)}),
+    "softmax": (Softmax(axis=1), [halves(5, 33)], {0: (step(5), 1)}),
+    "gather": (Gather(axis=0), [halves(5, 33), np.array([4, 0, -1])], {0: (step(5), 1)}),
+    "scatter": (ScatterAdd(axis=0), [halves(5, 3), np.array([[4, 0, -2]]), halves(1, 3)], {3: (step(5), 1)}),
+    "product": (Dot(), [halves(5, 33), halves(33, 7)], {0: (step(5), 1)}),
+    "attention": (Attention(), [halves(1, 2, n, 8) for n in (5, 9, 9)], {1: (0, 72, step(9), 1)}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_offsets_beyond_32_bits(name: str) -> None:
+    check(*CASES[name])
+
+
+def test_distances_of_neighbours_that_one_thread_reads() -> None:
+    """Signed numbers wrap here, as they may on a device: 7 distances exceed 31 bits."""
+    x, y = (values(np.random.default_rng(n), dt.int8, (1024, 8)) for n in range(2))
+    check(Add(), [x, y], {0: (3, step(8))}, ("-fwrapv",))
+
+
+def test_the_last_elements_of_an_odd_number() -> None:
+    check(Add(), [halves(1003), halves(1003)], {0: (2 * FAR // 1000,)})
