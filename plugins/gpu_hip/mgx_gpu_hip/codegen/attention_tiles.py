@@ -6,6 +6,7 @@ from mgx_core import No
 
 from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit
 from .attention_pattern import Pattern
+from .extents import plain
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource, stored, written
 
@@ -41,7 +42,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     lines = [
         f"const u32 first = blockIdx.x * {queries}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
         *batch_setup(p, "blockIdx.y"),
-        *_memory(t, buffers, room, keys * ldv, waves, dynamic=asked > 0),
+        *_memory(t, buffers, plain(room), plain(keys * ldv), waves, dynamic=asked > 0),
         *copy_tile(p, p.q, "keys[0]", "q", queries, p.d, "first", p.s, d, ldk, threads),
         "async_commit();",
         "async_wait<0>();",
