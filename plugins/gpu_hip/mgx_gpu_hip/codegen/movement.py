@@ -142,13 +142,16 @@ def bits(value: Any, of: Any) -> str:
     return f"{raw}ull" if of.size == 8 else f"{raw}u"
 
 
-def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """Writes a kernel that pads by static widths, in any mode."""
     rank = len(x.lens)
     if not isinstance(op, Pad):
         op = Pad(pads=(*[0] * rank, *(m - n for n, m in zip(x.lens, y.lens, strict=True))))
     begins, ends = [int(p) for p in op.pads[:rank]], [int(p) for p in op.pads[rank:]]
     mode, fill = op.mode, bits(op.value, x.dtype) if op.mode == "constant" else "0"
+    left = [n + min(b, 0) + min(e, 0) for n, b, e in zip(x.lens, begins, ends, strict=True)]
+    if mode != "constant" and y.elements and min(left, default=1) <= 0:
+        return No(f"an axis of {x.lens} has nothing left to repeat in mode {mode!r}")
     x, y = carried(x), carried(y)
     maps: list[Map | None] = []
     for n, b, e in zip(x.lens, begins, ends, strict=True):

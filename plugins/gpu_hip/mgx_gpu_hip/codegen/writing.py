@@ -12,7 +12,7 @@ from mgx_core.ops.operation import Operation
 from .extents import arguments
 from .source import DeviceTraits, KernelSource, Tensor, supported, tensors
 
-__all__ = ["Inputs", "Write", "carrying", "computing", "source_of", "spread", "static"]
+__all__ = ["Inputs", "Write", "carrying", "computing", "picking", "source_of", "spread", "static"]
 
 Inputs: TypeAlias = "Sequence[Tensor | None]"
 Answer: TypeAlias = "KernelSource | No"
@@ -81,3 +81,16 @@ def computing(function: Callable[..., Answer]) -> Write:
 def spread(function: Callable[..., Answer]) -> Write:
     """``function(op, *inputs, *outputs, traits)`` for an op that computes with its elements."""
     return computing(lambda op, xs, ys, traits: function(op, *xs, *ys, traits))
+
+
+def picking(write: Write) -> Write:
+    """`write` for an op each of whose results is made from elements of its first operand, which must have some."""
+
+    def checked(
+        op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
+    ) -> Answer:
+        if xs[0] is not None and not xs[0].elements and any(y.elements for y in ys):
+            return No(f"{op.name} of a value without elements")
+        return write(op, xs, ys, traits, modules)
+
+    return checked

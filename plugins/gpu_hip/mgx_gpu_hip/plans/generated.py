@@ -46,7 +46,7 @@ from ..codegen import random as drawing
 from ..codegen import resize as resizing
 from ..codegen import scan as scanning
 from ..codegen import scatter as scattering
-from ..codegen.writing import carrying, computing, spread, static
+from ..codegen.writing import carrying, computing, picking, spread, static
 from .offer import counting, generated
 
 __all__ = ["PLANS"]
@@ -61,10 +61,10 @@ generated(PLANS, carrying(lambda op, xs, ys, traits: moving.concat(op, xs, ys[0]
 generated(PLANS, carrying(arithmetic.trilu), Trilu)
 
 # look-ups
-generated(PLANS, static(2, indexing.gather), Gather)
-generated(PLANS, static(2, indexing.gather_elements), GatherElements)
-generated(PLANS, static(2, indexing.gathernd), Gathernd)
-generated(PLANS, static(2, indexing.scan_slice), ScanSlice)
+generated(PLANS, picking(static(2, indexing.gather)), Gather)
+generated(PLANS, picking(static(2, indexing.gather_elements)), GatherElements)
+generated(PLANS, picking(static(2, indexing.gathernd)), Gathernd)
+generated(PLANS, picking(static(2, indexing.scan_slice)), ScanSlice)
 generated(PLANS, static(2, indexing.reverse_sequence), ReverseSequence)
 generated(PLANS, computing(lambda op, xs, ys, traits: indexing.onehot(op, xs[0], xs[2], ys[0], traits, 2)), Onehot)
 
@@ -85,7 +85,7 @@ generated(PLANS, computing(lambda op, xs, ys, traits: windows.pooling(op, xs[0],
 generated(PLANS, spread(windows.max_pool_indices), MaxPoolIndices)
 generated(PLANS, computing(static(1, unfold.fold)), Col2im)
 generated(PLANS, computing(lambda op, xs, ys, traits: arithmetic.lrn(op, xs[0], ys[0], traits)), Lrn)
-generated(PLANS, computing(static(1, resizing.resize)), Resize)
+generated(PLANS, picking(computing(static(1, resizing.resize))), Resize)
 
 # products
 generated(PLANS, spread(products.product), Dot)

@@ -1,0 +1,49 @@
+"""Results made from operands that have no elements: the definition's error, and no access outside the operand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import Operation, Shape, ShapeError
+from mgx_gpu_hip.guarded import GuardedTarget
+
+
+def run(op: Operation, *xs: Any) -> Any:
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(op, *(m.add_parameter(f"x{n}", Shape(str(x.dtype), x.shape)) for n, x in enumerate(xs)))])
+    program.compile(GuardedTarget())
+    return program.run({f"x{n}": x for n, x in enumerate(xs)})[0].to_numpy()
+
+
+def empty(*lens: int) -> Any:
+    return np.zeros(lens, np.float32)
+
+
+NOTHING: dict[str, tuple[Operation, list[Any], str]] = {
+    "gather_elements": (mgx.op("gather_elements", axis=0), [empty(0, 4), np.zeros((2, 4), np.int64)], "must lie in"),
+    "gathernd": (mgx.op("gathernd"), [empty(0, 4), np.zeros((2, 1), np.int64)], "must lie in"),
+    "resize": (mgx.op("resize", sizes=(1, 1, 2, 2)), [empty(1, 1, 0, 3)], "axis 2 has no elements to make 2 from"),
+    "resize linear": (mgx.op("resize", sizes=(1, 1, 2, 2), mode="linear"), [empty(1, 1, 0, 3)], "no elements"),
+    "pad": (mgx.op("pad", pads=(1, 0, 1, 0), mode="edge"), [empty(0, 3)], "nothing to repeat"),
+    "pad of what is cropped": (mgx.op("pad", pads=(-3, 0, 5, 0), mode="edge"), [empty(2, 3)], "nothing to repeat"),
+    "reflection": (mgx.op("pad", pads=(-2, 0, 3, 0), mode="reflect"), [empty(2, 3)], "nothing to repeat"),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_nothing_is_picked_from_nothing(name: str) -> None:
+    op, given, said = NOTHING[name]
+    with pytest.raises(ShapeError, match=said):
+        run(op, *given)
+
+
+def test_constants_are_put_around_nothing() -> None:
+    got = run(mgx.op("pad", pads=(0, 2, 0, 1), value=3.0), empty(3, 0))
+    assert got.shape == (3, 3) and (got == 3).all()
+    assert run(mgx.op("pad", pads=(0, 1, 0, 2), mode="edge"), empty(0, 3)).shape == (0, 6)
+    assert run(mgx.op("gathernd"), empty(0, 4), np.zeros((0, 1), np.int64)).shape == (0, 4)
