@@ -17,6 +17,7 @@ import hashlib
 import mmap
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,7 @@ __all__ = ["Origin", "Place"]
 
 FORMAT: Final = 3
 LIMIT: Final = 4 << 30  # bytes of all programs together; a file of more than a quarter is not kept
+SLACK: Final = 2 * 10**9  # nanoseconds by which a file system's times may lag behind
 INSTANCES: Final = 4  # sets of input shapes of one program, and how often a process writes it
 PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
@@ -84,9 +86,11 @@ class Origin:
                 if not stat.S_ISREG(state.st_mode) or not 0 < state.st_size <= LIMIT // 4:
                     return None
                 mapped = mmap.mmap(file.fileno(), state.st_size, access=mmap.ACCESS_READ)
-                digest = _digest(np.frombuffer(mapped, np.uint8))
+                remembered = _RememberedDigest(path, state)
+                digest = remembered.found or _digest(np.frombuffer(mapped, np.uint8))
                 if _identity(os.fstat(file.fileno())) != _identity(state):
                     return None
+                remembered.remember(digest)
         except (OSError, TypeError, ValueError):
             return None
         about = repr((FORMAT, digest, frontend, given, code, of_code("MGX_")))
@@ -155,6 +159,31 @@ class Origin:
             return None
         about = repr((self.key, passes, target.name, target.machine(context), settings, options))
         return Place(self, hashlib.sha256(about.encode()).hexdigest(), target, context)
+
+
+class _RememberedDigest:
+    """The digest of a file that another process took, as long as the system changed nothing of what it notes of the file.
+
+    The time of the last change to a file's data or names is set by the system alone.  It counts only where it lies back far
+    enough that a later change cannot have the same.
+    """
+
+    def __init__(self, path: Any, state: os.stat_result) -> None:
+        self._key = repr((os.path.abspath(path), _identity(state)))
+        self._settled = max(state.st_mtime_ns, state.st_ctime_ns) < time.time_ns() - SLACK
+        self.found = ""  # the digest, if it is known
+        noted = self._disk.get(self._key) if self._settled else None
+        if noted is not None and sealed(self._key.encode() + noted[SIZE:], noted[:SIZE]):
+            self.found = noted[SIZE:].decode()
+
+    @property
+    def _disk(self) -> DiskCache:
+        return DiskCache("digests", FORMAT, limit=1 << 20)
+
+    def remember(self, digest: str) -> None:
+        """Notes the digest, unless it is known or the file is too young."""
+        if self._settled and not self.found:
+            self._disk.put(self._key, seal(self._key.encode() + digest.encode()) + digest.encode())
 
 
 @dataclass

@@ -19,6 +19,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mgx_core as mgx
+from mgx_core.cache import DiskCache
 from mgx_core.compile.pipeline import STAGES
 from mgx_core.errors import ParameterError, ParseError, StoreError
 from mgx_core.options import CompileOptions
@@ -355,6 +356,40 @@ def test_what_another_user_could_have_written_is_not_taken(path):
 def test_a_model_is_known_by_a_digest_that_nobody_can_match(path):
     origin = kept.Origin.of(path, "onnx", {})
     assert origin.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_digest_of_a_file_that_rests_is_taken_once(path, monkeypatch):
+    taken = []
+
+    def digest(source: object) -> str:
+        taken.append(1)
+        return ours(source)
+
+    ours = kept._digest
+    monkeypatch.setattr(kept, "_digest", digest)
+    of = [kept.Origin.of(path, "onnx", {}).digest for _ in range(2)]
+    assert (len(taken), entries("digests")) == (2, [])  # it was written just now
+    monkeypatch.setattr(kept, "SLACK", -(1 << 62))
+    of += [kept.Origin.of(path, "onnx", {}).digest for _ in range(3)]
+    assert (len(taken), len(set(of))) == (3, 1)
+    (entry,) = entries("digests")
+    entry.write_bytes(entry.read_bytes()[:-1])
+    assert (kept.Origin.of(path, "onnx", {}).digest, len(taken)) == (of[0], 4)
+    state = path.stat()
+    overwrite(path)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert kept.Origin.of(path, "onnx", {}).digest not in of
+    assert len(taken) == 5
+
+
+def test_a_remembered_digest_without_the_users_seal_is_not_taken(path, monkeypatch):
+    monkeypatch.setattr(kept, "SLACK", -(1 << 62))
+    right = kept.Origin.of(path, "onnx", {}).digest
+    (entry,) = entries("digests")
+    other = DiskCache("digests", kept.FORMAT)
+    monkeypatch.setattr(DiskCache, "path", lambda self, key: entry)
+    other.put("", b"x" * kept.SIZE + b"0" * 64)
+    assert kept.Origin.of(path, "onnx", {}).digest == right
 
 
 def test_switched_off_nothing_is_written_read_or_looked_at(path, monkeypatch):
