@@ -59,6 +59,7 @@ FAMILIES: Final = [
     "slice",
     "softmax",
     "topk",
+    "trees",
     "trigonometry",
 ]
 STANDARD: OpSet = OpSet.in_module(*(import_module(f".{name}", __package__) for name in FAMILIES)) | OpSet.of(Undefined)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgx_core import Instruction
-from mgx_onnx.ops.trees import MODES
+from mgx_core.ops.forest import MODES
 
 from ..converter import converts
 from ..node import Node

@@ -10,11 +10,10 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.scores import rows_of
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, may_equal
 from mgx_core.types.shape import Shape
-
-from .scores import rows_of
 
 __all__: list[str] = []
 

@@ -14,12 +14,11 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.scores import check_labels, label_dtype
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh, may_equal
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape, SequenceShape, Shape, TupleShape
-
-from .scores import check_labels, label_dtype
 
 __all__ = ["Map", "map_shape", "map_types"]
 

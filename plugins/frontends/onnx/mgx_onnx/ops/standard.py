@@ -16,11 +16,10 @@ from . import (
     text,
     tokenizer,
     training,
-    trees,
 )
 
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    classical, dropout, image, labels, linear_models, loss, maps, svm, text, tokenizer, training, trees
+    classical, dropout, image, labels, linear_models, loss, maps, svm, text, tokenizer, training
 )

@@ -7,8 +7,8 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.scores import check_labels, labels_of, rows_of, transformed, two_scores
 from mgx_core.types.shape import Shape
-from mgx_onnx.ops.scores import check_labels, labels_of, rows_of, transformed, two_scores
 
 S = np.array([[1.0, -2.0, 0.0], [1000.0, -1000.0, 0.5]])
 

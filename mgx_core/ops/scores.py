@@ -7,12 +7,12 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from mgx_core import dtype as dt
-from mgx_core.errors import ParameterError, ShapeError
-from mgx_core.types.argument import Array
-from mgx_core.types.dim import Dim
-from mgx_core.types.dtype import DType
-from mgx_core.types.shape import Shape
+from ..errors import ParameterError, ShapeError
+from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import Dim
+from ..types.dtype import DType
+from ..types.shape import Shape
 
 __all__ = ["PostTransform", "check_labels", "label_dtype", "labels_of", "rows_of", "transformed", "two_scores"]
 

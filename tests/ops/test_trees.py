@@ -11,9 +11,9 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.trees import TreeEnsemble, TreeEnsembleClassifier
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape, TupleShape
-from mgx_onnx.ops.trees import TreeEnsemble, TreeEnsembleClassifier
 
 COMPARE = (operator.le, operator.lt, operator.ge, operator.gt, operator.eq, operator.ne)
 
