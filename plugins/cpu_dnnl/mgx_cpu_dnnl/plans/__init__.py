@@ -27,6 +27,7 @@ from . import (
     sampling,
     selecting,
     sequences,
+    trees,
     views,
     winograd,
 )
@@ -56,6 +57,7 @@ PLANS: Kernels = (
     + selecting.PLANS
     + sequences.PLANS
     + sampling.PLANS
+    + trees.PLANS
     + representation.PLANS
     + open_extents.PLANS
 )

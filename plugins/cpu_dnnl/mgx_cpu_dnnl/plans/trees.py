@@ -1,0 +1,120 @@
+"""Ensembles of decision trees: rows walk down them in a loop of the native module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.forest import MODES, Forest, forest_of
+from mgx_core.ops.trees import TreeEnsemble, TreeEnsembleClassifier
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
+
+from ..emitter import CpuEmitter
+from ..packing import Derived
+from .native_loops import native_loop
+from .offer import offer, only
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
+TOGETHER: Final = 64  # rows whose sums the loop keeps in its scratch memory
+MOST_OUTPUTS: Final = 1 << 14
+MOST_FEATURES: Final = 1 << 27
+WALKS: Final = 4096  # of a row down a tree that are worth a thread
+LESS, EQUAL, GREATER, MISSING = 1, 2, 4, 8  # outcomes of a comparison
+RULES: Final = np.array([LESS | EQUAL, LESS, GREATER | EQUAL, GREATER, EQUAL, EQUAL], np.int32)  # by mode
+LEQ, LT, GTE, GT, EQ, NEQ = range(6)
+
+
+def summed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    why = only(frozenset({dt.float32}))(op, inputs, modules)
+    if why is not None:
+        return why
+    if isinstance(op, TreeEnsembleClassifier) and op.labels_strings:
+        return No("labels that are strings")
+    if op.dtype is not dt.float32:
+        return No(f"scores of type {op.dtype}")
+    if op.aggregate_function not in ("SUM", "AVERAGE"):
+        return No(f"aggregate_function {op.aggregate_function}")
+    if op.post_transform not in TRANSFORMS:
+        return No(f"post_transform {op.post_transform}")
+    if MODES.index("BRANCH_MEMBER") in op.nodes_modes:
+        return No("nodes that look features up in sets")
+    if not np.isfinite([*op.vote_weights, *op.base_values]).all():
+        return No("weights that are not finite")
+    return No(f"{op.n_targets} outputs") if op.n_targets > MOST_OUTPUTS else None
+
+
+@offer(PLANS, TreeEnsemble, when=summed, name="native")
+def emit_trees(e: CpuEmitter, op: TreeEnsemble, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    labels, probabilities = None, -1
+    if isinstance(op, TreeEnsembleClassifier):
+        labels = e.literal(np.array(op.labels_ints, np.int64))
+        probabilities = int(min(op.vote_weights) >= 0) if op.binary else -1
+    return _walks(e, op, args[0], labels, probabilities)
+
+
+def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | None, probabilities: int) -> Results:
+    """Returns scores [n, outputs]; where there are labels, the labels [n] of the best before them.
+
+    probabilities: of a classifier whose votes are all for one class, whether its scores are; else -1.
+    """
+    assert x is not None
+    forest = forest_of(op)
+    rows, features = (1, x.lens[0]) if len(x.lens) == 1 else x.lens
+    needed = 1 + int(forest.feature.max(initial=-1))
+    if not needed <= features < MOST_FEATURES:
+        raise Refused(f"{features} features for trees that use {needed}")
+    out = e.allocate(dt.float32, [rows, op.n_targets])
+    winners = None if labels is None else e.allocate(dt.int64, [rows])
+    if rows:
+        tables = e.shared.weights.derived([forest.feature, forest.split], "trees", lambda: _tables(forest))
+        base = np.zeros(op.n_targets)
+        base[: len(op.base_values)] = op.base_values
+        given = [e.row_major(x), *(e.literal(a, owner=tables) for a in tables.arrays), e.literal(base)]
+        given += [out] if labels is None or winners is None else [out, labels, winners]
+        average = int(op.aggregate_function == "AVERAGE")
+        numbers = [features, len(forest.roots), op.n_targets, average, TRANSFORMS.index(op.post_transform)]
+        numbers += [int(labels is not None), probabilities]
+        grain, scratch = max(1, WALKS // max(1, len(forest.roots))), TOGETHER * op.n_targets * 8
+        results = [out] if winners is None else [out, winners]
+        native_loop(e, op.name, "tree_ensemble", given, results, numbers, rows, grain, scratch)
+    return out if winners is None else (winners, out)
+
+
+def _tables(forest: Forest) -> Derived:
+    """Returns nodes [k, 4], roots, starts of the leaves' votes, their targets and weights as the loop reads them."""
+    mode = forest.mode
+    rule = RULES[mode]
+    nodes = np.zeros((max(1, len(mode)), 4), np.int32)
+    negated = mode == NEQ  # equal, with the children exchanged
+    if len(mode):
+        nodes[:, 0] = _splits(forest.split, mode).view(np.int32)
+        nodes[:, 1] = forest.feature << 4 | rule | np.where(forest.missing ^ negated, MISSING, 0)
+        nodes[:, 2] = np.where(negated, forest.false, forest.true)
+        nodes[:, 3] = np.where(negated, forest.true, forest.false)
+    tables = [_some(a, np.int32) for a in (forest.roots, forest.leaf_start, forest.target)]
+    return Derived([forest.feature, forest.split], nodes, *tables, _some(forest.weight, np.float64))
+
+
+def _splits(split: Array, mode: Array) -> Array:
+    """Returns float32 splits with which float32 features compare as they do with the given ones in float64."""
+    with np.errstate(over="ignore"):
+        near = split.astype(np.float32)
+    down = np.where(near > split, np.nextafter(near, np.float32(-np.inf)), near)
+    up = np.where(near < split, np.nextafter(near, np.float32(np.inf)), near)
+    exact = np.where(near == split, near, np.float32(np.nan))  # what no feature equals
+    return np.asarray(np.select([np.isin(mode, (LEQ, GT)), np.isin(mode, (LT, GTE))], [down, up], exact), np.float32)
+
+
+def _some(array: Array, dtype: Any) -> Array:
+    """Returns a row-major copy with at least one element, since a constant has an address."""
+    return np.ascontiguousarray(array, dtype) if array.size else np.zeros(1, dtype)

@@ -1,0 +1,156 @@
+// Ensembles of decision trees: each row walks down all trees, and the votes of the leaves are summed.
+#include <algorithm>
+#include <cmath>
+
+#include "box.h"
+#include "loops.h"
+
+namespace mgx {
+
+namespace {
+
+constexpr int64_t abreast = 8; // walks that are under way at once, so that one need not wait for another's loads
+constexpr int64_t together = 64; // rows that go down a tree while it is in the cache
+
+// A node sends a row to `yes` if the outcome of the comparison is one of `rule`'s (bits: less, equal, greater, not a number).
+// Below zero are leaves: leaf l is -1 - l.
+struct Node {
+    float split;
+    int32_t feature_and_rule; // 4 bits of rule
+    int32_t yes, no;
+};
+
+enum Transform : int64_t { none, softmax, logistic, softmax_zero };
+
+struct Ensemble {
+    const Node *nodes;
+    const int32_t *roots, *starts, *targets; // votes of leaf l: [starts[l], starts[l + 1])
+    const double *weights, *base;
+    int64_t trees, outputs;
+    bool average;
+
+    // Takes walks from the nodes `at` to leaves.
+    void walk(const float *const (&x)[abreast], int32_t (&at)[abreast]) const {
+        auto all_ended = [&] {
+            int32_t sign = -1;
+            for (int32_t n : at)
+                sign &= n;
+            return sign < 0;
+        };
+        while (!all_ended())
+            for (int64_t i = 0; i < abreast; ++i) {
+                const Node &node = nodes[std::max(at[i], 0)];
+                const float value = x[i][node.feature_and_rule >> 4], split = node.split;
+                const int outcome = (value < split) | (value == split) << 1 | (value > split) << 2 | (value != value) << 3;
+                const int32_t next = node.feature_and_rule & outcome ? node.yes : node.no;
+                at[i] = at[i] < 0 ? at[i] : next;
+            }
+    }
+
+    void vote(int32_t leaf, double *scores) const {
+        for (int32_t v = starts[-1 - leaf]; v < starts[-leaf]; ++v)
+            scores[targets[v]] += weights[v];
+    }
+
+    // Sums of `count` rows [count, outputs], each in the order of the trees.
+    void sum(const float *x, int64_t features, int64_t count, double *scores) const {
+        std::fill_n(scores, count * outputs, 0.0);
+        const int64_t whole = count / abreast * abreast;
+        const float *from[abreast];
+        int32_t at[abreast];
+        for (int64_t t = 0; t < trees && whole; ++t)
+            for (int64_t r = 0; r < whole; r += abreast) {
+                for (int64_t i = 0; i < abreast; ++i) {
+                    from[i] = x + (r + i) * features;
+                    at[i] = roots[t];
+                }
+                walk(from, at);
+                for (int64_t i = 0; i < abreast; ++i)
+                    vote(at[i], scores + (r + i) * outputs);
+            }
+        for (int64_t r = whole; r < count; ++r) { // few rows: trees abreast
+            std::fill_n(from, abreast, x + r * features);
+            for (int64_t t = 0; t < trees; t += abreast) {
+                const int64_t some = std::min(abreast, trees - t);
+                for (int64_t i = 0; i < abreast; ++i)
+                    at[i] = i < some ? roots[t + i] : -1;
+                walk(from, at);
+                for (int64_t i = 0; i < some; ++i)
+                    vote(at[i], scores + r * outputs);
+            }
+        }
+        for (int64_t n = 0; n < count * outputs; ++n) {
+            if (average) scores[n] /= static_cast<double>(std::max<int64_t>(trees, 1));
+            scores[n] += base[n % outputs];
+        }
+    }
+};
+
+double sigmoid(double s) {
+    const double small = std::exp(-std::fabs(s));
+    return (s >= 0 ? 1 : small) / (1 + small);
+}
+
+void transform(double *scores, int64_t count, int64_t how) {
+    if (how == logistic) std::transform(scores, scores + count, scores, sigmoid);
+    if (how != softmax && how != softmax_zero) return;
+    const double most = *std::max_element(scores, scores + count);
+    double total = 0;
+    for (int64_t c = 0; c < count; ++c) {
+        const bool zero = how == softmax_zero && !(std::fabs(scores[c]) > 1e-7);
+        total += scores[c] = zero ? 0 : std::exp(scores[c] - most);
+    }
+    for (int64_t c = 0; c < count; ++c)
+        scores[c] = total != 0 ? scores[c] / total : 0;
+}
+
+// Buffers: x [n, features], nodes, roots, starts of the leaves' votes, their targets and weights, base of each output,
+// scores out; of a classifier also labels, labels out.  Numbers: features, trees, outputs, whether sums are averages,
+// transform, whether there are labels, and of a classifier whose votes are all for one class whether scores are probabilities
+// (-1: any other).  Scratch memory: sums of `together` rows.  Work: rows.
+void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    Numbers numbers(args);
+    const int64_t features = numbers.next();
+    Ensemble ensemble;
+    ensemble.nodes = static_cast<const Node *>(buffers[1]);
+    ensemble.roots = static_cast<const int32_t *>(buffers[2]);
+    ensemble.starts = static_cast<const int32_t *>(buffers[3]);
+    ensemble.targets = static_cast<const int32_t *>(buffers[4]);
+    ensemble.weights = static_cast<const double *>(buffers[5]);
+    ensemble.base = static_cast<const double *>(buffers[6]);
+    ensemble.trees = numbers.next();
+    const int64_t outputs = ensemble.outputs = numbers.next();
+    ensemble.average = numbers.next();
+    const int64_t how = numbers.next(), labelled = numbers.next(), probabilities = numbers.next();
+    auto *x = static_cast<const float *>(buffers[0]);
+    auto *out = static_cast<float *>(buffers[7]);
+    auto *labels = labelled ? static_cast<const int64_t *>(buffers[8]) : nullptr;
+    auto *winners = labelled ? static_cast<int64_t *>(buffers[9]) : nullptr;
+    auto *sums = static_cast<double *>(scratch);
+    for (int64_t first = begin; first < end; first += together) {
+        const int64_t count = std::min(together, end - first);
+        ensemble.sum(x + first * features, features, count, sums);
+        for (int64_t r = 0; r < count; ++r) {
+            double *scores = sums + r * outputs;
+            if (probabilities >= 0) { // of two classes
+                const double s = scores[0];
+                winners[first + r] = labels[s > (probabilities ? 0.5 : 0.0)];
+                scores[0] = how == logistic ? sigmoid(-s) : probabilities ? 1 - s : -s;
+                scores[1] = how == logistic ? sigmoid(s) : s;
+            } else {
+                if (labelled) // by scores as they would be stored: equal up to rounding, the first wins
+                    winners[first + r] = labels[std::max_element(scores, scores + outputs, [](double a, double b) {
+                        return static_cast<float>(a) < static_cast<float>(b);
+                    }) - scores];
+                transform(scores, outputs, how);
+            }
+            std::transform(scores, scores + outputs, out + (first + r) * outputs, [](double s) { return static_cast<float>(s); });
+        }
+    }
+}
+
+} // namespace
+
+void add_tree_loops(NamedLoops &loops) { loops["tree_ensemble"] = &tree_ensemble; }
+
+} // namespace mgx

@@ -1,0 +1,108 @@
+"""Ensembles of decision trees that rows walk down in the native loop, against the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+
+rng = np.random.default_rng(11)
+Check = Callable[..., None]
+LEVELS = 4
+
+
+def forest(trees: int, outputs: int, modes: int = 6, votes: int = 2) -> dict[str, Any]:
+    """Full trees of LEVELS levels over three features; splits lie between float32 numbers or on what features hold."""
+    inner, leaves = 2**LEVELS - 1, 2**LEVELS
+    nodes = trees * inner
+
+    def child(tree: int, at: int) -> int:
+        return tree * inner + at if at < inner else -1 - (tree * leaves + at - inner)
+
+    splits = rng.choice([0.0, 1.0, -1.0, 0.1, 0.1 + 1e-12, float(np.float32(0.1)), 1e300], nodes)
+    return {
+        "tree_roots": [child(t, 0) for t in range(trees)],
+        "nodes_featureids": rng.integers(0, 3, nodes).tolist(),
+        "nodes_modes": rng.integers(0, modes, nodes).tolist(),
+        "nodes_splits": splits.tolist(),
+        "nodes_truenodeids": [child(t, 2 * k + 1) for t in range(trees) for k in range(inner)],
+        "nodes_falsenodeids": [child(t, 2 * k + 2) for t in range(trees) for k in range(inner)],
+        "nodes_missing_value_tracks_true": rng.integers(0, 2, nodes).tolist(),
+        "vote_leafids": sorted(rng.integers(0, trees * leaves, votes * trees * leaves).tolist()),
+        "vote_targetids": rng.integers(0, outputs, votes * trees * leaves).tolist(),
+        "vote_weights": rng.random(votes * trees * leaves).tolist(),
+        "n_targets": outputs,
+    }
+
+
+def features(rows: int) -> Any:
+    near = np.float32(0.1)
+    numbers = [0, -1, 1, near, np.nextafter(near, np.float32(1)), np.nan, np.inf, -np.inf, np.finfo(np.float32).max]
+    return rng.choice(np.array(numbers, np.float32), (rows, 3))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 75])
+@pytest.mark.parametrize("trees", [1, 8, 13])
+def test_scores(agrees: Check, rows: int, trees: int) -> None:
+    for aggregate in ("SUM", "AVERAGE"):
+        op = mgx.op("tree_ensemble", aggregate_function=aggregate, **forest(trees, 3), base_values=(0.5, -1.0, 2.0))
+        agrees(op, features(rows), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "SOFTMAX_ZERO", "LOGISTIC"])
+def test_classes(agrees: Check, transform: Any) -> None:
+    given = forest(5, 3)
+    op = mgx.op("tree_ensemble_classifier", labels_ints=(7, -1, 3), post_transform=transform, **given)
+    agrees(op, features(21), tolerance=1e-6)
+    for sign in (1, -1):  # all votes for the first of two classes; the score is a probability or not
+        votes = {"vote_targetids": [0] * len(given["vote_leafids"]), "n_targets": 2}
+        votes["vote_weights"] = [(w - 0.3 * (sign < 0)) / 20 for w in given["vote_weights"]]
+        two = {**given, **votes, "labels_ints": (7, -1), "post_transform": transform, "base_values": (0.01,)}
+        agrees(mgx.op("tree_ensemble_classifier", **two), features(21), tolerance=1e-6)
+
+
+def test_trees_without_nodes(agrees: Check) -> None:
+    leaf = {
+        "tree_roots": (-1, -2),
+        "vote_leafids": (1,),
+        "vote_targetids": (0,),
+        "vote_weights": (2.5,),
+        "n_targets": 1,
+    }
+    agrees(mgx.op("tree_ensemble", **leaf), features(9))
+    agrees(mgx.op("tree_ensemble", n_targets=2, tree_roots=(), base_values=(1.0, 2.0)), features(3))
+
+
+def test_what_stays_on_the_host() -> None:
+    given = forest(2, 2)
+    sets = {**given, "nodes_modes": [6] + [0] * 29, "members": (1.0,), "member_counts": (1,)}
+    for op in (
+        mgx.op("tree_ensemble", aggregate_function="MAX", **given),
+        mgx.op("tree_ensemble", post_transform="PROBIT", **given),
+        mgx.op("tree_ensemble", **sets),
+        mgx.op("tree_ensemble_classifier", labels_strings=("a", "b"), **given),
+    ):
+        program, x = mgx.Program(), features(12)
+        m = program.get_main_module()
+        made = m.add(op, m.add_parameter("x", mgx.Shape(dt.float32, [12, 3])))
+        several = isinstance(made.result, mgx.TupleShape)
+        m.add_return([m.add(mgx.op("get_tuple_elem", index=1), made) if several else made])
+        program.compile(mgx.get_target("cpu"))
+        with np.errstate(all="ignore"):
+            wanted = op.evaluate([x])
+        np.testing.assert_allclose(program.run({"x": x})[0], wanted[1] if several else wanted, rtol=1e-6)
+
+
+def test_too_few_features() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape(dt.float32, [4, mgx.DynamicDimension(1, 9)]))
+    m.add_return([m.add(mgx.op("tree_ensemble", **forest(2, 1)), x)])
+    program.compile(mgx.get_target("cpu"))
+    with pytest.raises(mgx.ShapeError, match="the trees use 3 features, got 2"):
+        program.run({"x": np.zeros((4, 2), np.float32)})
