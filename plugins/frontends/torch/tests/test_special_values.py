@@ -50,3 +50,28 @@ def test_quotients_at_the_ends_of_the_range_are_rounded_down(
         torch.tensor([ends.min, -5, -3, 1, 3, 5, ends.max], dtype=dtype),
     ).T
     compare(aten.floor_divide.default, (x.contiguous(), y.contiguous()), target, overloads)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64])
+def test_whole_zero_to_a_negative_power_is_zero(dtype: torch.dtype, target: str, overloads: ModuleType) -> None:
+    x, y = torch.cartesian_prod(torch.arange(-3, 4), torch.arange(-3, 9)).T
+    compare(aten.pow.Tensor_Tensor, (x.to(dtype), y.to(dtype)), target, overloads)
+
+
+@pytest.mark.parametrize("alpha", [True, False])
+def test_sums_of_truths_weigh_the_second(alpha: bool, overloads: ModuleType) -> None:
+    x, y = torch.tensor([[False, False, True, True], [False, True, False, True]])
+    (found,) = overloads.computed(aten.add.Tensor, (x, y), {"alpha": alpha}, "ref")
+    torch.testing.assert_close(found, torch.add(x, y, alpha=alpha))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_without_running_statistics_saves_those_of_torchs_type(
+    dtype: torch.dtype, overloads: ModuleType
+) -> None:
+    x = torch.randn(4, 3, 5).to(dtype)
+    op = aten._native_batch_norm_legit.no_stats
+    found, want = overloads.computed(op, (x, None, None, True, 0.1, 1e-5), {}, "ref"), op(x, None, None, True, 0.1, 1e-5)
+    for one, other in zip(found, want, strict=True):
+        torch.testing.assert_close(one, other)

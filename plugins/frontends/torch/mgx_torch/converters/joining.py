@@ -69,7 +69,9 @@ def repeat(n: Node, x: Instruction, repeats: Sequence[Dim]) -> Instruction:
 
 
 @by_parts("repeat_interleave.self_int")
-def repeat_interleave(n: Node, x: Instruction, repeats: Any, dim: int | None = None, **given: Any) -> Instruction:
+def repeat_interleave(
+    n: Node, x: Instruction, repeats: Any, dim: int | None = None, *, output_size: Any = None
+) -> Instruction:
     if dim is None:
         x, dim = n.reshape(x, (n.size(x, range(x.shape.rank)),)), 0
     axis = n.axis(dim, x.shape.rank)

@@ -57,6 +57,12 @@ def batch_statistics(n: Node, x: Instruction) -> tuple[Instruction, Instruction]
     return mean, var
 
 
+def _saved(n: Node, mean: Instruction, var: Instruction, eps: float) -> tuple[Instruction, Instruction]:
+    """Returns the saved mean and inverse deviation, in the types that torch keeps them in."""
+    inverse = n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
+    return n.convert(mean, dtype_of(n.result(1).dtype)), n.convert(inverse, dtype_of(n.result(2).dtype))
+
+
 @converts("_native_batch_norm_legit_no_training")
 def batch_norm_fixed(
     n: Node,
@@ -96,8 +102,7 @@ def batch_norm_own(
     n: Node, x: Instruction, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
 ) -> Any:
     mean, var = batch_statistics(n, x)
-    inverse = n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
-    return scaled(n, x, mean, var, weight, bias, eps), mean, inverse
+    return scaled(n, x, mean, var, weight, bias, eps), *_saved(n, mean, var, eps)
 
 
 @converts("_native_batch_norm_legit_functional", "_native_batch_norm_legit", "native_batch_norm")
@@ -117,10 +122,10 @@ def batch_norm_functional(
         out = scaled(n, x, running_mean, running_var, weight, bias, eps)
         return out, *_unused(n, x), running_mean, running_var
     mean, var = batch_statistics(n, x)
-    inverse = n.add("rsqrt", n.add("add", var, n.full_like(var, eps)))
+    saved = _saved(n, mean, var, eps)
     out = scaled(n, x, mean, var, weight, bias, eps)
     if running_mean is None or running_var is None:
-        return out, mean, inverse
+        return out, *saved
     count = n.convert(n.graph.scalar(n, n.size(x, [a for a in range(x.shape.rank) if a != 1])), var.shape.dtype)
     unbiased = n.pointwise("mul", var, n.add("div", count, n.add("sub", count, n.full_like(count, 1))))
 
@@ -131,7 +136,7 @@ def batch_norm_functional(
             "add", n.add("mul", old, n.full_like(old, 1 - momentum)), n.add("mul", new, n.full_like(new, momentum))
         )
 
-    return out, mean, inverse, moved(running_mean, mean), moved(running_var, unbiased)
+    return out, *saved, moved(running_mean, mean), moved(running_var, unbiased)
 
 
 def layer(n: Node, x: Instruction, shape: Sequence[Any], weight: Optional, bias: Optional, eps: float) -> Instruction:

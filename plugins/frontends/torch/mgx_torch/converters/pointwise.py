@@ -144,7 +144,7 @@ def scaled(n: Node, y: Scalar, alpha: Any, dtype: DType) -> Instruction:
 @converts("add")
 def add(n: Node, x: Scalar, y: Scalar, alpha: Any = 1) -> Instruction:
     if n.dtype is dt.bool_:
-        return n.pointwise("logical_or", n.tensor(x, dt.bool_), n.tensor(y, dt.bool_))
+        return n.pointwise("logical_or", n.tensor(x, dt.bool_), n.tensor(y if alpha else False, dt.bool_))
     return n.pointwise("add", n.tensor(x, n.dtype), scaled(n, y, alpha, n.dtype))
 
 
@@ -238,7 +238,13 @@ def power(n: Node, x: Scalar, y: Scalar) -> Instruction:
                     return n.add("rsqrt", x)
                 case -1:
                     return n.add("recip", x)
-    return n.add("pow", *n.tensors((x, y), n.dtype))
+    base, exponent = n.tensors((x, y), n.dtype)
+    out = n.add("pow", base, exponent)
+    if n.dtype.is_float or (isinstance(y, (int, float)) and y >= 0):
+        return out
+    zero = n.full_like(base, 0)  # of integers, torch has 0 ** -1 as 0, where the op has the type's least number
+    lost = n.add("logical_and", n.add("equal", base, zero), n.add("less", exponent, n.full_like(exponent, 0)))
+    return n.add("where", lost, zero, out)
 
 
 @converts("atan2", "arctan2")
