@@ -19,8 +19,9 @@ def attended(
     """Attention over any number of batch axes; the op has one and one of heads."""
     rank = q.shape.rank
     front = q.shape.dims[:-2]
-    if mask is not None and mask.shape.dtype.is_float:
-        mask = n.convert(mask, q.shape.dtype)
+    if mask is not None:
+        mask = over_keys(n, mask, k)
+        mask = n.convert(mask, q.shape.dtype) if mask.shape.dtype.is_float else mask
     if rank == 4:
         if mask is not None and mask.shape.rank < 4:
             mask = n.unsqueeze(mask, range(4 - mask.shape.rank))
@@ -38,6 +39,12 @@ def attended(
             mask = folded(n.broadcast_to(mask, [*front, *mask.shape.dims[-2:]]))
     out = n.add("attention", folded(q), folded(k), folded(v), mask, causal=causal, scale=scale)
     return n.reshape(out, (*front, *out.shape.dims[-2:]))
+
+
+def over_keys(n: Node, mask: Instruction, k: Instruction) -> Instruction:
+    """Returns a mask as wide as the keys: where torch has one column for all of them, the op reads that of the first key."""
+    keys = k.shape.dims[-2]
+    return n.broadcast_to(mask, [*mask.shape.dims[:-1], keys]) if mask.shape.dims[-1] == 1 and keys != 1 else mask
 
 
 @converts("scaled_dot_product_attention")
@@ -74,5 +81,6 @@ def flash_for_cpu(
     if not n.wants(1):
         return out, None
     given: dict[str, Any] = {"causal": is_causal, "scale": scale, "result_of": "masked"}
-    logits = n.add("attention", q, k, v, attn_mask, **given)
+    mask = None if attn_mask is None else over_keys(n, attn_mask, k)
+    logits = n.add("attention", q, k, v, mask, **given)
     return out, n.squeeze(logsumexp_of(n, logits, (3,)), [3])
