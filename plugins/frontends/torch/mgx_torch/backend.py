@@ -75,8 +75,14 @@ def compile_graph(
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
         with differentiable_layers():
             return compiler(gm, example_inputs)
-    with kept_whole(converters):
+    with kept_whole(converters, _autocasts(gm)):
         return compiler(gm, example_inputs)
+
+
+def _autocasts(gm: torch.fx.GraphModule) -> bool:
+    """Returns True if autocast is on where the graph is called, or is switched in it."""
+    entered = any(n.target is torch.amp.autocast_mode._enter_autocast for n in gm.graph.nodes)
+    return entered or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
 def _static() -> tuple[int, ...]:

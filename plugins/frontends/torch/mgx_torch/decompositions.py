@@ -85,21 +85,26 @@ def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
 
 
 @contextmanager
-def kept_whole(converters: Converters) -> Iterator[None]:
-    """While it lasts, operators that are made of others and have a converter are traced as they are."""
+def kept_whole(converters: Converters, autocast: bool = False) -> Iterator[None]:
+    """While it lasts, operators that are made of others and have a converter are traced as they are.
+
+    autocast: parts of the graph are cast; operators that autocast passes by are taken apart, for it casts what they are made of.
+    """
     from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia, _special_op_to_preserve_cia
     from torch.export.exported_program import _override_composite_implicit_decomp
 
+    names = WHOLE - PASSED_BY if autocast else WHOLE
     ops = [
         op
         for op in _collect_all_valid_cia_ops()
-        if converts(converters, op) and (op.namespace != "aten" or op._schema.name.partition("::")[2] in WHOLE)
+        if converts(converters, op) and (op.namespace != "aten" or op._schema.name.partition("::")[2] in names)
     ]
     callables: dict[Any, Callable[..., Any]] = {
         op: complex_apart(_get_decomp_for_cia(op)) if reals_only(converters, op) else _special_op_to_preserve_cia
         for op in ops
     }
-    callables[torch.ops.aten.einsum.default] = products_only(_get_decomp_for_cia(torch.ops.aten.einsum.default))
+    if "einsum" in names:
+        callables[torch.ops.aten.einsum.default] = products_only(_get_decomp_for_cia(torch.ops.aten.einsum.default))
     with _override_composite_implicit_decomp(callables):
         yield
 
@@ -140,5 +145,9 @@ WHOLE = frozenset((
     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
     "pad", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "conv1d", "conv2d", "conv3d", "max_pool2d",
     "max_pool1d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "repeat_interleave",
-    "affine_grid_generator", "bilinear",
+    "bilinear",
+))  # fmt: skip
+# of these, those that autocast does not cast, while it does cast products that they are made of
+PASSED_BY = frozenset((
+    "einsum", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "bilinear",
 ))  # fmt: skip

@@ -172,3 +172,23 @@ def test_numbers_that_change_are_converted() -> None:
     x = torch.randn(4)
     for a in (0.5, 0.7, 3):
         torch.testing.assert_close(function(x, a), x.half() * a + a)
+
+
+def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
+    """torch casts no einsum and no recurrent cell, but the products within."""
+    cell, weight = nn.GRUCell(8, 8), torch.randn(8, 6)
+
+    def run(x: torch.Tensor) -> Any:
+        return torch.einsum("ij,jk->ik", x, weight), cell(x)
+
+    def cast(x: torch.Tensor) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return run(x)
+
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        want = cast(x)
+        assert want[0].dtype is torch.bfloat16
+        torch.testing.assert_close(torch.compile(cast, backend="mgx", fullgraph=True)(x), want, rtol=1e-2, atol=1e-2)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(torch.compile(run, backend="mgx")(x), want, rtol=1e-2, atol=1e-2)
