@@ -72,6 +72,28 @@ def test_batch_norm_without_running_statistics_saves_those_of_torchs_type(
 ) -> None:
     x = torch.randn(4, 3, 5).to(dtype)
     op = aten._native_batch_norm_legit.no_stats
-    found, want = overloads.computed(op, (x, None, None, True, 0.1, 1e-5), {}, "ref"), op(x, None, None, True, 0.1, 1e-5)
+    found, want = (
+        overloads.computed(op, (x, None, None, True, 0.1, 1e-5), {}, "ref"),
+        op(x, None, None, True, 0.1, 1e-5),
+    )
     for one, other in zip(found, want, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz]
+)
+def test_what_exceeds_eight_bit_floats_becomes_what_torch_makes_of_it(
+    dtype: torch.dtype, target: str, overloads: ModuleType
+) -> None:
+    x = torch.tensor([*VALUES, 241.0, 449.0, 58000.0, 61000.0])
+    (found,) = overloads.computed(aten._to_copy.default, (x,), {"dtype": dtype}, target)
+    torch.testing.assert_close(found.float(), x.to(dtype).float(), rtol=0, atol=0, equal_nan=True)
+
+
+def test_an_empty_index_gathers_nothing_whatever_its_shape(overloads: ModuleType) -> None:
+    (found,) = overloads.computed(
+        aten.gather.default, (torch.ones(5), 0, torch.zeros(2, 0, dtype=torch.int64)), {}, "ref"
+    )
+    assert found.shape == (2, 0)

@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 from ..complex_parts import by_parts
 from ..converter import Converter, converts
 from ..node import Node, Scalar
-from .pointwise import cast
+from .casts import cast
 
 __all__: list[str] = []
 

@@ -9,8 +9,8 @@ from mgx_core import dtype as dt
 
 from ..converter import Converter, converts, converts_complex
 from ..node import Complex, Node
+from .casts import cast
 from .complex_numbers import pair, size
-from .pointwise import cast
 from .reduce import spread, truth, vector_norm
 
 __all__: list[str] = []

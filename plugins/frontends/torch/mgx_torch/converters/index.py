@@ -11,8 +11,8 @@ from mgx_core import dtype as dt
 from ..complex_parts import by_parts
 from ..converter import converts
 from ..node import Node, Scalar
+from .casts import cast
 from .placing import placed
-from .pointwise import cast
 
 __all__: list[str] = []
 
@@ -126,6 +126,8 @@ def gather(n: Node, x: Instruction, dim: int, index: Instruction, **given: Any) 
         return n.broadcast_to(n.reshape(x, (1,) * index.shape.rank), index.shape.dims)
     if not index.shape.rank:
         return n.squeeze(n.add("gather_elements", x, n.unsqueeze(_whole(n, index), [0]), axis=0), [0])
+    if index.shape.rank != x.shape.rank:
+        return n.filled(n.result_dims(), 0, x.shape.dtype)  # which torch takes where the index is empty
     return n.add("gather_elements", x, _whole(n, index), axis=n.axis(dim, x.shape.rank))
 
 

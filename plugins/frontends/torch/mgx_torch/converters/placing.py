@@ -12,8 +12,8 @@ from mgx_core import dtype as dt
 
 from ..complex_parts import by_parts
 from ..node import Node
+from .casts import cast
 from .movement import bounded
-from .pointwise import cast
 
 __all__ = ["placed"]
 

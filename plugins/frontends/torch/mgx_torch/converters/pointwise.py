@@ -10,30 +10,9 @@ from mgx_core.converting.arithmetic import divide_floor
 
 from ..converter import Converter, converts
 from ..node import Node, Scalar
-from ..weights import only_in_products
+from .casts import cast
 
-__all__ = ["cast", "floor_divided"]
-
-
-def cast(n: Node, x: Instruction, dtype: DType) -> Instruction:
-    """`x` in another element type as torch converts: everything but zero is true."""
-    if dtype is dt.bool_ and x.shape.dtype is not dt.bool_:
-        return n.add("not_equal", x, n.full_like(x, 0))
-    return n.convert(x, dtype)
-
-
-@converts("_to_copy", "to", "type_as")
-def to(n: Node, x: Instruction, *_: Any) -> Instruction:
-    if x.shape.dtype in (dt.int8, dt.uint8) and n.dtype is dt.float32 and only_in_products(n.fx):
-        return n.add(
-            "dequantizelinear", x, n.literal(1, dt.float32)
-        )  # bytes, which products of few rows read as they are
-    return cast(n, x, n.dtype)
-
-
-@converts("convert_element_type", domain="prims")
-def convert_element_type(n: Node, x: Scalar, _dtype: Any = None) -> Instruction:
-    return cast(n, n.tensor(x), n.dtype)
+__all__ = ["floor_divided"]
 
 
 @converts(

@@ -1,0 +1,40 @@
+"""Conversions between element types."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mgx_core import DType, Instruction
+from mgx_core import dtype as dt
+
+from ..converter import converts
+from ..node import Node, Scalar
+from ..weights import only_in_products
+
+__all__ = ["cast"]
+
+# in which torch lets what exceeds them become infinity or NaN; in float8_e4m3fn it becomes the largest number
+OVERFLOWING: Final = (dt.float8_e4m3fnuz, dt.float8_e5m2, dt.float8_e5m2fnuz)
+
+
+def cast(n: Node, x: Instruction, dtype: DType) -> Instruction:
+    """`x` in another element type as torch converts: everything but zero is true."""
+    if dtype is dt.bool_ and x.shape.dtype is not dt.bool_:
+        return n.add("not_equal", x, n.full_like(x, 0))
+    if dtype in OVERFLOWING and x.shape.dtype is not dtype:
+        return n.add("convert", x, target_type=dtype, saturate=False)
+    return n.convert(x, dtype)
+
+
+@converts("_to_copy", "to", "type_as")
+def to(n: Node, x: Instruction, *_: Any) -> Instruction:
+    if x.shape.dtype in (dt.int8, dt.uint8) and n.dtype is dt.float32 and only_in_products(n.fx):
+        return n.add(
+            "dequantizelinear", x, n.literal(1, dt.float32)
+        )  # bytes, which products of few rows read as they are
+    return cast(n, x, n.dtype)
+
+
+@converts("convert_element_type", domain="prims")
+def convert_element_type(n: Node, x: Scalar, _dtype: Any = None) -> Instruction:
+    return cast(n, n.tensor(x), n.dtype)
