@@ -97,3 +97,10 @@ def test_an_empty_index_gathers_nothing_whatever_its_shape(overloads: ModuleType
         aten.gather.default, (torch.ones(5), 0, torch.zeros(2, 0, dtype=torch.int64)), {}, "ref"
     )
     assert found.shape == (2, 0)
+
+
+@pytest.mark.parametrize("op", [aten.sum.dim_IntList, aten.prod.dim_int])
+def test_reductions_to_truth(op: Any, overloads: ModuleType) -> None:
+    x, axis = torch.tensor([[0, 2, 1], [3, 1, -1], [0, 0, 0]]), [1] if op is aten.sum.dim_IntList else 1
+    (found,) = overloads.computed(op, (x, axis, True), {"dtype": torch.bool}, "ref")
+    torch.testing.assert_close(found, op(x, axis, True, dtype=torch.bool))

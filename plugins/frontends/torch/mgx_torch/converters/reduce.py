@@ -24,9 +24,9 @@ def reduction(name: str, truths: str = "") -> Converter:
     return convert
 
 
-converts("sum")(reduction("reduce_sum"))
+converts("sum")(reduction("reduce_sum", "reduce_any"))
 converts("mean")(reduction("reduce_mean"))
-converts("prod")(reduction("reduce_prod"))
+converts("prod")(reduction("reduce_prod", "reduce_all"))
 converts("amax", "max.default", "max")(reduction("reduce_max", "reduce_any"))
 converts("amin", "min.default", "min")(reduction("reduce_min", "reduce_all"))
 
