@@ -15,6 +15,7 @@ from .calls import flat, name_of
 from .composed import composed
 from .converter import COMPLEX
 from .converters import STANDARD
+from .grouped import grouped_products
 
 __all__ = ["all_converters", "differentiable_layers", "kept_whole", "table", "traced_table"]
 
@@ -60,7 +61,11 @@ def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     """Returns decompositions of all operators that nothing converts, for `ExportedProgram.run_decompositions`."""
     from torch.export import default_decompositions
 
-    found = {**default_decompositions().materialize(), **composed()}  # with operators of other packages
+    found = {
+        **default_decompositions().materialize(),
+        **composed(),
+        **grouped_products(),
+    }  # with those of other packages
     kept = [op for op in found if isinstance(op, torch._ops.OpOverload) and converts(converters, op)]
     for op in kept:
         if op._schema.name.partition("::")[2] not in BREAK:

@@ -1,0 +1,48 @@
+"""Products of experts: rows of one matrix, in groups, each group by a matrix of its own; as exported programs have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["grouped_products"]
+
+
+def grouped_products() -> dict[Any, Callable[..., Any]]:
+    """Returns decompositions of the products of experts: torch's, and transformers' own where that package is loaded.
+
+    Only exported programs need them: a graph of Dynamo's leaves these operators to torch, which computes each group alone.
+    """
+    found: dict[Any, Callable[..., Any]] = {torch.ops.aten._grouped_mm.default: grouped_mm}
+    theirs = getattr(torch.ops.transformers, "grouped_mm_fallback", None)  # a name that torch makes up is refused
+    if theirs is not None:
+        found[theirs.default] = by_groups
+    return found
+
+
+def grouped_mm(
+    x: Tensor, weights: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Any:
+    """Returns rows of x by the matrix of their group; other forms of the operator stay as they are."""
+    if offs is None or bias is not None or x.dim() != 2 or weights.dim() != 3:
+        return NotImplemented
+    return by_groups(x, weights, offs).to(out_dtype or x.dtype)
+
+
+def by_groups(x: Tensor, weights: Tensor, offs: Tensor) -> Tensor:
+    """Returns x [s, k] by weights [g, k, n]: rows up to offs[0] by the first matrix, and so on; rows after the last give zeros.
+
+    Where rows are no more than groups, each takes its matrix, so that only those are read; else each matrix meets all rows, of
+    which those of other groups are zeros.
+    """
+    groups = weights.shape[0]
+    group = (torch.arange(x.shape[0], device=x.device).unsqueeze(1) >= offs.unsqueeze(0)).sum(1)
+    if isinstance(x.shape[0], int) and x.shape[0] <= groups:
+        out = torch.bmm(x.unsqueeze(1), weights[group.clamp(max=groups - 1)]).squeeze(1)
+        return torch.where((group < groups).unsqueeze(1), out, 0)
+    own = group.unsqueeze(0) == torch.arange(groups, device=x.device).unsqueeze(1)
+    parts = torch.bmm(torch.where(own.unsqueeze(2), x.unsqueeze(0), 0), weights)
+    return torch.where(own.unsqueeze(2), parts, 0).sum(0)
