@@ -59,7 +59,18 @@ class Emitter(KernelEmitter):
         """Returns the schedule of a lowered module: the steps of its static part, placed, and what is left for run time."""
         parts = split(module)
         env = self.emit_static(module, parts.static, parts.wanted)
-        return self.planned(module, [self.output(env[ins], n, ins) for n, ins in enumerate(parts.wanted)], parts)
+        return self.planned(module, [self._early(env[ins], n, ins) for n, ins in enumerate(parts.wanted)], parts)
+
+    def _early(self, value: Value, index: int, ins: Instruction) -> Value:
+        """As `output`, with a copy right behind the last step that writes its source: while caches hold that, and no longer."""
+        count = len(self.steps)
+        out = self.output(value, index, ins)
+        before, copies = self.steps[:count], self.steps[count:]
+        last = (
+            max((n for n, step in enumerate(before) if value.buffer in step.writes), default=count) if copies else count
+        )
+        self.steps[last + 1 :] = [*copies, *before[last + 1 :]]
+        return out
 
     def emit_static(
         self, module: Module, static: Mapping[Instruction, Sequence[Instruction]], wanted: Iterable[Instruction]

@@ -239,3 +239,26 @@ def test_models(path: Path) -> None:
     assert separate.executable is not None
     apart = check(separate.executable.instance(values))
     assert apart.peak == sum(b.bytes for b in apart.buffers) > plan.peak
+
+
+def test_parts_that_are_results_are_copied_while_their_source_is_new() -> None:
+    """Else all sources would be alive until the end."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [64, 64]))
+    parts = []
+    for _ in range(8):
+        w = m.add_literal(rng.standard_normal((64, 64)).astype(np.float32))
+        x = m.add(mgx.op("dot"), x, w)
+        parts.append(m.add(mgx.op("slice", axes=[0, 1], starts=[0, 0], ends=[4, 4]), x))
+    m.add_return(parts)
+    right = program.clone()
+    program.compile(CpuTarget())
+    right.compile(mgx.get_target("ref"))
+    assert program.executable is not None
+    runner = program.executable.instances()[-1].runner
+    assert isinstance(runner, CpuRunner)
+    assert runner.schedule.peak <= 3 * 64 * 64 * 4
+    feed = {"x": rng.standard_normal((64, 64)).astype(np.float32)}
+    for got, wanted in zip(program.run(feed), right.run(feed), strict=True):
+        np.testing.assert_allclose(got.to_numpy(), wanted.to_numpy(), rtol=1e-3, atol=1e-2 * np.abs(wanted).max())
