@@ -34,19 +34,26 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
     Errors: ParameterError without data, or for values that are not finite.
     """
     observers = [Observer(_named(t)) for t in tensors]
+    after: dict[
+        Instruction, Instruction | None
+    ] = {}  # what follows the first that reads a tensor: caches hold it still
 
     def summaries(copy: Module, tensor: Instruction, axis: int) -> list[Instruction]:
         dims = tensor.shape.dims
         others = tuple(a for a in range(len(dims)) if a != axis)
         found = [tensor, tensor]
         if others:
-            found = [copy.add(op(axes=others), tensor) for op in (ReduceMin, ReduceMax)]
+            found = [copy.add(op(axes=others), tensor, before=after[tensor]) for op in (ReduceMin, ReduceMax)]
         steps = sample_steps(dims, axis)
         picked = tuple(a for a, s in enumerate(steps) if s > 1)
         step = Step(axes=picked, steps=tuple(steps[a] for a in picked))
-        return [*found, copy.add(step, tensor) if picked else tensor]
+        return [*found, copy.add(step, tensor, before=after[tensor]) if picked else tensor]
 
     def add(copy: Module, wanted: Sequence[Instruction]) -> list[Instruction]:
+        place = {ins: n for n, ins in enumerate(copy)}
+        for tensor in wanted:
+            readers = [u for u in tensor.users if u in place]
+            after[tensor] = min(readers, key=place.__getitem__, default=tensor).next
         return [s for t, axis in zip(wanted, tensors.values(), strict=True) for s in summaries(copy, t, axis)]
 
     def see(values: Sequence[Array]) -> None:
@@ -97,7 +104,7 @@ def watch(
     found = list(copy)
     copy.replace_return(list(add(copy, [found[place[t]] for t in tensors])))
     copy.sweep()
-    executable = compile_module(copy, target, CompileOptions())
+    executable = compile_module(copy, target, CompileOptions.of())
     empty = True
     for batch in data:
         if not isinstance(batch, Mapping):

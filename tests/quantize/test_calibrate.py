@@ -1,0 +1,55 @@
+"""The program that calibration runs: where it looks at tensors, and with which options it is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.reduce import ReduceMax
+from mgx_core.quantize import calibrate
+
+WIDTH = 16
+
+
+def products(count: int) -> mgx.Program:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [4, WIDTH]))
+    for k in range(count):
+        w = main.add_literal(np.random.default_rng(k).standard_normal((WIDTH, WIDTH)).astype(np.float32))
+        x = main.add(mgx.op("relu"), main.add(mgx.op("dot"), x, w))
+    main.add_return([x])
+    return program
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[mgx.Module, mgx.CompileOptions]]:
+    """The modules that calibration compiles, with the options."""
+    seen: list[tuple[mgx.Module, mgx.CompileOptions]] = []
+    compile_module = calibrate.compile_module
+
+    def noted(module: mgx.Module, target: Any, options: mgx.CompileOptions) -> Any:
+        seen.append((module.clone(), options))
+        return compile_module(module, target, options)
+
+    monkeypatch.setattr(calibrate, "compile_module", noted)
+    return seen
+
+
+def test_a_tensor_is_looked_at_before_the_second_product_behind_it(compiled: Any) -> None:
+    batch = {"x": np.ones((4, WIDTH), np.float32)}
+    mgx.quantize_int8(products(5), mgx.get_target("ref"), [batch])
+    ((module, _),) = compiled
+    order = [type(i.op) for i in module if isinstance(i.op, (Dot, ReduceMax))]
+    assert order == [Dot, ReduceMax] * 4 + [ReduceMax]  # nothing is wanted of the last product itself
+
+
+def test_threads_are_those_that_the_environment_sets(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MGX_THREADS", "1")
+    mgx.quantize_int8(products(1), mgx.get_target("ref"), [{"x": np.ones((4, WIDTH), np.float32)}])
+    ((_, options),) = compiled
+    assert options.threads == 1
