@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import mgx_core as mgx
-from mgx_core import DynamicDimension, ParameterError, UnsupportedError
+from mgx_core import DynamicDimension, ParameterError
 
 from .programs import of_program, program
 from .rule_names import with_core_rules
@@ -25,8 +25,6 @@ __all__ = [
 
 ONE: Final = DynamicDimension(1, 1)  # what dimensions become that a model leaves open
 NONE: Final[Mapping[str, Any]] = {}
-# options of branches of MIGraphX, in whose place one program for every length stands
-TWO_LENGTHS: Final = ("split_prefill_decode", "unify_prefill_decode")
 
 
 def parse_onnx(
@@ -47,14 +45,17 @@ def parse_onnx(
     """Returns a program from an ONNX file; dimensions that the model leaves open become 1 unless an option says otherwise.
 
     use_debug_symbols: the names of the model's nodes become debug symbols of the instructions that come from them;
-    use_symbolic_shapes: dimensions that stay open are expressions of the names that the model gives them, and not ranges.
+    use_symbolic_shapes: dimensions that stay open are expressions of the names that the model gives them, and not ranges;
+    others: unify_prefill_decode, or split_prefill_decode, for a module of one token and one of the longest prompt
+    (`two_lengths`).
     Errors: ParseError for damaged files; UnsupportedError for operators that nothing converts.
     """
-    _refuse("parse_onnx", others)
-    return _read(
-        mgx.parse_onnx(
+    extent = _extent(default_dim_value, default_dyn_dim_value)
+
+    def parse(dim_params: Mapping[str, Any]) -> mgx.Program:
+        return mgx.parse_onnx(
             filename,
-            **_extent(default_dim_value, default_dyn_dim_value),
+            **extent,
             dim_params=dim_params,
             map_input_dims=map_input_dims,
             map_dyn_input_dims=map_dyn_input_dims,
@@ -64,9 +65,9 @@ def parse_onnx(
             limit_max_iterations=limit_max_iterations,
             use_dyn_output=False,
             use_symbolic_shapes=use_symbolic_shapes,
-        ),
-        use_debug_symbols,
-    )
+        )
+
+    return _read(_parsed("parse_onnx", parse, dim_params, others), use_debug_symbols)
 
 
 def parse_onnx_buffer(
@@ -84,11 +85,12 @@ def parse_onnx_buffer(
     **others: Any,
 ) -> program:
     """Returns a program from the bytes of an ONNX file; see `parse_onnx`."""
-    _refuse("parse_onnx_buffer", others)
-    return _read(
-        mgx.parse_onnx_buffer(
+    extent = _extent(default_dim_value, default_dyn_dim_value)
+
+    def parse(dim_params: Mapping[str, Any]) -> mgx.Program:
+        return mgx.parse_onnx_buffer(
             filename,
-            **_extent(default_dim_value, default_dyn_dim_value),
+            **extent,
             map_input_dims=map_input_dims,
             map_dyn_input_dims=map_dyn_input_dims,
             skip_unknown_operators=skip_unknown_operators,
@@ -97,19 +99,22 @@ def parse_onnx_buffer(
             use_dyn_output=False,
             dim_params=dim_params,
             use_symbolic_shapes=use_symbolic_shapes,
-        ),
-        use_debug_symbols,
-    )
+        )
+
+    return _read(_parsed("parse_onnx_buffer", parse, dim_params, others), use_debug_symbols)
 
 
-def _refuse(function: str, options: Mapping[str, Any]) -> None:
-    for name in options:
-        if name in TWO_LENGTHS:
-            raise UnsupportedError(
-                f"{function} does not take {name}: one program serves every length; parse with use_symbolic_shapes=True "
-                "and compile with split_sizes=[1, the greatest length]"
-            )
-        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+def _parsed(
+    function: str, parse: Callable[..., mgx.Program], dim_params: Mapping[str, Any], others: Mapping[str, Any]
+) -> mgx.Program:
+    """Returns the program, or one of two lengths where the further options ask for that.  Errors: TypeError for other options."""
+    from .two_lengths import OPTIONS, with_two_lengths
+
+    for name in others:
+        if name not in OPTIONS:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    asked = [name for name, on in others.items() if on]
+    return with_two_lengths(asked[0], dim_params, parse) if asked else parse(dim_params)
 
 
 def _read(made: mgx.Program, use_debug_symbols: bool) -> program:

@@ -1,0 +1,80 @@
+"""Programs with a module for one token and a module for the longest prompt, as MIGraphX's options for prefill and decode make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import DynamicDimension, Instruction, Module, ParameterError, Program
+from mgx_core.types.shape import symbols_in
+
+__all__ = ["OPTIONS", "with_two_lengths"]
+
+OPTIONS: Final = ("split_prefill_decode", "unify_prefill_decode")  # the names that MIGraphX's branches gave it
+LENGTH: Final = "sequence_length"
+
+
+def with_two_lengths(option: str, dim_params: Mapping[str, Any], parse: Callable[..., Program]) -> Program:
+    """Returns a program that selects by the sequence's length between the model parsed for one token and for the most.
+
+    parse: gives the model's program for `dim_params`.  Constants that both modules have are in the main module.
+    Errors: ParameterError unless dim_params gives sequence_length a range from 1; at run time ShapeError for other lengths.
+    """
+    from mgx_core.ops.control import GetTupleElem
+    from mgx_core.ops.modules import SelectModule
+
+    said = dim_params.get(LENGTH)
+    of = DynamicDimension.of(said) if said is not None else DynamicDimension(0, 0)
+    if of.min != 1 or of.max == 1:
+        raise ParameterError(
+            f"{option} needs dim_params[{LENGTH!r}] with a range from 1 to the longest prompt, got {said!r}"
+        )
+    whole = parse(dim_params)
+    shapes = whole.get_parameter_shapes()
+    if not any(LENGTH in symbols_in(s) for s in shapes.values()):
+        raise ParameterError(f"{option} needs an input with an open extent {LENGTH!r}, got {shapes}")
+    made = Program(output_names=whole.get_output_names())
+    main = made.get_main_module()
+    inputs = {name: main.add_parameter(name, s) for name, s in shapes.items()}
+    phases = {
+        name: _phase(made.create_module(f"main:phase:{name}"), parse({**dim_params, LENGTH: length}), list(inputs))
+        for name, length in (("decode", 1), ("prefill", of.max))
+    }
+    _share(main, *map(_constants, phases.values()))
+    selected = main.add(SelectModule(), *inputs.values(), modules=list(phases.values()))
+    main.add_return([main.add(GetTupleElem(index=i), selected) for i in range(len(whole.get_output_shapes()))])
+    made.files = whole.files
+    return made
+
+
+def _phase(module: Module, program: Program, order: Sequence[str]) -> Module:
+    """Fills a module with a program of one length; order: of its parameters."""
+    shapes = program.get_parameter_shapes()
+    given = {name: module.add_parameter(name, shapes[name]) for name in order}
+    source = program.get_main_module()
+    module.add_return(module.inline(source, [given[name] for name in source.parameters]))
+    return module
+
+
+def _constants(module: Module) -> dict[Any, Instruction]:
+    """Returns the constants of a module by type and contents; equal ones become one."""
+    found: dict[Any, Instruction] = {}
+    for ins in list(module):
+        if ins.literal is not None and ins.shape.dtype.kind != "s":
+            key = (ins.result, sha256(np.ascontiguousarray(ins.literal.to_numpy())).digest())
+            module.replace(ins, found.setdefault(key, ins))
+    return found
+
+
+def _share(main: Module, decode: Mapping[Any, Instruction], prefill: Mapping[Any, Instruction]) -> None:
+    """Puts the constants that both modules have into the main one."""
+    for key in [k for k in decode if k in prefill]:
+        assert decode[key].literal is not None
+        one = main.add_literal(decode[key].literal)
+        for ins in (decode[key], prefill[key]):
+            assert ins.parent is not None
+            ins.parent.replace(ins, one)
+            ins.parent.remove(ins)
