@@ -66,10 +66,8 @@ class Emitter(KernelEmitter):
         count = len(self.steps)
         out = self.output(value, index, ins)
         before, copies = self.steps[:count], self.steps[count:]
-        last = (
-            max((n for n, step in enumerate(before) if value.buffer in step.writes), default=count) if copies else count
-        )
-        self.steps[last + 1 :] = [*copies, *before[last + 1 :]]
+        after = [n + 1 for n, step in enumerate(before) if copies and value.buffer in step.writes] or [count]
+        self.steps[after[-1] :] = [*copies, *before[after[-1] :]]
         return out
 
     def emit_static(

@@ -262,3 +262,19 @@ def test_parts_that_are_results_are_copied_while_their_source_is_new() -> None:
     feed = {"x": rng.standard_normal((64, 64)).astype(np.float32)}
     for got, wanted in zip(program.run(feed), right.run(feed), strict=True):
         np.testing.assert_allclose(got.to_numpy(), wanted.to_numpy(), rtol=1e-3, atol=1e-2 * np.abs(wanted).max())
+
+
+def test_parts_of_parameters_are_copied_once() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [4, 6]))
+    parts = [m.add(mgx.op("slice", axes=[1], starts=[k], ends=[k + 2]), x) for k in (1, 3)]
+    m.add_return([m.add(mgx.op("exp"), x), *parts])
+    program.compile(CpuTarget())
+    assert program.executable is not None
+    runner = program.executable.instances()[-1].runner
+    assert isinstance(runner, CpuRunner)
+    assert sum(s.name.startswith("copy") for s in runner.schedule.steps) == 2
+    given = rng.standard_normal((4, 6)).astype(np.float32)
+    for got, k in zip(program.run({"x": given})[1:], (1, 3), strict=True):
+        np.testing.assert_array_equal(got.to_numpy(), given[:, k : k + 2])
