@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,19 @@ from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(4)
 TILES = native().multiplies_tiles() and "amx_bf16" in native().cpu_features()
+
+
+def products(x: Any, operands: list[Any], block: int) -> tuple[Any, Any, list[str]]:
+    """The products here and by the definition, and the kinds of the steps."""
+    op = mgx.op("dequant_dot", bits=4, block_size=block)
+    program = mgx.Program()
+    main = program.get_main_module()
+    given = [main.add_literal(o) for o in operands]
+    main.add_return([main.add(op, main.add_parameter("x", mgx.Shape("float32", list(x.shape))), *given)])
+    program.compile(CpuTarget())
+    steps = [s.name.split()[0] for s in program.executable.instances()[-1].runner.schedule.steps]
+    with np.errstate(all="ignore"):
+        return np.asarray(program.run({"x": x})[0]), op.evaluate([x, *operands]), steps
 
 
 @pytest.mark.parametrize("points", [False, True])
@@ -23,16 +38,8 @@ def test_rows_and_blocks_of_any_count(rows: int, k: int, block: int, points: boo
     if points:
         operands.append(rng.integers(0, 16, (n, blocks)).astype(np.uint8))
     x = rng.standard_normal((rows, k)).astype(np.float32)
-    op = mgx.op("dequant_dot", bits=4, block_size=block)
-    program = mgx.Program()
-    main = program.get_main_module()
-    given = [main.add_literal(o) for o in operands]
-    main.add_return([main.add(op, main.add_parameter("x", mgx.Shape("float32", [rows, k])), *given)])
-    program.compile(CpuTarget())
-    got = np.asarray(program.run({"x": x})[0])
-    wanted = op.evaluate([x, *operands])
+    got, wanted, steps = products(x, operands, block)
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
-    steps = [s.name.split()[0] for s in program.executable.instances()[-1].runner.schedule.steps]
     assert steps == ["pieces" if TILES and rows >= 16 else "order", "dequant_dot"]
 
 
@@ -46,13 +53,7 @@ def test_tiles_keep_the_digits_of_floats(block: int) -> None:
     x[0, :] = 3e38
     x[1, 5], x[2, 6], x[3, 7] = np.inf, -np.inf, np.nan
     x[4, :] = np.nextafter(np.float32(1), np.float32(2))
-    op = mgx.op("dequant_dot", bits=4, block_size=block)
-    program = mgx.Program()
-    main = program.get_main_module()
-    given = [main.add_literal(o) for o in operands]
-    main.add_return([main.add(op, main.add_parameter("x", mgx.Shape("float32", [rows, k])), *given)])
-    program.compile(CpuTarget())
-    got = np.asarray(program.run({"x": x})[0])
+    got, _, _ = products(x, operands, block)
     codes = np.stack([operands[0] & 15, operands[0] >> 4], -1).reshape(n, k).astype(np.float64) - 8
     exact = x[4:].astype(np.float64) @ (0.25 * codes.T)
     size = np.abs(x[4:]).astype(np.float64) @ (0.25 * np.abs(codes.T))
