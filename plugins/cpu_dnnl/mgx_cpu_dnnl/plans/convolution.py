@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from ..packing import Derived
 from .anchors import around, offer_anchor, offer_widened, windowed
 from .epilogues import Epilogue
 from .offer import FLOATS, only
-from .volumes import depthwise_volumes
+from .volumes import Depthwise, depthwise_volumes
 
 __all__ = ["PLANS", "grouped"]
 
@@ -62,7 +63,8 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
             x, begin, end = _bordered(e, x, begin, end), (0,) * len(window), (0,) * len(window)
         if len(window) == 3:
             windows = {"strides": strides, "dilations": dilations, "padding_begin": begin, "padding_end": end}
-            return depthwise_volumes(e, x, w, lambda weights: grouped(weights, group), lens, epilogue, windows)
+            arranged = partial(grouped, group=group)
+            return depthwise_volumes(e, Depthwise(x, w, arranged, lens, epilogue, windows))
         lines = len(window) == 1
     columns = len(window) == 2 and x.lens[3] == w.lens[3] == 1 < x.lens[2] and not begin[1] and not end[1]
     if columns:  # rows of one element take oneDNN three times as long as one row

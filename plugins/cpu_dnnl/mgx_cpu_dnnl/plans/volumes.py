@@ -8,7 +8,7 @@ the last one covers all depths and takes the epilogue along.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -23,38 +23,42 @@ from .anchors import windowed
 from .epilogues import Epilogue
 from .loop_products import zeros
 
-__all__ = ["Windows", "depthwise_volumes"]
+__all__ = ["Depthwise", "depthwise_volumes"]
 
 ADDED: Final = Link("binary", "add")
 
 Windows = dict[str, tuple[int, ...]]  # strides, dilations, padding_begin, padding_end, each by axis
 
 
-def depthwise_volumes(
-    e: CpuEmitter,
-    x: Value,
-    w: Value,
-    arranged: Callable[[Value], Value],
-    lens: list[int],
-    epilogue: Epilogue | None,
-    windows: Windows,
-) -> Value:
-    """x [n, c, d, h, w], channels last, with weights [c, 1, ..]; the numbers of the windows by axis.  Errors: Refused.
+@dataclass(frozen=True)
+class Depthwise:
+    """A convolution of x [n, c, d, h, w], channels last, with weights w [c, 1, ..].
 
-    arranged: gives weights as oneDNN has them; lens: the result's extents.
+    arranged: gives weights as oneDNN has them; lens: the result's extents; windows: the numbers of the windows by axis.
     """
+
+    x: Value
+    w: Value
+    arranged: Callable[[Value], Value]
+    lens: list[int]
+    epilogue: Epilogue | None
+    windows: Windows
+
+
+def depthwise_volumes(e: CpuEmitter, job: Depthwise) -> Value:
+    """Returns the result of a convolution of volumes.  Errors: Refused."""
+    w, lens, windows = job.w, job.lens, job.windows
     flat = w.lens[3:] == [1, 1] and all(
         set(windows[name][1:]) == {neutral}
         for name, neutral in (("strides", 1), ("padding_begin", 0), ("padding_end", 0))
     )
     if not flat:
-        return _summed(e, x, w, arranged, lens, epilogue, windows)
+        return _summed(e, job)
     flops = 2 * prod(lens) * prod(w.lens[1:])
     planar = {name: (*numbers[:1], 0 if name.startswith("padding") else 1) for name, numbers in windows.items()}
-    seen = None if epilogue is None else epilogue.seen(_flat)
-    out = windowed(
-        e, "convolution", _flat(x), _flat(w), arranged, [*lens[:3], prod(lens[3:])], seen, flops, None, **planar
-    )
+    seen = None if job.epilogue is None else job.epilogue.seen(_flat)
+    image = [*lens[:3], prod(lens[3:])]
+    out = windowed(e, "convolution", _flat(job.x), _flat(w), job.arranged, image, seen, flops, None, **planar)
     return out.seen_as(0, Shape(out.shape.dtype, lens, channels_last(lens)))
 
 
@@ -71,15 +75,8 @@ def _flat(value: Value) -> Value:
     )
 
 
-def _summed(
-    e: CpuEmitter,
-    x: Value,
-    w: Value,
-    arranged: Callable[[Value], Value],
-    lens: list[int],
-    epilogue: Epilogue | None,
-    windows: Windows,
-) -> Value:
+def _summed(e: CpuEmitter, job: Depthwise) -> Value:
+    x, w, lens, epilogue, windows = job.x, job.w, job.lens, job.epilogue, job.windows
     if any(dtype is not dt.float32 for dtype in (x.shape.dtype, *(() if epilogue is None else (epilogue.dtype,)))):
         raise Refused("sums over the depths of a window are float32")
     step, gap, border = (windows[name][0] for name in ("strides", "dilations", "padding_begin"))
@@ -115,7 +112,7 @@ def _summed(
                 w.offset + t * w.strides[2],
             )
             flops = 2 * prod(target.lens) * prod(w.lens[3:])
-            windowed(e, "convolution", images, weights, arranged, target.lens, seen, flops, target, **planar)
+            windowed(e, "convolution", images, weights, job.arranged, target.lens, seen, flops, target, **planar)
     return out
 
 
