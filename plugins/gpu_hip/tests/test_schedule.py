@@ -17,6 +17,7 @@ from mgx_core.types.memory_limit import ALIGNMENT
 from mgx_gpu_hip import bound_steps, recordings
 from mgx_gpu_hip import runner as running
 from mgx_gpu_hip.emitter import DEVICE_ALIGNMENT
+from mgx_gpu_hip.guarded import BackwardsTarget, GuardedTarget
 from mgx_gpu_hip.steps import HostStep
 from mgx_gpu_hip.target import GpuTarget
 
@@ -62,7 +63,9 @@ Build = Callable[[mgx.Module], list[mgx.Instruction]]
 GRAPHS: list[Build] = [convolutions, sorted_rows, perceptron]
 
 
-def program_of(build: Build, **options: Any) -> tuple[mgx.Program, dict[str, Any], list[Any]]:
+def program_of(
+    build: Build, target: GpuTarget | None = None, **options: Any
+) -> tuple[mgx.Program, dict[str, Any], list[Any]]:
     program = mgx.Program()
     m = program.get_main_module()
     global rng
@@ -70,7 +73,7 @@ def program_of(build: Build, **options: Any) -> tuple[mgx.Program, dict[str, Any
     m.add_return(build(m))
     given = {n: mgx.generate_argument(i.shape, seed=k).to_numpy() for k, (n, i) in enumerate(m.parameters.items())}
     wanted = list(Interpreter().run(m, list(given.values())))
-    program.compile(GpuTarget("host", 1), **options)
+    program.compile(target or GpuTarget("host", 1), **options)
     return program, given, wanted
 
 
@@ -99,6 +102,14 @@ def test_without_reuse_every_value_has_memory_of_its_own(build: Build) -> None:
     plan, less = program.executable.instances()[0].plan, shared.executable.instances()[0].plan
     assert plan.peak == sum(b.bytes for b in plan.buffers) == allocated(program.executable.instances()[0].runner)
     assert plan.peak > less.peak
+    for got, value in zip(program.run(given), wanted, strict=True):
+        np.testing.assert_allclose(got.to_numpy(), value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", [GuardedTarget, BackwardsTarget])
+@pytest.mark.parametrize("build", GRAPHS)
+def test_steps_touch_what_the_schedule_says_they_do(build: Build, target: type[GuardedTarget]) -> None:
+    program, given, wanted = program_of(build, target())
     for got, value in zip(program.run(given), wanted, strict=True):
         np.testing.assert_allclose(got.to_numpy(), value, rtol=1e-4, atol=1e-4)
 
