@@ -8,11 +8,16 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.builder import Builder, Operand
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.pointwise import Mul, Sub
 from mgx_core.ops.scores import rows_of
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, may_equal
+from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
 __all__: list[str] = []
@@ -232,12 +237,26 @@ class Scaler(Operation):
         return x.with_dtype(dt.float32)
 
     def compute(self, x: Array) -> Array:
-        out = x.astype(np.float32 if x.dtype.itemsize < 4 or x.dtype == np.float32 else np.float64)
+        out = x.astype(_scaled_as(dt.of(x.dtype)).numpy)
         if self.offset:
             out = out - np.array(self.offset, out.dtype)
         if self.scale:
             out = out * np.array(self.scale, out.dtype)
         return out.astype(np.float32)
+
+    def decompose(self, b: Builder, x: Operand) -> Operand:
+        wide = _scaled_as(x.shape.dtype)
+        out = b.add(Convert(target_type=wide), x)
+        for step, values in ((Sub(), self.offset), (Mul(), self.scale)):
+            if values:
+                number = b.literal(np.array(values if len(values) > 1 else values[0], wide.numpy))
+                out = b.add(step, out, b.add(Multibroadcast(out_lens=x.shape.dims), number))
+        return b.add(Convert(target_type=dt.float32), out)
+
+
+def _scaled_as(dtype: DType) -> DType:
+    """Returns the type in which numbers are scaled."""
+    return dt.float32 if dtype is dt.float32 or dtype.size < 4 else dt.float64
 
 
 def _check_number(x: Shape) -> None:

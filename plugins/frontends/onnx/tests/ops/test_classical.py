@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mgx_core import Module
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.rules.decomposition import decomposed
+from mgx_core.types.argument import shape_of
 from mgx_core.types.shape import Shape
 from mgx_onnx.ops.classical import (
     ArrayFeatureExtractor,
@@ -51,6 +55,16 @@ def test_numbers_of_all_types(dtype: Any) -> None:
     assert out.dtype == np.float32 and out.tolist() == [[1, -2, 3, 1], [0, 4, -4, 0]]
     out = OneHotEncoder(cats_int64s=[4, 1]).evaluate([x])
     assert out.dtype == np.float32 and out.tolist() == [[[0, 1], [0, 0], [0, 0]], [[0, 0], [1, 0], [0, 0]]]
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_scaling_needs_no_kernel_of_its_own(dtype: Any) -> None:
+    x = X.astype(dtype)
+    for op in (Scaler(offset=[1, 2, 0.1], scale=[2.0]), Scaler(scale=[0.1, 3, 1e-3]), Scaler(offset=[0.5]), Scaler()):
+        parts = decomposed(op, [shape_of(x)])
+        assert isinstance(parts, Module)
+        (made,) = Interpreter().run(parts, [x])
+        np.testing.assert_array_equal(made, op.evaluate([x]))
 
 
 def test_normalizer() -> None:
