@@ -20,7 +20,7 @@ __all__ = ["create_argument", "fill_argument", "generate_argument", "host_argume
 def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
     """Returns a tensor of the given shape from a flat list of values in row-major order."""
     if len(values) != shape.elements():
-        raise ShapeError(f"{len(values)} values given for {shape}")
+        raise ShapeError(f"{shape} has {shape.elements()} elements, got {len(values)} values")
     flat = np.asarray(values, dtype=object if shape.dtype.kind == "s" else None)
     return Argument(_laid_out(_elements(flat, shape).reshape(shape.lens()), shape), shape)
 

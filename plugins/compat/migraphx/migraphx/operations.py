@@ -88,7 +88,8 @@ class op:
         return self.core.name
 
     def values(self) -> dict[str, Any]:
-        return {k: _plain(v, k, self.name()) for k, v in self.core.values().items()}
+        found = {k: _plain(v, k, self.name()) for k, v in self.core.values().items()}
+        return found | _window(found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, op) and (self.core, self.said) == (other.core, other.said)
@@ -99,6 +100,18 @@ class op:
     def __repr__(self) -> str:
         inside = ",".join(f"{k}={_text(v)}" for k, v in self.values().items())
         return f"{self.name()}[{inside}]" if inside else self.name()
+
+
+WINDOW: Final = {"padding": 0, "stride": 1, "dilation": 1}
+
+
+def _window(values: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Returns what a window that says nothing of an axis does there: MIGraphX's operations begin with two axes."""
+    left_out = {k: n for k, n in WINDOW.items() if values.get(k) == []}
+    said = [len(values[k]) for k in ("stride", "dilation") if values.get(k)]
+    padded = len(values.get("padding") or ())
+    axes = said[0] if said else {1: 1, 3: 3, 6: 3}.get(padded, 2)  # padding may count both ends of an axis
+    return {k: [n] * axes for k, n in left_out.items()}
 
 
 def of_operation(core: Operation) -> op:

@@ -37,6 +37,11 @@ def test_operations() -> None:
     by_number = migraphx.op("pooling", mode=1, lengths=[2, 2], padding_mode=0)
     assert by_number == migraphx.op("pooling", mode=migraphx.op.pooling_mode.max, lengths=[2, 2])
     assert by_number.values()["mode"] == int(migraphx.op.pooling_mode.max) == 1
+    for said, axes in (({}, 2), ({"padding": [1, 1, 1]}, 3), ({"padding": [1] * 4}, 2), ({"stride": [2]}, 1)):
+        window = migraphx.op("convolution", **said).values()
+        assert {"padding": [0] * axes, "stride": [1] * axes, "dilation": [1] * axes} | said == {
+            k: window[k] for k in ("padding", "stride", "dilation")
+        }
     assert migraphx.op("gru", direction=2).values()["direction"] == int(migraphx.op.rnn_direction.bidirectional) == 2
     narrow = migraphx.op("convert", target_type=1)
     assert narrow == migraphx.op("convert", target_type=migraphx.shape.type_t.half_type)
