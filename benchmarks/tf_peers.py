@@ -5,8 +5,8 @@
 FOLDER holds NAME (a SavedModel), NAME.tflite, NAME_int8.tflite and NAME.npz as `plugins/frontends/tf/tests/gold/make.py` writes
 them.  Needs openvino and ai-edge-litert.  Each engine has a process of its own with two threads; the three take turns, call by
 call, and what is printed are medians of ratios; `--processor` compares processor time on one thread, which other load disturbs
-least.  Loading is the processor time of reading and compiling, and of the same with a first run, best of three; "memory" is the
-growth of the peak of a process that only parses, over the bytes of the weights.
+least.  Loading is the processor time of reading and compiling, and of the same with a first run, best of three and without
+what is kept between processes; "memory" is the growth of the peak of a process that only parses, over the bytes of the weights.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def parse_only(path: Path) -> None:
 class Worker:
     def __init__(self, engine: str, path: Path, gold: Path) -> None:
         command = [sys.executable, __file__, "--serve", engine, str(path), str(gold)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        environment = {**os.environ, "MGX_KEEP_PROGRAMS": "0"}  # the peers keep nothing from one process to the next
+        self.process = subprocess.Popen(command, text=True, env=environment, **streams)  # type: ignore[call-overload]
         self.facts = self.answer()
 
     def answer(self) -> Any:
