@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
+from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.plans.recurrent_loop import shares
 from mgx_cpu_dnnl.target import CpuTarget
 
@@ -62,7 +63,9 @@ def kernels(program: mgx.Program) -> list[str]:
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(("batch", "hidden", "steps"), [(1, 48, 9), (3, 7, 4), (2, 33, 9), (4, 20, 3), (5, 24, 1)])
+@pytest.mark.parametrize(
+    ("batch", "hidden", "steps"), [(1, 48, 9), (3, 7, 4), (2, 33, 9), (4, 20, 3), (11, 24, 2), (17, 24, 1)]
+)
 @pytest.mark.parametrize(("bias", "states"), [(True, "hc"), (False, ""), (True, "c"), (False, "h")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers(kind: str, bias: bool, states: str, batch: int, hidden: int, steps: int, direction: str) -> None:
@@ -71,7 +74,8 @@ def test_layers(kind: str, bias: bool, states: str, batch: int, hidden: int, ste
     for _ in range(2):
         for one, other in zip(found(program, given), wanted, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
-    assert kernels(program)[0] == f"{'loop' if batch <= 4 else 'onednn'} {KINDS[kind][0]}"
+    wide = native().recurrent_loop(KINDS[kind][0])[1] == 32
+    assert kernels(program)[0] == f"{'loop' if batch <= (16 if wide else 4) else 'onednn'} {KINDS[kind][0]}"
     assert all(p.place != "host" for p in program.executable.instances()[0].placements)
 
 
@@ -96,6 +100,17 @@ def test_threads_that_share_units_change_nothing(kind: str, batch: int, directio
     for other in others:
         other.join()
     assert right == [True] * 30
+
+
+def test_large_weights_are_not_read_again_for_many_sequences() -> None:
+    for hidden, wanted in (
+        (160, "onednn lstm"),
+        (40, "loop lstm" if native().recurrent_loop("lstm")[1] == 32 else "onednn lstm"),
+    ):
+        program, given, _ = layer("lstm", "forward", 6, hidden, 1)
+        program.compile(CpuTarget())
+        found(program, given)
+        assert kernels(program)[0] == wanted
 
 
 def test_sequences_are_divided_where_the_weights_fit_in_the_cache() -> None:

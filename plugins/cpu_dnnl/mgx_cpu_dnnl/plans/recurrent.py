@@ -15,7 +15,7 @@ from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from .offer import offer
-from .recurrent_loop import FEW, emit_gru_loop, emit_lstm_loop, emit_rnn_loop
+from .recurrent_loop import emit_gru_loop, emit_lstm_loop, emit_rnn_loop, most_sequences
 from .recurrent_operands import Operands
 from .recurrent_primitive import emit_gru_primitive, emit_lstm_primitive
 
@@ -49,8 +49,8 @@ def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module])
 
 def few(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     why = plain(op, inputs, modules)
-    if why is None and isinstance(inputs[0], Shape) and inputs[0].lens()[1] > FEW:
-        return No(f"more than {FEW} sequences")
+    if why is None and isinstance(inputs[0], Shape) and inputs[0].lens()[1] > (most := most_sequences(op)):
+        return No(f"more than {most} sequences")
     return why
 
 

@@ -24,9 +24,11 @@ from .epilogues import Epilogue
 from .products import product
 from .recurrent_operands import Operands
 
-__all__ = ["FEW", "emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop"]
+__all__ = ["emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop", "most_sequences"]
 
 FEW: Final = 4  # sequences up to which a product of vectors a step is as fast as one of matrices
+MANY: Final = 16  # the same, where weights are read again for every few sequences at no cost
+NEAR: Final = 96 * 1024  # bytes of weights for which that is so, with AVX-512
 CACHED: Final = 1 << 19  # bytes of weights that the cache of one processor holds beside all else
 PART: Final = 96 * 1024  # bytes of weights whose share of a step is worth a thread
 MOST_PARTS: Final = 8  # threads for one item
@@ -117,6 +119,12 @@ class _Layer:
         width = self.ways * self.hidden
         strides = [self.batch * width, self.hidden, width, 1]
         return out.seen_as(0, Shape(dt.float32, [self.steps, self.ways, self.batch, self.hidden], strides))
+
+
+def most_sequences(op: Any) -> int:
+    """Returns the sequences up to which the loop is faster than oneDNN's products of matrices, as measured."""
+    _, wide = native().recurrent_loop(op.name)
+    return MANY if wide == 32 and 4 * op.gates * op.hidden_size**2 <= NEAR else FEW
 
 
 def shares(threads: int, ways: int, batch: int, weights: int) -> tuple[int, int]:
