@@ -58,9 +58,8 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
 
     def see(values: Sequence[Array]) -> None:
         for n, (observer, axis) in enumerate(zip(observers, tensors.values(), strict=True)):
-            low, high, sample = (
-                np.moveaxis(widen(v).astype(np.float32, copy=False), axis, -1) for v in values[3 * n : 3 * n + 3]
-            )
+            low, high, sample = (widen(v).astype(np.float32, copy=False) for v in values[3 * n : 3 * n + 3])
+            sample = np.moveaxis(sample, axis, -1)
             rows = sample.reshape(-1, sample.shape[-1])
             observer.see(low.reshape(-1), high.reshape(-1), rows[:: max(1, rows.size // SAMPLE)])
 

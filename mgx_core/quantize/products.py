@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from ..compile.stages import RULES
@@ -168,9 +170,9 @@ def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
     if not isinstance(product.op, Convolution):
         shift = np.asarray(means @ error)
         return shift if error.ndim == 2 else shift[..., None, :]  # the same for every row of a batch
-    by_kernel = error.reshape(*error.shape[:2], -1).sum(-1, dtype=np.float64)
-    groups = by_kernel.reshape(product.op.group, -1, by_kernel.shape[1])
-    shift = (groups * means.reshape(product.op.group, 1, -1)).sum(-1)
+    groups, taps = product.op.group, prod(error.shape[2:])
+    rows = error.reshape(groups, -1, error.shape[1] * taps)
+    shift = np.einsum("gok,gk->go", rows, np.repeat(means.reshape(groups, -1), taps, axis=1), dtype=np.float64)
     return np.asarray(shift.reshape(-1, *[1] * (product.shape.rank - 2)))
 
 
