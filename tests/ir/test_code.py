@@ -77,3 +77,14 @@ def test_extents_that_no_code_can_state(write: Any) -> None:
     main.add_return([x])
     with pytest.raises(UnsupportedError, match="rank a run finds out; fix the extents of the model's inputs"):
         write(unranked)
+
+
+def test_attributes_that_are_not_finite() -> None:
+    made = Program()
+    main = made.get_main_module()
+    x = main.add_parameter("x", Shape.of(FLOAT, (2,)))
+    main.add_return([main.add(mgx.op("pad", pads=[1, 0], value=float("-inf")), x)])
+    assert r"\"value\": -Infinity" in cpp(main)
+    scope: dict[str, Program] = {}
+    exec(made.to_py(), scope)
+    assert scope["p"] == made

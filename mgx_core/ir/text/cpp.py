@@ -64,7 +64,7 @@ class _Writer(BuildingCode):
             return list(map(self.value, value))
         if isinstance(value, Shape) and not value.dynamic():
             return {"type": value.type_string(), "lens": value.lens()}
-        if isinstance(value, (bool, int, str)) or (isinstance(value, float) and np.isfinite(value)):
+        if isinstance(value, (bool, int, str, float)):
             return value
         raise UnsupportedError(f"a C++ program cannot write the attribute {value!r}")
 

@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["read"]
 
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[A-Za-z_][\w.]*')
-_WORDS = ("true", "false", "null")
+_WORDS = ("true", "false", "null", "Infinity", "NaN")  # as json reads and writes them
 
 
 def read(text: str | None) -> dict[str, Any]:

@@ -1,0 +1,27 @@
+"""Attributes of an op as C and C++ programs write them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mgx_c.attributes import read
+
+
+def test_names_need_no_quotes_and_numbers_may_be_infinite() -> None:
+    assert read('{axes: [1, 2], mode: average, "name": "x.y", on: true}') == {
+        "axes": [1, 2],
+        "mode": "average",
+        "name": "x.y",
+        "on": True,
+    }
+    assert read('{"value": -Infinity, high: Infinity}') == {"value": -math.inf, "high": math.inf}
+    assert math.isnan(read("{value: NaN}")["value"])
+    assert read(None) == read(" ") == {}
+
+
+@pytest.mark.parametrize("text", ["[1]", "{axes: }", "{axes: [1, 2}"])
+def test_what_is_not_attributes_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="attributes are written as"):
+        read(text)
