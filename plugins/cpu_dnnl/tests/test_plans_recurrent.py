@@ -102,15 +102,15 @@ def test_threads_that_share_units_change_nothing(kind: str, batch: int, directio
     assert right == [True] * 30
 
 
-def test_large_weights_are_not_read_again_for_many_sequences() -> None:
-    for hidden, wanted in (
-        (160, "onednn lstm"),
-        (40, "loop lstm" if native().recurrent_loop("lstm")[1] == 32 else "onednn lstm"),
-    ):
-        program, given, _ = layer("lstm", "forward", 6, hidden, 1)
-        program.compile(CpuTarget())
-        found(program, given)
-        assert kernels(program)[0] == wanted
+@pytest.mark.parametrize(
+    ("kind", "hidden", "small"), [("lstm", 78, True), ("lstm", 80, False), ("gru", 128, True), ("gru", 130, False)]
+)
+def test_large_weights_are_not_read_again_for_many_sequences(kind: str, hidden: int, small: bool) -> None:
+    program, given, _ = layer(kind, "forward", 6, hidden, 1)
+    program.compile(CpuTarget())
+    found(program, given)
+    small = small and native().recurrent_loop(kind)[1] == 32
+    assert kernels(program)[0] == f"{'loop' if small else 'onednn'} {kind}"
 
 
 def test_sequences_are_divided_where_the_weights_fit_in_the_cache() -> None:

@@ -124,7 +124,8 @@ class _Layer:
 def most_sequences(op: Any) -> int:
     """Returns the sequences up to which the loop is faster than oneDNN's products of matrices, as measured."""
     _, wide = native().recurrent_loop(op.name)
-    return MANY if wide == 32 and 4 * op.gates * op.hidden_size**2 <= NEAR else FEW
+    near = NEAR if op.gates > 3 else 2 * NEAR  # whose sums of four sequences are in registers at once
+    return MANY if wide == 32 and 4 * op.gates * op.hidden_size**2 <= near else FEW
 
 
 def shares(threads: int, ways: int, batch: int, weights: int) -> tuple[int, int]:
