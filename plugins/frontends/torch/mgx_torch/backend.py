@@ -72,11 +72,31 @@ def compile_graph(
         decompositions=traced_table(converters),
         keep_inference_input_mutations=True,
     )
-    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
+    if differentiates(gm) or (
+        torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
+    ):
         with differentiable_layers():
             return compiler(gm, example_inputs)
     with kept_whole(converters, _autocasts(gm)):
         return compiler(gm, example_inputs)
+
+
+DERIVATIVES = frozenset(("_grad_increment_nesting", "_jvp_increment_nesting", "_enter_dual_level", "requires_grad_"))
+
+
+def differentiates(gm: torch.fx.GraphModule) -> bool:
+    """Returns True if a graph takes derivatives itself: by `torch.func`, or where it switches gradients on.
+
+    An operator that is kept whole has no derivative: its gradient would be zero, and nothing would say so.
+    """
+    off = not torch.is_grad_enabled()  # else switching them on ends a part without
+    for module in gm.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            name = node.target if isinstance(node.target, str) else name_of(node.target)[1]
+            name = name.rpartition(".")[2]
+            if name in DERIVATIVES or (off and name == "_set_grad_enabled" and node.args[0] is True):
+                return True
+    return False
 
 
 def _autocasts(gm: torch.fx.GraphModule) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -137,3 +138,30 @@ def test_setting_of_onednn_survives_two_graphs_at_once() -> None:
     finally:
         first_may_go.set()
         torch._C._set_mkldnn_enabled(before)
+
+
+def _by_autograd(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(function(leaf), leaf)[0]
+
+
+DERIVED = {
+    "grad": lambda f, x: torch.func.grad(f)(x),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (torch.ones_like(x),))[1],
+    "autograd": _by_autograd,
+}
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize("how", DERIVED)
+def test_derivatives_within_the_graph_are_eagers(how: str, enabled: bool) -> None:
+    weight, x = torch.randn(3, 4), torch.randn(2, 4)
+
+    def energy(y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(nn.functional.linear(y, weight) @ weight, (4,)).tanh().pow(2).sum()
+
+    with torch.set_grad_enabled(enabled):
+        found, want = torch.compile(DERIVED[how], backend="mgx")(energy, x), DERIVED[how](energy, x)
+    assert float(want.abs().max()) > 1e-3
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
