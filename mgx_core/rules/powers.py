@@ -12,6 +12,7 @@ from ..ir.instruction import Instruction
 from ..ops.activation import Relu
 from ..ops.pointwise import Abs, Div, Exp, Log, Max, Min, Mul, Neg, Pow, Recip, Rsqrt, Sqdiff, Sqrt, Sub
 from ..ops.reduce import ReduceMax, ReduceMin
+from ..ops.reshape import Reshape
 from ..ops.scalar import convert
 from .constants import aligned, finite, is_constant, spread, uniform
 from .engine import RANGE, ROUNDING, Builder, Rules
@@ -22,7 +23,7 @@ __all__ = ["POWERS"]
 
 POWERS: Final = Rules("simplify-powers")
 
-RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub)
+RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub, Reshape)  # of ranges they give ranges
 
 
 @POWERS.on(Div)

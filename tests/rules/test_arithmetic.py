@@ -732,6 +732,18 @@ REFUSES = [
         "a range is divided to give a scale: a rounding error in the scale would change how its row is rounded",
     ),
     (
+        "divide-by-constant",
+        """\
+  %x = @param["x"] -> float32[7]
+  %c = @literal(255.0) -> float32[]
+  %1 = reduce_max[axes=[0]](%x)
+  %2 = reshape[dims=[]](%1)
+  %3 = relu(%2)
+  %4 = div(%3, %c)
+  @return(%4)""",
+        "a range is divided to give a scale: a rounding error in the scale would change how its row is rounded",
+    ),
+    (
         "relu-out-of-mul",
         """\
   %x = @param["x"] -> float32[2, 2]
