@@ -98,3 +98,18 @@ def test_repeated_bytes_are_mapped_once_and_results_lie_as_what_is_not_repeated(
     wanted = np.maximum(TABLE[feed["one"]].transpose(0, 2, 3, 1), feed["x"])
     np.testing.assert_array_equal(np.asarray(got), wanted)
     assert names(program) == ["table", "loop"]
+
+
+def test_scales_of_ranges_are_exact() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape(dt.float32, [20000]))
+    steps, one, zero = (m.add_literal(np.array(v, np.float32)) for v in (255, 1, 0))
+    high = m.add(mgx.op("max"), m.add(mgx.op("reshape", dims=[]), m.add(mgx.op("reduce_max", axes=[0]), x)), zero)
+    low = m.add(mgx.op("min"), m.add(mgx.op("reshape", dims=[]), m.add(mgx.op("reduce_min", axes=[0]), x)), zero)
+    span = m.add(mgx.op("div"), m.add(mgx.op("sub"), high, low), steps)
+    m.add_return([m.add(mgx.op("where"), m.add(mgx.op("equal"), high, low), one, span)])
+    program.compile(mgx.get_target("cpu"))
+    for seed in range(20):
+        a = np.random.default_rng(seed).standard_normal(20000).astype(np.float32)
+        assert np.asarray(program.run({"x": a})[0]) == (a.max() - a.min()) / np.float32(255)

@@ -91,6 +91,9 @@ class _Reader:
 
     def _stored(self, node: Node) -> Node:
         """Makes quotients of inputs exact where they are stored, since other code may round them to integers."""
+        if node.kind == "prim" and node.extra == "where":  # a scale, or 1 for an empty range
+            condition, *chosen = node.args
+            return self.graph.prim("where", node.dtype, (condition, *map(self._stored, chosen)))
         given = node.kind == "prim" and node.extra == "div" and node.args[1].kind in ("load", "const")
         return self.graph.exact(node) if given else node
 
