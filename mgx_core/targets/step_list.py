@@ -46,7 +46,7 @@ class StepList(ABC):
         self.notes: list[str] = []
         self.sources: tuple[str, ...] = ()  # of the op that is emitted
         self.call: Call | None = None  # the kernel that steps are added for
-        self.literals: dict[int, Value] = {}  # by the array's id; they keep it alive
+        self.literals: dict[int, tuple[Array, Value]] = {}  # by the id of the array, which must not pass to another
         self._made: dict[Hashable, Any] = {}
         self._looked_at: tuple[Value, Array] | None = None
         self._recording: Recording | None = None  # of the instruction being emitted
@@ -79,9 +79,10 @@ class StepList(ABC):
 
     def literal(self, array: Array, owner: Any = None) -> Value:
         """Returns a constant; the array (or `owner`) is kept alive with the schedule."""
-        found = self.literals.get(id(array))
-        if found is None:
-            found = self.literals[id(array)] = self.make_literal(array, owner)
+        known = self.literals.get(id(array))
+        if known is None:
+            known = self.literals[id(array)] = array, self.make_literal(array, owner)
+        found = known[1]
         if self._recording is not None:
             self._recording.literal(found.buffer)
         return found
