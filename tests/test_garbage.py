@@ -1,6 +1,8 @@
 import gc
+import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -75,3 +77,19 @@ def test_models_are_parsed_and_compiled_in_such_blocks(monkeypatch: pytest.Monke
     text.write_text(str(program))
     mgx.parse(text).compile(mgx.get_target("ref"))
     assert seen == [RARER, RARER]
+
+
+def test_what_is_there_after_many_imports_counts_as_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(5000, 10, 10)
+    try:
+        for many in (False, True):
+            gc.collect()
+            with rarer_collections():
+                for n in range(20 if many else 0):
+                    monkeypatch.setitem(sys.modules, f"made_{n}", ModuleType(f"made_{n}"))
+                made: list[Any] = [[]]
+            old = any(found is made for found in gc.get_objects(generation=2))
+            assert old is many and gc.get_freeze_count() == 0
+    finally:
+        gc.set_threshold(*before)
