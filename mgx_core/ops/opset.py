@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..errors import ParameterError, PluginError, UnsupportedError
 from .operation import Operation, undeclared
 
-__all__ = ["OpSet"]
+__all__ = ["OpSet", "declared_in"]
 
 
 class OpSet:
-    """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both."""
+    """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both.
 
-    __slots__ = ("_by_name", "_contested", "_lacking", "_plain")
+    later: functions that give more ops, called in order until one of an asked name is found.
+    """
 
-    def __init__(self, ops: Iterable[type[Operation]] = ()) -> None:
+    __slots__ = ("_by_name", "_contested", "_lacking", "_later", "_lock", "_plain")
+
+    def __init__(
+        self, ops: Iterable[type[Operation]] = (), later: Iterable[Callable[[], Iterable[type[Operation]]]] = ()
+    ) -> None:
         self._lacking = ""
         self._contested: dict[str, str] = {}
         self._by_name: dict[str, type[Operation]] = {}
         self._plain: dict[str, Operation] = {}  # ops made without attributes: values, shared by all who ask
+        self._later = list(later)
+        self._lock = threading.RLock()  # held while more are added
+        self._add(ops)
+
+    def _add(self, ops: Iterable[type[Operation]]) -> None:
         for cls in ops:
             if not (isinstance(cls, type) and issubclass(cls, Operation)):
                 raise ParameterError(f"an OpSet holds classes of operations, got {cls!r}")
@@ -33,6 +44,15 @@ class OpSet:
                     f"{cls.__module__}.{cls.__qualname__}"
                 )
 
+    def _all(self, until: str | None = None) -> dict[str, type[Operation]]:
+        """Returns the ops by name: all, or enough to know whether there is one of a name."""
+        if self._later and (until is None or until not in self._by_name):
+            with self._lock:
+                while self._later and (until is None or until not in self._by_name):
+                    self._add(self._later[0]())
+                    self._later.pop(0)
+        return self._by_name
+
     @classmethod
     def of(cls, *ops: type[Operation]) -> OpSet:
         return cls(ops)
@@ -40,15 +60,7 @@ class OpSet:
     @classmethod
     def in_module(cls, *modules: Any) -> OpSet:
         """Returns all ops declared in some Python modules."""
-        return cls(
-            value
-            for module in modules
-            for value in vars(module).values()
-            if isinstance(value, type)
-            and issubclass(value, Operation)
-            and value.name
-            and value.__module__ == module.__name__
-        )
+        return cls(op for module in modules for op in declared_in(module))
 
     def make(self, name: str, /, **attributes: Any) -> Operation:
         """Returns an op by name.
@@ -61,7 +73,7 @@ class OpSet:
         if found is None:
             import difflib
 
-            close = difflib.get_close_matches(name, self._by_name, 1)
+            close = difflib.get_close_matches(name, self._all(), 1)
             raise UnsupportedError(
                 f"no operation is called {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
                 + f"; a package adds its own through the plugin hook `operations`{self._lacking}"
@@ -75,7 +87,7 @@ class OpSet:
         """Returns the op's class, or None.  Errors: PluginError for a contested name."""
         if name in self._contested:
             raise PluginError(self._contested[name])
-        return self._by_name.get(name)
+        return self._all(name).get(name)
 
     def contesting(self, name: str, why: str) -> OpSet:
         """Returns the set without the op of a name, for which it raises PluginError(why) from now on."""
@@ -98,13 +110,21 @@ class OpSet:
         return out
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
+        return isinstance(name, str) and name in self._all(name)
 
     def __iter__(self) -> Iterator[type[Operation]]:
-        return iter(self._by_name.values())
+        return iter(self._all().values())
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._all())
 
     def names(self) -> list[str]:
-        return sorted(self._by_name)
+        return sorted(self._all())
+
+
+def declared_in(module: Any) -> Iterator[type[Operation]]:
+    """Yields the ops declared in a Python module."""
+    for value in vars(module).values():
+        own = isinstance(value, type) and issubclass(value, Operation) and value.__module__ == module.__name__
+        if own and value.name:
+            yield value

@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from typing import Final
 
 from .builtin import Undefined
-from .opset import OpSet
+from .operation import Operation
+from .opset import OpSet, declared_in
 
 __all__ = ["STANDARD"]
 
-FAMILIES: Final = [
-    "activation",
-    "attention",
-    "bitwise",
-    "broadcast",
-    "coded_product",
-    "columns",
-    "compare",
-    "concat",
-    "control",
-    "convert",
-    "convolution",
-    "einsum",
-    "fill",
-    "flex_attention",
-    "fourier",
-    "index",
-    "kv_cache",
-    "linear",
-    "linear_attention",
-    "local_response",
-    "modules",
-    "movement",
-    "nms",
-    "norm",
-    "optional",
-    "packing",
-    "pad",
-    "pointwise",
-    "pooling",
-    "quantized",
-    "quantized_product",
-    "random",
-    "recurrent",
-    "recurrent_states",
-    "reduce",
-    "reshape",
-    "resize",
-    "roi",
-    "rotary",
-    "sample",
-    "scan",
-    "scatter",
-    "select",
-    "sequence",
-    "signal",
-    "slice",
-    "softmax",
-    "topk",
-    "trees",
-    "trigonometry",
-]
-STANDARD: OpSet = OpSet.in_module(*(import_module(f".{name}", __package__) for name in FAMILIES)) | OpSet.of(Undefined)
+# rules and passes import these anyway
+COMMON: Final = (
+    "activation", "broadcast", "coded_product", "columns", "compare", "concat", "control", "convert", "convolution", "fill",
+    "index", "linear", "local_response", "movement", "norm", "packing", "pad", "pointwise", "pooling", "quantized",
+    "quantized_product", "reduce", "reshape", "resize", "rotary", "sample", "slice", "softmax", "trigonometry",
+)  # fmt: skip
+# imported when an op is asked for that no family before has: most models need none of these
+OTHERS: Final = (
+    "attention", "bitwise", "einsum", "flex_attention", "fourier", "kv_cache", "linear_attention", "modules", "nms", "optional",
+    "random", "recurrent", "recurrent_states", "roi", "scan", "scatter", "select", "sequence", "signal", "topk", "trees",
+)  # fmt: skip
+
+
+def _family(name: str) -> Iterable[type[Operation]]:
+    return declared_in(import_module(f".{name}", __package__))
+
+
+STANDARD: Final = OpSet([Undefined], later=[partial(_family, name) for name in (*COMMON, *OTHERS)])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
-from mgx_core import Instruction, MgxError, Module, Pass, Shape, TupleShape
+from mgx_core import Instruction, MgxError, Module, Operation, Pass, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.ir.module import everywhere
 from mgx_core.ops import STANDARD
@@ -29,7 +30,12 @@ __all__ = ["WidenNarrowFloats"]
 ARITHMETIC: Final = (Pointwise, Reduce, Windows)
 # ops whose kernels read narrow operands, caches of keys and values above all, and compute in float32
 WIDE_INSIDE: Final = (Attention, RotaryEmbedding)
-OWN: Final = frozenset(op for op in STANDARD if not issubclass(op, (BitCast, Identity)))
+
+
+@cache
+def _own() -> frozenset[type[Operation]]:
+    """Returns the standard ops but those that look at bits; all families are imported for it."""
+    return frozenset(op for op in STANDARD if not issubclass(op, (BitCast, Identity)))
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,7 @@ class Widening:
     def spares_rounding(self, ins: Instruction) -> bool:
         """Returns True if float32 operands would spare an instruction, or one that reads it, a rounding."""
         narrow = [i for i in ins.inputs if self.is_narrow(i)]
-        own = type(ins.op) in OWN
-        if not narrow or not own or ins.modules or ins.op.random or ins.op.effect:
+        if not narrow or ins.modules or ins.op.random or ins.op.effect or type(ins.op) not in _own():
             return False
         if isinstance(ins.op, WIDE_INSIDE):
             return all(map(self.was_wide, narrow))
