@@ -1,10 +1,18 @@
-"""The table of this package's converters, and the operators that never compute with their elements."""
+"""The table of this package's converters."""
 
 from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Final
 
 from mgx_core.converting.converters import Converters
 
 __all__ = ["STANDARD", "converts"]
 
-STANDARD = Converters()
+FAMILIES: Final = (  # in the order in which they are imported until an operator is found
+    "neural", "elementwise", "movement", "reduce", "parts", "positions", "control", "recurrent", "stablehlo",
+)  # fmt: skip
+
+STANDARD = Converters(partial(import_module, f"{__package__}.converters.{name}") for name in FAMILIES)
 converts = STANDARD.converts

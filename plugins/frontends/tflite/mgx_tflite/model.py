@@ -146,11 +146,10 @@ class _Reader:
         return [at(k) for k in range(count)]
 
     def _numbers(self, table: Any, name: str) -> list[int]:
-        count = getattr(table, name + "Length")()
-        if not count:
-            return []
-        self.budget.read(4 * count)
-        return [int(v) for v in getattr(table, name + "AsNumpy")()]
+        found = getattr(table, name + "AsNumpy")()  # as they lie in the file
+        self.budget.read(4 * len(found))
+        numbers: list[int] = found.tolist()
+        return numbers
 
     def _name(self, held: bytes | None, errors: str = "strict") -> str:
         self.budget.read(len(held or b""))

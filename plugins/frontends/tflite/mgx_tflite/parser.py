@@ -13,6 +13,7 @@ from mgx_core.plugins.manager import manager
 from mgx_core.types.dim import Dim, symbol
 
 from .context import Context
+from .converter import STANDARD
 from .model import Model, Signature
 from .options import TfliteOptions
 from .scope import Scope
@@ -22,9 +23,7 @@ __all__ = ["all_converters", "parse_model"]
 
 def all_converters() -> Converters:
     """Our converters and those of installed plugins."""
-    from . import converters
-
-    return converters.STANDARD + added_converters()
+    return STANDARD + added_converters()
 
 
 def added_converters() -> Converters:
@@ -40,11 +39,9 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
 
     Errors: ParseError, UnsupportedError with the operator's place; ParameterError for a signature that the model does not have.
     """
-    from . import converters
-
     signature = _signature(model, options.signature)
     main = Module("main")
-    context = Context(main, model, options, converters.STANDARD, added_converters)
+    context = Context(main, model, options, STANDARD, added_converters)
     context.names["main"] = 1
     asked = _asked(options, signature)
     try:
