@@ -53,14 +53,19 @@ def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Plac
     axes = []
     for (index, weight), size in zip(at, x.shape[1:-1], strict=True):
         inner, counts = place(index, size)
-        axes.append((inner, weight if counts is None else weight * counts))
-    for pick in itertools.product(*(range(index.shape[-1]) for index, _ in axes)):
+        axes.append((inner, weight if counts is None else weight * counts, counts))
+    for pick in itertools.product(*(range(index.shape[-1]) for index, _, _ in axes)):
         factor: Array | None = None
-        for (_, weight), t in zip(axes, pick, strict=True):
+        inside: Array | None = None
+        for (_, weight, counts), t in zip(axes, pick, strict=True):
             factor = weight[..., t] if factor is None else factor * weight[..., t]
-        if factor is None or not factor.any():
+            if counts is not None:
+                inside = counts[..., t] if inside is None else inside & counts[..., t]
+        if factor is None or (inside is not None and not inside.any()):
             continue
-        values = x[(rows, *(index[..., t] for (index, _), t in zip(axes, pick, strict=True)))]
+        values = x[(rows, *(index[..., t] for (index, _, _), t in zip(axes, pick, strict=True)))]
+        if inside is not None:  # a NaN that stands in for what lies outside must not count
+            values = np.where(inside[..., None], values, x.dtype.type(0))
         term = values * factor[..., None].astype(x.dtype)
         total = term if total is None else np.add(total, term, out=total)
     if total is None:

@@ -56,6 +56,24 @@ def test_what_is_not_finite_is_outside() -> None:
     assert GridSample().evaluate([np.ones((1, 1, 3), np.float32), grid]).tolist() == [[[0, 0]]]
 
 
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_what_lies_outside_is_zero_beside_elements_that_are_not_finite(mode: Any) -> None:
+    x = np.array([[[np.nan, 1, 2, 3, np.inf]]], np.float32)
+    grid = np.array([-9, 9, 0.1]).reshape(1, 3, 1).astype(np.float32)
+    out = GridSample(mode=mode).evaluate([x, grid])
+    assert out[0, 0, :2].tolist() == [0, 0]
+
+
+def test_a_weight_of_zero_counts_whatever_the_other_places_are() -> None:
+    x = np.array([[[1, np.nan, 2]]], np.float32)
+    alone, beside = (
+        GridSample(align_corners=True).evaluate([x, np.array(at).reshape(1, -1, 1).astype(np.float32)])[0, 0]
+        for at in ([-1.0], [-1.0, 0.3])
+    )
+    assert np.isnan(alone[0])
+    assert np.isnan(beside[0])
+
+
 def test_grid_shapes() -> None:
     n, h = symbol("n", 1, 9), symbol("h", 1, 99)
     out = GridSample().result([Shape("float", (n, 3, 8, 8)), Shape("float", (n, h, 7, 2))])
