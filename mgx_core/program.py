@@ -187,7 +187,7 @@ class Program:
             return
         if assignment is not None:
             raise ParameterError("an assignment is for a list of targets, got one target")
-        from .targets.target import target_and_context
+        from .targets.calls import target_and_context
 
         on, context = target_and_context(target)
         place = None if self._origin is None else self._origin.place(on, context, record)

@@ -7,6 +7,7 @@ import stat
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .cache import DiskCache
+from .targets.calls import called
 
 if TYPE_CHECKING:
     from .options import CompileOptions
@@ -45,7 +46,7 @@ class FirstSight:
     def place(self, target: Target, context: Any, options: CompileOptions) -> Self | None:
         """Returns where it is noted that the file was compiled; None for targets and options of which nothing is kept."""
         tried = options.exhaustive_tune or options.validate
-        return None if tried or target.settings(context) is None else self
+        return None if tried or called(target, "settings", lambda: target.settings(context)) is None else self
 
     def load(self, about: Signature) -> Executable | None:
         """Returns None: nothing is kept of this file."""

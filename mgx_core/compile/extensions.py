@@ -13,6 +13,7 @@ from ..passes.rewrite import Rewrite
 from ..plugins.manager import manager
 from ..rules.engine import Rules
 from ..rules.selection import RuleSelection
+from ..targets.calls import called
 from ..targets.kernel_table import Kernels
 from ..targets.target import Target
 from .pipeline import STAGES
@@ -63,7 +64,9 @@ def passes_of(core: Rules, target: Target, stage: str, context: Any, options: Co
 
 
 def _own_passes(target: Target | None, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-    given: object = () if target is None else target.passes(stage, context, options)
+    if target is None:
+        return ()
+    given: object = called(target, "passes", lambda: target.passes(stage, context, options))
     if not isinstance(given, (tuple, list)) or not all(isinstance(p, Pass) for p in given):
         raise PluginError(f"passes({stage!r}, ...) of {target!r} must give passes (mgx_core.Pass), got {given!r}")
     return tuple(given)
@@ -79,7 +82,7 @@ def kernels_of(target: Target, context: Any, options: CompileOptions | None = No
 
     options: for plans that take them (None: the defaults).
     """
-    own: object = target.kernels(context)
+    own: object = called(target, "kernels", lambda: target.kernels(context))
     if not isinstance(own, Kernels):
         raise PluginError(f"kernels(context) of {target!r} must give an instance of mgx_core.Kernels, got {own!r}")
     return (plugged_kernels(target) + own).for_options(options or CompileOptions())

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..errors import PluginError
 from ..ir.module import Module
 from ..options import CompileOptions
+from ..targets.calls import called
 from ..targets.lowered import Lowered
 from ..targets.target import Target
 from ..types.shape import AnyShape
@@ -40,6 +42,13 @@ def lower_module(
         return lower_for(given(), shapes, kernels(), target, context, options)
 
     def emitter() -> Emitter | None:
-        return target.emitter(kernels(), context, options)
+        from ..targets.emission import Emitter
+
+        made: object = called(target, "emitter", lambda: target.emitter(kernels(), context, options))
+        if made is not None and not isinstance(made, Emitter):
+            raise PluginError(
+                f"emitter(...) of {target!r} must give an instance of mgx_core.targets.emission.Emitter or None, got {made!r}"
+            )
+        return made
 
     return Lowered(lower, emitter, options.memory_reuse, options.validate)

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import ParameterError, ShapeError
+from ..errors import MgxError, ParameterError, ShapeError
 from ..ir.interpreter import bind_all, bind_symbols, check_symbols
+from ..targets.calls import failure
 from ..targets.target import Target
 from ..types.argument import Argument, Value, as_value, shape_of
 from ..types.shape import AnyShape, matches
@@ -69,7 +70,12 @@ class Arguments:
 
     def _value(self, name: str, given: Any, shape: AnyShape) -> Value:
         """Returns a caller's value; a target may use a value in its own memory without a copy."""
-        taken = self._target.accept(given, self._context)
+        try:
+            taken = self._target.accept(given, self._context)
+        except (MgxError, MemoryError):
+            raise
+        except Exception as error:
+            raise failure(self._target, "accept", error) from error
         if taken is None:
             return as_parameter(name, given, shape)
         if not matches(shape, shape_of(taken)):

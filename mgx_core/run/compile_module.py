@@ -11,7 +11,8 @@ from ..ir.module import Module
 from ..ir.verify import misplaced
 from ..log import listen, log
 from ..options import CompileOptions
-from ..targets.target import Context, Target, target_and_context
+from ..targets.calls import target_and_context
+from ..targets.target import Context, Target
 from .executable import Executable
 
 __all__ = ["compile_module"]

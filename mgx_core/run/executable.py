@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import DeviceError, ParameterError
+from ..errors import DeviceError, MgxError, ParameterError, PluginError
 from ..garbage import rarer_collections
 from ..ir.interpreter import bind_all
 from ..ir.module import Module
 from ..log import log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
+from ..targets.calls import called, failure
 from ..targets.runner import Timing
 from ..targets.saved import SavedInstance
 from ..targets.target import Target
@@ -165,10 +166,15 @@ class Executable:
                 instance = instance or self.instance(values)
                 results = instance.runner.run(values)
             if not instance.fresh:
+                instance.check(results, self.target, self.module)
                 results = owned(results, values, instance.literals)
             return results
+        except MgxError:
+            raise
         except MemoryError as error:
             raise DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once") from None
+        except Exception as error:
+            raise failure(self.target, "the runner", error) from error
 
     def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
         """Returns everything of a run but the run itself: the shapes of the results.  Errors: as `run`."""
@@ -282,8 +288,17 @@ class Executable:
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
 
-        shapes = {n: self.target.instance_shape(self.parameters[n], s) for n, s in shapes.items()}
+        shapes = {n: self._instance_shape(self.parameters[n], s) for n, s in shapes.items()}
         return lower_module(lambda: self.module, shapes, self.target, self.context, self.options)
+
+    def _instance_shape(self, declared: AnyShape, given: AnyShape) -> AnyShape:
+        target = self.target
+        shape: object = called(target, "instance_shape", lambda: target.instance_shape(declared, given))
+        if type(shape) is not type(given):
+            raise PluginError(
+                f"instance_shape of {target!r} must give a {type(given).__name__} for {declared}, got {shape!r}"
+            )
+        return shape
 
     def note_lost(self) -> None:
         """Notes what plugins offer to targets and frontends and could not be used."""

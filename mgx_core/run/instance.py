@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ..errors import PluginError
 from ..ir.module import Module
 from ..targets.placement import Placement
+from ..targets.results import misfit
 from ..targets.runner import Runner
+from ..targets.target import Target
 from ..types.shape import AnyShape
 
 if TYPE_CHECKING:
@@ -38,10 +41,29 @@ class Instance:
         self.shapes = dict(shapes)
         self.key: tuple[AnyShape, ...] = ()  # by which the executable finds it
         self.runner = runner
-        self.fresh = runner.fresh
+        self.fresh = False  # until the first results are checked
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
+        self._checked = False
         self._lowered = lowered
         self._saved = saved
+
+    def check(self, results: object, target: Target, optimised: Module) -> None:
+        """Holds the first results against the types that a program states.
+
+        Errors: PluginError, which names the target and the result.
+        """
+        if self._checked:
+            return
+        wanted, who = optimised.output_shapes(), f"the runner of {target!r}"
+        if not isinstance(results, (list, tuple)):
+            raise PluginError(f"{who} must return a list of {len(wanted)} values, got {results!r}")
+        if len(results) != len(wanted):
+            raise PluginError(f"{who} must return {len(wanted)} values, got {len(results)}")
+        for n, (shape, value) in enumerate(zip(wanted, results, strict=True)):
+            wrong = misfit(shape, value)
+            if wrong:
+                raise PluginError(f"{who} must return {shape} as result {n}, got {wrong}")
+        self._checked, self.fresh = True, self.runner.fresh
 
     @property
     def module(self) -> Module:

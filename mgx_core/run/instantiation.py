@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MgxError, PluginError
 from ..log import debugging, log
 from ..options import CompileOptions
+from ..targets.calls import called
 from ..targets.runner import Runner
 from ..targets.saved import SavedInstance
 from ..targets.target import Target
@@ -34,7 +35,7 @@ def instantiated(
     """Returns the instance for the shapes `given`: as a file has it, or made from the lowered module.
 
     note: told if the file's kernels cannot be used; note_lost: called before the target is asked for a runner.
-    Errors: PluginError if the target gives something that is no runner.
+    Errors: PluginError if the target fails, or gives something that is no runner.
     """
     if saved is not None:
         try:
@@ -52,12 +53,11 @@ def instantiated(
     planned = time.perf_counter()
     records.append(PassRecord("plan", "plan-memory", planned - start, True, count, count))
     if isinstance(plan, Schedule):
-        runner = target.assemble(plan, lowered.emitter, context, options)
+        runner = called(target, "assemble", lambda: target.assemble(plan, lowered.emitter, context, options))
+        _check_runner(runner, f"assemble(...) of {target!r}")
     else:
-        runner = target.runner(module, plan, context, options)
-    if not isinstance(runner, Runner):
-        method = "assemble" if isinstance(plan, Schedule) else "runner"
-        raise PluginError(f"{method}(...) of {target!r} must give an instance of mgx_core.Runner, got {runner!r}")
+        runner = called(target, "runner", lambda: target.runner(module, plan, context, options))
+        _check_runner(runner, f"runner(...) of {target!r}")
     records.append(PassRecord("plan", "make-runner", time.perf_counter() - planned, True, count, count))
     if debugging():
         seconds = time.perf_counter() - start + sum(r.seconds for r in records[:-2])
@@ -65,3 +65,13 @@ def instantiated(
             "instance for %s: %d kernels, %.1f ms", given or "fixed shapes", len(lowered.placements), seconds * 1e3
         )
     return Instance(given, runner, lowered, module)
+
+
+def _check_runner(given: object, call: str) -> None:
+    """Errors: PluginError for what is no runner, or for one that cannot run."""
+    if not isinstance(given, Runner):
+        raise PluginError(f"{call} must give an instance of mgx_core.Runner, got {given!r}")
+    if type(given).run is Runner.run:
+        raise PluginError(
+            f"{call} gave a {type(given).__qualname__}, which derives from Runner and must define run(args)"
+        )

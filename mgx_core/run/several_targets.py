@@ -14,9 +14,10 @@ from ..ops.control import GetTupleElem
 from ..ops.modules import RunOnTarget
 from ..ops.operation import Operation, Run
 from ..options import CompileOptions
+from ..targets.calls import target_and_context
 from ..targets.kernel import Kernel
 from ..targets.kernel_table import Kernels
-from ..targets.target import Target, target_and_context
+from ..targets.target import Target
 from ..types.argument import Value
 from .compile_module import compile_module
 from .executable import Executable

@@ -35,6 +35,7 @@ from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..plugins.stamp import stamp
 from ..settings import of_code
+from ..targets.calls import called
 from ..types.argument import Array
 from ..types.dynamic_dimension import DynamicDimension
 from ..types.signature import Signature
@@ -151,7 +152,7 @@ class Origin:
         folder = _programs().folder
         if folder.exists() and not is_private(folder):
             return None
-        settings = target.settings(context)
+        settings = called(target, "settings", lambda: target.settings(context))
         if settings is None or type(target) is not type(manager().target(target.name)):
             return None
         passes = "" if options == CompileOptions() else stamp(STAGES, options)  # by default those of the key

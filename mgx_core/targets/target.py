@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cache import Held
-from ..errors import ParameterError, UnsupportedError
+from ..errors import UnsupportedError
 from ..types.argument import Array, Value
 from ..types.memory_limit import require_room
 from ..types.shape import AnyShape, Shape
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .saved import SavedInstance
     from .schedule import Schedule
 
-__all__ = ["Context", "HostContext", "Target", "checked_target", "target_and_context"]
+__all__ = ["Context", "HostContext", "Target"]
 
 
 class Context:
@@ -245,40 +245,3 @@ class Target:
 
     def __repr__(self) -> str:
         return f"target {self.name!r}"
-
-
-def checked_target(given: Any, source: str = "") -> Target:
-    """Returns `given` if it is a usable target.
-
-    source: the plugin that gave it, for the message.
-    Errors: ParameterError that says what is missing.
-    """
-    of = f" of {source}" if source else ""
-    if isinstance(given, type) and issubclass(given, Target):
-        raise ParameterError(f"a target{of} must be an instance, got the class {given.__qualname__}; make one with ()")
-    if not isinstance(given, Target):
-        raise ParameterError(f"a target{of} must be an instance of a class derived from mgx_core.Target, got {given!r}")
-    if not isinstance(given.name, str) or not given.name:
-        raise ParameterError(
-            f"target {type(given).__qualname__}{of} must have a non-empty str as its name, got {given.name!r}"
-        )
-    return given
-
-
-def target_and_context(given: Any) -> tuple[Target, Any]:
-    """Returns the target and the context to compile for, given either.  Errors: ParameterError if `given` is neither."""
-    if isinstance(given, Context):
-        return checked_target(given.target), given
-    if not isinstance(given, (Target, type)):
-        raise ParameterError(
-            f"compile takes a target (see get_target) or a context, got {given!r}; "
-            "targets derive from mgx_core.Target, contexts from mgx_core.Context"
-        )
-    target = checked_target(given)
-    context = target.get_context()
-    if not isinstance(context, Context):
-        raise ParameterError(
-            f"get_context of target {target.name!r} must give an instance of a class derived from mgx_core.Context, "
-            f"got {context!r}"
-        )
-    return target, context

@@ -1,0 +1,71 @@
+"""Calls into code of targets: what they give is checked, and failures name the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..errors import MgxError, ParameterError, PluginError
+from .target import Context, Target
+
+__all__ = ["called", "checked_target", "failure", "target_and_context"]
+
+T = TypeVar("T")
+
+
+def called(target: Target, member: str, call: Callable[[], T]) -> T:
+    """Returns what a call of a target's member gives.
+
+    member: its name, for messages.  Errors: PluginError for what it raises; an MgxError and a MemoryError pass.
+    """
+    try:
+        return call()
+    except (MgxError, MemoryError):
+        raise
+    except Exception as error:
+        raise failure(target, member, error) from error
+
+
+def failure(target: Target, member: str, error: Exception) -> PluginError:
+    """Returns the error on a member of a target that raised something else than an MgxError."""
+    kind = type(target)
+    return PluginError(
+        f"{member} of target {target.name!r} ({kind.__module__}.{kind.__qualname__}) failed: {type(error).__name__}: {error}"
+    )
+
+
+def checked_target(given: Any, source: str = "") -> Target:
+    """Returns `given` if it is a usable target.
+
+    source: the plugin that gave it, for the message.
+    Errors: ParameterError that says what is missing.
+    """
+    of = f" of {source}" if source else ""
+    if isinstance(given, type) and issubclass(given, Target):
+        raise ParameterError(f"a target{of} must be an instance, got the class {given.__qualname__}; make one with ()")
+    if not isinstance(given, Target):
+        raise ParameterError(f"a target{of} must be an instance of a class derived from mgx_core.Target, got {given!r}")
+    if not isinstance(given.name, str) or not given.name:
+        raise ParameterError(
+            f"target {type(given).__qualname__}{of} must have a non-empty str as its name, got {given.name!r}"
+        )
+    return given
+
+
+def target_and_context(given: Any) -> tuple[Target, Any]:
+    """Returns the target and the context to compile for, given either.  Errors: ParameterError if `given` is neither."""
+    if isinstance(given, Context):
+        return checked_target(given.target), given
+    if not isinstance(given, (Target, type)):
+        raise ParameterError(
+            f"compile takes a target (see get_target) or a context, got {given!r}; "
+            "targets derive from mgx_core.Target, contexts from mgx_core.Context"
+        )
+    target = checked_target(given)
+    context = called(target, "get_context", target.get_context)
+    if not isinstance(context, Context):
+        raise ParameterError(
+            f"get_context of target {target.name!r} must give an instance of a class derived from mgx_core.Context, "
+            f"got {context!r}"
+        )
+    return target, context
