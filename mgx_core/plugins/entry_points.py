@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..errors import PluginError
+
 __all__ = ["Entry", "entries"]
 
 
@@ -20,12 +22,27 @@ class Entry(NamedTuple):
     version: str
 
     def load(self) -> Any:
-        """Returns the module, or the object in it."""
-        module, _, attribute = self.value.partition(":")
-        found: Any = importlib.import_module(module.strip())
+        """Returns the module, or the object in it.  Errors: PluginError if there is none; what the import raises."""
+        path, _, attribute = self.value.partition(":")
+        module = path.strip()
+        try:
+            found: Any = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name and f"{module}.".startswith(f"{error.name}."):
+                raise self._nowhere(f"there is no module {error.name!r}") from error
+            raise
         for part in filter(None, attribute.strip().split(".")):
-            found = getattr(found, part)
+            try:
+                found = getattr(found, part)
+            except AttributeError as error:
+                raise self._nowhere(str(error)) from error
         return found
+
+    def _nowhere(self, why: str) -> PluginError:
+        return PluginError(
+            f"its entry point `{self.name} = {self.value}` leads nowhere: {why}; "
+            "mend it in the package's pyproject.toml and install the package again"
+        )
 
 
 def entries(group: str) -> list[Entry]:

@@ -59,7 +59,9 @@ class Plugins:
             try:
                 self._register(record, entry.load(), required=True)
             except (Exception, SystemExit) as error:
-                record.fail("", f"{type(error).__name__}: {error}", error)
+                record.fail(
+                    "", error.message if isinstance(error, PluginError) else f"{type(error).__name__}: {error}", error
+                )
         for name in sorted(allowed - {r.name for r in self.records}):
             record = PluginRecord(name, "", "-", "-", "failed")
             record.fail("", "MGX_PLUGINS names it, but no plugin of that name is installed")
@@ -174,7 +176,7 @@ class Plugins:
 
     def target(self, name: str) -> Any:
         """Returns a target by name, made once.  Errors: as `make`."""
-        from ..targets.target import checked_target
+        from ..targets.calls import checked_target
 
         key = f"target instance:{name}"
         if key not in self._loaded:
@@ -183,9 +185,12 @@ class Plugins:
 
     def context(self, name: str) -> Any:
         """Returns the one context of a target that this process shares, made when first asked for.  Errors: as `target`."""
+        from ..targets.calls import called
+
         key = f"context:{name}"
         if key not in self._loaded:
-            self._loaded[key] = self.target(name).get_context()
+            target = self.target(name)
+            self._loaded[key] = called(target, "get_context", target.get_context)
         return self._loaded[key]
 
     def memory_targets(self) -> list[str]:

@@ -29,7 +29,7 @@ def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iter
             return f"the plugin for {what} {name!r} ({r.distribution}) {verb}: {r.error}"
     have = ", ".join(map(repr, offered)) or "none"
     hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that brings it"
-    return f"there is no {what} {name!r} (installed: {have}); {hint}{absent(records)}"
+    return f"there is no {what} {name!r} (installed: {have}); {hint}{absent(records, what + 's')}"
 
 
 def absent(records: Sequence[PluginRecord], *hooks: str) -> str:

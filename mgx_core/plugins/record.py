@@ -71,7 +71,9 @@ class PluginRecord:
         if isinstance(made_for, bool) or not isinstance(made_for, int):
             raise PluginError(f"mgx_interface must be an int, got {made_for!r}; {served}")
         if made_for not in (INTERFACE, INTERFACE - 1):
-            raise PluginError(f"made for plugin interface {made_for}; {served}")
+            raise PluginError(
+                f"made for plugin interface {made_for}; {served}: install a version of the package, or of mgx-core, that fits"
+            )
 
     def check_hooks(self, implemented: Iterable[str], known: Collection[str]) -> None:
         """Keeps a failure for each hook that the plugin implements and that does not exist."""

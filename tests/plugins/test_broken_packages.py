@@ -226,7 +226,10 @@ def test_compile_says_what_a_target_must_be(given):
 @pytest.mark.parametrize(
     ("interface", "error"),
     [
-        (7, "made for plugin interface 7; this core serves 1 and 0"),
+        (
+            7,
+            "made for plugin interface 7; this core serves 1 and 0: install a version of the package, or of mgx-core, that fits",
+        ),
         (-3, "made for plugin interface -3"),
         ("1.0", "mgx_interface must be an int, got '1.0'"),
         (True, "mgx_interface must be an int, got True"),
@@ -427,6 +430,15 @@ def test_a_failure_that_concerns_no_ops_is_not_told_of_ops(installed):
         mgx.op("acme.gemm")
     assert "broken" not in str(caught.value)
     check(made, "there is no hook 'kernals'")
+
+
+def test_failures_that_concern_no_targets_are_not_told_of_targets(installed):
+    installed(("broken", package(operations=[Lazy("o", "nowhere:O")]), "broken-dist"))
+    with pytest.raises(mgx.UnsupportedError, match="plugins that failed: broken"):
+        mgx.op("acme.gemm")
+    with pytest.raises(mgx.UnsupportedError) as caught:
+        mgx.get_target("xpu")
+    assert "broken" not in str(caught.value)
 
 
 def test_what_is_left_out_is_not_called_missing(installed, monkeypatch):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from mgx_core.errors import PluginError
 from mgx_core.plugins import entry_points as installed
 from mgx_core.plugins.entry_points import Entry, entries
 
@@ -66,3 +67,26 @@ def test_other_finders_are_asked(monkeypatch, path):
 def test_loading():
     assert Entry("x", "mgx_core.plugins.entry_points", "", "").load() is installed
     assert Entry("x", "mgx_core.plugins.entry_points:Entry.load", "", "").load() is Entry.load
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("mgx_core.plugins.nowhere", "there is no module 'mgx_core.plugins.nowhere'"),
+        ("no_such_package.plugin", "there is no module 'no_such_package'"),
+        ("mgx_core.plugins.entry_points:nothing", "module 'mgx_core.plugins.entry_points' has no attribute 'nothing'"),
+    ],
+)
+def test_an_entry_point_that_leads_nowhere(value, why):
+    with pytest.raises(PluginError) as caught:
+        Entry("mine", value, "mine-dist", "1").load()
+    assert caught.value.message.startswith(
+        f"its entry point `mine = {value}` leads nowhere: {why}; mend it in the package's"
+    )
+
+
+def test_a_module_that_lacks_another_one(path):
+    (path / "lacking.py").write_text("import surely_not_installed")
+    sys.path.insert(0, str(path))
+    with pytest.raises(ModuleNotFoundError, match="surely_not_installed"):
+        Entry("mine", "lacking", "mine-dist", "1").load()
