@@ -193,7 +193,9 @@ class Rewriter:
         except MgxError as error:
             raise error.located(f"rule {rule.name!r} on {ins!r}") from None
         except Exception as error:
-            raise PassError(f"{_blamed(rule)} failed on {ins!r}: {type(error).__name__}: {error}") from error
+            raise PassError(
+                f"{_blamed(rule)} failed on {ins!r}: {type(error).__name__}: {error}{_switch(rule)}"
+            ) from error
         if ins in self._refused:
             self._refused[ins].pop(rule.name, None)
         if new is None or new is ins:
@@ -204,7 +206,9 @@ class Rewriter:
             self._replace(rule, module, ins, new, builder.made)
             return new
         else:
-            raise PassError(f"{_blamed(rule)} must give an instruction, No(why) or None for {ins!r}, got {new!r}")
+            raise PassError(
+                f"{_blamed(rule)} must give an instruction, No(why) or None for {ins!r}, got {new!r}{_switch(rule)}"
+            )
         if builder.made:
             for made in reversed(builder.made):
                 if not made.users and made.parent is not None:
@@ -215,6 +219,7 @@ class Rewriter:
     def _endless(self, recent: Iterable[Rule], rewrites: int, ins: Instruction) -> str:
         """Returns the message on rules that keep each other firing."""
         firing = [f"{_blamed(rule)} ({count} times)" for rule, count in Counter(recent).most_common()]
+        worst = max(Counter(recent).items(), key=lambda found: found[1])[0]
         whose = (
             f"{firing[0]} keeps firing on what it gives"
             if len(firing) == 1
@@ -222,6 +227,7 @@ class Rewriter:
         )
         return (
             f"{self.name}: the rewrite does not terminate; in the last of {rewrites} rewrites {whose}; last on {ins!r}"
+            f"{_switch(worst)}"
         )
 
     def _replace(
@@ -229,7 +235,9 @@ class Rewriter:
     ) -> None:
         """Puts what a rule gave in an instruction's place."""
         if not same_type(ins.result, new.result):
-            raise PassError(f"rule {rule.name!r} turns {ins!r} into {new!r}: the result's type would change")
+            raise PassError(
+                f"{_blamed(rule)} turns {ins!r} into {new!r}: the result's type would change{_switch(rule)}"
+            )
         self.tally.fired[rule.name] += 1
         if ins.sources:
             for one in {*made, new}:
@@ -265,6 +273,11 @@ def _word(name: str) -> str:
 def _blamed(rule: Rule) -> str:
     package = str(getattr(rule.function, "__module__", "?")).partition(".")[0]
     return f"rule {rule.name!r} of package {package}"
+
+
+def _switch(rule: Rule) -> str:
+    """Returns the end of a message on a rule: what leaves it out."""
+    return f"; the option fusion_rules={{{rule.name!r}: False}} (--rule {rule.name}=off) leaves it out"
 
 
 def readers(ins: Instruction) -> list[Instruction]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -151,7 +153,8 @@ def test_a_rule_may_not_change_the_type():
     def to_double(i, b):
         return b.add(STANDARD.make("convert", target_type="double"), i.inputs[0])
 
-    with pytest.raises(PassError, match=r"rule 'to-double' turns neg.*into convert.*the result's type would change"):
+    wrong = r"rule 'to-double' of package \w+ turns neg.*into convert.*type would change.*--rule to-double=off"
+    with pytest.raises(PassError, match=wrong):
         rewritten(CHAIN, rules)
 
 
@@ -172,6 +175,9 @@ def test_rules_that_circle_are_found_out():
     assert "circle: the rewrite does not terminate" in str(caught.value)
     for name in ("back", "forth"):
         assert f"rule {name!r} of package {package} (50 times)" in str(caught.value)
+    assert re.search(
+        r"fusion_rules=\{'(back|forth)': False\} \(--rule (back|forth)=off\) leaves it out$", str(caught.value)
+    )
 
 
 def test_a_rule_that_feeds_itself_is_blamed_and_not_the_others():
