@@ -66,7 +66,12 @@ def reference(opset: OpSet = STANDARD, head: str = HEAD) -> str:
 
 def section(op: dict[str, Any]) -> list[str]:
     """Returns one operation: signature, what its docstring says, attributes, scalar expression."""
-    lines = [f"### {op['name']}", "", f"`{op['signature']}`" + (" with modules" if op["modules"] else ""), ""]
+    lines = [
+        f"### {op['name']}",
+        "",
+        f"`{op['signature']}`" + (" with modules" if op["modules"] else "") + f", class `{op['class']}`",
+        "",
+    ]
     paragraphs = op["doc"].split("\n\n")
     lines += [paragraphs[0], ""]
     for paragraph in paragraphs[1:]:

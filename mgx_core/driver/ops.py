@@ -82,6 +82,7 @@ def describe(op: type[Operation] | None) -> dict[str, Any]:
         "traits": sorted(word for word in TRAITS if getattr(op, word) is True),
         "scalar": None if scalar is None else text(scalar),
         "from": op.__module__,
+        "class": op.__name__,
     }  # fmt: skip
 
 
@@ -101,4 +102,4 @@ def _one(op: dict[str, Any], report: Report) -> None:
     if op["scalar"]:
         report.say()
         report.say(f"each element: {op['scalar']}")
-    report.say(f"from {op['from']}")
+    report.say(f"from {op['from']} import {op['class']}")

@@ -20,6 +20,7 @@ def test_one_op(drive, drive_json):
     assert "axis" in text
     assert "Errors: ShapeError" in text
     assert drive_json("ops", "dot")["signature"] == "dot(a, b)"
+    assert text.splitlines()[-1] == "from mgx_core.ops.softmax import Softmax"
     assert "did you mean 'softmax'" in drive("ops", "softmix", code=2)
 
 
