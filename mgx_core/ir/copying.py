@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import MgxError, ParameterError
+from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Param
 from ..ops.operation import Operation
 from ..types.dim import Dim
@@ -55,19 +55,37 @@ class Copies:
                     by.exact = by.exact and ins.result.substitute(symbols) == given
                 made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
             else:
-                inputs = tuple([went.get(i, i) for i in ins.inputs])
-                modules = tuple([self._nested(m, went) for m in ins.modules]) if ins.modules else ()
-                op = by.op(ins.op) if symbols else ins.op
-                made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
-                if symbols or parameters:
-                    known = None if ins.is_return else by.shape(ins.result)
-                    if known is not None:
-                        made.result = known
-                    else:
-                        made.result = _result(ins, op, inputs, modules)
-                        learn_symbols(ins.result, made.result, symbols)
+                made = self._computed(ins, went, bool(symbols or parameters))
             went[ins] = copy.append(made)
         return copy
+
+    def _computed(self, ins: Instruction, went: dict[Instruction, Instruction], changed: bool) -> Instruction:
+        """Returns the copy of an instruction that computes; `changed`: its type may be another one.  Errors name the nodes."""
+        by = self._by
+        inputs = tuple([went.get(i, i) for i in ins.inputs])
+        try:
+            modules = tuple([self._nested(m, went) for m in ins.modules]) if ins.modules else ()
+            op = by.op(ins.op) if by.symbols else ins.op
+        except MgxError as error:
+            if not error.places:  # extents in attributes that do not go with each other
+                error.at_nodes(ins.sources)
+            raise
+        made = Instruction(op, ins.result, inputs, modules, None, ins.sources)
+        if changed:
+            known = None if ins.is_return else self._known(ins.result)
+            if known is not None:
+                made.result = known
+            else:
+                made.result = _result(ins, op, inputs, modules)
+                learn_symbols(ins.result, made.result, by.symbols)
+        return made
+
+    def _known(self, shape: AnyShape) -> AnyShape | None:
+        """Returns the shape with its symbols replaced, or None where the op's rule must say what it is."""
+        try:
+            return self._by.shape(shape)
+        except ShapeError:
+            return None  # impossible extents: the rule says why
 
     def _nested(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
         one = self._shared.get(module) if self._by.exact else None

@@ -144,6 +144,8 @@ class Stft(Operation):
             length = fresh("frame")
         if frame_step is None and self.frame_step < 1:
             raise ParameterError("stft needs frame_step as an attribute or an input")
+        if isinstance(length, int) and isinstance(signal.dims[1], int):
+            _frame_fits(length, signal.dims[1])
         frames = fresh("frames") if frame_step is not None else (signal.dims[1] - length) // self.frame_step + 1
         return signal.with_dims((signal.dims[0], frames, length // 2 + 1 if self.onesided else length, 2))
 
@@ -159,10 +161,15 @@ class Stft(Operation):
         length = length or (signal.shape[1] if window is None else window.shape[0])
         if window is not None and window.shape[0] != length:
             raise ShapeError(f"window must have frame_length {length} elements, got {window.shape[0]}")
-        if not 0 < length <= signal.shape[1]:
-            raise ShapeError(f"a frame of {length} does not fit a signal of {signal.shape[1]}")
+        _frame_fits(length, signal.shape[1])
         x = joined(signal)
         frames = np.lib.stride_tricks.sliding_window_view(x, length, axis=1)[:, ::step]
         if window is not None:
             frames = frames * widen(window).astype(widen(signal).dtype)
         return convert(separate(np.fft.rfft(frames) if self.onesided else np.fft.fft(frames)), of(signal.dtype))
+
+
+def _frame_fits(length: int, signal: int) -> None:
+    """Raises ShapeError for a frame that is empty or longer than the signal."""
+    if not 0 < length <= signal:
+        raise ShapeError(f"a frame of {length} does not fit a signal of {signal}")

@@ -483,3 +483,43 @@ def test_arguments_that_were_checked_are_run_as_their_arrays(monkeypatch):
     assert len(checked) == 1
     program.run({"x": Argument(np.asfortranarray(x))})
     assert len(checked) == 2
+
+
+@pytest.mark.parametrize(
+    ("add", "extents", "message"),
+    [
+        (
+            lambda main, x: main.add(mgx.op("pooling", mode="max", lengths=[5], stride=[1]), x, sources=["pool1"]),
+            [1, 2, 3],
+            r"node 'pool1': pooling.*a window over 5 elements does not fit on an axis of 3",
+        ),
+        (
+            lambda main, x: main.add(
+                mgx.op("stft", frame_step=2, frame_length=6),
+                main.add(mgx.op("reshape", dims=[1, dim.symbol("m"), 1]), main.add(mgx.op("reduce_sum", axes=[2]), x)),
+                sources=["frames"],
+            ),
+            [1, 3, 2],
+            r"node 'frames': stft.*a frame of 6 does not fit a signal of 3",
+        ),
+        (
+            lambda main, x: main.add(
+                mgx.op("multibroadcast", out_lens=[1, 2, dim.broadcast(dim.symbol("n"), dim.symbol("m"))]),
+                main.add_literal(np.float32(1)),
+                sources=["add2"],
+            ),
+            [1, 5, 3],
+            r"node 'add2': extents 5 and 3 do not broadcast",
+        ),
+    ],
+    ids=["window", "frame", "broadcast"],
+)
+def test_a_run_names_the_node_that_its_extents_do_not_fit(add, extents, message):
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [1, dim.symbol("m"), dim.symbol("n")]))
+    main.add_return([x, add(main, x)])
+    program.compile(Host())
+    program.run({"x": np.zeros((1, 8, 8), np.float32)})
+    with pytest.raises(mgx.ShapeError, match=message):
+        program.run({"x": np.zeros(extents, np.float32)})
