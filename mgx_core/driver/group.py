@@ -7,13 +7,14 @@ import importlib
 import re
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 
 from ..errors import MgxError, ParameterError, PluginError, ShapeError
 
-__all__ = ["CHOSEN", "COMMANDS", "SEPARATOR", "DriverCommand", "DriverGroup"]
+__all__ = ["CHANGE", "CHOSEN", "COMMANDS", "SEPARATOR", "DriverCommand", "DriverGroup", "chosen_sizes", "listed"]
 
 # name -> (module of this package, what it does); the attribute is called `command`
 COMMANDS: Final = {
@@ -49,7 +50,19 @@ FLAGS: Final = {  # the options of the Python functions, as the command line has
 }
 
 CHOSEN: Final = "mgx.chosen"  # in the context's `meta`: sizes that a command chose for open extents, by name
+CHANGE: Final = "--dim-param and --input-dim choose others"
 SEPARATOR: Final = "\x1f"  # joins the values of one many-valued option into one token
+
+
+def chosen_sizes(context: click.Context | None = None) -> dict[str, int]:
+    """Returns the sizes that the command chose for open extents, by name; none where all are given."""
+    context = context or click.get_current_context(silent=True)
+    return dict(context.meta.get(CHOSEN, {})) if context is not None else {}
+
+
+def listed(sizes: Mapping[str, int]) -> str:
+    """Returns sizes as text: ``batch=1, sequence=1``."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 class DriverCommand(click.Command):
@@ -145,12 +158,9 @@ class DriverGroup(click.Group):
             raise
         except MgxError as error:
             message = in_flags(str(error)) if isinstance(error, ParameterError) else str(error)
-            chosen = ctx.meta.get(CHOSEN) if isinstance(error, ShapeError) else None
+            chosen = chosen_sizes(ctx) if isinstance(error, ShapeError) else {}
             if chosen:
-                sizes = ", ".join(f"{name}={size}" for name, size in chosen.items())
-                message += (
-                    f" (no size was given for open extents, so {sizes}; --dim-param and --input-dim choose others)"
-                )
+                message += f" (no size was given for open extents, so {listed(chosen)}; {CHANGE})"
             self._report(message)
             ctx.exit(3 if isinstance(error, PluginError) and error.__cause__ is not None else 2)
         except OSError as error:

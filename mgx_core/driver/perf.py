@@ -14,7 +14,7 @@ from . import data, source
 from .asked import asked_program, ready
 from .compiling import compile_options
 from .data import data_options
-from .group import DriverCommand
+from .group import DriverCommand, chosen_sizes
 from .pictures import measured, trace_option, write_trace
 from .report import Report, report_options
 from .source import Source, rows_a_run, source_options
@@ -77,6 +77,7 @@ def command(
             "compile_and_warmup_s": prepared,
             "total_s": total,
             "batch": batch,
+            "sizes": chosen_sizes(),
             "rate_per_s": batch / total["median"],
             "instructions_s": spent,
             "overhead_s": total["median"] - spent,
@@ -106,6 +107,7 @@ def command(
             f"at most {limits['flops'] / 1e9:.1f} GFLOP/s and {limits['bytes'] / 1e9:.1f} GB/s on this machine, as measured"
         )
     report.say(f"rate    {batch / total['median']:.1f}/s at batch {batch}")
+    report.sizes()
 
 
 def _once(executable: Executable, values: dict[str, Any]) -> float:

@@ -12,6 +12,7 @@ import click
 
 from ..log import log
 from ..types.shape import AnyShape, Shape
+from .group import CHANGE, chosen_sizes, listed
 
 __all__ = ["Report", "report_options", "shape_document"]
 
@@ -101,6 +102,12 @@ class Report:
         with console.capture() as capture:
             console.print(table)
         click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
+
+    def sizes(self) -> None:
+        """States the sizes that the command chose for open extents, if it chose any."""
+        chosen = chosen_sizes()
+        if chosen:
+            self.say(f"sizes   {listed(chosen)} ({CHANGE})")
 
     def progress(self, items: Sequence[T], label: str) -> Iterator[T]:
         """Yields the items, with a bar on the error stream while they are worked on, if that is a terminal."""

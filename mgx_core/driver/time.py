@@ -11,7 +11,7 @@ from . import data, source
 from .asked import asked_program, ready
 from .compiling import compile_options
 from .data import data_options
-from .group import DriverCommand
+from .group import DriverCommand, chosen_sizes
 from .report import Report, report_options
 from .source import source_options
 
@@ -39,5 +39,8 @@ def command(as_json: bool, iterations: int, **given: Any) -> None:
     for _ in range(iterations):
         executable.run(values)
     seconds = (time.perf_counter() - start) / iterations
-    report.document({"target": executable.target.name, "iterations": iterations, "seconds": seconds})
+    report.document(
+        {"target": executable.target.name, "iterations": iterations, "seconds": seconds, "sizes": chosen_sizes()}
+    )
     report.say(f"Total time: {seconds * 1e3:.4f} ms")
+    report.sizes()

@@ -10,7 +10,7 @@ import click
 from . import data, source
 from .compiling import QUANTIZE, compile_options, compiled, quantized
 from .data import data_options, inputs
-from .group import DriverCommand
+from .group import DriverCommand, chosen_sizes
 from .report import Report, report_options
 from .source import Source, source_options
 
@@ -112,6 +112,7 @@ def command(as_json: bool, **given: Any) -> None:
         "model": Source.of(given).name,
         "target": executable.target.name,
         "tolerance": vars(tolerance),
+        "sizes": chosen_sizes(),
         "outputs": [_document(d) for d in found],
     }
     if modes:
@@ -120,6 +121,7 @@ def command(as_json: bool, **given: Any) -> None:
     report.document(document)
     limits = f"rms {tolerance.rms:g}, atol {tolerance.atol:g}, rtol {tolerance.rtol:g}"
     report.say(f"{'passed' if ok else 'FAILED'} on {executable.target.name} ({limits})")
+    report.sizes()
     if not ok:
         click.get_current_context().exit(1)
 

@@ -18,6 +18,17 @@ def test_passes_on_a_right_target(drive, drive_json, chain):
     assert document["tolerance"] == {"rms": 0.001, "atol": 0.001, "rtol": 0.001}
 
 
+def test_says_which_sizes_it_chose(drive, drive_json, chain, tmp_path):
+    path = chain("exp", "batch 4 time")
+    for words in (("verify",), ("perf", "-n", "1"), ("time", "-n", "1")):
+        assert "\nsizes   batch=3, time=3 (--dim-param and --input-dim choose others)\n" in drive(*words, path)
+        assert drive_json(*words, path)["sizes"] == {"batch": 3, "time": 3}
+        assert "\nsizes   time=3 (" in drive(*words, path, "--dim-param", "@batch", "2")
+        np.save(tmp_path / "x.npy", np.zeros((2, 4, 5), np.float32))
+        assert "sizes" not in drive(*words, path, "--load-arg", "@x", tmp_path / "x.npy")
+        assert "sizes" not in drive(*words, path, "--input-dim", "@x", "2", "4", "6")
+
+
 def test_fails_with_status_1(drive, drive_json, chain):
     path = chain("exp tanh")
     assert "FAILED on wrong" in drive("verify", path, "--target", "wrong", code=1)
