@@ -166,6 +166,28 @@ def test_dynamic_quantize_lstm(agree: Any, direction: str) -> None:
     agree("DynamicQuantizeLSTM", x, *weights, None, None, None, None, *scales, rtol=0.1, atol=0.05, **given)
 
 
+@pytest.mark.parametrize("channels", [False, True])
+def test_dynamic_quantize_lstm_is_the_layer_of_its_dequantized_weights(run: Any, channels: bool) -> None:
+    d, h, i = 2, 6, 5
+    w, r = narrow(np.int8, d, i, 4 * h), narrow(np.int8, d, h, 4 * h)
+    bias, x = RNG.normal(size=(d, 8 * h)).astype(F), RNG.normal(size=(7, 3, i)).astype(F)
+    dims = (d, 4 * h) if channels else (d,)
+    sizes = [(0.002 + 0.002 * RNG.random(dims)).astype(F) for _ in "wr"]
+    points = [narrow(np.int8, *dims) // 8 for _ in "wr"]
+    layer = {"hidden_size": h, "direction": "bidirectional", "outputs": 3}
+    scales = (sizes[0], points[0], sizes[1], points[1])
+    constant = (1, 2, 8, 9, 10, 11)
+    found = run("DynamicQuantizeLSTM", x, w, r, bias, None, None, None, None, *scales, fixed=constant, **layer, **MS)
+
+    def whole(q: Any, size: Any, point: Any) -> Any:
+        size, point = (v.reshape(d, 1, -1) for v in (size, point))
+        return ((q.astype(F) - point) * size).transpose(0, 2, 1)
+
+    floats = [whole(*v) for v in zip((w, r), sizes, points, strict=True)]
+    for ours, wanted in zip(found, run("LSTM", x, *floats, bias, **layer), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-6)
+
+
 def mx(x: Any) -> Any:
     """Blocks of 32 along the last axis rounded to fp4 under a power of two."""
     out = np.zeros_like(x)

@@ -128,6 +128,11 @@ def qgemm(
 
 @converts("DynamicQuantizeLSTM", domain=MS)
 def dynamic_quantize_lstm(n: Node, x: Instruction, w: Instruction, r: Instruction, *rest: Any) -> Any:
+    """Returns the layer of the float weights that the bytes stand for; x and the states stay floats.
+
+    The operator's definition gives W and R with scales and says nothing of x.  onnxruntime rounds x, and in every step the
+    state, to bytes too, which takes it two to three times as far from the float model.
+    """
     given = [*rest, *[None] * (9 - len(rest))]
     operands, (w_scale, w_point, r_scale, r_point) = given[:5], given[5:9]
     if w_scale is None or r_scale is None:
