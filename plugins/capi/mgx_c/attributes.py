@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["read"]
 
-_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[A-Za-z_][\w.]*')
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])[A-Za-z_][\w.]*')  # not the exponent of 1e-05
 _WORDS = ("true", "false", "null", "Infinity", "NaN")  # as json reads and writes them
 
 

@@ -18,6 +18,7 @@ def test_names_need_no_quotes_and_numbers_may_be_infinite() -> None:
     }
     assert read('{"value": -Infinity, high: Infinity}') == {"value": -math.inf, "high": math.inf}
     assert math.isnan(read("{value: NaN}")["value"])
+    assert read("{epsilon: 1e-05, low: -2.5E+3, e5: e5}") == {"epsilon": 1e-05, "low": -2500.0, "e5": "e5"}
     assert read(None) == read(" ") == {}
 
 
