@@ -16,6 +16,7 @@ from mgx_core.converting.converters import Converters
 from .calls import name_of
 from .compiled import CompiledGraph
 from .decompositions import all_converters, differentiable_layers, kept_whole, traced_table
+from .modes import autocasts, differentiates
 from .node import NAME, place_of
 from .options import TorchOptions
 from .partition import eager_name, shared, split, stages
@@ -77,32 +78,8 @@ def compile_graph(
     ):
         with differentiable_layers():
             return compiler(gm, example_inputs)
-    with kept_whole(converters, _autocasts(gm)):
+    with kept_whole(converters, autocasts(gm)):
         return compiler(gm, example_inputs)
-
-
-DERIVATIVES = frozenset(("_grad_increment_nesting", "_jvp_increment_nesting", "_enter_dual_level", "requires_grad_"))
-
-
-def differentiates(gm: torch.fx.GraphModule) -> bool:
-    """Returns True if a graph takes derivatives itself: by `torch.func`, or where it switches gradients on.
-
-    An operator that is kept whole has no derivative: its gradient would be zero, and nothing would say so.
-    """
-    off = not torch.is_grad_enabled()  # else switching them on ends a part without
-    for module in gm.modules():
-        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-            name = node.target if isinstance(node.target, str) else name_of(node.target)[1]
-            name = name.rpartition(".")[2]
-            if name in DERIVATIVES or (off and name == "_set_grad_enabled" and node.args[0] is True):
-                return True
-    return False
-
-
-def _autocasts(gm: torch.fx.GraphModule) -> bool:
-    """Returns True if autocast is on where the graph is called, or is switched in it."""
-    entered = any(n.target is torch.amp.autocast_mode._enter_autocast for n in gm.graph.nodes)
-    return entered or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
 def _static() -> tuple[int, ...]:

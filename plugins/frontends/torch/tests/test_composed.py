@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from mgx_torch import explain
 
@@ -192,3 +193,19 @@ def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
         torch.testing.assert_close(torch.compile(cast, backend="mgx", fullgraph=True)(x), want, rtol=1e-2, atol=1e-2)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             torch.testing.assert_close(torch.compile(run, backend="mgx")(x), want, rtol=1e-2, atol=1e-2)
+
+
+def test_autocast_within_a_part_that_is_computed_again_reaches_them() -> None:
+    weight, x = torch.randn(8, 6), torch.randn(4, 8)
+
+    def cast(y: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.einsum("ij,jk->ik", y, weight)
+
+    def again(y: torch.Tensor) -> Any:
+        return checkpoint(cast, y, use_reentrant=False)
+
+    with torch.no_grad():
+        want = cast(x)
+        assert want.dtype is torch.bfloat16
+        torch.testing.assert_close(torch.compile(again, backend="mgx")(x), want, rtol=1e-2, atol=1e-2)
