@@ -16,6 +16,7 @@ EFFECTS: Final = {
     "ResourceScatterNdMin", "LookupTableInsert",
     "ScatterUpdate", "ScatterAdd", "LookupTableImportV2", "LookupTableImport", "LookupTableInsertV2", "InitializeTableV2",
     "InitializeTable", "InitializeTableFromTextFileV2", "InitializeTableFromTextFile", "StackPushV2",
+    "LookupTableRemoveV2", "ResourceStridedSliceAssign", "ResourceScatterDiv",  # which nothing converts: refused, not left out
 }  # fmt: skip
 
 

@@ -35,6 +35,11 @@ class Table:
         self.keys = keys
         self.values = values
 
+    def joined(self, more: Table) -> Table:
+        """Returns a table with the keys of both; those that both have stand for the values of the other one."""
+        kept = ~np.isin(self.keys, more.keys)
+        return Table(np.concatenate([self.keys[kept], more.keys]), np.concatenate([self.values[kept], more.values]))
+
 
 class Resources:
     """Variables by the name of their node in the main graph, as literals once they are read; tables likewise.

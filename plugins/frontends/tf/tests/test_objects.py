@@ -118,3 +118,39 @@ def test_a_table_that_can_change_is_read_from_the_checkpoint(
     program.compile(mgx.get_target("ref"))
     found = np.asarray(program.run({"x": np.int64([4, 3, 2])})[0])
     np.testing.assert_array_equal(found, np.float32([40, -1, 20]).reshape(3, *extents))
+
+
+def with_inserts(new_graph: Any, folder: Path, op: str, *, at_first: bool) -> Path:
+    """A SavedModel whose table is filled with 2 and 4, and gets 4 and 6 by an op of its initialisation, or of each run."""
+    saved = message("SavedModel")(saved_model_schema_version=1)
+    meta = saved.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    g, kinds = new_graph(meta.graph_def), {"Tin": np.dtype(np.int64), "Tout": np.dtype(np.float32)}
+    g.node("MutableHashTableV2", "table", key_dtype=np.dtype(np.int64), value_dtype=np.dtype(np.float32))
+    given = g.const("keys", np.int64([2, 4])), g.const("values", np.float32([20, 40]))
+    g.node("LookupTableImportV2", "fill", "table", *given, **kinds)
+    more = [g.const("more keys", np.int64([4, 6])), g.const("more values", np.float32([44, 66]))]
+    g.node(op, "change", "table", *more[: 1 if "Remove" in op else 2], "^fill", **kinds)
+    g.node("NoOp", "init", "^change" if at_first else "^fill")
+    g.placeholder("x", np.int64, [-1])
+    controls = [] if at_first else ["^change"]
+    g.node("LookupTableFindV2", "y", "table", "x", g.const("other", np.float32(-1)), *controls, **kinds)
+    meta.signature_def["__saved_model_init_op"].outputs["__saved_model_init_op"].name = "init"
+    signature = meta.signature_def["serving_default"]
+    signature.inputs["x"].name, signature.inputs["x"].dtype = "x:0", 9
+    signature.inputs["x"].tensor_shape.dim.add(size=-1)
+    signature.outputs["y"].name = "y:0"
+    (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+    return folder
+
+
+def test_what_an_initialiser_inserts_leaves_the_other_keys(new_graph: Any, tmp_path: Path):
+    program = mgx.parse(with_inserts(new_graph, tmp_path, "LookupTableInsertV2", at_first=True))
+    program.compile(mgx.get_target("ref"))
+    assert np.asarray(program.run({"x": np.int64([2, 4, 6, 8])})[0]).tolist() == [20, 44, 66, -1]
+
+
+@pytest.mark.parametrize("op", ["LookupTableInsertV2", "LookupTableRemoveV2"])
+def test_tables_that_a_run_changes_are_refused(op: str, new_graph: Any, tmp_path: Path):
+    with pytest.raises(mgx.UnsupportedError, match=f"node 'change' \\({op}\\)"):
+        mgx.parse(with_inserts(new_graph, tmp_path, op, at_first=False))

@@ -117,13 +117,22 @@ def table(n: Node, *rest: Value) -> Value:
     "LookupTableImport",
     "InitializeTableV2",
     "InitializeTable",
-    "LookupTableInsertV2",
-    "LookupTableInsert",
 )
 def import_table(n: Node, handle: Value, keys: Instruction, values: Instruction) -> Any:
     resources = n.scope.context.resources
     found = Table(n.require(keys, "a table's keys").reshape(-1), n.require(values, "a table's values"))
     resources.tables[_handle(n, handle, "table").name] = found
+    return ()
+
+
+@converts_values("LookupTableInsertV2", "LookupTableInsert")
+def insert(n: Node, handle: Value, keys: Instruction, values: Instruction) -> Any:
+    if not n.scope.context.initializing:
+        n.unsupported("a table that changes from run to run: only an initialiser may insert into one")
+    resources, name = n.scope.context.resources, _handle(n, handle, "table").name
+    more = Table(n.require(keys, "a table's keys").reshape(-1), n.require(values, "a table's values"))
+    held = resources.table(name)
+    resources.tables[name] = more if held is None else held.joined(more)
     return ()
 
 
