@@ -16,7 +16,7 @@ from mgx_core.converting.rearranged import (
     space_to_depth,
 )
 from mgx_core.ops.reshape import resolve
-from mgx_core.types.dim import Dim
+from mgx_core.types.dim import Dim, product
 
 from ..converter import converts
 from ..node import Node
@@ -137,15 +137,21 @@ def reverse_sequence(n: Node, x: Instruction, lengths: Instruction) -> Instructi
 
 @converts("Roll")
 def roll(n: Node, x: Instruction, shift: Instruction, axis: Instruction) -> Instruction:
+    axes = n.whole(axis, "the axis")  # one that stands there twice is shifted twice
+    count = product(shift.shape.dims)
+    if isinstance(count, int) and count != len(axes):
+        n.fail(f"there must be one shift for each axis, got {count} for {len(axes)}")
+    shift = n.reshape(n.convert(shift, dt.int64), (len(axes),))
     shifts = n.constant(shift)
-    for k, at in enumerate(n.axes(n.whole(axis, "the axis"), x.shape.rank)):
+    for k, named in enumerate(axes):
+        (at,) = n.axes([named], x.shape.rank)
         length = x.shape.dims[at]
         if shifts is None or not isinstance(length, int):
-            by = n.slice(n.reshape(n.convert(shift, dt.int64), (-1,)), [0], [k], [k + 1])
+            by = n.slice(shift, [0], [k], [k + 1])
             extent = n.add("dimensions_of", x, start=at, end=at + 1)
             x = n.add("gather", x, n.pointwise("mod", n.pointwise("sub", places_along(n, x, at), by), extent), axis=at)
         elif length:
-            cut = -int(shifts.reshape(-1)[k]) % length
+            cut = -int(shifts[k]) % length
             x = n.concat([n.slice(x, [at], [cut], [length]), n.slice(x, [at], [0], [cut])], at)
     return x
 
