@@ -68,3 +68,14 @@ def test_several_diagonals_of_unknown_extents_are_refused(new_graph: Any):
     g.node("MatrixDiagPartV3", "y", "x", g.const("k", [-1, 1], np.int32), g.const("p", 0.0, F32), T=F32)
     with pytest.raises(mgx.UnsupportedError, match="several diagonals"):
         mgx.parse_buffer(g.data, "tf", output_names=["y"])
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize(("k", "count"), [(0, 2), (0, 4), (1, 3)])
+def test_diagonals_that_do_not_fit_are_refused(k: int, count: int, target: str, new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F32, [-1, -1])
+    g.placeholder("d", F32, [-1])
+    g.node("MatrixSetDiagV3", "y", "x", "d", g.const("k", k, np.int32), T=F32, align="RIGHT_LEFT")
+    with pytest.raises(mgx.ShapeError, match="cannot be reshaped"):
+        run(g, target, x=numbers(3, 3), d=numbers(count))

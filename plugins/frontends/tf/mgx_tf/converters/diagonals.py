@@ -44,6 +44,11 @@ def _on_diagonal(n: Node, x: Instruction, k: int) -> Instruction:
     return n.pointwise("equal", n.unsqueeze(moved, [1]), n.unsqueeze(columns, [0]))
 
 
+def _count(k: int, rows: Dim, columns: Dim) -> Dim:
+    """Returns how many elements the k-th diagonal of a matrix has."""
+    return minimum(rows + min(k, 0), columns - max(k, 0))
+
+
 def _by_rows(n: Node, diagonal: Instruction, k: int, rows: Dim) -> Instruction:
     """Returns a diagonal as a column, which has in each row what lies on the k-th diagonal there; 0 where nothing does."""
     rank, first = diagonal.shape.rank, max(-k, 0)
@@ -131,7 +136,7 @@ def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
     """Returns the k-th diagonal of matrices with extents that are known only at run time."""
     rank = x.shape.rank
     rows, columns = x.shape.dims[-2:]
-    count = minimum(rows + min(k, 0), columns - max(k, 0))
+    count = _count(k, rows, columns)
     sizes = n.add("dimensions_of", x, start=rank - 2, end=rank)
     left = n.pointwise("sub", sizes, n.literal(np.array([max(-k, 0), max(k, 0)], np.int64)))
     step = n.pointwise("add", n.slice(sizes, [0], [1], [2]), n.literal(1, dt.int64))
@@ -147,7 +152,10 @@ def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
 def set_diag(n: Node, x: Instruction, diagonal: Instruction, k: Instruction | None = None) -> Instruction:
     low, high = _band(n, k)
     if _open(low, high, *x.shape.dims[-2:]):
-        return n.pointwise("where", _on_diagonal(n, x, low), _by_rows(n, diagonal, low, x.shape.dims[-2]), x)
+        fits = n.reshape(
+            diagonal, (*x.shape.dims[:-2], _count(low, *x.shape.dims[-2:]))
+        )  # refused at run time if it does not
+        return n.pointwise("where", _on_diagonal(n, x, low), _by_rows(n, fits, low, x.shape.dims[-2]), x)
     rows, columns = _extents(n, *x.shape.dims[-2:])
     places = _inverted(_places(n, low, high, rows, columns), rows, columns)
     return _taken(n, diagonal, 1 if low == high else 2, places, x)
