@@ -41,9 +41,17 @@ def places_along(n: InstructionBuilder, x: Instruction, axis: int) -> Instructio
 def one_hot(
     n: InstructionBuilder, indices: Instruction, depth: Instruction, on: Instruction, off: Instruction, axis: int
 ) -> Instruction:
-    """Returns `on` at each index along a new axis of an extent that an operand gives, `off` elsewhere."""
+    """Returns `on` at each index along a new axis of an extent that an operand gives, `off` elsewhere.
+
+    Errors: ParseError for an extent below 0.
+    """
     rank = indices.shape.rank
     (at,) = n.axes([axis], rank + 1)
+    known = n.constant(depth)
+    if known is not None and known.reshape(-1)[0] < 0:
+        n.fail(f"the depth must not be negative, got {known}")
+    if indices.shape.dtype.bits < 32:  # bytes do not count beyond 255
+        indices = n.convert(indices, dt.int64)
     own = n.convert(count_up(n, depth), indices.shape.dtype)
     own = n.unsqueeze(own, [k for k in range(rank + 1) if k != at])
     return n.pointwise("where", n.pointwise("equal", n.unsqueeze(indices, [at]), own), on, off)

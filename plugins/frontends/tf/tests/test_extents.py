@@ -98,3 +98,45 @@ def test_one_hot_of_a_depth_that_an_input_gives(axis: int, target: str, new_grap
         wanted = np.where(x[:, None] == np.arange(depth), 2, -1).astype(np.float32)
         found = np.asarray(program.run({"x": x, "depth": np.int32(depth)})[0])
         np.testing.assert_array_equal(found, wanted.T if axis == 0 else wanted)
+
+
+def rolled(new_graph: Any, dims: list[int], shifts: list[int], axes: list[int]) -> mgx.Program:
+    g = new_graph()
+    g.placeholder("x", F32, dims)
+    numbers = g.const("by", shifts, np.int32), g.const("axis", axes, np.int32)
+    g.node("Roll", "y", "x", *numbers, T=F32, Tshift=I32, Taxis=I32)
+    return mgx.parse_buffer(g.data, "tf", output_names=["y"])
+
+
+@pytest.mark.parametrize("dims", [[3, 2], [-1, 2]])
+def test_an_axis_is_rolled_as_often_as_it_is_named(dims: list[int], new_graph: Any):
+    program = rolled(new_graph, dims, [1, 1, -1], [0, -2, 1])
+    program.compile(mgx.get_target("ref"))
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.testing.assert_array_equal(np.asarray(program.run({"x": x})[0]), np.roll(x, (2, -1), (0, 1)))
+
+
+@pytest.mark.parametrize(("shifts", "axes"), [([1, 1], [0]), ([1], [0, 1])])
+def test_shifts_that_are_not_one_for_each_axis_are_refused(shifts: list[int], axes: list[int], new_graph: Any):
+    with pytest.raises(mgx.ParseError, match="one shift for each axis"):
+        rolled(new_graph, [3, 2], shifts, axes)
+
+
+def hot_bytes(new_graph: Any, depth: int) -> mgx.Program:
+    g, byte = new_graph(), np.dtype(np.uint8)
+    g.placeholder("x", byte, [2])
+    given = g.const("depth", depth, np.int32), g.const("on", 1.0, F32), g.const("off", 0.0, F32)
+    g.node("OneHot", "y", "x", *given, T=F32, TI=byte, axis=-1)
+    return mgx.parse_buffer(g.data, "tf", output_names=["y"])
+
+
+def test_one_hot_of_bytes_has_one_place_beyond_what_they_count_to(new_graph: Any):
+    program = hot_bytes(new_graph, 300)
+    program.compile(mgx.get_target("ref"))
+    found = np.asarray(program.run({"x": np.uint8([3, 255])})[0])
+    np.testing.assert_array_equal(found, np.eye(300, dtype=np.float32)[[3, 255]])
+
+
+def test_a_negative_depth_is_refused(new_graph: Any):
+    with pytest.raises(mgx.ParseError, match="depth must not be negative"):
+        hot_bytes(new_graph, -1)
