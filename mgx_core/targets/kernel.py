@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import MgxError, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
@@ -122,6 +124,17 @@ def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value
         raise PluginError(f"{whose} must give {declared}, got {wrong}")
 
 
+def _copies(args: Sequence[Value]) -> list[np.ndarray[Any, Any] | None]:
+    return [a.copy() if isinstance(a, np.ndarray) else None for a in args]
+
+
+def _check_unchanged(kernel: Kernel, op: Operation, args: Sequence[Value], before: Sequence[Any]) -> None:
+    """Errors: PluginError if a kernel wrote into an operand."""
+    for n, (copy, arg) in enumerate(zip(before, args, strict=False)):
+        if copy is not None and copy.tobytes() != arg.tobytes():
+            raise PluginError(f"{_named(kernel, op)} wrote into its operand {n}; it may write its results alone")
+
+
 def op_of(ins: Instruction) -> Operation:
     """Returns op that an instruction computes, lowered or not."""
     return ins.op.of if isinstance(ins.op, Launch) else ins.op
@@ -194,7 +207,9 @@ class Launch(Operation):
         return self.of.symbols()
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
+        before = _copies(args) if self.validate and not isinstance(self.kernel, Reference) else ()
         value = call_kernel(self.kernel, self.of, args, modules, run)
+        _check_unchanged(self.kernel, self.of, args, before)
         if not self._checked or self.validate:
             check_result(self.kernel, self.of, self.result_shape, value)
             object.__setattr__(self, "_checked", True)

@@ -10,6 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No, ParameterError, UnsupportedError
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
+from mgx_core.ops.pointwise import Exp
 from mgx_core.targets.kernel import HostKernel, Kernel, Launch, Reference
 from mgx_core.targets.kernel_table import Kernels
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape, TupleShape
@@ -169,3 +170,18 @@ def test_plans_that_ask_for_the_options_get_them():
     assert plans.for_options(mgx.CompileOptions(fast_math=False)).pick(Relu(), [S]).plan == "exact"
     picked = plans.for_options(mgx.CompileOptions()).pick(Relu(), [S])
     assert (picked.plan, picked.refused) == ("close", ("exact: for exact results only",))
+
+
+def in_place(x):
+    x += 1
+    return x
+
+
+def test_a_kernel_that_writes_into_its_operand_is_found_where_that_is_asked_for():
+    plans = mgx.Kernels("scribbling")
+    plans.plan(Exp)(lambda op, inputs, context: mgx.HostKernel("in place", in_place))
+    target = type("Scribbling", (mgx.Target,), {"name": "scribbling", "kernels": lambda self, context: plans})()
+    program = mgx.parse_program('module main\n  %x = @param["x"] -> float32[2]\n  %1 = exp(%x)\n  @return(%1)')
+    program.compile(target, validate=True)
+    with pytest.raises(mgx.PluginError, match=r"kernel 'in place' of exp.* wrote into its operand 0; it may write its"):
+        program.run({"x": np.zeros(2, np.float32)})

@@ -14,6 +14,7 @@ from mgx_core.errors import ParameterError, Refused
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value
 
+from .c_guard import guarded
 from .emitter import CpuEmitter
 from .kernel import CpuKernel
 
@@ -105,6 +106,11 @@ def _kernel(
         numbers = [whole(name, "args", n) for n in args(shapes)]
         count = whole(name, "work", work(shapes), least=0)
         address, owner = function(e)
+
+        if e.guarded:
+            call = guarded(f"kernel {name!r} of {op!r}", address, owner, numbers, count, scratch_bytes, fixed)
+            e.host_step(name, call, operands, outputs)
+            return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 
         def install(program: Any, ident: Callable[[Buffer], int]) -> None:
             where = [(ident(v.buffer), v.byte_offset) for v in (*operands, *outputs)]

@@ -45,7 +45,8 @@ class NativeStep(Step):
 class CpuEmitter(Emitter):
     """Collects the steps of a native program.
 
-    threads: for how many threads the program is made, 0 for all; fast_math: approximations are allowed.
+    threads: for how many threads the program is made, 0 for all; fast_math: approximations are allowed;
+    guarded: C functions of packages run between guard bytes.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class CpuEmitter(Emitter):
         tuning: Tuning | None = None,
         threads: int = 0,
         fast_math: bool = True,
+        guarded: bool = False,
     ) -> None:
         super().__init__(kernels, context, reuse, tuning)
         self.threads = threads
         self.fast_math = fast_math
+        self.guarded = guarded
         self.chains: dict[Instruction, Chain] = {}
         self.places: dict[Instruction, Place] = {}
         self.packs: dict[int, Buffer] = {}  # packed constants, by id; they keep them alive
@@ -68,11 +71,11 @@ class CpuEmitter(Emitter):
 
     @property
     def settings(self) -> Hashable:
-        return self.threads, self.fast_math
+        return self.threads, self.fast_math, self.guarded
 
     def fresh(self, tuning: bool = True) -> CpuEmitter:
         chosen = self.tuning if tuning else None
-        return CpuEmitter(self.kernels, self.context, self.reuse, chosen, self.threads, self.fast_math)
+        return CpuEmitter(self.kernels, self.context, self.reuse, chosen, self.threads, self.fast_math, self.guarded)
 
     @property
     def shared(self) -> Shared:

@@ -87,7 +87,7 @@ class CpuTarget(Target):
         tuning = context.tuning if options.exhaustive_tune else None
         threads = options.threads or context.threads
         native().set_threads(threads or native().available_threads())
-        return CpuEmitter(kernels, context, options.memory_reuse, tuning, threads, options.fast_math)
+        return CpuEmitter(kernels, context, options.memory_reuse, tuning, threads, options.fast_math, options.validate)
 
     def assemble(self, schedule: Schedule, emitter: CpuEmitter, context: Any, options: CompileOptions) -> Runner:
         from .runner import CpuRunner

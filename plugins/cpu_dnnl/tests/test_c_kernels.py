@@ -215,3 +215,48 @@ def test_a_context_says_what_it_has_loaded() -> None:
     assert "C kernels of packages" not in context.memory()
     context.c_libraries.load(TEXT, "a kernel")
     assert context.memory()["C kernels of packages"].entries == 1
+
+
+PLACES = {
+    "y[60] = 1": "wrote at byte 240 of its result 0, which has 240 bytes",
+    "y[-1] = 1": "wrote at byte -4 of its result 0",
+    "x[2] = 1": r"wrote at byte (8|9|10|11) of its operand 0",
+    "x[61] = 1": "wrote at byte 244 of its operand 0",
+    "((float *)scratch)[4] = 1": "wrote at byte 16 of its scratch memory, which has 16 bytes",
+}
+
+
+def copies_and(statement: str) -> mgx.Program:
+    text = f"""#include <stdint.h>
+void f(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {{
+  float *x = buffers[0], *y = buffers[1];
+  for (int64_t i = begin; i < end; i++) y[i] = x[i];
+  {statement};
+}}"""
+    plans = Kernels("cpu")
+
+    @plans.plan(PrefixScanSum)
+    def plan(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel:
+        return c_kernel("copies", op, text, lambda shapes: shapes[0].elements(), scratch_bytes=16)
+
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[3, 20]))
+    m.add_return([m.add(mgx.op("prefix_scan_sum", axis=1), x)])
+    program.compile(Extended(plans), validate=True)
+    return program
+
+
+@pytest.mark.parametrize("statement", PLACES)
+def test_what_is_written_outside_the_results_is_found_where_that_is_asked_for(statement: str) -> None:
+    program = copies_and(statement)
+    with pytest.raises(mgx.PluginError, match=rf"kernel 'copies' of prefix_scan_sum.* {PLACES[statement]}"):
+        program.run({"x": np.zeros((3, 20), np.float32)})
+
+
+def test_a_guarded_kernel_is_the_one_that_runs() -> None:
+    given = np.arange(60, dtype=np.float32).reshape(3, 20)
+    program = copies_and("")
+    np.testing.assert_array_equal(program.run({"x": given})[0], given)
+    (placed,) = program.executable.instances()[0].placements
+    assert (placed.place, placed.kernel) == ("target", "copies")
