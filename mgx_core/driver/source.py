@@ -15,7 +15,8 @@ from click.core import ParameterSource
 from ..log import log
 from ..types.shape import Shape
 from .compiling import rewriting
-from .words import by_name, json_value, split
+from .group import FLAGS
+from .words import assigned, by_name, json_value, split
 
 if TYPE_CHECKING:
     from ..program import Program
@@ -49,6 +50,10 @@ def source_options(function: F) -> F:
         click.option("--nhwc/--nchw", "nhwc", default=None, help="Of a TensorFlow graph; NHWC images become NCHW parameters."),
         click.option("--output-names", multiple=True, metavar="NAME...", help="What a TensorFlow graph returns."),
         click.option("--signature", metavar="NAME", help="The signature of a SavedModel or a TFLite model to read."),
+        click.option(
+            "--frontend-option", multiple=True, metavar="NAME=VALUE",
+            help="Any other option of the frontend; VALUE is JSON or text.",
+        ),
         click.option("--debug-symbols", is_flag=True, expose_value=False, help="Keep nodes' names (always so)."),
         click.option("--trim", "-t", type=click.IntRange(0), default=0, metavar="N", help="Drop the last N instructions."),
         click.option("--trim-size", "-s", type=click.IntRange(0), default=0, metavar="N", help="Then keep the last N only."),
@@ -83,6 +88,7 @@ class Source:
     nhwc: bool | None
     output_names: tuple[str, ...]
     signature: str | None
+    frontend_option: tuple[str, ...]
     trim: int
     trim_size: int
     replace_literals: bool
@@ -184,6 +190,10 @@ class Source:
             options["output_names"] = split(self.output_names)
         if self.signature:
             options["signature"] = self.signature
+        for name, value in assigned(self.frontend_option, "--frontend-option").items():
+            if name in FLAGS:
+                raise click.UsageError(f"--frontend-option: {name} is given by {FLAGS[name]}")
+            options[name] = value
         return options
 
     def _is_tensorflow(self) -> bool:

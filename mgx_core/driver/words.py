@@ -11,7 +11,7 @@ import click
 
 from .group import SEPARATOR
 
-__all__ = ["by_name", "json_value", "split"]
+__all__ = ["assigned", "by_name", "json_value", "split"]
 
 
 def split(given: Iterable[str]) -> list[str]:
@@ -36,6 +36,22 @@ def by_name(given: Iterable[str], option: str) -> dict[str, list[str]]:
         if not words:
             raise click.UsageError(f"{option}: @{name} has no value")
     return groups
+
+
+def assigned(given: Iterable[str], option: str) -> dict[str, Any]:
+    """Returns values of ``NAME=VALUE`` by name: JSON where they are, else text."""
+    found: dict[str, Any] = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"{option} takes NAME=VALUE, got {word!r}")
+        if name in found:
+            raise click.UsageError(f"{option}: {name} stands twice")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def json_value(text: str, option: str) -> Any:

@@ -60,7 +60,7 @@ class WrongTarget(HostTarget):
 class ChainFrontend(Frontend):
     """Reads ``.chain`` files: the extents of x on the first line (words are symbols), unary ops on the second."""
 
-    def parse(self, path, dim_params=None, default_dim_value=0, map_input_dims=None):
+    def parse(self, path, dim_params=None, default_dim_value=0, map_input_dims=None, alias="y"):
         lines = Path(path).read_text().split("\n")
         if len(lines) < 2:
             raise ParseError(f"{path}: two lines are required,\ngot {len(lines)}")
@@ -77,7 +77,7 @@ class ChainFrontend(Frontend):
         for n, word in enumerate(lines[1].split()):
             x = graph.main.add(op(word), x, sources=[f"node{n}"])
         graph.main.add_return([x])
-        return Program(graph, ["y"])
+        return Program(graph, [alias])
 
     def operators(self):
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgx_core.driver.words import by_name, json_value, split
+from mgx_core.driver.words import assigned, by_name, json_value, split
 
 
 def shapes(document):
@@ -138,3 +138,18 @@ def test_files_of_other_forms(drive, chain, tmp_path):
         np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.exp(np.tanh(x)), rtol=1e-6)
         assert "float32[7, 3]" in drive("params", tmp_path / name, "--batch", "7")
         assert "float32[5, 9]" in drive("params", tmp_path / name, "--input-dim", "@x", "5", "9")
+
+
+def test_options_of_a_frontend_itself(drive, chain):
+    path = chain("tanh", "2 3")
+    assert "out" in drive("params", path, "--frontend-option", "alias=out").split()
+    assert "takes no option 'name'; known are alias" in drive("params", path, "--frontend-option", "name=1", code=2)
+    assert "takes NAME=VALUE, got 'alias'" in drive("params", path, "--frontend-option", "alias", code=2)
+    twice = ("--frontend-option", "alias=a", "--frontend-option", "alias=b")
+    assert "alias stands twice" in drive("params", path, *twice, code=2)
+    assert "dim_params is given by --dim-param" in drive("params", path, "--frontend-option", "dim_params=1", code=2)
+
+
+def test_values_of_options_are_json_or_text():
+    given = ("a=2", "b=[1, 2]", "c=true", "d=text", 'e="3"', "f=x=y")
+    assert assigned(given, "-o") == {"a": 2, "b": [1, 2], "c": True, "d": "text", "e": "3", "f": "x=y"}
