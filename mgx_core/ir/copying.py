@@ -29,6 +29,8 @@ class Copies:
         self._by = by
         self._shared = shared or {}
         self._copies: dict[Module, Module] = {}
+        self._checked: set[tuple[int, ...]] = set()  # ids of ops and of their operands' types
+        self._branches = 0  # bodies of control flow around what is copied
 
     def of(
         self,
@@ -64,7 +66,7 @@ class Copies:
         by = self._by
         inputs = tuple([went.get(i, i) for i in ins.inputs])
         try:
-            modules = tuple([self._nested(m, went) for m in ins.modules]) if ins.modules else ()
+            modules = self._bodies(ins, went) if ins.modules else ()
             op = by.op(ins.op) if by.symbols else ins.op
         except MgxError as error:
             if not error.places:  # extents in attributes that do not go with each other
@@ -75,6 +77,8 @@ class Copies:
             known = None if ins.is_return else self._known(ins.result)
             if known is not None:
                 made.result = known
+                if not (modules or self._branches):
+                    self._check(ins, op, inputs)
             else:
                 made.result = _result(ins, op, inputs, modules)
                 learn_symbols(ins.result, made.result, by.symbols)
@@ -86,6 +90,25 @@ class Copies:
             return self._by.shape(shape)
         except ShapeError:
             return None  # impossible extents: the rule says why
+
+    def _check(self, ins: Instruction, op: Operation, inputs: tuple[Instruction, ...]) -> None:
+        """Raises ShapeError where extents that the op requires to be equal, and that were open, are not.
+
+        In branches they may be unequal, since such a branch need not be taken.
+        """
+        if op is ins.op and not any(i.result.dynamic() for i in ins.inputs):
+            return
+        key = (id(ins.op), *[id(i.result) for i in ins.inputs])
+        if key not in self._checked:
+            self._checked.add(key)
+            _result(ins, op, inputs, ())
+
+    def _bodies(self, ins: Instruction, went: dict[Instruction, Instruction]) -> tuple[Module, ...]:
+        self._branches += ins.op.control
+        try:
+            return tuple([self._nested(m, went) for m in ins.modules])
+        finally:
+            self._branches -= ins.op.control
 
     def _nested(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
         one = self._shared.get(module) if self._by.exact else None

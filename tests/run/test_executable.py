@@ -523,3 +523,54 @@ def test_a_run_names_the_node_that_its_extents_do_not_fit(add, extents, message)
     program.run({"x": np.zeros((1, 8, 8), np.float32)})
     with pytest.raises(mgx.ShapeError, match=message):
         program.run({"x": np.zeros(extents, np.float32)})
+
+
+def open_matrices(op, nodes):
+    """A program of an op on two matrices whose extents are all open."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [dim.symbol("a"), dim.symbol("b")]))
+    y = main.add_parameter("y", mgx.Shape("float32", [dim.symbol("c"), dim.symbol("d")]))
+    main.add_return([main.add(op, x, y, sources=nodes)])
+    program.compile(Host())
+    return program
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (mgx.op("dot"), r"^node 'n1': dot.*the last extent of a must equal the last but one of b"),
+        (mgx.op("concat", axis=1), r"^node 'n1': concat.*extents off axis 1 must be equal, got 2 and 4"),
+    ],
+    ids=["dot", "concat"],
+)
+def test_open_extents_that_an_op_requires_to_be_equal_are_checked_in_each_run(op, message):
+    program = open_matrices(op, ["n1"])
+    program.run({"x": np.ones((3, 3), np.float32), "y": np.ones((3, 3), np.float32)})
+    with pytest.raises(mgx.ShapeError, match=message):
+        program.run({"x": np.ones((2, 3), np.float32), "y": np.ones((4, 5), np.float32)})
+
+
+def test_extents_of_a_branch_that_is_not_taken_may_be_unequal():
+    text = """
+        symbol b in 1..8
+        symbol d in 1..8
+        module main
+          %c = @param["c"] -> bool[]
+          %x = @param["x"] -> float32[2, b]
+          %y = @param["y"] -> float32[d, 2]
+          %z = @param["z"] -> float32[2, 2]
+          %1 = if(%c){then, else}
+          %2 = get_tuple_elem[index=0](%1)
+          @return(%2)
+        module then
+          %3 = dot(%x, %y)
+          @return(%3)
+        module else
+          %4 = neg(%z)
+          @return(%4)"""
+    program = compiled(text)
+    given = {"x": np.ones((2, 3), np.float32), "z": np.ones((2, 2), np.float32)}
+    (product,) = program.run({**given, "c": True, "y": np.ones((3, 2), np.float32)})
+    (other,) = program.run({**given, "c": False, "y": np.ones((5, 2), np.float32)})
+    assert (product.tolist(), other.tolist()) == ([3] * 4, [-1] * 4)

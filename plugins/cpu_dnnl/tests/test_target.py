@@ -187,6 +187,18 @@ def test_what_no_plan_takes_runs_visibly_on_the_host() -> None:
     check(build, host=1)
 
 
+@pytest.mark.parametrize("op", [mgx.op("dot"), mgx.op("concat", axis=1)], ids=["dot", "concat"])
+def test_operands_whose_open_extents_do_not_fit_are_not_read(op: mgx.Operation) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    a, b, c, d = map(mgx.dim.symbol, "abcd")
+    x = m.add_parameter("x", mgx.Shape("float32", [a, b]))
+    m.add_return([m.add(op, x, m.add_parameter("y", mgx.Shape("float32", [c, d])))])
+    program.compile(CpuTarget())
+    with pytest.raises(mgx.ShapeError, match=r"must (be )?equal"):
+        program.run({"x": np.ones((5, 40), np.float32), "y": np.ones((4, 3), np.float32)})
+
+
 def test_symbolic_batch_makes_an_instance_each_and_shares_packed_weights() -> None:
     program = mgx.Program()
     m = program.get_main_module()
