@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from mgx_conformance import packages
 from mgx_conformance.cases.case import Case, Family, data
+from mgx_conformance.suite import test_ops
 from mgx_core import Lazy, Operation, OpSet, PluginError, Pointwise, ShapeError, define_op, dtype, hookimpl
 from mgx_core.ops.scalar import Expr, attr, x0
 from mgx_core.plugins import manager as plugins
@@ -102,3 +104,18 @@ def test_the_names_of_a_package(acme):
         assert packages.ops_of(name) == [Edge, Never, Scale]
     with pytest.raises(PluginError, match="no installed package 'nothing' brings ops; those that do: "):
         packages.ops_of("nothing")
+
+
+@pytest.mark.parametrize(("package", "runs"), [("acme", [{}, {"validate": True}]), (None, [{}])])
+def test_ops_of_packages_run_with_guarded_memory_too(monkeypatch, package, runs):
+    tried: list[Any] = []
+
+    def attempt(case: Any, layout: str, target: Any, options: Any = None) -> Any:
+        tried.append(options or {})
+        return SimpleNamespace(placed={})
+
+    monkeypatch.setattr(test_ops, "attempt", attempt)
+    config: Any = SimpleNamespace(getoption=lambda name: package)
+    case = Case(Edge(), (data(dtype.float32, 2, 3),), "given")
+    test_ops.test_case(case, "contiguous", None, lambda *pair: None, config)
+    assert tried == runs

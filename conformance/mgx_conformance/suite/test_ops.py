@@ -37,7 +37,9 @@ def of_package(package: str) -> list[Case | str]:
         raise pytest.UsageError(f"--mgx-ops {package}: {error}") from None
 
 
-def test_case(case: Case | str, layout: str, mgx_target: Any, record_property: Any) -> None:
+def test_case(
+    case: Case | str, layout: str, mgx_target: Any, record_property: Any, pytestconfig: pytest.Config
+) -> None:
     if isinstance(case, str):
         pytest.fail(
             f"no operands were found that {case} takes; give cases: an entry point of the group {GROUP!r} names a "
@@ -46,6 +48,8 @@ def test_case(case: Case | str, layout: str, mgx_target: Any, record_property: A
     record_property("op", case.op.name)
     try:
         trial = attempt(case, layout, mgx_target)
+        if pytestconfig.getoption("mgx_ops") is not None:  # kernels of packages once more, with memory guarded
+            attempt(case, layout, mgx_target, {"validate": True})
     except NotApplicable as error:
         pytest.skip(str(error))
     if case.error is None:
