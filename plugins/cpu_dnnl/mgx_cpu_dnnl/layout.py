@@ -7,11 +7,12 @@ from typing import Any
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
+from mgx_core.errors import DeviceError, Refused
 from mgx_core.targets.values import Value, channels_last
 
 from .emitter import CpuEmitter
 
-__all__ = ["NAMES", "as_channels_last", "descriptor", "is_channels_last", "same_order"]
+__all__ = ["NAMES", "as_channels_last", "descriptor", "is_channels_last", "is_nested", "same_order"]
 
 NAMES = {dt.float32: "f32", dt.bfloat16: "bf16", dt.float16: "f16", dt.int8: "s8", dt.uint8: "u8", dt.int32: "s32"}
 
@@ -20,6 +21,7 @@ def descriptor(value: Value | Shape, lens: list[int] | None = None, strides: lis
     """Returns the plain descriptor of a value, or of the same memory seen with other extents and strides.
 
     Axes that are broadcast (stride 0) become extents of 1, which oneDNN repeats.
+    Errors: Refused for strides that oneDNN has no descriptor for (see `is_nested`).
     """
     shape = value.shape if isinstance(value, Value) else value
     lens = shape.lens() if lens is None else lens
@@ -32,7 +34,23 @@ def descriptor(value: Value | Shape, lens: list[int] | None = None, strides: lis
 def _descriptor(dims: tuple[int, ...], dtype: str, steps: tuple[int, ...]) -> Any:
     from .native_library import native
 
-    return native().MemoryDesc(dims, dtype, steps)
+    try:
+        return native().MemoryDesc(dims, dtype, steps)
+    except DeviceError as error:
+        raise Refused(f"extents {list(dims)} with strides {list(steps)}: {error}") from None
+
+
+def is_nested(value: Value) -> bool:
+    """Returns True if each axis steps over all that the axes of smaller strides span, as oneDNN wants it.
+
+    Every second row of each matrix of a batch lies otherwise where the rows' number is odd.
+    """
+    end = 1
+    for step, n in sorted((s, n) for n, s in zip(value.lens, value.strides, strict=True) if n > 1 and s != 0):
+        if step < end:
+            return False
+        end = step * n
+    return True
 
 
 def is_channels_last(value: Value) -> bool:

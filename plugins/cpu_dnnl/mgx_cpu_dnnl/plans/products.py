@@ -14,7 +14,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
-from ..layout import descriptor
+from ..layout import descriptor, is_nested
 from .anchors import around
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
@@ -67,9 +67,16 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
 def matrix_ready(e: CpuEmitter, value: Value) -> Value:
     """Returns a value whose last two axes one of them steps by 1, as oneDNN's product needs; copied otherwise."""
     rows, columns = value.strides[-2:]
-    if any(s == 0 and n != 1 for n, s in zip(value.lens[-2:], (rows, columns), strict=True)):
+    high, wide = value.lens[-2:]
+    if any(s == 0 and n != 1 for n, s in ((high, rows), (wide, columns))):
         return e.copy(value)
-    if columns == 1 or value.lens[-1] == 1 or ((rows == 1 or value.lens[-2] == 1) and columns > 0):
+    if not is_nested(value):
+        return e.row_major(value)
+    if (
+        wide == 1 and columns != 1
+    ):  # what an axis of one element steps by says nothing, but oneDNN's product looks at it
+        return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-1], 1]))
+    if columns == 1 or ((rows == 1 or high == 1) and columns > 0):
         return value
     return e.row_major(value)
 

@@ -1,0 +1,68 @@
+"""oneDNN's primitives on values whose strides it has no descriptor for, or misreads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_cpu_dnnl.target import CpuTarget
+
+
+class Net:
+    """A program of float32 values that runs on no host."""
+
+    def __init__(self) -> None:
+        self.program = mgx.Program()
+        self.module = self.program.get_main_module()
+        self.given: dict[str, Any] = {}
+
+    def value(self, name: str, *lens: int) -> mgx.Instruction:
+        self.given[name] = np.random.default_rng(len(self.given)).standard_normal(lens).astype(np.float32)
+        return self.module.add_parameter(name, mgx.shape(type="float", lens=list(lens)))
+
+    def add(self, name: str, *inputs: mgx.Instruction, **attributes: Any) -> mgx.Instruction:
+        return self.module.add(mgx.op(name, **attributes), *inputs)
+
+    def result(self, out: mgx.Instruction) -> Any:
+        self.module.add_return([out])
+        self.program.compile(CpuTarget(), validate=True)
+        (got,) = self.program.run(self.given)
+        runner = self.program.executable.instances()[0].runner
+        assert not runner.program.hosted, runner.notes
+        return got.to_numpy()
+
+
+@pytest.mark.parametrize("behind", ["", "relu"])
+@pytest.mark.parametrize(
+    ("lens", "steps"), [([2, 3, 43], [1, 2, 1]), ([5, 8, 7, 4], [1, 1, 2, 1]), ([3, 8, 16, 1], [2, 1, 1, 2])]
+)
+def test_products_of_every_second_row(lens: list[int], steps: list[int], behind: str) -> None:
+    net = Net()
+    x = net.add("step", net.value("x", *lens), axes=list(range(len(lens))), steps=steps)
+    w = net.value("w", lens[-1], 50)
+    out = net.add("dot", x, net.add("multibroadcast", w, out_lens=[*x.shape.lens()[:-2], lens[-1], 50]))
+    got = net.result(net.add(behind, out) if behind else out)
+    wanted = net.given["x"][tuple(slice(None, None, s) for s in steps)] @ net.given["w"]
+    np.testing.assert_allclose(got, np.maximum(wanted, 0) if behind else wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_every_second_row_is_added_to_a_product() -> None:
+    net = Net()
+    x, w = net.value("x", 2, 3, 40), net.value("w", 2, 40, 16)
+    more = net.add("step", net.value("more", 2, 5, 16), axes=[1], steps=[2])
+    got = net.result(net.add("add", net.add("dot", x, w), more))
+    wanted = net.given["x"] @ net.given["w"] + net.given["more"][:, ::2]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_every_second_row_is_added_to_a_convolution() -> None:
+    net = Net()
+    x, w = net.value("x", 1, 8, 4, 4), net.value("w", 16, 8, 1, 1)
+    more = net.add("step", net.value("more", 1, 16, 7, 4), axes=[2], steps=[2])
+    got = net.result(net.add("add", net.add("convolution", x, w), more))
+    image = net.given["x"].reshape(8, 16)
+    wanted = (net.given["w"].reshape(16, 8) @ image).reshape(1, 16, 4, 4) + net.given["more"][:, :, ::2]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
