@@ -108,7 +108,8 @@ def _kernel(
         address, owner = function(e)
 
         if e.guarded:
-            call = guarded(f"kernel {name!r} of {op!r}", address, owner, numbers, count, scratch_bytes, fixed)
+            title = f"kernel {name!r} of {op!r} (in {getattr(work, '__module__', '?')})"
+            call = guarded(title, address, owner, numbers, count, scratch_bytes, fixed)
             e.host_step(name, call, operands, outputs)
             return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 

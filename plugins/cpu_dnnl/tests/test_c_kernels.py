@@ -250,7 +250,9 @@ void f(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, vo
 @pytest.mark.parametrize("statement", PLACES)
 def test_what_is_written_outside_the_results_is_found_where_that_is_asked_for(statement: str) -> None:
     program = copies_and(statement)
-    with pytest.raises(mgx.PluginError, match=rf"kernel 'copies' of prefix_scan_sum.* {PLACES[statement]}"):
+    with pytest.raises(
+        mgx.PluginError, match=rf"kernel 'copies' of prefix_scan_sum.* \(in {__name__}\) {PLACES[statement]}"
+    ):
         program.run({"x": np.zeros((3, 20), np.float32)})
 
 
