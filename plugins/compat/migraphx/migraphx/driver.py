@@ -6,7 +6,8 @@ import os
 import shlex
 import sys
 import time
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from mgx_core import __version__
 from mgx_core.driver import main as driver
@@ -39,6 +40,7 @@ def main() -> None:
             )
     asked = options(os.environ)
     rules = [f"{name}={'on' if on else 'off'}" for name, on in asked.pop("fusion_rules", {}).items()]
+    words = _joined(words, rules, asked)
     compiling = {"summary": False, "enable_offload_copy": False, "package": "migraphx", "rules": rules, **asked}
     level = log_level(os.environ)
     said_level = {} if level is None else {"log_level": level}
@@ -56,6 +58,20 @@ def main() -> None:
     finally:
         if not asks:
             print(f"Done    {said} ({time.perf_counter() - begin:.3f} s)", file=sys.stderr)
+
+
+def _joined(words: Sequence[str], rules: Sequence[str], asked: Mapping[str, Any]) -> list[str]:
+    """Returns the command line with what variables ask for in front of what it says itself, where it names the same option.
+
+    Defaults hold only for options that a command line leaves out.
+    """
+    found = list(words)
+    for option, values in (("--rule", rules), ("--disable-pass", asked.get("disable_passes", ()))):
+        places = (k for k, word in enumerate(found) if word == option or word.startswith(f"{option}="))
+        at = next(places, None)
+        if at is not None:
+            found[at:at] = [word for value in values for word in (option, value)]
+    return [word for word in found if word != "--exhaustive-tune" or asked.get("exhaustive_tune", True)]
 
 
 if __name__ == "__main__":

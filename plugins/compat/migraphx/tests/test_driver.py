@@ -214,6 +214,16 @@ def test_passes_left_out_by_a_variable(model, monkeypatch) -> None:
     assert "note: MIGRAPHX_DISABLE_PASSES: eliminate_pad cannot be left out alone" in done.stderr
 
 
+def test_variables_and_the_command_line_are_joined(model, monkeypatch) -> None:
+    monkeypatch.setenv("MIGRAPHX_DISABLE_PASSES", "fuse_pointwise")
+    monkeypatch.setenv("MIGRAPHX_SKIP_BENCHMARKING", "1")
+    monkeypatch.setenv("MIGRAPHX_DISABLE_POINTWISE_FUSION", "1")
+    words = ["--disable-pass", "merge-common", "--rule", "reduce=off", "--rule", "pointwise=on", "--exhaustive-tune"]
+    found = json.loads(driven("compile", model, "--ref", "--summary", "--json", *words).stdout)["options"]
+    assert sorted(found["disable_passes"]) == ["fuse-elementwise", "merge-common"] and not found["exhaustive_tune"]
+    assert found["fusion_rules"] == {"pointwise": True, "reduce": False}
+
+
 @pytest.mark.parametrize(("level", "told"), [("debug", True), ("4", True), ("none", False), ("loud", False)])
 def test_the_level_of_messages_by_a_variable(level, told, model, monkeypatch) -> None:
     monkeypatch.setenv("MIGRAPHX_LOG_LEVEL", level)
