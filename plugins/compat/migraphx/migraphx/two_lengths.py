@@ -26,13 +26,13 @@ def with_two_lengths(option: str, dim_params: Mapping[str, Any], parse: Callable
     from mgx_core.ops.control import GetTupleElem
     from mgx_core.ops.modules import SelectModule
 
+    whole = parse(dim_params)  # which refuses values that are not extents
     said = dim_params.get(LENGTH)
     of = DynamicDimension.of(said) if said is not None else DynamicDimension(0, 0)
     if of.min != 1 or of.max == 1:
         raise ParameterError(
             f"{option} needs dim_params[{LENGTH!r}] with a range from 1 to the longest prompt, got {said!r}"
         )
-    whole = parse(dim_params)
     shapes = whole.get_parameter_shapes()
     if not any(LENGTH in symbols_in(s) for s in shapes.values()):
         raise ParameterError(f"{option} needs an input with an open extent {LENGTH!r}, got {shapes}")

@@ -83,6 +83,12 @@ def test_a_range_from_one_token_is_needed(given: dict[str, Any], model: Path) ->
         parsed(model, dim_params=given)
 
 
+@pytest.mark.parametrize("said", ["abc", {"min": 1}, [1, 2, 3, 4, 5]])
+def test_what_is_no_extent_is_refused_as_elsewhere(said: Any, model: Path) -> None:
+    with pytest.raises(ParameterError, match="must be an int or a range"):
+        parsed(model, dim_params={"sequence_length": said})
+
+
 def test_a_model_without_the_axis_is_refused(model: Path) -> None:
     with pytest.raises(ParameterError, match="needs an input with an open extent 'sequence_length'"):
         parsed(model, map_input_dims={"x": [1, 4, 2]})
