@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -41,20 +41,21 @@ class Instance:
         self.shapes = dict(shapes)
         self.key: tuple[AnyShape, ...] = ()  # by which the executable finds it
         self.runner = runner
-        self.fresh = False  # until the first results are checked
+        # of one out of a file nothing is checked: the types are in the graph, which loading leaves undecoded
+        self._checked = saved is not None
+        self.fresh = self._checked and runner.fresh  # until the first results are checked
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
-        self._checked = False
         self._lowered = lowered
         self._saved = saved
 
-    def check(self, results: object, target: Target, optimised: Module) -> None:
-        """Holds the first results against the types that a program states.
+    def check(self, results: object, target: Target, shapes: Callable[[], Sequence[AnyShape]]) -> None:
+        """Holds the first results against the types that a program states, which `shapes` gives.
 
         Errors: PluginError, which names the target and the result.
         """
         if self._checked:
             return
-        wanted, who = optimised.output_shapes(), f"the runner of {target!r}"
+        wanted, who = shapes(), f"the runner of {target!r}"
         if not isinstance(results, (list, tuple)):
             raise PluginError(f"{who} must return a list of {len(wanted)} values, got {results!r}")
         if len(results) != len(wanted):
