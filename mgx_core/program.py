@@ -12,6 +12,7 @@ from .ir.graph import Graph, names_of_results
 from .ir.module import Module
 from .options import CompileOptions
 from .types.argument import Argument
+from .types.held_states import open_states, require_extents
 from .types.shape import AnyShape
 from .types.signature import ParameterShapes, Signature
 
@@ -50,6 +51,7 @@ class Program:
         self.executable: Executable | None = None
         self.states = dict(states or {})
         self._held: dict[str, Any] = dict(self.states)
+        self._open_states: tuple[str, ...] = ()
 
     @classmethod
     def loaded(cls, contents: Contents) -> Program:
@@ -178,6 +180,8 @@ class Program:
         record = CompileOptions.of(options, **keywords)
         names = [*self.get_output_names(), *self.states]
         self.reset_state()
+        if self.states:
+            self._open_states = open_states(self.states, self._modules.main.output_shapes())
         if isinstance(target, (list, tuple)):
             from .run.several_targets import compile_for_several
 
@@ -248,9 +252,11 @@ class Program:
         self._held = dict(self.states)
 
     def _without_states(self, results: list[Argument]) -> list[Argument]:
-        """Keeps the last results as the states of the next run; returns the others."""
+        """Keeps the last results as the states of the next run; returns the others.  Errors: ShapeError for other extents."""
         first = len(results) - len(self.states)
-        self._held = dict(zip(self.states, results[first:], strict=True))
+        held = dict(zip(self.states, results[first:], strict=True))
+        require_extents(self._open_states, self.states, held)
+        self._held = held
         return results[:first]
 
     def run_trace(

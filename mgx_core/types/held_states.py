@@ -1,0 +1,31 @@
+"""States, which a program holds from run to run, and whose extents a run may not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+from .argument import Argument
+from .shape import AnyShape, Shape
+
+__all__ = ["open_states", "require_extents"]
+
+
+def open_states(states: Mapping[str, Any], shapes: Sequence[AnyShape]) -> tuple[str, ...]:
+    """Returns names of the states whose next values, of some shapes, get their extents at run time."""
+    pairs = zip(states.items(), shapes[len(shapes) - len(states) :], strict=True)
+    return tuple(k for (k, v), s in pairs if not isinstance(s, Shape) or tuple(s.dims) != np.shape(v))
+
+
+def require_extents(names: Iterable[str], states: Mapping[str, Any], held: Mapping[str, Argument]) -> None:
+    """Errors: ShapeError if a state's next value has other extents than its first one, which the next run would refuse."""
+    for name in names:
+        begins, shape = np.shape(states[name]), held[name].shape
+        if not isinstance(shape, Shape) or tuple(shape.dims) != begins:
+            raise ShapeError(
+                f"state {name!r} has extents {list(begins)}, this run gives it {shape}: run the program with inputs of the "
+                "extents that its states are made for; they stay as they were before this run"
+            )
