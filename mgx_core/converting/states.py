@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
 from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..types.argument import Array
+from ..types.dtype import of
+from ..types.shape import Shape
 
-__all__ = ["States"]
+__all__ = ["States", "state_parameter"]
 
 Made = TypeVar("Made")
 
@@ -32,3 +37,13 @@ class States:
         finally:
             self.current = outside
         return made, changed
+
+
+def state_parameter(main: Module, name: str, value: Array) -> Instruction:
+    """Returns a new parameter for a state: of what it begins with, under the variable's name in signs that files can hold."""
+    word = label = re.sub(r"[^A-Za-z0-9_.]", "_", f"state.{name}")
+    count = 0
+    while label in main.parameters:  # of a variable that differs in other signs
+        count += 1
+        label = f"{word}_{count}"
+    return main.add_parameter(label, Shape.of(of(value.dtype), value.shape))

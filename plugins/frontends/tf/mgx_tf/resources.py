@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
 
-from mgx_core import Instruction, Module, ParseError, Shape, UnsupportedError
-from mgx_core.converting.states import States
+from mgx_core import Instruction, Module, ParseError, UnsupportedError
+from mgx_core.converting.states import States, state_parameter
 from mgx_core.types.argument import Array
-from mgx_core.types.dtype import of
 
 from .graph import FunctionGraph, Graph, GraphNode, Port
 from .model import Model
@@ -69,9 +67,7 @@ class Resources:
         if name in self.changing:
             if name not in self._states:
                 start = np.asarray(self.initial(name))
-                label = "state." + re.sub(r"[^A-Za-z0-9_.]", "_", name)
-                made = self._main.add_parameter(label, Shape.of(of(start.dtype), start.shape))
-                self._states[name] = made, start
+                self._states[name] = state_parameter(self._main, name, start), start
             return self._states[name][0]
         if name not in self._literals:
             self._literals[name] = self._main.add_literal(self.initial(name))
