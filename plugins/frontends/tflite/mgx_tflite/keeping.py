@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from mgx_core import Instruction, Shape, UnsupportedError
+from mgx_core import Instruction, UnsupportedError
+from mgx_core.converting.states import state_parameter
 from mgx_core.types.argument import Array
-from mgx_core.types.dtype import of
+from mgx_core.types.dim import Dim
 
 from .context import Context
 from .model import Operator
@@ -31,6 +31,11 @@ CALLS: Final = {
 }
 
 
+def _may_be(dims: Sequence[Dim], held: Sequence[Dim]) -> bool:
+    """Returns False if extents differ; those that are known only at run time are compared there."""
+    return len(dims) == len(held) and all(a == b or not isinstance(a, int) for a, b in zip(dims, held, strict=True))
+
+
 class Keeping:
     """The part of a scope that reads and sets states."""
 
@@ -43,9 +48,7 @@ class Keeping:
             return context.assigned.current[key]
         if key not in context.states:
             value = context.initial[key] if key in context.initial else like()
-            word = re.sub(r"[^A-Za-z0-9_.]", "_", f"state.{key}")
-            made = context.main.add_parameter(word, Shape.of(of(value.dtype), value.shape))
-            context.states[key] = (made, value)
+            context.states[key] = (state_parameter(context.main, key, value), value)
         return context.states[key][0]
 
     def set_state(self, key: str, value: Instruction) -> None:
@@ -56,6 +59,12 @@ class Keeping:
                 raise UnsupportedError(f"state {key!r} begins with a value that is not constant")
             context.initial[key] = found
             return
+        if key in context.states:
+            held = context.states[key][0].shape
+            if value.shape.dtype is not held.dtype or not _may_be(value.shape.dims, held.dims):
+                raise UnsupportedError(
+                    f"variable {key!r} of {held} is assigned {value.shape}: it must keep its type and extents"
+                )
         context.assigned.current[key] = value
 
     def apart(self, build: Callable[[], Made]) -> tuple[Made, dict[str, Instruction]]:

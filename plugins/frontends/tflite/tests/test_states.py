@@ -120,6 +120,58 @@ def test_a_variable_holds_quantized_values_in_their_own_type(target: str):
         assert np.asarray(made.run({"x": np.int8(given)})[0]).tolist() == held
 
 
+def assigned(given: Tensor, old: Tensor, zero: Tensor) -> list[Subgraph]:
+    """The variable's old value, and a new one from the input; it begins with `zero`."""
+    operators = [
+        ONCE,
+        Operator("VAR_HANDLE", [], [1], [], VARIABLE, b"", 0),
+        Operator("READ_VARIABLE", [1], [2], [], None, b"", 1),
+        Operator("ASSIGN_VARIABLE", [1, 0], [], [], None, b"", 2),
+    ]
+    begin = Subgraph("begin", [handle(), zero], beginning().operators, [], [])
+    nothing = Subgraph("nothing", [], [], [], [])
+    return [Subgraph("main", [given, handle(), old], operators, [0], [2]), nothing, nothing, begin]
+
+
+@pytest.mark.parametrize(
+    "given", [tensor("x", dt.int32, [2]), tensor("x", dt.float32, [3]), tensor("x", dt.float32, [1, 2])]
+)
+def test_a_variable_keeps_its_type_and_extents(given: Tensor):
+    two = [tensor("old", dt.float32, [2]), tensor("zero", dt.float32, [2], [7, -8])]
+    with pytest.raises(mgx.UnsupportedError, match=r"ASSIGN_VARIABLE.*must keep its type and extents"):
+        parse_model(Model(assigned(given, *two)), TfliteOptions())
+
+
+def test_a_variable_is_read_in_its_own_type():
+    three = tensor("x", dt.float32, [2]), tensor("old", dt.int32, [2]), tensor("zero", dt.float32, [2], [7, -8])
+    with pytest.raises(mgx.ParseError, match="float32\\[2\\] is read as int32"):
+        parse_model(Model(assigned(*three)), TfliteOptions())
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_a_run_that_changes_the_extents_of_a_variable_leaves_it_as_it_was(target: str):
+    three = tensor("x", dt.float32, [-1]), tensor("old", dt.float32, [-1]), tensor("zero", dt.float32, [2], [7, -8])
+    made = program(assigned(*three), target)
+    made.run({"x": np.float32([1, 2])})
+    with pytest.raises(mgx.ShapeError, match="has extents \\[2\\], this run gives it"):
+        made.run({"x": np.float32([1, 2, 3])})
+    assert np.asarray(made.run({"x": np.float32([5, 6])})[0]).tolist() == [1, 2]
+
+
+def test_variables_whose_names_differ_in_signs_alone_are_two():
+    tensors = [tensor("x", dt.float32, []), handle(), handle(), *(tensor(n, dt.float32, []) for n in "ab")]
+    names = [Options(Container=b"", SharedName=name) for name in (b"a/b", b"a_b")]
+    operators = [
+        *(Operator("VAR_HANDLE", [], [k + 1], [], names[k], b"", k) for k in (0, 1)),
+        Operator("ASSIGN_VARIABLE", [1, 0], [], [], None, b"", 2),
+        Operator("ADD", [0, 0], [3], [], PLAIN, b"", 3),
+        Operator("ASSIGN_VARIABLE", [2, 3], [], [], None, b"", 4),
+        Operator("READ_VARIABLE", [1], [4], [], None, b"", 5),
+    ]
+    made = program([Subgraph("main", tensors, operators, [0], [3, 4])], "ref")
+    assert [float(np.asarray(v)) for v in made.run({"x": np.float32(3)})] == [6, 3] and len(made.states) == 2
+
+
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_trips_of_a_loop_set_a_variable_though_nothing_reads_their_results(target: str):
     counters = [tensor("k", dt.int32, []), tensor("n", dt.int32, [])]

@@ -140,7 +140,11 @@ def var_handle(n: Node) -> Any:
 @converts("READ_VARIABLE")
 def read_variable(n: Node, handle: Instruction | None = None) -> Instruction:
     key = n.scope.handle(n.operator.inputs[0])
-    return n.scope.state(key, lambda: n.fail(f"variable {key!r} is read before it has a value"))
+    value = n.scope.state(key, lambda: n.fail(f"variable {key!r} is read before it has a value"))
+    asked = n.scope.tensor(n.operator.outputs[0]).dtype
+    if asked is not None and asked.kind != "c" and asked is not value.shape.dtype:
+        n.fail(f"variable {key!r} of {value.shape} is read as {asked.name}")
+    return value
 
 
 @converts("ASSIGN_VARIABLE")
