@@ -66,3 +66,22 @@ def test_every_second_row_is_added_to_a_convolution() -> None:
     image = net.given["x"].reshape(8, 16)
     wanted = (net.given["w"].reshape(16, 8) @ image).reshape(1, 16, 4, 4) + net.given["more"][:, :, ::2]
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("kind", [np.float32, np.int8])
+def test_every_second_column_is_added_to_a_product(kind: Any, rows: int) -> None:
+    net = Net()
+    x = net.value("x", rows, 40)
+    w = np.random.default_rng(9).integers(-9, 9, (40, 50)).astype(kind)
+    right = net.module.add_literal(w)
+    if kind is np.int8:
+        scale, zero = net.module.add_literal(np.float32(0.125)), net.module.add_literal(np.int8(0))
+        x = net.add("dequantizelinear", net.add("quantizelinear", x, scale, zero), scale, zero)
+        right = net.add("dequantizelinear", right, net.module.add_literal(np.float32(1)), zero)
+    more = net.add("step", net.value("more", rows, 100), axes=[1], steps=[2])
+    got = net.result(net.add("add", net.add("dot", x, right), more))
+    given = net.given["x"]
+    if kind is np.int8:
+        given = np.clip(np.rint(given / 0.125), -128, 127) * 0.125
+    np.testing.assert_allclose(got, given @ w.astype(np.float32) + net.given["more"][:, ::2], rtol=1e-5, atol=1e-4)

@@ -94,7 +94,9 @@ def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
     outer = list(zip(lens[:-1], strides[:-1], strict=True))
     last = strides[-1] if lens[-1] != 1 else 0
     if all(s == 0 or n == 1 for n, s in outer):
-        return descriptor(operand, [1, flat[1]], [flat[1], 1]) if last else descriptor(operand, [1, 1], [1, 1])
+        return (
+            descriptor(operand, [1, flat[1]], [flat[1] * last, last]) if last else descriptor(operand, [1, 1], [1, 1])
+        )
     step = next(s for n, s in reversed(outer) if n != 1)
     expected = step
     for n, s in reversed(outer):
