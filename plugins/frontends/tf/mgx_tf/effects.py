@@ -16,7 +16,18 @@ EFFECTS: Final = {
     "ResourceScatterNdMin", "LookupTableInsert",
     "ScatterUpdate", "ScatterAdd", "LookupTableImportV2", "LookupTableImport", "LookupTableInsertV2", "InitializeTableV2",
     "InitializeTable", "InitializeTableFromTextFileV2", "InitializeTableFromTextFile", "StackPushV2",
-    "LookupTableRemoveV2", "ResourceStridedSliceAssign", "ResourceScatterDiv",  # which nothing converts: refused, not left out
+    # these nothing converts: they are refused, and not left out
+    "LookupTableRemoveV2", "ResourceStridedSliceAssign", "ResourceScatterDiv", "ResourceCountUpTo",
+    "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMin", "ScatterMax", "ScatterNdUpdate", "ScatterNdAdd", "ScatterNdSub",
+    *(
+        f"Resource{sparse}Apply{rule}"
+        for sparse in ("", "Sparse")
+        for rule in (
+            "Adadelta", "Adagrad", "AdagradDA", "AdagradV2", "Adam", "AdamWithAmsgrad", "AdaMax", "AddSign", "CenteredRMSProp",
+            "Ftrl", "FtrlV2", "GradientDescent", "KerasMomentum", "Momentum", "PowerSign", "ProximalAdagrad",
+            "ProximalGradientDescent", "RMSProp",
+        )
+    ),
 }  # fmt: skip
 
 

@@ -14,8 +14,11 @@ from mgx_tf.wire.messages import message
 F = np.dtype(np.float32)
 
 
-def saved(new_graph: Any, folder: Path) -> Path:
-    """A SavedModel that adds its input to a variable, which begins as 1; it returns what the variable was and what it is."""
+def saved(new_graph: Any, folder: Path, more: str = "AssignAddVariableOp") -> Path:
+    """A SavedModel that adds its input to a variable, which begins as 1; it returns what the variable was and what it is.
+
+    more: another operator that changes the variable.
+    """
     model = message("SavedModel")(saved_model_schema_version=1)
     meta = model.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")
@@ -26,7 +29,7 @@ def saved(new_graph: Any, folder: Path) -> Path:
     g.node("NoOp", "init", "^begin")
     g.placeholder("x", F, [])
     g.node("ReadVariableOp", "before", "v", dtype=F)
-    g.node("AssignAddVariableOp", "more", "v", "x", "^before", dtype=F)
+    g.node(more, "more", "v", "x", "^before", dtype=F)
     g.node("ReadVariableOp", "after", "v", "^more", dtype=F)
     signature = meta.signature_def["serving_default"]
     signature.inputs["x"].name, signature.inputs["x"].dtype = "x:0", 1
@@ -47,6 +50,15 @@ def test_the_next_run_sees_what_was_assigned(target: str, new_graph: Any, tmp_pa
         assert got == [after, before]
     program.reset_state()
     assert float(np.asarray(program.run({"x": np.float32(0)})[1])) == 1
+
+
+@pytest.mark.parametrize(
+    "op", ["ResourceApplyGradientDescent", "ResourceStridedSliceAssign", "ResourceSparseApplyAdam"]
+)
+def test_changes_of_variables_that_nothing_converts_are_refused(op: str, new_graph: Any, tmp_path: Path):
+    """Though no value is asked of them."""
+    with pytest.raises(mgx.UnsupportedError, match=f"no converter for operator {op}"):
+        mgx.parse(saved(new_graph, tmp_path, op))
 
 
 def function(g: Any, name: str, arguments: dict[str, int], result: tuple[str, int], nodes: list[Any]) -> None:
