@@ -116,7 +116,10 @@ class Listening:
 
 
 def reserved(host: str, port: int) -> socket.socket:
-    """Returns a socket that holds a port, 0 for any, for processes that are to share it.  Errors: OSError if it is taken."""
+    """Returns a socket that holds a port, 0 for any, for processes that are to share it.
+
+    Errors: ParameterError for a host that does not belong to this machine; OSError if the port is taken.
+    """
     with _server(host, port) as alone:  # which fails where anybody listens, even one who would share
         free = int(alone.getsockname()[1])
         made = socket.socket(alone.family)
@@ -128,9 +131,18 @@ def reserved(host: str, port: int) -> socket.socket:
 
 
 def _server(host: str, port: int, **options: Any) -> socket.socket:
-    """Returns a socket that listens; on ``::``, to both versions of IP."""
+    """Returns a socket that listens; on ``::``, to both versions of IP.
+
+    Errors: ParameterError for a host that does not belong to this machine; OSError for a port that is taken.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     both = host == "::" and socket.has_dualstack_ipv6()
+    try:
+        socket.getaddrinfo(host, port, family)  # create_server says of an unknown name only that it cannot be bound
+    except socket.gaierror as error:
+        raise ParameterError(
+            f"--host must be a name or an address of this machine, IPv6 without brackets (::1), got {host!r}: {error.strerror}"
+        ) from None
     return socket.create_server((host, port), family=family, dualstack_ipv6=both, **options)
 
 

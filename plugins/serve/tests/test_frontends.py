@@ -301,6 +301,11 @@ def test_a_port_is_free_though_connections_of_an_ended_server_linger() -> None:
         assert held.getsockname()[1] == port
 
 
+def test_an_address_in_brackets_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ParameterError, match=r"--host must be .* without brackets \(::1\), got '\[::1\]'"):
+        reserved("[::1]", 0)
+
+
 def has_ipv6() -> bool:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
