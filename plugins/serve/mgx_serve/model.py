@@ -144,7 +144,7 @@ class Model:
 
 
 def batch_sizes(most: int, preferred: Sequence[int] = ()) -> tuple[int, ...]:
-    """Returns the rows that runs may have: powers of two, those and a half, the preferred sizes, and the most.
+    """Returns the rows that runs may have: powers of two, half as much again, the preferred sizes, and the most.
 
     What is compiled depends on the extents.  With few sizes all of it is there soon, and the rows that fill a batch up to the
     next size are a third of it at most.
