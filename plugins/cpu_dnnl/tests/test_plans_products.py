@@ -85,3 +85,25 @@ def test_every_second_column_is_added_to_a_product(kind: Any, rows: int) -> None
     if kind is np.int8:
         given = np.clip(np.rint(given / 0.125), -128, 127) * 0.125
     np.testing.assert_allclose(got, given @ w.astype(np.float32) + net.given["more"][:, ::2], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["dot", "convolution"])
+def test_every_second_number_of_a_vector_multiplies_columns(name: str) -> None:
+    net = Net()
+    x, w = (
+        (net.value("x", 4, 8), net.value("w", 8, 50))
+        if name == "dot"
+        else (net.value("x", 1, 8, 3, 3), net.value("w", 50, 8, 1, 1))
+    )
+    out = net.add(name, x, w)
+    for number in range(2):  # the first may be a bias
+        vector = net.add("step", net.value(f"v{number}", 100), axes=[0], steps=[2])
+        wide = net.add("broadcast", vector, axis=1, out_lens=out.shape.lens())
+        out = net.add("mul" if number else "add", out, wide)
+    got = net.result(out)
+    given = net.given
+    wanted = (
+        given["x"] @ given["w"] if name == "dot" else np.einsum("nchw,oc->nohw", given["x"], given["w"][:, :, 0, 0])
+    )
+    first, second = (given[f"v{n}"][::2].reshape(1, 50, *[1] * (wanted.ndim - 2)) for n in range(2))
+    np.testing.assert_allclose(got, (wanted + first) * second, rtol=1e-5, atol=1e-4)

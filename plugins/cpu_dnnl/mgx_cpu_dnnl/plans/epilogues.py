@@ -63,6 +63,7 @@ class Epilogue:
                 ops.append(("sum", link.alpha if link.kind == "sum" else 1.0))
             else:
                 assert operand is not None
+                operand = _with_neighbours(e, operand)
                 ops.append(("binary", link.algorithm, _operand_descriptor(operand, flat)))
                 self._operands.append(operand)
         return {"post_ops": ops} if ops else {}
@@ -85,6 +86,20 @@ class Epilogue:
         """Returns the values that the post-ops read, by the primitive's argument numbers."""
         numbers = [n for n in made.post_op_args if n]
         return dict(zip(numbers, self._operands, strict=True))
+
+
+def _with_neighbours(e: CpuEmitter, operand: Value) -> Value:
+    """Returns an operand, copied where oneDNN would read other elements: it takes those of a repeated one for neighbours."""
+    lens, strides = operand.lens, operand.strides
+    real = sorted((s, n) for n, s in zip(lens, strides, strict=True) if n > 1 and s != 0)
+    apart = [step for (step, _), (below, n) in zip(real[1:], real, strict=False) if step != below * n]
+    whole = all(s != 0 or n == 1 for n, s in zip(lens, strides, strict=True))
+    if not real or (real[0][0] == 1 and (whole or not apart)):
+        return operand
+    own = [1 if s == 0 else n for n, s in zip(lens, strides, strict=True)]
+    copied = e.row_major(operand.seen_as(0, Shape(operand.shape.dtype, own, strides)))
+    repeated = [0 if s == 0 else c for s, c in zip(strides, copied.strides, strict=True)]
+    return copied.seen_as(0, Shape(operand.shape.dtype, lens, repeated))
 
 
 def _operand_descriptor(operand: Value, flat: tuple[int, int] | None) -> Any:
