@@ -38,6 +38,7 @@ from ..settings import of_code
 from ..targets.calls import called
 from ..types.argument import Array
 from ..types.dynamic_dimension import DynamicDimension
+from ..types.mapped import forget_pages
 from ..types.signature import Signature
 from . import kept_chunks, load_kept
 from .codec import Decoder, Encoder
@@ -52,6 +53,7 @@ __all__ = ["Origin", "Place"]
 FORMAT: Final = 3
 LIMIT: Final = 4 << 30  # bytes of all programs together; a file of more than a quarter is not kept
 SLACK: Final = 2 * 10**9  # nanoseconds by which a file system's times may lag behind
+DIGESTED: Final = 64 << 20  # bytes of a file that a digest reads at once
 INSTANCES: Final = 4  # sets of input shapes of one program, and how often a process writes it
 PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
@@ -270,8 +272,13 @@ def _programs() -> DiskCache:
 
 
 def _digest(source: Array) -> str:
-    """Returns a cryptographic digest of some bytes: models come from anywhere."""
-    return hashlib.sha256(source).hexdigest()
+    """Returns a cryptographic digest of some bytes, whose pages of a file are given back: models come from anywhere."""
+    made = hashlib.sha256()
+    for at in range(0, source.size, DIGESTED):
+        part = source[at : at + DIGESTED]
+        made.update(part)
+        forget_pages(part)
+    return made.hexdigest()
 
 
 def _identity(state: os.stat_result) -> tuple[int, ...]:

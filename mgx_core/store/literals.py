@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import StoreError
 from ..types import dtype as dt
 from ..types.argument import Array, Value
-from ..types.mapped import mapped
+from ..types.mapped import forget_pages, mapped
 from .codec import dtype_named
 
 __all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "aligned"]
@@ -69,12 +69,13 @@ class LiteralWriter:
         if index is None:
             dtype = dt.of(array.dtype)
             raw = _raw(array)
+            checksum = zlib.crc32(raw)
             there = None if self.source is None else _place_in_file(array, raw, self.source)
             if there is not None:
-                self.table.append([dtype.name, list(array.shape), -1 - there, raw.size, zlib.crc32(raw)])
+                self.table.append([dtype.name, list(array.shape), -1 - there, raw.size, checksum])
             else:
                 offset = aligned(self.bytes)
-                self.table.append([dtype.name, list(array.shape), offset, raw.size, zlib.crc32(raw)])
+                self.table.append([dtype.name, list(array.shape), offset, raw.size, checksum])
                 self.bytes = offset + raw.size
             self.arrays.append(array)
             index = self._known[key] = len(self.table) - 1
@@ -146,7 +147,11 @@ def _place_in_file(array: Array, raw: Array, file: Array) -> int | None:
     place = mapped(array)
     if place is None or place.bytes.size != file.size or not array.flags.c_contiguous:
         return None
-    return place.first if np.array_equal(raw, file[place.first : place.end]) else None
+    there = file[place.first : place.end]
+    same = np.array_equal(raw, there)
+    for read in (raw, there):  # compiled programs have their own copies of what is large
+        forget_pages(read)
+    return place.first if same else None
 
 
 def _raw(array: Array) -> Array:

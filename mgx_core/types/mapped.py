@@ -9,7 +9,7 @@ import numpy as np
 
 from .dtype import Array
 
-__all__ = ["Mapped", "mapped"]
+__all__ = ["Mapped", "forget_pages", "mapped"]
 
 
 class Mapped(NamedTuple):
@@ -32,3 +32,15 @@ def mapped(array: Array) -> Mapped | None:
     start = file.__array_interface__["data"][0]
     first, end = (int(at) - start for at in np.lib.array_utils.byte_bounds(array))
     return Mapped(base, file, first, end)
+
+
+def forget_pages(array: Array) -> None:
+    """Releases the memory of an array mapped from a file; the next access reads the file again."""
+    place = mapped(array)
+    if place is None:
+        return
+    first = -(-place.first // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = place.end // mmap.PAGESIZE * mmap.PAGESIZE - first
+    # written pages would be lost, so only read-only maps
+    if length > 0 and not place.bytes.flags.writeable:
+        place.map.madvise(mmap.MADV_DONTNEED, first, length)

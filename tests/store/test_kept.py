@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import stat
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mgx_core as mgx
+from mgx_conformance.held_memory import resident_of
 from mgx_core.cache import DiskCache
 from mgx_core.compile.pipeline import STAGES
 from mgx_core.errors import ParameterError, ParseError, StoreError
@@ -773,3 +775,16 @@ def test_plugins_that_were_registered_by_hand_have_no_stamp(path, monkeypatch):
     assert stamps.stamp(STAGES) == ""
     assert runners(compiled(path)) == [CpuRunner]
     assert entries() == []
+
+
+def test_what_is_read_of_the_model_to_keep_it_is_given_back(tmp_path):
+    path = tmp_path / "weights.bin"
+    np.arange(1 << 18, dtype=np.float32).tofile(path)
+    with path.open("rb") as file:
+        source, read = (np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8) for _ in range(2))
+    assert kept._digest(source) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert resident_of(path) == 0
+    writer = LiteralWriter(source)
+    writer.array(read.view(np.float32).reshape(512, 512))
+    assert writer.table[0][2] == -1  # it lies where it did
+    assert resident_of(path) == 0

@@ -16,8 +16,9 @@ from mgx_core.ops.linear import Dot
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.values import Buffer
 from mgx_core.types.argument import Array
+from mgx_core.types.mapped import forget_pages
 
-from .remaking import Recipe, address_of, forget_pages, remade
+from .remaking import Recipe, address_of, remade
 
 __all__ = ["Derived", "Weights", "is_bfloat16", "is_multiplied"]
 

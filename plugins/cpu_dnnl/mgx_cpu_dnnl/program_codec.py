@@ -16,9 +16,10 @@ from mgx_core import StoreError, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.targets.saved import Keep, SavedInstance
 from mgx_core.types.argument import Array
+from mgx_core.types.mapped import forget_pages
 
 from .native_library import native
-from .remaking import Recipe, address_of, aligned, forget_pages, remade
+from .remaking import Recipe, address_of, aligned, remade
 
 __all__ = ["FORMAT", "NotSaved", "Recorder", "made_again", "replayed"]
 

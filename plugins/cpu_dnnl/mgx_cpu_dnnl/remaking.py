@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgx_core import StoreError
 from mgx_core.types.argument import Array
-from mgx_core.types.mapped import mapped
 
 from .native_library import native
 
-__all__ = ["Recipe", "address_of", "aligned", "forget_pages", "remade"]
+__all__ = ["Recipe", "address_of", "aligned", "remade"]
 
 
 class Recipe(NamedTuple):
@@ -59,15 +57,3 @@ def aligned(given: Array) -> Array:
     made = room[skipped : skipped + given.nbytes].view(given.dtype).reshape(given.shape)
     made[...] = given
     return made
-
-
-def forget_pages(array: Array) -> None:
-    """Releases the memory of an array mapped from a file; the next access reads the file again."""
-    place = mapped(array)
-    if place is None:
-        return
-    first = -(-place.first // mmap.PAGESIZE) * mmap.PAGESIZE
-    length = place.end // mmap.PAGESIZE * mmap.PAGESIZE - first
-    # written pages would be lost, so only read-only maps
-    if length > 0 and not place.bytes.flags.writeable:
-        place.map.madvise(mmap.MADV_DONTNEED, first, length)

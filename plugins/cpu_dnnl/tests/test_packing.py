@@ -10,21 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mgx_conformance.held_memory import resident_of
+from mgx_core.types.mapped import forget_pages
 from mgx_cpu_dnnl.packing import Weights
-from mgx_cpu_dnnl.remaking import forget_pages
 
 ROWS, COLUMNS = 512, 256  # 128 pages
-
-
-def resident(path: Path) -> int:
-    """Bytes of a file that the process has in memory."""
-    found, ours = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if "-" in line.split(" ", 1)[0]:
-            ours = line.endswith(str(path))
-        elif ours and line.startswith("Rss:"):
-            found += int(line.split()[1]) * 1024
-    return found
 
 
 @pytest.fixture
@@ -51,17 +41,17 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("view", VIEWS)
 def test_pages_behind_a_view_are_let_go(table: tuple[Path, Any], view: str) -> None:
     path, array = table
-    assert resident(path) == array.nbytes
+    assert resident_of(path) == array.nbytes
     seen = VIEWS[view](array)
     forget_pages(seen)
-    assert resident(path) == 0
+    assert resident_of(path) == 0
     np.testing.assert_array_equal(np.sort(seen.ravel()), np.arange(ROWS * COLUMNS))  # read again
 
 
 def test_only_the_pages_of_a_part(table: tuple[Path, Any]) -> None:
     path, array = table
     forget_pages(array[100:200])
-    assert resident(path) == array.nbytes - 100 * COLUMNS * 4 // mmap.PAGESIZE * mmap.PAGESIZE
+    assert resident_of(path) == array.nbytes - 100 * COLUMNS * 4 // mmap.PAGESIZE * mmap.PAGESIZE
 
 
 def test_what_lies_in_no_file_stays() -> None:
@@ -85,6 +75,6 @@ def test_a_copy_lets_the_original_go(table: tuple[Path, Any]) -> None:
     path, array = table
     weights = Weights()
     copy = weights.contiguous(array.T)
-    assert resident(path) == 0
+    assert resident_of(path) == 0
     np.testing.assert_array_equal(copy.array, array.T)
     assert weights.contiguous(array.T) is copy

@@ -15,11 +15,12 @@ from mgx_core.targets.epilogue import Link
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value
 from mgx_core.types.argument import Array
+from mgx_core.types.mapped import forget_pages
 
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
-from ..remaking import aligned, forget_pages
+from ..remaking import aligned
 from .epilogues import Epilogue
 from .products import product
 from .recurrent_operands import Operands

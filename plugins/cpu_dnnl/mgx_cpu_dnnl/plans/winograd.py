@@ -13,13 +13,14 @@ from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding
 from mgx_core.targets.epilogue import Link
 from mgx_core.targets.values import Buffer, Value, channels_last
+from mgx_core.types.mapped import forget_pages
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
 from ..packing import Derived
-from ..remaking import Recipe, forget_pages, remade
+from ..remaking import Recipe, remade
 from ..winograd import Problem, Tile, best_tile, cut, tiles_for
 from .anchors import around, offer_anchor
 from .epilogues import Epilogue
