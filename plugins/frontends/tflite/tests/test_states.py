@@ -102,24 +102,6 @@ def quantized(name: str, scale: float, value: Any = None) -> Tensor:
     return Tensor(name, dt.int8, [2], held, Quantization(np.float32([scale]), np.array([-3]), 0))
 
 
-@pytest.mark.parametrize("target", ["ref", "cpu"])
-def test_a_variable_holds_quantized_values_in_their_own_type(target: str):
-    """The scale with which a value is read need not be that with which it was assigned: what is kept are the bytes."""
-    tensors = [quantized("x", 0.5), handle(), quantized("old", 0.25)]
-    operators = [
-        ONCE,
-        Operator("VAR_HANDLE", [], [1], [], VARIABLE, b"", 0),
-        Operator("READ_VARIABLE", [1], [2], [], None, b"", 1),
-        Operator("ASSIGN_VARIABLE", [1, 0], [], [], None, b"", 2),
-    ]
-    begin = Subgraph("begin", [handle(), quantized("zero", 0.5, [7, -8])], beginning().operators, [], [])
-    nothing = Subgraph("nothing", [], [], [], [])
-    made = program([Subgraph("main", tensors, operators, [0], [2]), nothing, nothing, begin], target)
-    assert [v.dtype for v in made.states.values()] == [np.int8]
-    for given, held in (([1, 2], [7, -8]), ([-128, 127], [1, 2]), ([0, 0], [-128, 127])):
-        assert np.asarray(made.run({"x": np.int8(given)})[0]).tolist() == held
-
-
 def assigned(given: Tensor, old: Tensor, zero: Tensor) -> list[Subgraph]:
     """The variable's old value, and a new one from the input; it begins with `zero`."""
     operators = [
@@ -131,6 +113,15 @@ def assigned(given: Tensor, old: Tensor, zero: Tensor) -> list[Subgraph]:
     begin = Subgraph("begin", [handle(), zero], beginning().operators, [], [])
     nothing = Subgraph("nothing", [], [], [], [])
     return [Subgraph("main", [given, handle(), old], operators, [0], [2]), nothing, nothing, begin]
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_a_variable_holds_quantized_values_in_their_own_type(target: str):
+    """The scale with which a value is read need not be that with which it was assigned: what is kept are the bytes."""
+    made = program(assigned(quantized("x", 0.5), quantized("old", 0.25), quantized("zero", 0.5, [7, -8])), target)
+    assert [v.dtype for v in made.states.values()] == [np.int8]
+    for given, held in (([1, 2], [7, -8]), ([-128, 127], [1, 2]), ([0, 0], [-128, 127])):
+        assert np.asarray(made.run({"x": np.int8(given)})[0]).tolist() == held
 
 
 @pytest.mark.parametrize(
@@ -172,9 +163,8 @@ def test_variables_whose_names_differ_in_signs_alone_are_two():
     assert [float(np.asarray(v)) for v in made.run({"x": np.float32(3)})] == [6, 3] and len(made.states) == 2
 
 
-@pytest.mark.parametrize("target", ["ref", "cpu"])
-def test_trips_of_a_loop_set_a_variable_though_nothing_reads_their_results(target: str):
-    counters = [tensor("k", dt.int32, []), tensor("n", dt.int32, [])]
+def looping(test: Subgraph, body: Subgraph) -> list[Subgraph]:
+    """The variable after a loop with x, 0 and n, which begins at 0 in the first run."""
     tensors = [tensor("x", dt.float32, []), tensor("n", dt.int32, []), handle(), tensor("zero", dt.int32, [], 0),
                tensor("a", dt.float32, []), tensor("b", dt.int32, []), tensor("c", dt.int32, []), tensor("y", dt.float32, [])]  # fmt: skip
     operators = [
@@ -183,14 +173,18 @@ def test_trips_of_a_loop_set_a_variable_though_nothing_reads_their_results(targe
         Operator("WHILE", [0, 3, 1], [4, 5, 6], [], Options(CondSubgraphIndex=1, BodySubgraphIndex=2), b"", 1),
         Operator("READ_VARIABLE", [2], [7], [], None, b"", 2),
     ]
+    return [Subgraph("main", tensors, operators, [0, 1], [7]), test, body, beginning()]
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_trips_of_a_loop_set_a_variable_though_nothing_reads_their_results(target: str):
+    counters = [tensor("k", dt.int32, []), tensor("n", dt.int32, [])]
     test = [tensor("x", dt.float32, []), *counters, tensor("go", dt.bool_, [])]
     step = [*counters, tensor("one", dt.int32, [], 1), tensor("next", dt.int32, [])]
-    graphs = [
-        Subgraph("main", tensors, operators, [0, 1], [7]),
+    graphs = looping(
         Subgraph("test", test, [Operator("LESS", [1, 2], [3], [], None, b"", 0)], [0, 1, 2], [3]),
         adding("body", step, [Operator("ADD", [4, 6], [7], [], PLAIN, b"", 4)], [0, 7, 5]),
-        beginning(),
-    ]
+    )
     made = program(graphs, target)
     for x, n, after in ((2, 3, 6), (1, 0, 6), (1, 2, 8)):
         assert float(np.asarray(made.run({"x": np.float32(x), "n": np.int32(n)})[0])) == after
@@ -199,23 +193,13 @@ def test_trips_of_a_loop_set_a_variable_though_nothing_reads_their_results(targe
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_the_condition_of_a_loop_sets_a_variable(target: str):
     """It is asked once more than there are trips."""
-    tensors = [tensor("x", dt.float32, []), tensor("n", dt.int32, []), handle(), tensor("zero", dt.int32, [], 0),
-               tensor("a", dt.float32, []), tensor("b", dt.int32, []), tensor("c", dt.int32, []), tensor("y", dt.float32, [])]  # fmt: skip
-    operators = [
-        ONCE,
-        Operator("VAR_HANDLE", [], [2], [], VARIABLE, b"", 0),
-        Operator("WHILE", [0, 3, 1], [4, 5, 6], [], Options(CondSubgraphIndex=1, BodySubgraphIndex=2), b"", 1),
-        Operator("READ_VARIABLE", [2], [7], [], None, b"", 2),
-    ]
     counters = [tensor("k", dt.int32, []), tensor("n", dt.int32, [])]
     step = [tensor("x", dt.float32, []), *counters, tensor("one", dt.int32, [], 1), tensor("next", dt.int32, [])]
     less = Operator("LESS", [4, 5], [6], [], None, b"", 4)
-    graphs = [
-        Subgraph("main", tensors, operators, [0, 1], [7]),
+    graphs = looping(
         adding("test", [*counters, tensor("go", dt.bool_, [])], [less], [6]),
         Subgraph("body", step, [Operator("ADD", [1, 3], [4], [], PLAIN, b"", 0)], [0, 1, 2], [0, 4, 2]),
-        beginning(),
-    ]
+    )
     made = program(graphs, target)
     for x, n, after in ((2, 3, 8), (1, 0, 9), (1, 2, 12)):
         assert float(np.asarray(made.run({"x": np.float32(x), "n": np.int32(n)})[0])) == after
