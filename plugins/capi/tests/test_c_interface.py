@@ -196,6 +196,13 @@ def test_the_example_calls_a_library(examples: Path, tmp_path: Path) -> None:
     assert run(examples / "custom_operator", folder=tmp_path).split() == ["-1", "-3", "-6", "-10", "-15"]
 
 
+def written_as_cpp(source: str, folder: Path) -> list[str]:
+    """Compiles a program and runs it; the words that it prints."""
+    (folder / "made.cpp").write_text(source)
+    subprocess.run(["c++", "-std=c++14", folder / "made.cpp", "-o", folder / "made", *FLAGS], check=True)
+    return run(folder / "made", folder=folder).split()
+
+
 def test_a_program_of_an_open_batch_written_as_cpp_takes_any(model: Path, tmp_path: Path) -> None:
     import migraphx
     from mgx_core.ir.text.cpp import cpp
@@ -216,9 +223,7 @@ int main()
 }
 """
     )
-    (tmp_path / "made.cpp").write_text(source)
-    subprocess.run(["c++", "-std=c++14", tmp_path / "made.cpp", "-o", tmp_path / "made", *FLAGS], check=True)
-    assert run(tmp_path / "made", folder=tmp_path).split() == ["2", "0", "4", "0"] * 4
+    assert written_as_cpp(source, tmp_path) == ["2", "0", "4", "0"] * 4
 
 
 def test_a_program_written_as_cpp_gives_the_same(build: Build, tmp_path: Path) -> None:
@@ -240,9 +245,8 @@ int main()
 }
 """
     )
-    (tmp_path / "made.cpp").write_text(source)
-    subprocess.run(["c++", "-std=c++14", tmp_path / "made.cpp", "-o", tmp_path / "made", *FLAGS], check=True)
+    found = written_as_cpp(source, tmp_path)
     program.compile(migraphx.get_target("ref"))
     ((name, shape),) = program.get_parameter_shapes().items()
     expected = np.array(program.run({name: migraphx.generate_argument(shape)})[0]).reshape(-1)
-    np.testing.assert_allclose([float(v) for v in run(tmp_path / "made", folder=tmp_path).split()], expected, rtol=1e-5)
+    np.testing.assert_allclose([float(v) for v in found], expected, rtol=1e-5)
