@@ -191,7 +191,7 @@ class Rewriter:
         try:
             new = rule.function(ins, builder)
         except MgxError as error:
-            raise error.located(f"rule {rule.name!r} on {ins!r}") from None
+            raise error.located(f"{_blamed(rule)} on {ins!r}") from None
         except Exception as error:
             raise PassError(
                 f"{_blamed(rule)} failed on {ins!r}: {type(error).__name__}: {error}{_switch(rule)}"
