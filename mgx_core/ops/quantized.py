@@ -113,7 +113,8 @@ class Quantizelinear(Operation):
 
     x [*d]; scale and zero_point: a scalar, [d_axis], [.., ceil(d_axis / block_size), ..] or dims that broadcast to x's.
     out_type: the result's dtype, else the zero point's, else uint8; saturate: for 8-bit floats, clip instead of
-    overflowing; precision: dtype of the quotient, else the scale's.
+    overflowing; precision: dtype of the quotient, else the scale's.  NaN gives the integer 0 (onnxruntime's lowest; ONNX leaves
+    it open).
     Errors: ShapeError for a scale that does not fit, dtypes that cannot be quantised.  Source: ONNX QuantizeLinear-28.
     """
 

@@ -59,6 +59,13 @@ def test_quantize_rounds_to_even_and_saturates() -> None:
     assert run(Quantizelinear(out_type=dt.int8), x, np.array(2, F)).tolist() == [0, 0, 2, 2, 127, -128, 127, -128]
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint16, np.int16])
+def test_quantize_gives_zero_for_nan(kind: type) -> None:
+    x = np.array([np.nan, np.inf, 4], F)
+    assert run(Quantizelinear(), x, np.array(2, F), np.array(5, kind)).tolist() == [0, np.iinfo(kind).max, 7]
+    same_as_parts(Quantizelinear(), x, np.array(2, F), np.array(5, kind))
+
+
 def test_quantize_along_an_axis_and_in_blocks() -> None:
     x = np.array([[1, 2, 3, 4, 5], [10, 20, 30, 40, 50]], F)
     assert run(Quantizelinear(axis=0), x, np.array([1, 10], F)).tolist() == [[1, 2, 3, 4, 5]] * 2
