@@ -97,6 +97,10 @@ class Resources:
             parts = dict(restored_tables(self._model)).get(name)
             if parts is not None:
                 keys, values = (np.asarray(self._checkpoint().read(key)) for key in parts)
+                if keys.size != len(keys):
+                    raise UnsupportedError(
+                        f"table {name!r} has keys of extents {list(keys.shape[1:])}: only keys of one element each are read"
+                    )
                 attributes = self._model.graph.node(name).attributes
                 value = dims_of(attributes["value_shape"].shape) if "value_shape" in attributes else None
                 self.tables[name] = Table(keys.reshape(-1), values.reshape((keys.size, *(value or ()))))

@@ -79,12 +79,8 @@ class TwoTables:
         return self.arrays[key]
 
 
-@pytest.mark.parametrize("extents", [[], [1]])
-def test_a_table_that_can_change_is_read_from_the_checkpoint(
-    extents: list[int], new_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Of single numbers, too, which are stored as rows of one."""
-    monkeypatch.setattr("mgx_tf.resources.Bundle", TwoTables)
+def restoring(new_graph: Any, folder: Path, extents: list[int]) -> Path:
+    """A SavedModel that looks keys up in a table which its checkpoint holds; extents: those of one value."""
     saved = message("SavedModel")(saved_model_schema_version=1)
     meta = saved.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")
@@ -113,11 +109,34 @@ def test_a_table_that_can_change_is_read_from_the_checkpoint(
     signature.inputs["x"].name, signature.inputs["x"].dtype = "x:0", 9
     signature.inputs["x"].tensor_shape.dim.add(size=-1)
     signature.outputs["y"].name = "y:0"
-    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
-    program = mgx.parse(tmp_path)
+    (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+    return folder
+
+
+@pytest.mark.parametrize("extents", [[], [1]])
+def test_a_table_that_can_change_is_read_from_the_checkpoint(
+    extents: list[int], new_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of single numbers, too, which are stored as rows of one."""
+    monkeypatch.setattr("mgx_tf.resources.Bundle", TwoTables)
+    program = mgx.parse(restoring(new_graph, tmp_path, extents))
     program.compile(mgx.get_target("ref"))
     found = np.asarray(program.run({"x": np.int64([4, 3, 2])})[0])
     np.testing.assert_array_equal(found, np.float32([40, -1, 20]).reshape(3, *extents))
+
+
+class PairsOfKeys(TwoTables):
+    """A checkpoint of a table whose keys are rows of two."""
+
+    def __init__(self, prefix: object) -> None:
+        super().__init__(prefix)
+        self.arrays["t-keys"] = np.array([[2, 4], [6, 8]], np.int64)
+
+
+def test_a_table_whose_keys_are_rows_is_refused(new_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mgx_tf.resources.Bundle", PairsOfKeys)
+    with pytest.raises(mgx.UnsupportedError, match=r"'table' has keys of extents \[2\]: only keys of one element"):
+        mgx.parse(restoring(new_graph, tmp_path, []))
 
 
 def with_inserts(new_graph: Any, folder: Path, op: str, *, at_first: bool) -> Path:
