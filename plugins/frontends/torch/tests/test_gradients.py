@@ -153,8 +153,6 @@ DERIVED = {
 }
 
 
-# torch's own, at its first jvp
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("enabled", [False, True])
 @pytest.mark.parametrize("how", DERIVED)
 def test_derivatives_within_the_graph_are_eagers(how: str, enabled: bool) -> None:
