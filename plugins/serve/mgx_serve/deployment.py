@@ -49,10 +49,11 @@ class Deployment(ABC):
 class Backend(ABC):
     """What runs models.
 
-    address: where other processes reach those that are shared, None if none is.
+    address: where other processes reach those that are shared, None if none is; one_version: of a model at a time.
     """
 
     address: str | None = None
+    one_version = False
 
     @abstractmethod
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:

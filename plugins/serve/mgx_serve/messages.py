@@ -1,6 +1,6 @@
-"""Messages made from tables: the protocol's, for gRPC, and others that are read as text.
+"""The protocol's messages, made from tables.
 
-Each table has a pool of its own: a client library in the same process may bring its own messages of the same names.
+They have a pool of their own: a client library in the same process may bring its own messages of the same names.
 Source: the Open Inference Protocol's field names and numbers.
 """
 
@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["SERVICE", "made_of", "messages"]
+from . import config_messages
+
+__all__ = ["SERVICE", "messages"]
 
 SERVICE: Final = "inference.GRPCInferenceService"
 
@@ -69,6 +71,12 @@ CudaSharedMemoryRegisterRequest: 1 name string, 2 raw_handle bytes, 3 device_id 
 CudaSharedMemoryRegisterResponse
 CudaSharedMemoryUnregisterRequest: 1 name string
 CudaSharedMemoryUnregisterResponse
+TraceValue: 1 value string*
+TraceSettingRequest: 1 settings <TraceValue>, 2 model_name string
+TraceSettingResponse: 1 settings <TraceValue>
+LogValue: 1 bool_param bool|, 2 uint32_param uint32|, 3 string_param string|
+LogSettingsRequest: 1 settings <LogValue>
+LogSettingsResponse: 1 settings <LogValue>
 ModelStatisticsRequest: 1 name string, 2 version string
 ModelStatisticsResponse: 1 model_stats ModelStatistics*
 """
@@ -84,16 +92,16 @@ _SCALARS: Final = {
 @cache
 def messages() -> Mapping[str, Any]:
     """Returns the protocol's message classes by name."""
-    return made_of(TABLE)
+    return _made_of(TABLE.rstrip() + config_messages.TABLE, config_messages.ENUMERATIONS)
 
 
-def made_of(table: str, enumerations: Mapping[str, Sequence[str]] | None = None) -> Mapping[str, Any]:
+def _made_of(table: str, enumerations: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
     """Returns the message classes of a table by name.
 
     enumerations: their values by name, which count from 0.
     """
     file = descriptor_pb2.FileDescriptorProto(name="mgx_serve/inference.proto", package="inference", syntax="proto3")
-    for name, values in (enumerations or {}).items():
+    for name, values in enumerations.items():
         enumeration = file.enum_type.add(name=name)
         for number, value in enumerate(values):
             enumeration.value.add(name=value, number=number)
@@ -102,7 +110,7 @@ def made_of(table: str, enumerations: Mapping[str, Sequence[str]] | None = None)
         name, _, fields = row.partition(": ")
         made = file.message_type.add(name=name)
         for text in filter(None, fields.split(", ")):
-            _add(made, text, enumerations or {})
+            _add(made, text, enumerations)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     names = [row.partition(":")[0] for row in rows]
@@ -120,15 +128,20 @@ def _add(message: Any, text: str, enumerations: Mapping[str, Sequence[str]]) -> 
         entry = message.nested_type.add(name=f"{name.title().replace('_', '')}Entry")
         entry.options.map_entry = True
         entry.field.add(name="key", number=1, type=_SCALARS["string"], label=_Field.LABEL_OPTIONAL)
-        value = entry.field.add(name="value", number=2, type=_Field.TYPE_MESSAGE, label=_Field.LABEL_OPTIONAL)
-        value.type_name = f".inference.{kind}"
+        value = entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL)
+        _set_type(value, kind, enumerations)
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".inference.{message.name}.{entry.name}"
-    elif kind in _SCALARS:
-        field.type = _SCALARS[kind]
     else:
-        field.type = _Field.TYPE_ENUM if kind in enumerations else _Field.TYPE_MESSAGE
-        field.type_name = f".inference.{kind}"
+        _set_type(field, kind, enumerations)
     if mark == "|":
         if not message.oneof_decl:
             message.oneof_decl.add(name="parameter_choice")
         field.oneof_index = 0
+
+
+def _set_type(field: Any, kind: str, enumerations: Mapping[str, Sequence[str]]) -> None:
+    if kind in _SCALARS:
+        field.type = _SCALARS[kind]
+    else:
+        field.type = _Field.TYPE_ENUM if kind in enumerations else _Field.TYPE_MESSAGE
+        field.type_name = f".inference.{kind}"

@@ -28,7 +28,8 @@ log = logging.getLogger("mgx_serve")
 class Signature:
     """All that a caller has to know of one version of a model.
 
-    timeout: seconds after which a request is given up that states no limit of its own.
+    timeout: seconds after which a request is given up that states no limit of its own; max_batch: rows of the runs that requests
+    are joined to at most, 0 where each is run by itself.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Signature:
     timeout: float
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    max_batch: int = 0
 
     def chosen(self, names: Sequence[str]) -> Sequence[int]:
         """Returns the positions of outputs, all of them if none is named.  Errors: BadRequest for a name that is none."""
@@ -89,8 +91,9 @@ class Model:
         inputs = _stated("input", [_tensor("input", n, s) for n, s in given.items()], settings.inputs)
         outputs = tuple(_tensor("output", n, s) for n, s in results.items())
         _stated("output", outputs, settings.outputs)
-        self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs)
         self.batches = settings.max_batch > 1 and _one_batch([*given.values()], [*results.values()])
+        most = settings.max_batch if self.batches else 0
+        self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs, most)
         self.sizes = batch_sizes(settings.max_batch, settings.preferred) if self.batches else ()
         self.seconds: dict[tuple[tuple[int, ...], ...], float] = {}
 

@@ -1,79 +1,66 @@
-"""Triton's `config.pbtxt`: what it states of a model that this server has a setting for.
-
-Source: the field names of Triton's model configuration.
-"""
+"""Triton's `config.pbtxt`: what it states of a model that this server has a setting for."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from google.protobuf import text_format
 
 from mgx_core import ParameterError
 
-from .messages import made_of
-from .tensors import DATATYPES, OPEN, Tensor
+from .config_messages import ENUMERATIONS, NAMES
+from .messages import messages
+from .tensors import OPEN, Tensor
 
 __all__ = ["settings_of"]
 
-TABLE: Final = """
-Left
-Shape: 1 shape int64*
-Declared: 1 name string, 2 data_type DataType, 3 dims int64*, 4 reshape Shape
-Policy: 1 max_queue_size uint32, 2 default_timeout_microseconds uint64
-Batching: 1 preferred_batch_size int64*, 2 max_queue_delay_microseconds uint64, 3 default_priority_level uint64,
- 4 default_queue_policy Policy
-Instances: 1 count int32
-Specific: 1 versions int64*
-Versions: 1 specific Specific
-Text: 1 string_value string
-Model: 1 max_batch_size int32, 2 input Declared*, 3 output Declared*, 4 dynamic_batching Batching, 5 instance_group Instances*,
- 6 version_policy Versions, 7 default_model_filename string, 8 parameters <Text>, 9 sequence_batching Left,
- 10 ensemble_scheduling Left
-"""
-# a list of messages may do without a colon; those in fields that are left aside are read only with one
-LIST: Final = re.compile(
-    r"(?P<kept>(?P<quote>[\"'])(?:\\.|(?!(?P=quote))[^\\\n])*(?P=quote)|#[^\n]*)|(?P<field>[A-Za-z_]\w*\s*)\["
+# without which a model would give other answers, or none
+REFUSED: Final = frozenset(
+    (
+        "sequence_batching",
+        "ensemble_scheduling",
+        "batch_input",
+        "batch_output",
+        "cc_model_filenames",
+        "model_operations",
+        "model_repository_agents",
+        "model_transaction_policy.decoupled",
+        "instance_group.passive",
+        "dynamic_batching.priority_queue_policy",
+        "input.reshape",
+        "input.is_shape_tensor",
+        "input.allow_ragged_batch",
+        "input.optional",
+        "input.is_non_linear_format_io",
+        "output.reshape",
+        "output.is_shape_tensor",
+        "output.is_non_linear_format_io",
+    )
 )
-# by Triton's numbers from 1 on, which a text may have in place of names
-NAMES: Final = {f"TYPE_{name}": name for name in DATATYPES if name not in ("BYTES", "BF16")} | {
-    "TYPE_STRING": "BYTES",
-    "TYPE_BF16": "BF16",
-}
-REFUSED: Final = ("sequence_batching", "ensemble_scheduling")
 
 
-@cache
-def _model() -> Any:
-    return made_of(TABLE, {"DataType": ("TYPE_INVALID", *NAMES)})["Model"]
+def settings_of(text: str, name: str) -> dict[str, Any]:
+    """Returns the settings by name; of the fields that this server has nothing for, those are left aside that change no answer.
 
-
-def settings_of(text: str) -> dict[str, Any]:
-    """Returns the settings by name; fields that this server has nothing for are left aside.
-
+    name: of the model's folder.
     Errors: ParameterError for text that is no configuration, and for what a model would give other answers without.
     """
     try:
-        colons = LIST.sub(lambda m: m["kept"] or f"{m['field']}: [", text)
-        given = text_format.Parse(colons, _model()(), allow_unknown_field=True)
+        given = text_format.Parse(text, messages()["ModelConfig"]())
     except text_format.ParseError as error:
         raise ParameterError(f"this is no model configuration: line {error}") from None
-    for name in REFUSED:
-        if given.HasField(name):
-            raise ParameterError(f"{name} is not offered; a model that is run request by request is required")
-    found: dict[str, Any] = {}
+    if given.name not in ("", name):
+        raise ParameterError(f"name must be that of the model's folder, {name!r}, got {given.name!r}")
+    _require_offered(given)
+    found: dict[str, Any] = _versions(given.version_policy)
     if given.max_batch_size:
         found["max_batch"] = given.max_batch_size
     if given.HasField("dynamic_batching"):
         found |= _batching(given.dynamic_batching)
     if given.instance_group:
         found["instances"] = sum(g.count or 1 for g in given.instance_group)
-    if given.version_policy.HasField("specific"):
-        found["versions"] = list(given.version_policy.specific.versions)
     if given.default_model_filename:
         found["file"] = given.default_model_filename
     for what in ("input", "output"):
@@ -83,22 +70,44 @@ def settings_of(text: str) -> dict[str, Any]:
     return found | _parameters(given.parameters)
 
 
+def _require_offered(given: Any, path: str = "", where: str = "") -> None:
+    """path: of the fields that lead to a message, each with a dot behind it.  Errors: ParameterError for one of `REFUSED`."""
+    for field, value in given.ListFields():
+        at = path + field.name
+        if at in REFUSED:
+            raise ParameterError(
+                f"{where}{field.name} is not offered; a model that answers each request by itself, from inputs as the model has "
+                f"them, is required"
+            )
+        if any(name.startswith(f"{at}.") for name in REFUSED):
+            for item in value if isinstance(value, Sequence) else [value]:
+                named = "name" in item.DESCRIPTOR.fields_by_name
+                _require_offered(item, f"{at}.", f"{at} {item.name!r}: " if named else f"{at}: ")
+
+
+def _versions(policy: Any) -> dict[str, Any]:
+    if policy.HasField("specific"):
+        return {"versions": list(policy.specific.versions), "served": 0}
+    if policy.HasField("all"):
+        return {"served": 0}
+    return {"served": policy.latest.num_versions} if policy.latest.num_versions else {}
+
+
 def _batching(given: Any) -> dict[str, Any]:
     policy = given.default_queue_policy
+    late = ENUMERATIONS["TimeoutAction"][policy.timeout_action] == "DELAY"
     found = {
         "preferred": list(given.preferred_batch_size),
         "queue_delay": given.max_queue_delay_microseconds / 1e6,
         "priority": given.default_priority_level,
         "queue_size": policy.max_queue_size,  # 0: none is stated
-        "timeout": policy.default_timeout_microseconds / 1e6,
+        "timeout": 0 if late else policy.default_timeout_microseconds / 1e6,  # late requests are answered all the same
     }
     return {name: value for name, value in found.items() if value}
 
 
 def _tensor(what: str, given: Any, most: int) -> Tensor:
     """Returns an input or output; its batch axis is not written where rows may be joined."""
-    if given.HasField("reshape"):
-        raise ParameterError(f"{what} {given.name!r}: reshape is not offered; dims as the model has them are required")
     kind = given.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[given.data_type].name
     if kind not in NAMES:
         raise ParameterError(f"{what} {given.name!r}: a data_type out of {', '.join(NAMES)} is required")

@@ -24,19 +24,23 @@ __all__ = ["Entry", "Repository"]
 
 log = logging.getLogger("mgx_serve")
 MODELS = "model.*"
+_Deployed = tuple[Deployment, float]  # and the seconds that it took
 
 
 @dataclass
 class Entry:
     """One model of the repository: where its versions lie, those that are loaded, and why it is not ready.
 
-    loading: held while a version is compiled, so that two are never compiled at once; unloads: how often it was unloaded.
+    settings: those of the loaded versions; files: their names; loading: held while a version is compiled, so that two are never
+    compiled at once; unloads: how often it was unloaded.
     """
 
     name: str
     paths: Mapping[str, Path]
     folder: Path | None = None
     loaded: dict[str, Deployment] = field(default_factory=dict)
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    files: Mapping[str, str] = field(default_factory=dict)
     state: str = "UNAVAILABLE"
     reason: str = "not loaded"
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -118,7 +122,7 @@ class Repository:
                 await self.load(name)
 
     async def load(self, name: str) -> None:
-        """Loads the newest version from disk, or loads it anew; the old one answers until the new one is ready.
+        """Loads the newest version from disk, or as many as the settings say, or loads them anew; the old ones answer until then.
 
         Other models are loaded and unloaded meanwhile, and so may this one be: an unload while it is compiled cancels the load.
         Errors: NotFound; Unavailable with the reason if it cannot be compiled, or was unloaded.
@@ -127,12 +131,10 @@ class Repository:
         entry = self._entry(name)
         asked = entry.unloads
         async with entry.loading:
-            version = max(entry.paths, key=int)
-            start = time.monotonic()
+            paths = entry.paths
             try:
                 settings = self.settings if entry.folder is None else model_settings(entry.folder, self.settings)
-                version = _newest(entry.paths, settings.versions)
-                deployed = await self.backend.deploy(name, version, entry.paths[version], settings)
+                deployed = await self._deployed(name, paths, settings)
             except Exception as error:  # whatever a file makes of its reader, other models go on
                 if not isinstance(error, (MgxError, OSError, ServeError)):
                     log.exception("model %s cannot be loaded", name)
@@ -143,14 +145,34 @@ class Repository:
                     entry.state = "UNAVAILABLE"
                 raise Unavailable(f"model {name!r} cannot be loaded: {entry.reason}") from error
             if entry.unloads != asked:
-                await deployed.close()
+                await _closed(deployed)
                 raise Unavailable(f"model {name!r} was unloaded while it was being loaded")
-            self.metrics.loaded(deployed.signature, time.monotonic() - start)
+            for deployment, seconds in deployed:
+                self.metrics.loaded(deployment.signature, seconds)
             former = list(entry.loaded.values())
-            entry.loaded = {version: deployed}
+            entry.loaded = {d.signature.version: d for d, _ in deployed}
+            entry.settings, entry.files = settings, {version: paths[version].name for version in entry.loaded}
             entry.state, entry.reason = "READY", ""
             self.changed()
         await self._end(former, entry)
+
+    async def _deployed(self, name: str, paths: Mapping[str, Path], settings: ModelSettings) -> list[_Deployed]:
+        """Returns the versions of a model that are to be served; none is left loaded where one cannot be."""
+        wanted = _newest(paths, settings)
+        if len(wanted) > 1 and self.backend.one_version:
+            raise ParameterError(
+                f"on Ray, one version of a model is served; got versions {', '.join(wanted)} (served = 1)"
+            )
+        made: list[_Deployed] = []
+        try:
+            for version in wanted:
+                start = time.monotonic()
+                deployment = await self.backend.deploy(name, version, paths[version], settings)
+                made.append((deployment, time.monotonic() - start))
+        except BaseException:
+            await _closed(made)
+            raise
+        return made
 
     async def unload(self, name: str) -> None:
         """Stops serving a model at once; returns when what is queued has run and a load under way has ended.
@@ -193,12 +215,19 @@ def _is_version(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-def _newest(there: Collection[str], wanted: Collection[int]) -> str:
-    """Returns the newest of the versions that are to be served.  Errors: ParameterError if none of them is there."""
-    found = [v for v in there if not wanted or int(v) in wanted]
+def _newest(there: Collection[str], settings: ModelSettings) -> list[str]:
+    """Returns the versions that are to be served, the oldest first.  Errors: ParameterError if none of them is there."""
+    found = [v for v in there if not settings.versions or int(v) in settings.versions]
     if not found:
-        raise ParameterError(f"one of versions {sorted(wanted)} is required, there are {sorted(map(int, there))}")
-    return max(found, key=int)
+        raise ParameterError(
+            f"one of versions {sorted(settings.versions)} is required, there are {sorted(map(int, there))}"
+        )
+    return sorted(found, key=int)[-settings.served :]
+
+
+async def _closed(deployed: list[_Deployed]) -> None:
+    for deployment, _ in deployed:
+        await deployment.close()
 
 
 def _model_in(folder: Path, root: Path, pattern: str) -> Path | None:

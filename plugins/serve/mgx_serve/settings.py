@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import tomllib
 from collections.abc import Mapping
@@ -27,7 +28,8 @@ class ModelSettings:
     preferred: batch sizes that are run without waiting for more; queue_delay: seconds that a request may wait for others;
     queue_size: requests that may wait before others are refused; timeout: seconds after which a waiting request is given up;
     warm: the sizes of runs are compiled and measured when the model is loaded, and not when the first request of each comes;
-    priority: of requests that state none; versions: those that may be served, () for all; file: the model's name in the folder
+    priority: of requests that state none; versions: those that may be served, () for all; served: how many of them are at a
+    time, the newest ones, 0 for all; file: the model's name in the folder
     of a version, "" for ``model.*``; inputs, outputs: what the model is known to have: extents of inputs that it leaves open may
     be stated, and are required of requests then.
 
@@ -47,6 +49,7 @@ class ModelSettings:
     warm: bool = True
     priority: int = 0
     versions: tuple[int, ...] = ()
+    served: int = 1
     file: str = ""
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
@@ -71,8 +74,10 @@ class ModelSettings:
             raise ParameterError(f"max_replicas, load, cpus and gpus start at 0, got {self}")
         if any(not isinstance(n, int) or not 0 < n <= max(self.max_batch, 1) for n in self.preferred):
             raise ParameterError(f"preferred batch sizes lie between 1 and max_batch, got {self.preferred}")
-        if self.priority < 0 or any(not isinstance(n, int) or n < 0 for n in self.versions):
-            raise ParameterError(f"priority and versions start at 0, got {self.priority} and {self.versions}")
+        if self.priority < 0 or self.served < 0 or any(not isinstance(n, int) or n < 0 for n in self.versions):
+            raise ParameterError(
+                f"priority, served and versions start at 0, got {self.priority}, {self.served} and {self.versions}"
+            )
         if self.file and (Path(self.file).name != self.file or self.file == ".."):
             raise ParameterError(f"file is a name in the folder of a version, got {self.file!r}")
 
@@ -117,7 +122,10 @@ def model_settings(folder: Path, default: ModelSettings) -> ModelSettings:
 
     Errors: ParameterError that names the file and the key.
     """
-    for path, read in ((folder / "config.toml", tomllib.loads), (folder / "config.pbtxt", settings_of)):
+    for path, read in (
+        (folder / "config.toml", tomllib.loads),
+        (folder / "config.pbtxt", functools.partial(settings_of, name=folder.name)),
+    ):
         if path.is_file():
             try:
                 given = read(path.read_text())

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import json_format, text_format
 
 from mgx_core import ParameterError
 from mgx_serve import ModelSettings
+from mgx_serve.described import configuration
 from mgx_serve.errors import BadRequest
+from mgx_serve.messages import messages
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Model
 from mgx_serve.repository import Repository
@@ -37,7 +41,7 @@ dynamic_batching {
   preserve_ordering: true
   priority_levels: 3
   default_priority_level: 2
-  default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 500000 max_queue_size: 16 }
+  default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 500000 max_queue_size: 16 }
 }
 version_policy: { specific { versions: [ 1, 3 ] } }
 default_model_filename: "net.onnx"
@@ -50,8 +54,9 @@ model_warmup [ { name: "w" batch_size: 1 inputs { key: "x" value { data_type: TY
 
 
 def read(folder: Path, text: str, name: str = "config.pbtxt") -> ModelSettings:
-    (folder / name).write_text(text)
-    return model_settings(folder, DEFAULT)
+    (folder / "m").mkdir(exist_ok=True)
+    (folder / "m" / name).write_text(text)
+    return model_settings(folder / "m", DEFAULT)
 
 
 def test_a_configuration_of_triton(tmp_path: Path) -> None:
@@ -67,6 +72,7 @@ def test_a_configuration_of_triton(tmp_path: Path) -> None:
         warm=False,
         priority=2,
         versions=(1, 3),
+        served=0,
         file="net.onnx",
         inputs=(Tensor("x [1]", "FP32", (-1, 3, 224, -1)), Tensor("words", "BYTES", (-1, 1))),
         outputs=(Tensor("y", "BF16", (-1, 1000)),),
@@ -78,7 +84,16 @@ def test_data_types_by_number(number: int, datatype: str, tmp_path: Path) -> Non
     assert read(tmp_path, f'input {{ name: "x" data_type: {number} }}').inputs == (Tensor("x", datatype, ()),)
 
 
-@pytest.mark.parametrize("text", ["", "max_batch_size: 0\ndynamic_batching { }", 'backend: "x" instance_group []'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "max_batch_size: 0\ndynamic_batching { }",
+        'backend: "x" instance_group []',
+        'name: "m" model_transaction_policy { decoupled: false } response_cache { enable: true }',
+        "dynamic_batching { default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 } }",
+    ],
+)
 def test_what_is_not_stated_stays(text: str, tmp_path: Path) -> None:
     assert read(tmp_path, text) == DEFAULT
 
@@ -87,6 +102,19 @@ def test_what_is_not_stated_stays(text: str, tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("max_batch_size: x", r"config.pbtxt: this is no model configuration: line 1:17 .*parse integer"),
+        ("max_batch_sice: 8", "no model configuration: line 1:.*no field named .max_batch_sice"),
+        ('name: "other"', "name must be that of the model's folder, 'm', got 'other'"),
+        ("batch_input [ { kind: BATCH_ELEMENT_COUNT } ]", "batch_input is not offered"),
+        ("batch_output [ { target_name: 'y' } ]", "batch_output is not offered"),
+        ('cc_model_filenames { key: "9.0" value: "m.plan" }', "cc_model_filenames is not offered"),
+        ("model_operations { op_library_filename: 'x.so' }", "model_operations is not offered"),
+        ("model_repository_agents { agents [ { name: 'checksum' } ] }", "model_repository_agents is not offered"),
+        ("model_transaction_policy { decoupled: true }", "model_transaction_policy: decoupled is not offered"),
+        ("instance_group [ { count: 1 passive: true } ]", "instance_group '': passive is not offered"),
+        ("dynamic_batching { priority_queue_policy { key: 1 } }", "dynamic_batching: priority_queue_policy is not"),
+        ('input { name: "x" data_type: TYPE_INT8 dims: 1 optional: true }', "input 'x': optional is not offered"),
+        ('input { name: "x" data_type: TYPE_INT8 allow_ragged_batch: true }', "input 'x': allow_ragged_batch is not"),
+        ('output { name: "y" data_type: TYPE_INT8 is_shape_tensor: true }', "output 'y': is_shape_tensor is not"),
         ("a {", "no model configuration"),
         ("ensemble_scheduling { step [ { model_version: -1 } ] }", "ensemble_scheduling is not offered"),
         ("sequence_batching { }", "sequence_batching is not offered"),
@@ -104,9 +132,41 @@ def test_configurations_that_are_refused(text: str, why: str, tmp_path: Path) ->
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize(("name", "text"), [("config.pbtxt", "a { " * 5000), ("config.toml", "a = " + "[" * 5000)])
-def test_files_that_nest_deeply_are_refused(name: str, text: str, tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="nests too deeply"):
+@pytest.mark.parametrize(
+    ("policy", "served"), [("all { }", 0), ("latest { num_versions: 2 }", 2), ("latest { }", 1), ("specific { }", 0)]
+)
+def test_how_many_versions_are_served(policy: str, served: int, tmp_path: Path) -> None:
+    assert read(tmp_path, f"version_policy: {{ {policy} }}").served == served
+
+
+def test_what_is_told_of_a_model_makes_it_what_it_is(small_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = small_model(tmp_path / "m.onnx")
+    for stated in (
+        "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 7 "
+        "default_queue_policy { max_queue_size: 9 default_timeout_microseconds: 500000 } } instance_group { count: 3 }",
+        'version_policy { all { } } parameters { key: "mgx.precision" value { string_value: "fp16" } }'
+        'parameters { key: "mgx.warm" value { string_value: "false" } }',
+        'version_policy { specific { versions: 1 } } parameters { key: "mgx.timeout" value { string_value: "0.25" } }',
+    ):
+        settings = read(tmp_path, stated)
+        model = Model.read("m", "1", path, settings)
+        made = messages()["ModelConfig"]()
+        json_format.ParseDict(configuration(model.signature, settings, "model.onnx"), made)
+        told = read(tmp_path, text_format.MessageToString(made))
+        signature = model.signature
+        wanted = dataclasses.replace(settings, file="model.onnx", inputs=signature.inputs, outputs=signature.outputs)
+        assert told == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("config.pbtxt", "input { " * 5000, "no model configuration"),
+        ("config.toml", "a = " + "[" * 5000, "nests too deeply"),
+    ],
+)
+def test_files_that_nest_deeply_are_refused(name: str, text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=why):
         read(tmp_path, text, name)
 
 

@@ -37,6 +37,8 @@ class OnRay(Backend):
     Errors: ConnectionError or ParameterError if there is no cluster at the address.
     """
 
+    one_version = True  # which a later one replaces under the same name, replica by replica
+
     def __init__(self, recorder: Recorder, address: str = "") -> None:
         self.recorder = recorder
         self._connected = not ray.is_initialized()
