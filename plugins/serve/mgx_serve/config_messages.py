@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from .tensors import DATATYPES
-
 __all__ = ["ENUMERATIONS", "NAMES", "TABLE"]
 
 # the protocol's element types, by Triton's numbers from 1 on, which a text may have in place of names
-NAMES: Final = {f"TYPE_{name}": name for name in DATATYPES if name not in ("BYTES", "BF16")} | {
-    "TYPE_STRING": "BYTES",
-    "TYPE_BF16": "BF16",
-}
+_NUMBERS: Final = (
+    *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
+    *("FP16", "FP32", "FP64"),
+)
+NAMES: Final = {f"TYPE_{name}": name for name in _NUMBERS} | {"TYPE_STRING": "BYTES", "TYPE_BF16": "BF16"}
 ENUMERATIONS: Final[Mapping[str, Sequence[str]]] = {
     "DataType": ("TYPE_INVALID", *NAMES),
     "Format": ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW"),

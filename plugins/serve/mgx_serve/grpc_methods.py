@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from .access import EVERYTHING
 from .budget import JSON_COST, TENSOR_COST, Share
 from .device_memory import DeviceRegion
-from .errors import BadRequest, ServeError, Unsupported
+from .errors import BadRequest, ServeError
 from .host_memory import HostRegion
-from .inference import EXTENSIONS, Service
+from .inference import EXTENSIONS, Service, refuse_overrides
 from .messages import messages
 
 __all__ = ["NAMES", "Methods", "read"]
 
 HEALTH: Final = ("ServerLive", "ServerReady")
-OF_A_MODEL: Final = ("ModelReady", "ModelMetadata", "ModelStatistics")
+OF_A_MODEL: Final = ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics")
 NAMES: Final = (
     *HEALTH,
     *OF_A_MODEL,
@@ -32,6 +33,8 @@ NAMES: Final = (
     "CudaSharedMemoryStatus",
     "CudaSharedMemoryRegister",
     "CudaSharedMemoryUnregister",
+    "TraceSetting",
+    "LogSettings",
 )
 
 
@@ -99,6 +102,11 @@ class Methods:
             outputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in model.outputs],
         )
 
+    async def ModelConfig(self, request: Any) -> Any:
+        made = self.messages["ModelConfigResponse"]()
+        json_format.ParseDict(self.service.configuration(request.name, request.version), made.config)
+        return made
+
     async def ModelStatistics(self, request: Any) -> Any:
         known = self.messages
         spent = known["StatisticDuration"]
@@ -126,6 +134,25 @@ class Methods:
                 )
             )
         return known["ModelStatisticsResponse"](model_stats=found)
+
+    # traces and the log
+
+    async def TraceSetting(self, request: Any) -> Any:
+        self.service.traces.require({name: list(s.value) for name, s in request.settings.items()})
+        made = self.messages["TraceSettingResponse"]()
+        for name, values in self.service.traces.settings().items():
+            made.settings[name].value.extend(values)
+        return made
+
+    async def LogSettings(self, request: Any) -> Any:
+        self.service.log.change(
+            {n: getattr(s, s.WhichOneof("parameter_choice") or "bool_param") for n, s in request.settings.items()}
+        )
+        made = self.messages["LogSettingsResponse"]()
+        for name, value in self.service.log.values.items():
+            kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
+            setattr(made.settings[name], kind, value)
+        return made
 
     # shared memory
 
@@ -169,10 +196,7 @@ class Methods:
         return self.messages["RepositoryIndexResponse"](models=rows)
 
     async def RepositoryModelLoad(self, request: Any) -> Any:
-        if request.parameters:
-            raise Unsupported(
-                "models are loaded as they lie on disk; a configuration or files in the request are not taken"
-            )
+        refuse_overrides(request.parameters)
         await self.service.repository.load(request.model_name)
         return self.messages["RepositoryModelLoadResponse"]()
 

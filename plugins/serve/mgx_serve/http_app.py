@@ -17,7 +17,8 @@ from .budget import SMALL
 from .errors import BadRequest, NotFound
 from .http_infer import InferPaths, read_body, refusal
 from .http_regions import DevicePaths, HostPaths
-from .inference import EXTENSIONS, Service
+from .http_settings import SettingPaths
+from .inference import EXTENSIONS, Service, refuse_overrides
 from .metrics import Record
 from .model import Signature
 from .openapi import document
@@ -51,8 +52,15 @@ def app(service: Service, max_bytes: int) -> ASGIApp:
         get += [
             (at, paths.model, False),
             (at + "/ready", paths.model_ready, False),
+            (at + "/config", paths.configuration, False),
             (at + "/stats", paths.statistics, False),
         ]
+    settings = SettingPaths(service, paths.object)
+    for at in ("/v2/trace/setting", model + "/trace/setting"):
+        get.append((at, settings.traces, True))
+        post.append((at, settings.change_traces, True))
+    get.append(("/v2/logging", settings.log, True))
+    post.append(("/v2/logging", settings.change_log, True))
     for kind in (HostPaths, DevicePaths):
         regions = kind(service, paths.object, paths.body)
         path = "/v2/" + regions.path
@@ -141,6 +149,9 @@ class _Paths:
         }
         return JSONResponse(made)
 
+    async def configuration(self, request: Request) -> Response:
+        return JSONResponse(self.service.configuration(*self._named(request)))
+
     async def model_ready(self, request: Request) -> Response:
         name, version = self._named(request)
         return JSONResponse({"name": name, "ready": self.service.model_ready(name, version)})
@@ -169,7 +180,7 @@ class _Paths:
         return given if isinstance(given, dict) else {}
 
     async def load(self, request: Request) -> Response:
-        await self.body(request)
+        refuse_overrides((await self.object(request)).get("parameters"))
         await self.service.repository.load(request.path_params["name"])
         return Response()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from mgx_core import __version__
 
 from .access import EVERYTHING, Access
 from .budget import NUMBER_COST, TENSOR_COST, Budget, Share
-from .errors import BadRequest
+from .described import configuration
+from .errors import BadRequest, Unsupported
+from .log_settings import LogSettings
 from .metrics import Metrics, Record
 from .model import Signature
 from .repository import Repository
@@ -19,9 +22,16 @@ from .shared_memory import Place, Regions
 from .tensors import Array, Tensor, from_bytes, to_bytes
 from .tracing import NoTraces
 
-__all__ = ["EXTENSIONS", "Answer", "Call", "Inference", "Service", "Stored", "answer_of"]
+__all__ = ["EXTENSIONS", "Answer", "Call", "Inference", "Service", "Stored", "answer_of", "refuse_overrides"]
 
-EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory", "cuda_shared_memory")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "model_repository",
+    "model_configuration",
+    "statistics",
+    "system_shared_memory",
+    "cuda_shared_memory",
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,7 @@ class Service(Inference):
         self.repository, self.metrics, self.access = repository, metrics, access
         self.regions, self.budget, self.traces = regions, budget, traces
         self.reads_headers = access.required or traces.kept
+        self.log = LogSettings(logging.getLogger("mgx_serve"))
         self.draining = False
 
     @property
@@ -116,6 +127,12 @@ class Service(Inference):
 
     def model(self, name: str, version: str) -> Signature:
         return self.repository.find(name, version).signature
+
+    def configuration(self, name: str, version: str) -> dict[str, Any]:
+        """Returns Triton's configuration of a model as JSON has it.  Errors: NotFound, Unavailable."""
+        model = self.model(name, version)
+        entry = self.repository.entries[name]
+        return configuration(model, entry.settings, entry.files[model.version])
 
     def versions(self, name: str) -> list[str]:
         return sorted(self.repository.entries[name].loaded, key=int)
@@ -160,8 +177,9 @@ class Service(Inference):
         rows = []
         for entry in self.repository.entries.values():
             if entry.loaded or not ready:
-                version = max(entry.loaded or entry.paths, key=int)
-                rows.append({"name": entry.name, "version": version, "state": entry.state, "reason": entry.reason})
+                versions = sorted(entry.loaded, key=int) or [max(entry.paths, key=int)]
+                told = {"state": entry.state, "reason": entry.reason}
+                rows += [{"name": entry.name, "version": version, **told} for version in versions]
         return rows
 
     def statistics(self, name: str = "", version: str = "") -> list[tuple[Signature, Record]]:
@@ -171,6 +189,14 @@ class Service(Inference):
         else:
             found = [d.signature for e in self.repository.entries.values() for d in e.loaded.values()]
         return [(m, self.metrics.records[m.name, m.version]) for m in found]
+
+
+def refuse_overrides(parameters: object) -> None:
+    """Errors: Unsupported where a request to load a model brings a configuration or files."""
+    if parameters:
+        raise Unsupported(
+            "models are loaded as they lie on disk; a configuration or files in the request are not taken"
+        )
 
 
 def answer_of(call: Call, model: Signature, results: Sequence[Array], share: Share) -> Answer:

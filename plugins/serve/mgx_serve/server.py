@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import signal
 from pathlib import Path
+from typing import Final
 
 from mgx_core import ParameterError
 
@@ -30,6 +31,7 @@ from .tracing import opened
 __all__ = ["Server"]
 
 log = logging.getLogger("mgx_serve")
+TOLD: Final = 8  # models that the first line names
 
 
 class Server:
@@ -92,6 +94,7 @@ class Server:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._service.repository.close(), self.settings.drain)
             self._service.regions.close()
+            self._service.log.close()
             await asyncio.to_thread(self._service.traces.close)
 
     async def run(self) -> None:
@@ -101,9 +104,27 @@ class Server:
         await self.start()
         _on_signals(ended)  # a backend may have set handlers of its own
         log.info("HTTP on port %s, gRPC on port %s", self.http_port, self.grpc_port)
-        print(f"mgx-serve: HTTP port {self.http_port}, gRPC port {self.grpc_port}", flush=True)
+        print(f"mgx-serve: HTTP port {self.http_port}, gRPC port {self.grpc_port}; {self._told()}", flush=True)
         await ended.wait()
         await self.stop()
+
+    def _told(self) -> str:
+        """Returns which models are served, and on what."""
+        entries = [] if self._service is None else list(self._service.repository.entries.values())
+        told = []
+        for entry in entries[:TOLD]:
+            targets = sorted({d.signature.target for d in entry.loaded.values()})
+            told.append(
+                f"{entry.name} on {', '.join(targets)}"
+                if targets
+                else f"{entry.name} not ready ({_first_line(entry.reason)})"
+            )
+        more = [f"{len(entries) - TOLD} more"] if len(entries) > TOLD else []
+        return "; ".join(told + more) or "no model"
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
 
 
 def _on_signals(ended: asyncio.Event) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from mgx_core import ParameterError
+
+from .errors import Unsupported
 
 __all__ = ["NoTraces", "Traces", "opened"]
 
@@ -16,6 +18,21 @@ class NoTraces:
     """Keeps nothing.  kept: True in those that do."""
 
     kept = False
+
+    def settings(self) -> dict[str, list[str]]:
+        """Returns what is kept, by Triton's names."""
+        fixed = {"trace_rate": ["1"], "trace_count": ["-1"], "trace_mode": ["opentelemetry"]}
+        return {"trace_level": ["TIMESTAMPS" if self.kept else "OFF"], **fixed}
+
+    def require(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Errors: Unsupported for settings other than those there are."""
+        there = self.settings()
+        for name, values in wanted.items():
+            if list(values) not in ([], there.get(name)):
+                raise Unsupported(
+                    f"{name} is not changed by requests, and is {', '.join(there.get(name, [])) or 'no setting here'}; "
+                    "the option --traces and the environment of OpenTelemetry decide"
+                )
 
     def request(self, headers: Mapping[str, str], model: str, identity: str) -> AbstractContextManager[Any]:
         return nullcontext()

@@ -23,11 +23,12 @@ collect_ignore = [folder for folder, package in needed.items() if importlib.util
 
 @dataclass
 class Running:
-    """A server's process and ports."""
+    """A server's process, its ports, and the line that says them."""
 
     process: subprocess.Popen[str]
     http: str
     grpc: str
+    said: str
 
 
 def write_model(path: Path, factor: float = 2.0, batch: object = "batch") -> Path:
@@ -90,9 +91,9 @@ def serve() -> Iterator[Callable[..., Running]]:
         said = ""
         for line in process.stdout:
             said += line
-            matched = re.search(r"HTTP port (\S+), gRPC port (\S+)", line)
+            matched = re.search(r"HTTP port (\S+), gRPC port (\S+);", line)
             if matched:
-                running = Running(process, f"127.0.0.1:{matched[1]}", f"127.0.0.1:{matched[2]}")
+                running = Running(process, f"127.0.0.1:{matched[1]}", f"127.0.0.1:{matched[2]}", line)
                 started.append(running)
                 return running
         raise AssertionError(said)

@@ -76,9 +76,9 @@ def signature_message(signature: Signature) -> list[Any]:
 
 
 def read_signature(message: Sequence[Any]) -> Signature:
-    *rest, inputs, outputs, most = message
-    tensors = [tuple(Tensor(name, datatype, tuple(shape)) for name, datatype, shape in t) for t in (inputs, outputs)]
-    return Signature(*rest, tensors[0], tensors[1], most)
+    name, version, target, timeout, inputs, outputs, most = message
+    taken, made = (tuple(Tensor(n, kind, tuple(shape)) for n, kind, shape in t) for t in (inputs, outputs))
+    return Signature(name, version, target, timeout, taken, made, most)
 
 
 def error_message(error: ServeError) -> list[Any]:

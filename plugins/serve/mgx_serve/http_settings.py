@@ -1,0 +1,43 @@
+"""The paths of traces and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from .inference import Service
+
+__all__ = ["SettingPaths"]
+
+
+class SettingPaths:
+    """read: returns the JSON object in a request's body."""
+
+    def __init__(self, service: Service, read: Callable[[Request], Awaitable[Mapping[str, Any]]]) -> None:
+        self.service, self._read = service, read
+
+    async def traces(self, request: Request) -> Response:
+        there = self.service.traces.settings()
+        return JSONResponse({name: v if name == "trace_level" else v[0] for name, v in there.items()})
+
+    async def change_traces(self, request: Request) -> Response:
+        given = await self._read(request)
+        self.service.traces.require({name: _texts(value) for name, value in given.items()})
+        return await self.traces(request)
+
+    async def log(self, request: Request) -> Response:
+        return JSONResponse(self.service.log.values)
+
+    async def change_log(self, request: Request) -> Response:
+        self.service.log.change(await self._read(request))
+        return await self.log(request)
+
+
+def _texts(value: Any) -> list[str]:
+    """Returns a setting as a list of texts, empty for one that is to be as it was when the server started."""
+    if value is None:
+        return []
+    return [str(v) for v in value] if isinstance(value, list) else [str(value)]
