@@ -21,67 +21,74 @@ def carried(states: Sequence[AnyShape], build: Callable[[list[AnyShape]], Module
     Errors: ParseError if the types do not converge.
     """
     shapes = list(states)
+    types = _Types()
     for _ in range(8):
         body = build(shapes)
         results = body.output_shapes()[skip : skip + len(shapes)]
-        if all(map(_covers, shapes, results)):
+        if all(map(types.covers, shapes, results)):
             return body
-        shapes = [s if _covers(s, r) else _wider(s, r) for s, r in zip(shapes, results, strict=True)]
+        shapes = [s if types.covers(s, r) else types.wider(s, r) for s, r in zip(shapes, results, strict=True)]
         body.clear()
     raise ParseError("the types of the loop's values do not converge")
 
 
-def _covers(old: AnyShape, new: AnyShape) -> bool:
-    """True if the old type stays right: every extent that changed was a symbol already, of bounds that the new one keeps."""
-    match old, new:
-        case Shape(), Shape():
-            if old.dtype is not new.dtype:
-                return False
-            if not old.ranked:
-                return True
-            if not new.ranked or old.rank != new.rank:
-                return False
-            return all(map(_extent_covers, old.dims, new.dims))
-        case SequenceShape(), SequenceShape():
-            return _covers(old.element, new.element)
-        case OptionalShape(), OptionalShape():
-            return _covers(old.element, new.element)
-        case OptionalShape(), _:
-            return _covers(old.element, new)
-    return old == new
+class _Types:
+    """Comparison of the types before and after a trip of one loop.
 
+    own: symbols that stand for extents which change from trip to trip; any other one is an extent of what is around the loop, and
+    is the same in all trips.
+    """
 
-def _extent_covers(old: Dim, new: Dim) -> bool:
-    if old == new or isinstance(old, int):
+    def __init__(self) -> None:
+        self._own: set[Dim] = set()
+
+    def covers(self, old: AnyShape, new: AnyShape) -> bool:
+        """True if the old type stays right: every extent that changed may change, within bounds that the new one keeps."""
+        match old, new:
+            case Shape(), Shape():
+                if old.dtype is not new.dtype:
+                    return False
+                if not old.ranked:
+                    return True
+                if not new.ranked or old.rank != new.rank:
+                    return False
+                return all(map(self._extent_covers, old.dims, new.dims))
+            case SequenceShape(), SequenceShape():
+                return self.covers(old.element, new.element)
+            case OptionalShape(), OptionalShape():
+                return self.covers(old.element, new.element)
+            case OptionalShape(), _:
+                return self.covers(old.element, new)
         return old == new
-    return all(_kept(old, new))
+
+    def _extent_covers(self, old: Dim, new: Dim) -> bool:
+        return old == new or (old in self._own and all(_kept(old, new)))
+
+    def wider(self, old: AnyShape, new: AnyShape) -> AnyShape:
+        """Returns the type of both.  A symbol whose bound was passed loses that bound: the next trip would pass any other."""
+        match old, new:
+            case Shape(), Shape() if old.ranked and new.ranked and old.rank == new.rank:
+                both = join(old, new)
+                assert isinstance(both, Shape)
+                return both.with_dims(map(self._changing, old.dims, new.dims, both.dims))
+            case SequenceShape(), SequenceShape():
+                return SequenceShape(self.wider(old.element, new.element))
+            case OptionalShape(), OptionalShape():
+                return OptionalShape(self.wider(old.element, new.element))
+        return join(old, new)
+
+    def _changing(self, old: Dim, new: Dim, both: Dim) -> Dim:
+        if self._extent_covers(old, new):
+            return old
+        if old in self._own:
+            low, high = bounds(old)
+            above, below = _kept(old, new)
+            both = fresh("n", low if above else 0, high if below else UNBOUNDED)
+        self._own.add(both)
+        return both
 
 
 def _kept(old: Dim, new: Dim) -> tuple[bool, bool]:
     """Returns True for the lower and for the upper bound of an extent where another one keeps it; none is below 0."""
     (low, high), (least, most) = bounds(old), bounds(new)
     return low <= max(least, 0), high >= UNBOUNDED or most <= high
-
-
-def _wider(old: AnyShape, new: AnyShape) -> AnyShape:
-    """Returns the type of both.  A symbol whose bound was passed loses that bound: the next trip would pass any other."""
-    match old, new:
-        case Shape(), Shape() if old.ranked and new.ranked and old.rank == new.rank:
-            both = join(old, new)
-            assert isinstance(both, Shape)
-            return both.with_dims(map(_unbounded, old.dims, new.dims, both.dims))
-        case SequenceShape(), SequenceShape():
-            return SequenceShape(_wider(old.element, new.element))
-        case OptionalShape(), OptionalShape():
-            return OptionalShape(_wider(old.element, new.element))
-    return join(old, new)
-
-
-def _unbounded(old: Dim, new: Dim, both: Dim) -> Dim:
-    if _extent_covers(old, new):
-        return old
-    if isinstance(old, int):
-        return both
-    low, high = bounds(old)
-    above, below = _kept(old, new)
-    return fresh("n", low if above else 0, high if below else UNBOUNDED)

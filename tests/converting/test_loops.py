@@ -8,12 +8,12 @@ import pytest
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.converting.loops import carried
-from mgx_core.types.dim import bounds
+from mgx_core.types.dim import Dim, bounds, symbol
 from mgx_core.types.polynomial import UNBOUNDED
 from mgx_core.types.shape import AnyShape
 
 
-def body_of(change: str, start: int) -> mgx.Module:
+def body_of(change: str, start: Dim) -> mgx.Module:
     """A body that makes the carried vector longer or shorter by one each trip, and gives it as rows of one."""
 
     def build(shapes: list[AnyShape]) -> mgx.Module:
@@ -62,3 +62,11 @@ def test_an_extent_that_changes_once_keeps_its_bounds() -> None:
 
     body = carried([mgx.Shape(dt.float32, [2])], build, 1)
     assert bounds(body.parameters["state"].shape.dims[0]) == (2, 4)
+
+
+def test_an_extent_of_what_is_around_the_loop_is_not_taken_for_one_that_changes() -> None:
+    """Its symbol was kept for the state, so that programs counted in each trip with the extent of the first one."""
+    around = symbol("rows", 1, 9)
+    body = body_of("shrinks", around)
+    inside = body.parameters["state"].shape.dims[0]
+    assert inside != around and bounds(inside) == (0, 9)
