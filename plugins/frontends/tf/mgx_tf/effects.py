@@ -16,8 +16,9 @@ EFFECTS: Final = {
     "ResourceScatterNdMin", "LookupTableInsert",
     "ScatterUpdate", "ScatterAdd", "LookupTableImportV2", "LookupTableImport", "LookupTableInsertV2", "InitializeTableV2",
     "InitializeTable", "InitializeTableFromTextFileV2", "InitializeTableFromTextFile", "StackPushV2",
+    "ResourceStridedSliceAssign",
     # these nothing converts: they are refused, and not left out
-    "LookupTableRemoveV2", "ResourceStridedSliceAssign", "ResourceScatterDiv", "ResourceCountUpTo",
+    "LookupTableRemoveV2", "ResourceScatterDiv", "ResourceCountUpTo",
     "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMin", "ScatterMax", "ScatterNdUpdate", "ScatterNdAdd", "ScatterNdSub",
     *(
         f"Resource{sparse}Apply{rule}"

@@ -52,9 +52,7 @@ def test_the_next_run_sees_what_was_assigned(target: str, new_graph: Any, tmp_pa
     assert float(np.asarray(program.run({"x": np.float32(0)})[1])) == 1
 
 
-@pytest.mark.parametrize(
-    "op", ["ResourceApplyGradientDescent", "ResourceStridedSliceAssign", "ResourceSparseApplyAdam"]
-)
+@pytest.mark.parametrize("op", ["ResourceApplyGradientDescent", "ResourceScatterDiv", "ResourceSparseApplyAdam"])
 def test_changes_of_variables_that_nothing_converts_are_refused(op: str, new_graph: Any, tmp_path: Path):
     """Though no value is asked of them."""
     with pytest.raises(mgx.UnsupportedError, match=f"no converter for operator {op}"):
@@ -144,3 +142,46 @@ def test_variables_are_assigned_in_branches_and_loops(
     assert float(np.asarray(program.run({"x": np.float32(9), "n": np.int32(0)})[0])) == (
         10 if kind == "condition" else 1
     )
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_parts_of_variables_are_assigned(target: str, new_graph: Any, tmp_path: Path):
+    """A row at a place that each run gives, as caches of attention do, and every second column of the last rows."""
+    model = message("SavedModel")(saved_model_schema_version=1)
+    meta = model.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    g, i = new_graph(meta.graph_def), np.dtype(np.int32)
+    g.node("VarHandleOp", "v", dtype=F)
+    g.const("zeros", np.zeros((4, 3), np.float32))
+    g.node("AssignVariableOp", "begin", "v", "zeros", dtype=F)
+    g.node("NoOp", "init", "^begin")
+    g.placeholder("x", F, [3])
+    g.placeholder("k", i, [])
+    for name, value in (("ones", [1]), ("last", [2, 0]), ("end", [4, 3]), ("steps", [1, 2]), ("axis", 0), ("one", 1)):
+        g.const(name, np.int32(value))
+    g.const("five", np.float32(5))
+    g.node("Add", "next", "k", "one", T=i)
+    g.node("ExpandDims", "from", "k", "axis", T=i)
+    g.node("ExpandDims", "to", "next", "axis", T=i)
+    masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0)
+    g.node(
+        "ResourceStridedSliceAssign", "row", "v", "from", "to", "ones", "x", T=F, Index=i, shrink_axis_mask=1, **masks
+    )
+    parts = ["v", "last", "end", "steps", "five", "^row"]
+    g.node("ResourceStridedSliceAssign", "part", *parts, T=F, Index=i, shrink_axis_mask=0, **masks)
+    g.node("ReadVariableOp", "after", "v", "^part", dtype=F)
+    signature = meta.signature_def["serving_default"]
+    for name, code in (("x", 1), ("k", 3)):
+        signature.inputs[name].name, signature.inputs[name].dtype = f"{name}:0", code
+    signature.inputs["x"].tensor_shape.dim.add(size=3)
+    signature.outputs["after"].name = "after:0"
+    meta.signature_def["__saved_model_init_op"].outputs["__saved_model_init_op"].name = "init"
+    (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
+    program = mgx.parse(tmp_path)
+    program.compile(mgx.get_target(target))
+    x, wanted = np.float32([1, 2, 3]), np.zeros((4, 3), np.float32)
+    for k in (0, 3, 1):
+        wanted[k] = x * (k + 1)
+        wanted[2:, ::2] = 5
+        (got,) = program.run({"x": x * (k + 1), "k": np.int32(k)})
+        np.testing.assert_array_equal(np.asarray(got), wanted)

@@ -161,16 +161,3 @@ def in_place(n: Node, x: Instruction, rows: Instruction, values: Instruction) ->
     if n.op_type.endswith("Sub"):
         values = n.pointwise("neg", values)
     return n.add("scatternd_none" if n.op_type.endswith("Update") else "scatternd_add", x, at, values)
-
-
-@converts("TensorStridedSliceUpdate")
-def update_slice(
-    n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction, value: Instruction
-) -> Instruction:
-    """x with other values where a slice of it lies."""
-    dims = _numbers(n, x.shape.dims, "extents")
-    places = n.literal(np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims))
-    at = n.require(strided_parts(n, places, begin, end, strides), "the slice")
-    given = n.reshape(n.broadcast_to(value, at.shape), (at.size,))
-    flat = n.reshape(x, (int(np.prod(dims)),))
-    return n.reshape(n.add("scatternd_none", flat, n.literal(at.reshape(-1, 1)), given), dims)

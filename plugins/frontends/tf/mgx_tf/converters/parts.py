@@ -11,7 +11,7 @@ from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.splitting import edges_of_parts, sizes_of_parts
 from mgx_core.converting.strided import Masks, slice_of_size, strided_slice
-from mgx_core.types.dim import Dim
+from mgx_core.types.dim import Dim, product
 
 from ..converter import converts
 from ..node import Node
@@ -110,3 +110,19 @@ def strided_parts(n: Node, x: Instruction, begin: Instruction, end: Instruction,
     """x cut as begins, ends, strides and the node's masks say."""
     words = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
     return strided_slice(n, x, begin, end, strides, Masks(*(n.int(w, 0) for w in words)))
+
+
+@converts("TensorStridedSliceUpdate")
+def slice_replaced(
+    n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction, value: Instruction
+) -> Instruction:
+    """x with other values where a slice of it lies, whose begin and end may be known at run time only."""
+    if x.shape.dynamic():
+        n.unsupported(f"a part of a tensor of open extents, {x.shape}, that is replaced")
+    total = x.shape.elements()
+    places = n.literal(np.arange(total, dtype=np.int64).reshape(x.shape.lens()))
+    at = strided_parts(n, places, begin, end, strides)
+    count = product(at.shape.dims)
+    given = n.reshape(n.broadcast_to(value, at.shape.dims), (count,))
+    made = n.add("scatternd_none", n.reshape(x, (total,)), n.reshape(at, (count, 1)), given)
+    return n.reshape(made, x.shape.dims)

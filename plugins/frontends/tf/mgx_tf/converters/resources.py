@@ -16,6 +16,7 @@ from ..converter import converts_values
 from ..node import Node
 from ..resources import Table
 from ..values import Handle, Value
+from .parts import slice_replaced
 
 LIMIT_LINES = 1 << 24
 
@@ -80,6 +81,14 @@ def assign_add(n: Node, handle: Value, value: Instruction) -> Any:
     held = n.scope.context.resources.read(_handle(n, handle, "variable").name)
     op = "add" if n.op_type == "AssignAddVariableOp" else "sub"
     return _assigned(n, handle, n.pointwise(op, held, value))
+
+
+@converts_values("ResourceStridedSliceAssign")
+def assign_slice(
+    n: Node, handle: Value, begin: Instruction, end: Instruction, strides: Instruction, value: Instruction
+) -> Any:
+    held = n.scope.context.resources.read(_handle(n, handle, "variable").name)
+    return _assigned(n, handle, slice_replaced(n, held, begin, end, strides, value))
 
 
 SCATTERS = {
