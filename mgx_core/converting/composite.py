@@ -31,6 +31,10 @@ class Composite(ABC):
         """This value with the extents that were learned since."""
         return self
 
+    def fitted(self, n: InstructionBuilder, other: object) -> Composite:
+        """This value with tensors of the kinds that the value has which the other way of a branch gives in its place."""
+        return self
+
 
 def flattened(values: Sequence[Any]) -> list[Instruction]:
     """Returns the tensors of some values, those that are tensors themselves among them; other values have none."""

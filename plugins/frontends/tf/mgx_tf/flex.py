@@ -21,7 +21,7 @@ from mgx_core.converting.converters import Converters
 from .context import Context
 from .converters import load_for
 from .graph import Functions, Graph
-from .lists import materialized
+from .lists import fitted, materialized
 from .model import Model
 from .options import TfOptions
 from .parser import all_converters
@@ -54,6 +54,9 @@ class Held(Composite):
         if isinstance(self.value, TensorList) and self.value.stacked is None and self.value.seen:
             return Held(materialized(n, self.value, self.value.seen[0]))
         return self
+
+    def fitted(self, n: InstructionBuilder, other: object) -> Held:
+        return Held(fitted(n, self.value, other.value)) if isinstance(other, Held) else self
 
 
 class _States(Resources):

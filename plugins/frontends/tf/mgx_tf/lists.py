@@ -1,4 +1,4 @@
-"""Lists of tensors, kept as one tensor with the elements along a new first axis."""
+"""Lists of tensors, kept as one tensor with the elements along a new first axis, and what else fits itself to another value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from mgx_core import dtype as dt
 from mgx_core.converting.builder import InstructionBuilder
 from mgx_core.converting.filling import filled
 from mgx_core.types.dim import Dim
+from mgx_core.types.dtype import DType
 
-from .values import TensorList
+from .values import Optional, TensorList, Value, leaves, rebuilt
 
-__all__ = ["learned", "materialized"]
+__all__ = ["fitted", "learned", "materialized"]
 
 
 def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim]) -> TensorList:
@@ -22,7 +23,7 @@ def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim])
         return listed
     if listed.count is None:
         raise ParseError("a list of unknown length is read")
-    zero = n.literal("" if listed.dtype.kind == "s" else 0, listed.dtype)
+    zero = _zero(n, listed.dtype)
     known = n.dims(listed.count)
     if known is not None:
         return replace(listed, stacked=n.broadcast_to(zero, (*known, *dims)))
@@ -34,3 +35,21 @@ def materialized(n: InstructionBuilder, listed: TensorList, dims: Sequence[Dim])
 def learned(listed: TensorList, element: Instruction) -> None:
     """Keeps the extents of an element that is put into a list."""
     listed.seen.append(element.shape.dims)
+
+
+def fitted(n: InstructionBuilder, value: Value, other: Value) -> Value:
+    """Returns a value as tensors of the kinds that `other` has: a list without elements yet, or what is not there, gets zeros."""
+    match value, other:
+        case TensorList(stacked=None), TensorList(stacked=Instruction() as stacked):
+            return materialized(n, value, stacked.shape.dims[1:])
+        case Optional(held=None), Optional(held=tuple() as held):
+            return replace(value, held=tuple(_zeros_like(n, v) for v in held))
+    return value
+
+
+def _zeros_like(n: InstructionBuilder, value: Value) -> Value:
+    return rebuilt(value, [n.broadcast_to(_zero(n, x.shape.dtype), x.shape.dims) for x in leaves(value)])
+
+
+def _zero(n: InstructionBuilder, dtype: DType) -> Instruction:
+    return n.literal("" if dtype.kind == "s" else 0, dtype)

@@ -11,7 +11,7 @@ from mgx_core.converting.loops import carried
 from mgx_core.types.dim import Dim
 from mgx_core.types.shape import AnyShape
 
-from .lists import materialized
+from .lists import fitted, materialized
 from .node import Node
 from .values import TensorList, Value, leaves, rebuilt
 
@@ -32,7 +32,7 @@ def choice(n: Node, condition: Instruction, ways: Sequence[Callable[[Module], li
         modules.append(module)
         results.append(values)
         assigned.append(changed)
-    _with_like_lists(n, modules, results)
+    _fit(n, modules, results)
     names = sorted({name for changed in assigned for name in changed})
     first, second = ([*v, *_held(n, names, changed)] for v, changed in zip(results, assigned, strict=True))
     for module, values in zip(modules, (first, second), strict=True):
@@ -137,18 +137,11 @@ def _return(module: Module, values: Sequence[Instruction]) -> None:
     module.add_return(list(values))
 
 
-def _with_like_lists(n: Node, modules: Sequence[Module], results: Sequence[list[Value]]) -> None:
-    """Gives lists elements that have none yet on one of two ways, but have some on the other."""
+def _fit(n: Node, modules: Sequence[Module], results: Sequence[list[Value]]) -> None:
+    """Fits the values of each of two ways to those of the other."""
     for place, pair in enumerate(zip(*results, strict=False)):
         for way, (one, other) in enumerate((pair, pair[::-1])):
-            if (
-                isinstance(one, TensorList)
-                and isinstance(other, TensorList)
-                and one.stacked is None
-                and other.stacked is not None
-            ):
-                inner = Node(n.scope.within(modules[way]), n.node)
-                results[way][place] = materialized(inner, one, other.stacked.shape.dims[1:])
+            results[way][place] = fitted(Node(n.scope.within(modules[way]), n.node), one, other)
 
 
 def _prepared(n: Node, states: list[Value], condition: Part, body: Part) -> tuple[list[Value], list[str]]:

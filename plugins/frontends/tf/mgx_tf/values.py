@@ -1,4 +1,4 @@
-"""Values other than tensors: lists of tensors, complex numbers, ragged tensors, handles of variables and tables.
+"""Values other than tensors: lists of tensors, complex numbers, ragged tensors, optional values, handles of variables and tables.
 
 They live while a model is read; each falls apart into tensors (`leaves`) that loops and branches carry, and is made again of them
 (`rebuilt`).
@@ -14,7 +14,7 @@ from mgx_core import Instruction, ParseError
 from mgx_core.types.dim import Dim
 from mgx_core.types.dtype import DType
 
-__all__ = ["Complex", "Handle", "Ragged", "TensorList", "Value", "leaves", "rebuilt"]
+__all__ = ["Complex", "Handle", "Optional", "Ragged", "TensorList", "Value", "leaves", "rebuilt"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,18 @@ class TensorList:
     seen: list[tuple[Dim, ...]] = field(default_factory=list, compare=False)
 
 
-Value: TypeAlias = Instruction | Complex | Handle | Ragged | TensorList
+@dataclass(frozen=True)
+class Optional:
+    """Values that are there or not.
+
+    there: a truth value; held: the values, None where none were ever given.
+    """
+
+    there: Instruction
+    held: tuple[Value, ...] | None
+
+
+Value: TypeAlias = "Instruction | Complex | Handle | Optional | Ragged | TensorList"
 
 
 def leaves(value: Value) -> list[Instruction]:
@@ -67,6 +78,8 @@ def leaves(value: Value) -> list[Instruction]:
             return [value.real, value.imag]
         case Handle():
             return []
+        case Optional():
+            return [value.there, *(leaf for v in value.held or () for leaf in leaves(v))]
         case Ragged():
             return [*value.splits, value.values]
         case TensorList():
@@ -83,6 +96,10 @@ def rebuilt(like: Value, parts: Sequence[Instruction]) -> Value:
             return Complex(*parts)
         case Handle():
             return like
+        case Optional():
+            rest = list(parts[1:])
+            held = [rebuilt(v, [rest.pop(0) for _ in leaves(v)]) for v in like.held or ()]
+            return Optional(parts[0], None if like.held is None else tuple(held))
         case Ragged():
             return Ragged(tuple(parts[:-1]), parts[-1])
         case TensorList():

@@ -154,3 +154,39 @@ def test_variables_live_from_run_to_run():
 class Init:
     def InitSubgraphIndex(self) -> int:
         return 1
+
+
+@pytest.mark.parametrize("k", [0, 2])
+def test_a_branch_may_leave_a_list_without_elements(k: int):
+    """The other one puts x where the list has nothing yet."""
+
+    class Ways:
+        def ThenSubgraphIndex(self) -> int:
+            return 1
+
+        def ElseSubgraphIndex(self) -> int:
+            return 2
+
+    variant, at, row = Tensor("list", None, [], None, None), tensor("k", dt.int32, []), tensor("x", dt.float32, [2])
+    main = [
+        row, at, tensor("open", dt.int32, [], -1), tensor("count", dt.int32, [], 3), variant, tensor("one", dt.int32, [], 1),
+        tensor("more", dt.bool_, []), variant, tensor("y", dt.float32, [3, 2]),
+    ]  # fmt: skip
+    operators = [
+        flex("TensorListReserve", [2, 3], [4], element_dtype=1, shape_type=3),
+        Operator("LESS", [5, 1], [6], [], None, b"", 1),
+        Operator("IF", [6, 4, 1, 0], [7], [], Ways(), b"", 2),
+        flex("TensorListStack", [7, 2], [8], 3, element_dtype=1),
+    ]
+    inside = [variant, at, row, variant]
+    graphs = [
+        Subgraph("main", main, operators, [0, 1], [8]),
+        Subgraph("then", inside, [flex("TensorListSetItem", [0, 1, 2], [3], element_dtype=1)], [0, 1, 2], [3]),
+        Subgraph("else", inside, [], [0, 1, 2], [0]),
+    ]
+    program = parse_model(Model(graphs), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    x, wanted = np.float32([4, 5]), np.zeros((3, 2), np.float32)
+    if k > 1:
+        wanted[k] = x
+    np.testing.assert_array_equal(np.asarray(program.run({"x": x, "k": np.int32(k)})[0]), wanted)

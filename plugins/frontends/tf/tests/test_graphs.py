@@ -143,6 +143,34 @@ def test_branches_of_the_first_version(taken: bool, new_graph: Any):
     np.testing.assert_allclose(got, np.exp(x) if taken else -x, rtol=1e-6)
 
 
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_branch_may_keep_a_value_that_the_other_lacks(taken: bool, target: str, new_graph: Any):
+    """As branches do whose gradient is asked for: exp(x) is kept by the one that computes it."""
+    g = new_graph()
+    g.placeholder("x", F, [-1])
+    g.placeholder("p", np.bool_, [])
+    ways = ("OptionalFromValue", ["e:y:0"]), ("OptionalNone", [])
+    for name, (op, given) in zip(("yes", "no"), ways, strict=True):
+        f = g.proto.library.function.add()
+        f.signature.name = name
+        f.signature.input_arg.add(name="a", type=1)
+        f.signature.output_arg.add(name="r", type=21)
+        if given:
+            f.node_def.add(name="e", op="Exp", input=["a"])
+        f.node_def.add(name="o", op=op, input=given)
+        f.ret["r"] = "o:optional:0"
+    g.node("If", "kept", "p", "x", then_branch=("yes",), else_branch=("no",))
+    g.node("OptionalHasValue", "there", "kept")
+    g.node("OptionalGetValue", "value", "kept")
+    program = mgx.parse_buffer(g.data, "tf", output_names=["there", "value"])
+    program.compile(mgx.get_target(target))
+    x = np.float32([0, 1, 2])
+    there, value = (np.asarray(r) for r in program.run({"x": x, "p": np.array(taken)}))
+    assert bool(there) == taken
+    np.testing.assert_allclose(value, np.exp(x) if taken else 0 * x, rtol=1e-6)
+
+
 def add_function(g: Any, name: str, body: str) -> None:
     f = g.proto.library.function.add()
     f.signature.name = name

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, Final
 
 import numpy as np
@@ -146,6 +147,12 @@ class Scope(Keeping):
         count = self.context.names.get(word, 0)
         self.context.names[word] = count + 1
         return Module(word if not count else f"{word}_{count}")
+
+    def within(self, module: Module) -> Scope:
+        """Returns this scope as one that builds into another module."""
+        inner = copy(self)
+        inner.module, inner._absent = module, None
+        return inner
 
     def call(self, subgraph: int, given: Sequence[Any], module: Module | None = None) -> list[Any]:
         """Returns the results of another subgraph on some values, built into a module (by default this scope's own)."""

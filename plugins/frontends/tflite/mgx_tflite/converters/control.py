@@ -40,8 +40,11 @@ def if_(n: Node, condition: Instruction, *_: Instruction | None) -> Any:
         ways.append((module, *n.scope.apart(partial(n.scope.call, place, xs, module))))
     keys = sorted({k for _, _, changed in ways for k in changed})
     after: list[Any] = []
-    for module, values, changed in ways:
-        after = [*values, *n.scope.held(keys, changed)]
+    for (module, values, changed), other_way in zip(ways, ways[::-1], strict=True):
+        inner = Node(n.scope.within(module), n.operator)
+        pairs = zip(values, other_way[1], strict=False)
+        after = [v.fitted(inner, other) if isinstance(v, Composite) else v for v, other in pairs]
+        after += n.scope.held(keys, changed)
         module.add_return(flattened(after))
     made = n.add("if", condition, modules=[m for m, _, _ in ways]) if after else None
     return results_of(n, n.scope.assign(keys, rebuilt(after, n.items(made)) if made is not None else []))
