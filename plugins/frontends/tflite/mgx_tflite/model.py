@@ -232,7 +232,8 @@ class _Reader:
                 raise ParseError(f"a buffer of {size} bytes at {start} lies outside a file of {len(self.data)}")
             raw = np.frombuffer(self.data, np.uint8, size, start)
         else:
-            return np.zeros(dims, dtype.numpy) if index and 0 in dims and dtype.kind != "s" else None
+            empty = index and 0 in dims and min(dims) == 0 and dtype.kind != "s"
+            return np.zeros(dims, dtype.numpy) if empty else None
         if any(d < 0 for d in dims):
             raise ParseError(f"a constant must have known extents, got {dims}")
         count = math.prod(dims)
