@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from .batch import Ran, Request, first_come, kind_of, run, shapes_of
-from .deployment import Backend, Deployment, within
+from .deadlines import Deadlines
+from .deployment import Backend, Deployment
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
 from .metrics import Recorder
 from .model import Model, Signature
@@ -52,6 +53,7 @@ class Batcher(Deployment):
         self._again: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
         self._paces = Paces()
+        self._deadlines = Deadlines(self.signature.name)
 
     async def infer(
         self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
@@ -77,7 +79,11 @@ class Batcher(Deployment):
             result = request.done.result()
         else:
             self.metrics.waiting(self.signature, len(self._waiting))
-            result = await within(limit, self.signature.name, request.done)
+            self._deadlines.add(request)
+            try:
+                result = await request.done
+            finally:
+                self._deadlines.discard(request)
         self.metrics.answered(request.arrived, request.started, time.monotonic(), rows)
         return self.signature, result
 
@@ -101,6 +107,7 @@ class Batcher(Deployment):
             self._idle.clear()
             await self._idle.wait()
         self._threads.shutdown()
+        self._deadlines.close()
 
     def _schedule(self) -> None:
         """Starts what can be started; where requests may be joined, after all that has arrived by now."""

@@ -1,0 +1,51 @@
+"""Requests that are given up after a time: one timer for all of a model's, since a request hardly ever needs its own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+from .batch import Request
+from .errors import DeadlinePassed
+
+__all__ = ["Deadlines"]
+
+
+class Deadlines:
+    """Ends the requests of one model whose deadline has passed; lives in the event loop that is running.
+
+    model: its name, for the refusal.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model, self._loop = model, asyncio.get_running_loop()
+        self._open: set[Request] = set()
+        self._next = math.inf  # when the timer ends; it may have been set for a request that was answered meanwhile
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, request: Request) -> None:
+        self._open.add(request)
+        if request.deadline < self._next:
+            self._expect(request.deadline)
+
+    def discard(self, request: Request) -> None:
+        self._open.discard(request)
+
+    def close(self) -> None:
+        """Ends the timer; no request is waiting any more."""
+        self._expect(math.inf)
+
+    def _expect(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next = deadline
+        self._timer = None if deadline == math.inf else self._loop.call_at(deadline, self._due)
+
+    def _due(self) -> None:
+        now = time.monotonic()
+        for request in self._open:
+            if request.deadline <= now and not request.done.done():
+                limit = request.deadline - request.arrived
+                request.done.set_exception(DeadlinePassed(f"model {self._model!r} did not answer within {limit:g} s"))
+        self._expect(min((r.deadline for r in self._open if not r.done.done()), default=math.inf))
