@@ -22,6 +22,7 @@ from mgx_core.targets.tuning import KernelTuning
 from .context import GpuContext
 from .emitter import GpuEmitter
 from .group_attention_heads import HEADS
+from .join_rows import JoinRows
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .scale_attention_scores import SCORES
@@ -55,6 +56,8 @@ class GpuTarget(Target):
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
+        if stage == "fuse" and options.optimize:
+            return (JoinRows(),)
         if stage != "legalize":
             return ()
         return (

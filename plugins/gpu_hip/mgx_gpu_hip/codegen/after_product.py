@@ -21,15 +21,19 @@ __all__ = ["Finish", "after_product"]
 
 @dataclass(frozen=True)
 class Finish:
-    """Pointwise work on sums: `body` reads them as its input 0 and the `given` tensors, which are the inputs `index`, behind."""
+    """Pointwise work on sums: `body` reads them as its first inputs and the `given` tensors, inputs `index`, behind.
+
+    sums: how many it reads for a result, parts of one product side by side.
+    """
 
     body: Body
     given: tuple[Tensor, ...]
     index: tuple[int, ...]
+    sums: int = 1
 
     def reads(self) -> list[Access]:
         """Returns elements of memory that it reads, the sums left out."""
-        return [a for a in self.body.accesses if a.index]
+        return [a for a in self.body.accesses if a.index >= self.sums]
 
     def reader(self, access: Access, strides: Sequence[int], width: int) -> Reader:
         """Reads `width` neighbours; strides: along the axes of the loop at hand, the innermost last."""
@@ -41,16 +45,16 @@ class Finish:
         code = offset_code(places, reader.strides, access.offset, offsets, reader.width)
         return reader.lines(f"e{n}", f"p{self.index[access.index]}", code)
 
-    def values(self, sums: str, readers: Sequence[Reader], lines: Lines) -> list[Value]:
-        """Returns the results for element `k` of a group, from the code of its sum."""
+    def values(self, sums: Sequence[str], readers: Sequence[Reader], lines: Lines) -> list[Value]:
+        """Returns the results for element `k` of a group, from the code of its sums."""
         accesses = self.reads()
         kind = computed(self.given[0].dtype)
 
         def leaf(source: Source) -> Value | None:
             if not isinstance(source, Access):
                 return None
-            if source.index == 0:
-                return Value(lines.let(kind, sums), kind)
+            if source.index < self.sums:
+                return Value(lines.let(kind, sums[source.index]), kind)
             n = accesses.index(source)
             return element_value(source, self.given, readers[n].element(f"e{n}"), lines)
 
@@ -60,21 +64,21 @@ class Finish:
 
 def after_product(
     body: Module,
-    joint: Instruction,
+    joints: Sequence[Instruction],
     skipped: Sequence[Instruction],
     inputs: Sequence[Tensor | None],
     dims: Sequence[int],
     first: int = 0,
 ) -> Finish:
-    """Returns the members of a flat group behind `joint`, the product or a reshaped one, over the extents `dims`.
+    """Returns the members of a flat group behind `joints`, over the extents `dims`: the product, a reshaped one, or parts of it.
 
-    skipped: instructions up to `joint`, its operands too; inputs: the group's, of which the first is input `first` of the
-    kernel.  Errors: UnsupportedError for members that one loop does not run.
+    skipped: instructions up to `joints`, the product's operands too; inputs: the group's, of which the first is input `first` of
+    the kernel.  Errors: UnsupportedError for members that one loop does not run.
     """
     places = {p: n for n, p in enumerate(body.parameters.values())}
     made = Module("finish")
-    went: dict[Instruction, Instruction] = {joint: made.add_parameter("sum", Shape.of(joint.shape.dtype, dims))}
-    given, index = [Tensor.of(Shape.of(joint.shape.dtype, dims))], [-1]
+    went = {j: made.add_parameter(f"sum{n}", Shape.of(j.shape.dtype, dims)) for n, j in enumerate(joints)}
+    given, index = [Tensor.of(Shape.of(j.shape.dtype, dims)) for j in joints], [-1] * len(joints)
     for ins in body:
         if ins in went or ins.is_return or ins.is_absent or (ins in skipped and not _read_behind(ins, skipped)):
             continue
@@ -90,7 +94,7 @@ def after_product(
         else:
             raise UnsupportedError(f"{ins.op.name} after the product")
     made.add_return([went[o] for o in body.outputs])
-    return Finish(Body.of(made, given), tuple(given), tuple(index))
+    return Finish(Body.of(made, given), tuple(given), tuple(index), len(joints))
 
 
 def _read_behind(ins: Instruction, skipped: Sequence[Instruction]) -> bool:

@@ -230,7 +230,8 @@ class _Text:
             for n, reader in enumerate(readers):
                 lines += [f"  {line}" for line in self.after.load(n, reader, names, index)]
             stores = [
-                store_value(v, y.dtype) for v, y in zip(self.after.values("v[k]", readers, inner), self.ys, strict=True)
+                store_value(v, y.dtype)
+                for v, y in zip(self.after.values(["v[k]"], readers, inner), self.ys, strict=True)
             ]
         lines += [f"  vec<{stored(y.dtype)}, {width}> out{n};" for n, y in enumerate(self.ys)]
         lines.append(f"  UNROLL for (int k = 0; k < {width}; ++k) {{")

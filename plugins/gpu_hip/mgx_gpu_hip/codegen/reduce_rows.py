@@ -12,10 +12,10 @@ from .extents import SymbolicInt
 from .geometry import ceil_div, power_of_two, preferred_width, vector_width
 from .pointwise import kernel, threads_of
 from .reductions import Plan, Reduction
-from .row_passes import RowShape, RowWriter
+from .row_passes import RowPass, RowShape, RowWriter
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, computed, finish
 
-__all__ = ["rows_kernel"]
+__all__ = ["MOST_KEPT", "MOST_REGISTERS", "pass_lines", "rows_kernel"]
 
 MOST_KEPT = 32  # elements of a row that one thread keeps, of each value
 MOST_REGISTERS = 80  # registers for all kept values
@@ -103,17 +103,7 @@ def _whole(w: RowWriter) -> tuple[str, KernelLaunch]:
         ]
         guard = "if (live) "
         first = "live && "
-    lines += w.row_setup(passes, "row", list(range(len(plan.outputs))))
-    for source, array in w.kept.items():
-        lines.append(f"{w.types[source]} {array}[{shape.turns * shape.width}];")
-    for done in passes:
-        lines += done.row
-        if not (done.values or done.stores):
-            continue
-        lines += [f"{r.ctype} acc{r.number} = {r.identity};" for r in done.values]
-        lines += w.loop(done, guard=guard)
-        for r in done.values:
-            lines += _across(w, r, block)
+    lines += pass_lines(w, passes, "row", list(range(len(plan.outputs))), block, guard)
     lines += tail
     if row_stores:
         lines.append(f"if ({first}lane == 0) {{")
@@ -123,6 +113,24 @@ def _whole(w: RowWriter) -> tuple[str, KernelLaunch]:
     numbers = [] if block else [Number("u32", plan.rows)]
     text = kernel(NAME, parameters, lines, threads)
     return text, KernelLaunch(NAME, (grid, 1, 1), (threads, 1, 1), (*plan.buffers, *numbers))
+
+
+def pass_lines(
+    w: RowWriter, passes: list[RowPass], row: str, outputs: list[int], block: bool, guard: str = ""
+) -> list[str]:
+    """Returns the statements of all passes over a row; block: all threads of a block share it."""
+    lines = w.row_setup(passes, row, outputs)
+    for source, array in w.kept.items():
+        lines.append(f"{w.types[source]} {array}[{w.shape.turns * w.shape.width}];")
+    for done in passes:
+        lines += done.row
+        if not (done.values or done.stores):
+            continue
+        lines += [f"{r.ctype} acc{r.number} = {r.identity};" for r in done.values]
+        lines += w.loop(done, guard=guard)
+        for r in done.values:
+            lines += _across(w, r, block)
+    return lines
 
 
 def _across(w: RowWriter, r: Reduction, block: bool) -> list[str]:

@@ -11,7 +11,7 @@ from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, ceil_div, decompose, distance, offset_code, store_code
 from .reductions import Plan, Reduction, element_value
-from .source import DeviceTraits, Tensor, computed, stored
+from .source import DeviceTraits, Tensor, computed, read, stored
 
 __all__ = ["RowPass", "RowShape", "RowWriter"]
 
@@ -43,7 +43,8 @@ class RowWriter:
     traits: DeviceTraits
     shape: RowShape
     keep: bool
-    from_partials: bool = False
+    held: int | None = None  # the output that stays in registers, in `row`, for what follows; `keep` is needed
+    stores_held: bool = True  # it is stored, too
     kept: dict[Source, str] = field(default_factory=dict)
     types: dict[Source, str] = field(default_factory=dict)
     row_lines: Lines = field(init=False)
@@ -138,7 +139,8 @@ class RowWriter:
             reader = self.reader(n)
             code = offset_code(names, plan.reduced_strides(n), 0, plan.index, width)
             inner += reader.lines(f"a{n}", f"x{n}", code)
-        for n in done.stores:
+        stores = {n: c for n, c in done.stores.items() if n != self.held or self.stores_held}
+        for n in stores:
             if width > 1:
                 inner.append(f"vec<{stored(plan.outputs[n].dtype)}, {width}> b{n};")
         body = list(done.element)
@@ -146,10 +148,10 @@ class RowWriter:
             body.insert(0, f"const int e = turn * {width} + k;" if width > 1 else "const int e = turn;")
         for r, code in done.values.items():
             body.append(r.combine(f"acc{r.number}", code))
-        places = {
-            n: offset_code(names, plan.reduced_strides(plan.output(n)), 0, plan.index, width) for n in done.stores
-        }
-        for n, code in done.stores.items():
+        places = {n: offset_code(names, plan.reduced_strides(plan.output(n)), 0, plan.index, width) for n in stores}
+        if self.held in done.stores:
+            body.append(f"row[e] = {read(done.stores[self.held], plan.outputs[self.held].dtype)};")
+        for n, code in stores.items():
             body.append(f"b{n}.v[k] = {code};" if width > 1 else f"{guard}y{n}[{places[n]}] = {code};")
         if width > 1:
             inner += [f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in body), "}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -13,98 +14,195 @@ from .after_product import Finish
 from .elements import pointers
 from .expressions import Lines, store_value
 from .geometry import aligned, ceil_div, index_type, offset_code
+from .made_rows import MadeRow, made_row
 from .pointwise import kernel
 from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
 
 __all__ = ["TYPES", "single_row"]
 
 THREADS: Final = 128  # of a block, which shares a column's sum
+LOADS: Final = 8  # vectors of weights that a thread of a kernel that makes its row reads before it does so
+BUSY: Final = 4  # blocks a multiprocessor that such a kernel should have
 TYPES: Final = (dt.float16, dt.bfloat16, dt.float32)
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """The columns whose sums a block makes: `together` neighbours in each of `parts` parts of the matrix, `apart` columns apart.
+
+    `apart` is the number of results, each made from one column of every part.
+    """
+
+    together: int
+    parts: int
+    apart: int
+
+    @property
+    def count(self) -> int:
+        return self.together * self.parts
+
+    @property
+    def row(self) -> str:
+        """The column `c` of a block as code, counted from its first."""
+        return "c" if self.parts == 1 else f"(c / {self.together}u * {self.apart}u + c % {self.together}u)"
+
+
 def single_row(
-    xs: Sequence[Tensor | None], ys: Sequence[Tensor], after: Finish | None, traits: DeviceTraits
+    xs: Sequence[Tensor | None],
+    ys: Sequence[Tensor],
+    after: Finish | None,
+    traits: DeviceTraits,
+    made: MadeRow | None = None,
 ) -> KernelSource | No:
     """Returns a kernel for x [.., 1, k] times w [n, k]^T.
 
-    xs: x, w, then the operands of `after`; ys: results of n elements, whose last axis is that of the sums.
+    xs: x, or what `made` makes it of, then w, then the operands of `after`; ys: what `made` stores, then results whose last axis
+    is that of the sums, or of one part of them if `after` takes several.
     """
-    x, w = xs[:2]
+    before = 1 if made is None else made.operands
+    x, w = xs[0], xs[before]
+    results = ys if made is None else ys[made.stored :]
     assert x is not None and w is not None
     n, k = w.lens
+    parts = 1 if after is None else after.sums
     step = 16 // w.dtype.size
-    if x.dtype not in TYPES or x.dtype is not w.dtype:
-        return No(f"a product of {x.dtype} and {w.dtype}")
-    if prod(x.lens) != k or any(prod(y.lens) != n or y.lens[-1] != n for y in ys):
+    of = x.dtype if made is None else made.dtype
+    if of not in TYPES or of is not w.dtype:
+        return No(f"a product of {of} and {w.dtype}")
+    if any(prod(y.lens) * parts != n or y.lens[-1] * parts != n for y in results):
         return No("there is more than one row")
-    if k % step or not aligned(w, w.strides, 0, step) or not aligned(x, [x.strides[-1]], 0, step):
+    if k % step or not aligned(w, w.strides, 0, step):
         return No(f"rows of {k} elements are not whole vectors of 16 bytes")
-    columns = 2 if k < THREADS * step and n % 2 == 0 else 1
+    if made is None:
+        if prod(x.lens) != k:
+            return No("there is more than one row")
+        if not aligned(x, [x.strides[-1]], 0, step):
+            return No("the row does not lie in whole vectors of 16 bytes")
+        together = 2 if k * parts < THREADS * step and n // parts % 2 == 0 else 1
+        columns, threads = _Columns(together, parts, n // parts), THREADS
+        sums: list[str] | No = _sums(stored(w.dtype), w.dtype, k, step, columns)
+    else:
+        threads = THREADS if k <= THREADS * made.most else 2 * THREADS
+        columns = _wide_columns(ceil_div(k, threads * step), n, parts, traits)
+        sums = _sums_of_made(made, w.dtype, k, step, columns, threads, traits)
+    if isinstance(sums, No):
+        return sums
     parameters, buffers = pointers(xs, ys)
-    lines = [*_sums(stored(w.dtype), w.dtype, k, step, columns, traits.wave), *_results(ys, after, columns)]
-    launch = KernelLaunch(NAME, (ceil_div(n, columns), 1, 1), (THREADS, 1, 1), tuple(buffers))
-    text = kernel(NAME, parameters, lines, THREADS)
-    return finish("single_row", text, [launch], xs, ys, flops=2 * n * k)
+    lines = [
+        f"const u32 first = blockIdx.x * {columns.together}u;",
+        f"const {stored(w.dtype)}* const w = p{before} + (u64)first * {k}u;",
+        f"float acc[{columns.count}] = {{}};",
+        *sums,
+        *_whole(columns, threads, traits.wave),
+        *_results(results, after, len(ys) - len(results)),
+    ]
+    launch = KernelLaunch(NAME, (ceil_div(columns.apart, columns.together), 1, 1), (threads, 1, 1), tuple(buffers))
+    word = "single_row" if made is None else "single_row_made"
+    return finish(word, kernel(NAME, parameters, lines, threads), [launch], xs, ys, flops=2 * n * k)
 
 
-def _sums(t: str, of: dt.DType, k: int, step: int, columns: int, wave: int) -> list[str]:
-    """Returns statements that leave the sums of a block's columns in `sums`, by wave."""
-    stride = THREADS * step
+def _wide_columns(turns: int, n: int, parts: int, traits: DeviceTraits) -> _Columns:
+    """Returns as many columns a block as keep the loads of a thread in flight and the device busy: each block makes its row."""
+    together, apart = 1, n // parts
+    while (
+        2 * together * parts * turns <= LOADS
+        and apart % (2 * together) == 0
+        and apart // (2 * together) >= BUSY * traits.sm_count
+    ):
+        together *= 2
+    return _Columns(together, parts, apart)
+
+
+def _sums(t: str, of: dt.DType, k: int, step: int, columns: _Columns) -> list[str]:
+    """Returns statements that leave each thread's share of a block's sums in `acc`."""
+    stride, count = THREADS * step, columns.count
 
     def fetched(part: int) -> list[str]:
         at = f"i + {part * stride}u" if part else "i"
+        column = f"w + (u64){columns.row} * {k}u + {at}"
         return [
             f"a{part} = ldv<{t}, {step}>(p0 + {at});",
-            f"UNROLL for (u32 c = 0; c < {columns}; ++c) b{part}[c] = ldv<{t}, {step}>(w + (u64)c * {k}u + {at});",
+            f"UNROLL for (u32 c = 0; c < {count}; ++c) b{part}[c] = ldv<{t}, {step}>({column});",
         ]
 
     def added(part: int) -> list[str]:
         product = f"{read(f'a{part}.v[j]', of)}, {read(f'b{part}[c].v[j]', of)}"
         return [
-            f"UNROLL for (u32 c = 0; c < {columns}; ++c)",
+            f"UNROLL for (u32 c = 0; c < {count}; ++c)",
             f"  UNROLL for (u32 j = 0; j < {step}; ++j) acc[c] = m::fma({product}, acc[c]);",
         ]
 
     second = k > stride
     return [
-        f"const u32 first = blockIdx.x * {columns}u;",
-        f"const {t}* const w = p1 + (u64)first * {k}u;",
-        f"float acc[{columns}] = {{}};",
         f"for (u32 i = threadIdx.x * {step}u; i < {k}u; i += {2 * stride}u) {{",
-        f"  vec<{t}, {step}> a0, b0[{columns}]" + (f", a1, b1[{columns}];" if second else ";"),
+        f"  vec<{t}, {step}> a0, b0[{count}]" + (f", a1, b1[{count}];" if second else ";"),
         *(f"  {line}" for line in fetched(0)),
         *([f"  const bool more = i + {stride}u < {k}u;"] if second else []),
         *([f"  if (more) {{ {' '.join(fetched(1))} }}"] if second else []),
         *(f"  {line}" for line in added(0)),
         *(["  if (more) {", *(f"    {line}" for line in added(1)), "  }"] if second else []),
         "}",
-        f"SHARED(float, sums, [{THREADS // wave}][{columns}]);",
-        f"UNROLL for (u32 c = 0; c < {columns}; ++c) {{",
+    ]
+
+
+def _sums_of_made(
+    made: MadeRow, of: dt.DType, k: int, step: int, columns: _Columns, threads: int, traits: DeviceTraits
+) -> list[str] | No:
+    """As `_sums`, for a row that every block makes for itself, while its weights are on their way."""
+    turns = ceil_div(k, threads * step)
+    row = made_row(made, threads, turns, step, traits)
+    if isinstance(row, No):
+        return row
+    t, count = stored(of), columns.count
+    inside = f"if (turn * {threads}u + threadIdx.x < {k // step}u)" if k % (threads * step) else ""
+    place = f"w + (u64){columns.row} * {k}u + (turn * {threads}u + threadIdx.x) * {step}u"
+    return [
+        f"vec<{t}, {step}> b[{turns}][{count}];",
+        f"UNROLL for (u32 turn = 0; turn < {turns}; ++turn) {inside}",
+        f"  UNROLL for (u32 c = 0; c < {count}; ++c) b[turn][c] = ldv<{t}, {step}>({place});",
+        *row,
+        f"UNROLL for (u32 turn = 0; turn < {turns}; ++turn) {inside}",
+        f"  UNROLL for (u32 c = 0; c < {count}; ++c)",
+        f"    UNROLL for (u32 j = 0; j < {step}; ++j)",
+        f"      acc[c] = m::fma(row[turn * {step} + j], {read('b[turn][c].v[j]', of)}, acc[c]);",
+    ]
+
+
+def _whole(columns: _Columns, threads: int, wave: int) -> list[str]:
+    """Returns statements after which a thread for each result has the sums of all parts, `whole0` and so on."""
+    count, together = columns.count, columns.together
+    lines = [
+        f"SHARED(float, sums, [{threads // wave}][{count}]);",
+        f"UNROLL for (u32 c = 0; c < {count}; ++c) {{",
         "  const float part = wave_reduce<Sum>(acc[c]);",
         "  if (lane_id() == 0) sums[threadIdx.x / WAVE][c] = part;",
         "}",
         "__syncthreads();",
-        f"if (threadIdx.x >= {columns}u) return;",
-        "float whole = sums[0][threadIdx.x];",
-        f"UNROLL for (u32 i = 1; i < {THREADS // wave}; ++i) whole += sums[i][threadIdx.x];",
-        "const u32 column = first + threadIdx.x;",
+        f"if (threadIdx.x >= {together}u) return;",
     ]
+    for part in range(columns.parts):
+        at = f"{part * together}u + threadIdx.x" if part else "threadIdx.x"
+        lines += [
+            f"float whole{part} = sums[0][{at}];",
+            f"UNROLL for (u32 i = 1; i < {threads // wave}; ++i) whole{part} += sums[i][{at}];",
+        ]
+    return [*lines, "const u32 column = first + threadIdx.x;"]
 
 
-def _results(ys: Sequence[Tensor], after: Finish | None, columns: int) -> list[str]:
-    """Returns statements that finish a column's sum."""
-    index = index_type(*ys, *(after.given[1:] if after else ()))
+def _results(ys: Sequence[Tensor], after: Finish | None, first: int) -> list[str]:
+    """Returns statements that finish a column's sums; first: the number of the first of `ys` among the kernel's results."""
+    index = index_type(*ys, *(after.given[after.sums :] if after else ()))
     inner = Lines("t")
     lines: list[str] = []
     if after is None:
-        stores = [written("whole", y.dtype) for y in ys]
+        stores = [written("whole0", y.dtype) for y in ys]
     else:
         readers = [after.reader(a, [a.strides[-1]], 1) for a in after.reads()]
         for n, reader in enumerate(readers):
             lines += after.load(n, reader, ["column"], index)
-        values = after.values("whole", readers, inner)
+        values = after.values([f"whole{n}" for n in range(after.sums)], readers, inner)
         stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
     lines += ["const u32 k = 0;", *inner.lines] if inner.lines else []
-    for n, (y, value) in enumerate(zip(ys, stores, strict=True)):
+    for n, (y, value) in enumerate(zip(ys, stores, strict=True), first):
         lines.append(f"q{n}[{offset_code(['column'], [y.strides[-1]], 0, index)}] = {value};")
     return lines

@@ -10,6 +10,7 @@ from . import (
     convolutions,
     depthwise,
     generated,
+    joined_rows,
     loops,
     narrow_library,
     narrow_products,
@@ -24,6 +25,7 @@ __all__ = ["PLANS"]
 PLANS: Kernels = (
     views.PLANS
     + single_rows.PLANS
+    + joined_rows.PLANS
     + products.PLANS
     + convolutions.PLANS
     + narrow_library.PLANS

@@ -75,7 +75,7 @@ def write(
     fixed = flat(body.clone(parameters=shapes))
     anchor, chain = anchor_of(fixed)
     skipped = [anchor, *ancestors(anchor), *chain]
-    finish = after_product(fixed, chain[-1] if chain else anchor, skipped, given, ys[0].lens, OPERANDS)
+    finish = after_product(fixed, [chain[-1] if chain else anchor], skipped, given, ys[0].lens, OPERANDS)
     return narrow_product(xs, ys, finish, op.windows, traits, op.place)
 
 

@@ -21,15 +21,14 @@ from ..codegen.single_rows import TYPES, single_row
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
+from ..join_rows import LEAST
 from .epilogues import anchored
 from .narrow_products import ancestors, anchor_of
 from .offer import offer
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "operands_of_row"]
 
 PLANS = Kernels("gpu")
-
-LEAST = 1 << 16  # weights below which a launch takes longer than reading them
 
 
 def write(
@@ -44,14 +43,14 @@ def write(
     anchor, chain = anchor_of(fixed, (Dot,))
     skipped = [anchor, *ancestors(anchor), *chain]
     joint = chain[-1] if chain else anchor
-    return single_row(xs, ys, after_product(fixed, joint, skipped, given, ys[0].lens, 2), traits)
+    return single_row(xs, ys, after_product(fixed, [joint], skipped, given, ys[0].lens, 2), traits)
 
 
 @offer(PLANS, Dot, name="single row")
 def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns one launch."""
     x, w = args
-    given = _operands(e, x, w)
+    given = operands_of_row(e, x, w)
     out = e.allocate(x.shape.dtype, [*x.lens[:-1], w.lens[-1]])
     e.kernel(write, op, (), given, [out])
     return out
@@ -72,7 +71,7 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
         if ins not in env and not ins.is_literal and not ins.is_absent:
             env[ins] = e.emit(ins, env)
     x, w = (e.value_of(i, env) for i in anchor.inputs)
-    operands = _operands(e, x, w)
+    operands = operands_of_row(e, x, w)
     skipped = {anchor, *before, *chain}
     behind = [
         None if all(u in skipped for u in p.users) else v for p, v in zip(body.parameters.values(), args, strict=True)
@@ -82,16 +81,16 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
-def _operands(e: GpuEmitter, x: Value, w: Value) -> list[Value]:
-    """Returns the row, and the weights as rows [n, k].  Errors: Refused."""
-    if prod(x.lens[:-1]) != 1:
+def operands_of_row(e: GpuEmitter, x: Value | None, w: Value) -> list[Value]:
+    """Returns the row, if it is given, and the weights as rows [n, k].  Errors: Refused."""
+    if x is not None and prod(x.lens[:-1]) != 1:
         raise Refused(f"there are {prod(x.lens[:-1])} rows")
-    if x.shape.dtype not in TYPES or w.shape.dtype is not x.shape.dtype:
-        raise Refused(f"a product of {x.shape.dtype} and {w.shape.dtype}")
+    if w.shape.dtype not in TYPES or (x is not None and x.shape.dtype is not w.shape.dtype):
+        raise Refused(f"a product of {w.shape.dtype if x is None else x.shape.dtype} and {w.shape.dtype}")
     if prod(w.lens[-2:]) < LEAST:
         raise Refused("there are few weights: reading them is not what takes the time")
     flat_weights = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
     rows = e.made_constant(flat_weights, ("rows of columns, not padded",), lambda a: np.swapaxes(a, -1, -2))
     if rows is None:
         raise Refused("the weights are not constant")
-    return [e.aligned(e.row_major(x)), rows]
+    return [rows] if x is None else [e.aligned(e.row_major(x)), rows]

@@ -1,0 +1,145 @@
+"""Join products of one row with the reduction that makes the row and with work on parts of their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from mgx_core import Instruction, Module, Pass, Shape
+from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.slice import Slice
+from mgx_core.rules.outline import Names, outline, through_views
+
+__all__ = ["JOINED", "LEAST", "JoinRows"]
+
+JOINED: Final = "joined rows"  # tag of the groups
+LEAST: Final = 1 << 16  # weights below which a launch takes longer than reading them
+PARTS: Final = 4  # the most parts of a product whose sums one thread combines
+
+
+@dataclass(frozen=True)
+class JoinRows(Pass):
+    """Makes groups of a normalisation, the product of its one row with constant weights, and what combines parts of the sums.
+
+    A decoder makes each token so: RMS norm, the joined products of the gated layer, SwiGLU on their halves.  Each of the three is
+    one launch that waits for the one before it, and only the product moves memory worth mentioning.  A target that declines the
+    whole runs the members.
+    """
+
+    name: str = "join-rows"
+
+    def apply(self, module: Module) -> bool:
+        names = Names([m.name for m in _outside_groups(module)])
+        changed = False
+        for inner in list(_outside_groups(module)):
+            for ins in list(inner):
+                if ins.parent is inner and _is_product(ins):
+                    changed |= _join(inner, ins, names)
+        return changed
+
+
+def _outside_groups(module: Module) -> Iterator[Module]:
+    """Yields a module and those of its control flow."""
+    yield module
+    for ins in module:
+        if not ins.op.fused:
+            for m in ins.modules:
+                yield from _outside_groups(m)
+
+
+def _is_product(ins: Instruction) -> bool:
+    return isinstance(ins.op, Dot) or (isinstance(ins.op, Group) and ins.op.tag == Dot.name)
+
+
+def _join(module: Module, ins: Instruction, names: Names) -> bool:
+    operands = _operands(ins)
+    if operands is None or not _one_row(ins.result):
+        return False
+    row, weights = operands
+    source = through_views(weights)
+    if not source.is_literal or prod(source.shape.lens()[-2:]) < LEAST:
+        return False
+    behind = _parts(ins) if isinstance(ins.op, Dot) else []
+    last = behind[-1] if behind else ins
+    position = {i: n for n, i in enumerate(module)}
+    before = _made_by(row, ins, position, position[last])
+    members = [*before, ins, *behind]
+    if len(members) == 1 or last.next is None:
+        return False
+    outline(module, members, lambda: Group(tag=JOINED), names.fresh("joined_rows"), last.next)
+    return True
+
+
+def _one_row(shape: object) -> bool:
+    return isinstance(shape, Shape) and not shape.dynamic() and prod(shape.lens()[:-1]) == 1
+
+
+def _operands(ins: Instruction) -> tuple[Instruction, Instruction] | None:
+    """Returns row and weights of a product, or of the one that a group is around; None unless these are operands of it."""
+    if isinstance(ins.op, Dot):
+        return ins.inputs[0], ins.inputs[1]
+    body = ins.modules[0]
+    anchor = next((i for i in body if isinstance(i.op, Dot)), None)
+    if anchor is None:
+        return None
+    places = {p: n for n, p in enumerate(body.parameters.values())}
+    found = [places.get(_through_reshapes(anchor.inputs[0])), places.get(through_views(anchor.inputs[1]))]
+    if found[0] is None or found[1] is None:
+        return None
+    return ins.inputs[found[0]], ins.inputs[found[1]]
+
+
+def _through_reshapes(ins: Instruction) -> Instruction:
+    while ins.op.reshapes and len(ins.inputs) == 1:
+        ins = ins.inputs[0]
+    return ins
+
+
+def _made_by(row: Instruction, reader: Instruction, position: dict[Instruction, int], last: int) -> list[Instruction]:
+    """Returns the reduction over one row that makes `row` and its results up to this one; nothing if it must stay where it is."""
+    chain: list[Instruction] = []
+    at = row
+    while at.op.reshapes and len(at.inputs) == 1 and at.users == (chain[-1] if chain else reader,):
+        chain.append(at)
+        at = at.inputs[0]
+    reduction = at.inputs[0] if isinstance(at.op, GetTupleElem) else at
+    if not isinstance(reduction.op, FusedReduce) or reduction.parent is not reader.parent:
+        return []
+    shapes = reduction.modules[0].output_shapes()
+    rank = at.shape.rank
+    rows = all(_one_row(s) and isinstance(s, Shape) and s.rank == rank and s.lens()[-1] > 1 for s in shapes)
+    if not rows or reduction.op.axes != (rank - 1,) or any(i.is_absent for i in reduction.inputs):
+        return []
+    items = [u for u in reduction.users if isinstance(u.op, GetTupleElem)]
+    made = [reduction, *items]
+    inside = {*made, *chain, reader}
+    others = [u for m in made for u in m.users if u not in inside]
+    if any(position.get(u, -1) <= last for u in others):
+        return []
+    return sorted([*made, *chain], key=lambda i: position[i])
+
+
+def _parts(product: Instruction) -> list[Instruction]:
+    """Returns the slices that a product is read through, equal parts of its columns, and the one pointwise group reading them."""
+    columns = [(u.op, u) for u in product.users if isinstance(u.op, Slice) and len(u.inputs) == 1]
+    if len(columns) < len(product.users) or not 2 <= len(columns) <= PARTS:
+        return []
+    columns.sort(key=lambda pair: pair[0].starts)
+    parts = [u for _, u in columns]
+    rank, width = product.shape.rank, product.shape.lens()[-1] // len(parts)
+    for n, (op, part) in enumerate(columns):
+        ranges = op.ranges(rank, op.starts, op.ends, op.axes, op.steps)
+        if ranges != [(rank - 1, n * width, (n + 1) * width, 1)] or part.shape.lens()[-1] != width:
+            return []
+    readers: Sequence[Instruction] = list(dict.fromkeys(u for p in parts for u in p.users))
+    if len(readers) != 1 or not isinstance(readers[0].op, PointwiseGroup):
+        return []
+    work = readers[0]
+    same = all(o.shape.lens() == parts[0].shape.lens() for o in work.modules[0].outputs)
+    once = all(work.inputs.count(p) == 1 and p.users == (work,) for p in parts)
+    if not same or not once:
+        return []
+    return [*parts, work]

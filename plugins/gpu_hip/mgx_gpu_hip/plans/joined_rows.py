@@ -1,0 +1,178 @@
+"""Products of one row together with the reduction that makes the row and the work on parts of the sums: see `JoinRows`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mgx_core import Instruction, Kernels, Module, No, Operation
+from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.slice import Slice
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+from mgx_core.types.shape import AnyShape
+
+from ..codegen.after_product import Finish, after_product
+from ..codegen.bodies import Body, flat
+from ..codegen.made_rows import MadeRow
+from ..codegen.reductions import Plan
+from ..codegen.single_rows import single_row
+from ..codegen.source import DeviceTraits, KernelSource, Tensor
+from ..codegen.writing import Inputs
+from ..emitter import GpuEmitter
+from ..join_rows import JOINED
+from .narrow_products import ancestors, anchor_of
+from .offer import offer
+from .single_rows import operands_of_row
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+
+
+class _Parts(NamedTuple):
+    """A group's members: what makes the row, the product or a group around it, its parts in order, and the work on these."""
+
+    reduction: Instruction | None
+    product: Instruction
+    parts: list[Instruction]
+    tail: Instruction | None
+
+    @classmethod
+    def of(cls, body: Module) -> _Parts:
+        members = list(body)
+        product = next(i for i in members if isinstance(i.op, (Dot, Group)))
+        reduction = next((i for i in members if isinstance(i.op, FusedReduce)), None)
+        parts = sorted(((i.op.starts, n, i) for n, i in enumerate(members) if isinstance(i.op, Slice)))
+        return cls(
+            reduction,
+            product,
+            [i for *_, i in parts],
+            next((i for i in members if isinstance(i.op, PointwiseGroup)), None),
+        )
+
+    def made_by(self, ins: Instruction) -> int | None:
+        """Returns which result of the reduction an instruction is, or is a view of; None for everything else."""
+        while ins.op.reshapes and len(ins.inputs) == 1:
+            ins = ins.inputs[0]
+        if isinstance(ins.op, GetTupleElem):
+            return ins.op.index if ins.inputs[0] is self.reduction else None
+        return 0 if ins is self.reduction else None
+
+    @property
+    def row(self) -> tuple[Instruction, Module, Instruction]:
+        """The product itself, the module that holds it, and the row among the members."""
+        if isinstance(self.product.op, Dot):
+            assert self.product.parent is not None
+            return self.product, self.product.parent, self.product.inputs[0]
+        inner = self.product.modules[0]
+        anchor = anchor_of(inner, (Dot,))[0]
+        at = anchor.inputs[0]
+        while at.op.reshapes and len(at.inputs) == 1:
+            at = at.inputs[0]
+        return anchor, inner, self.product.inputs[list(inner.parameters.values()).index(at)]
+
+    def behind(self) -> tuple[Module, list[Instruction]] | None:
+        """Returns the module with the work on the sums, and what its parameters are."""
+        if self.tail is not None:
+            return self.tail.modules[0], list(self.tail.inputs)
+        if isinstance(self.product.op, Group):
+            return self.product.modules[0], list(self.product.inputs)
+        return None
+
+    def reads(self, ins: Instruction) -> bool:
+        """Returns True if an operand of the work behind the sums is neither a part of the sums nor an operand of the product."""
+        if self.tail is not None:
+            return ins not in self.parts
+        inner = self.product.modules[0]
+        anchor, chain = anchor_of(inner, (Dot,))
+        skipped = {anchor, *ancestors(anchor), *chain}
+        pairs = zip(inner.parameters.values(), self.product.inputs, strict=True)
+        return any(i is ins and not all(u in skipped for u in p.users) for p, i in pairs)
+
+    def stored(self, body: Module) -> list[int]:
+        """Returns the results of the reduction that are results of the group, which come first there."""
+        found = [self.made_by(o) for o in body.outputs]
+        return [n for n in found if n is not None]
+
+
+def _made(parts: _Parts, body: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> MadeRow:
+    """Returns the reduction with the results that are stored first."""
+    assert parts.reduction is not None
+    held, stored = parts.made_by(parts.row[2]), parts.stored(body)
+    assert held is not None
+    order = stored if held in stored else [*stored, held]
+    module = parts.reduction.modules[0].clone()
+    shapes = [module.outputs[n].shape for n in order]
+    module.replace_return([module.outputs[n] for n in order])
+    module = flat(module)
+    results = [*outputs[: len(stored)], *(Tensor.of(s) for s in shapes[len(stored) :])]
+    return MadeRow(Plan(Body.of(module, inputs), list(inputs), results, "row"), order.index(held), len(stored))
+
+
+def _finish(parts: _Parts, given: Inputs, dims: Sequence[int], first: int) -> Finish | None:
+    behind = parts.behind()
+    if behind is None:
+        return None
+    module, inputs = behind
+    if parts.tail is None:
+        fixed = flat(module)
+        anchor, chain = anchor_of(fixed, (Dot,))
+        skipped = [anchor, *ancestors(anchor), *chain]
+        return after_product(fixed, [chain[-1] if chain else anchor], skipped, given, dims, first)
+    fixed = flat(module)
+    parameters = list(fixed.parameters.values())
+    joints = [parameters[inputs.index(p)] for p in parts.parts]
+    return after_product(fixed, joints, [], given, dims, first)
+
+
+def write(
+    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
+) -> KernelSource | No:
+    """xs: the row, or the operands of the reduction that makes it, then the weights, then the operands of the work behind."""
+    parts = _Parts.of(modules[0])
+    if parts.reduction is None:
+        return single_row(xs, ys, _finish(parts, xs[2:], ys[-1].lens, 2), traits)
+    before = len(parts.reduction.inputs)
+    made = _made(parts, modules[0], [x for x in xs[:before] if x is not None], ys)
+    return single_row(xs, ys, _finish(parts, xs[before + 1 :], ys[-1].lens, before + 1), traits, made)
+
+
+def _joined(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    assert isinstance(op, Group)
+    return None if op.tag == JOINED else No("the group is not a product of one row with what stands around it")
+
+
+@offer(PLANS, Group, name="joined rows", when=_joined, write=write)
+def emit_joined(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """Returns one launch."""
+    body = modules[0]
+    parts = _Parts.of(body)
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+
+    def value(ins: Instruction) -> Value:
+        if ins not in env and not ins.is_literal:
+            for i in ins.inputs:
+                env[i] = value(i)
+            env[ins] = e.emit(ins, env)
+        found: Value = e.value_of(ins, env)
+        return found
+
+    anchor, inner, row = parts.row
+    if inner is not body:
+        env |= {
+            p: value(i) for p, i in zip(inner.parameters.values(), parts.product.inputs, strict=True) if i is not row
+        }
+    weights = value(anchor.inputs[1])
+    given: list[Value | None]
+    if parts.reduction is None:
+        given = list(operands_of_row(e, value(row), weights))
+    else:
+        given = [*(value(i) for i in parts.reduction.inputs), operands_of_row(e, None, weights)[0]]
+    behind = parts.behind()
+    if behind is not None:
+        given += [value(i) if parts.reads(i) else None for i in behind[1]]
+    outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
+    e.kernel(write, op, modules, given, outs)
+    return outs[0] if len(outs) == 1 else tuple(outs)
