@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from .classes import classes_wanted
 from .errors import BadRequest
 from .inference import Answer, Call, Stored, place, priority, seconds
 from .messages import messages
@@ -38,12 +39,15 @@ def read_call(request: Any) -> Call:
     """Returns what a ModelInferRequest asks for.  Errors: BadRequest."""
     feeds, stored = _inputs(request)
     parameters = _plain(request.parameters)
-    names, places = [], {}
+    names, places, classes = [], {}, {}
     for output in request.outputs:
         names.append(output.name)
-        lies = place(_plain(output.parameters), output.name)
+        stated = _plain(output.parameters)
+        lies = place(stated, output.name)
         if lies is not None:
             places[output.name] = lies
+        if count := classes_wanted(stated, output.name):
+            classes[output.name] = count
     return Call(
         request.model_name,
         request.model_version,
@@ -54,6 +58,7 @@ def read_call(request: Any) -> Call:
         priority(parameters),
         seconds(parameters),
         places,
+        classes=classes,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .budget import NUMBER_COST, Share
+from .classes import classes_wanted
 from .errors import BadRequest
 from .inference import Answer, Call, Stored, place, priority, seconds
 from .tensors import from_bytes, from_list, to_bytes, to_list
@@ -59,9 +60,10 @@ def read_call(model: str, version: str, body: bytes, header_length: str | None) 
         raise BadRequest(f"id must be a string, got {identity!r}")
     stated = {n: place(p, n) for n, p in wanted}
     places = {n: p for n, p in stated.items() if p is not None}
+    classes = {n: count for n, p in wanted if (count := classes_wanted(p, n))}
     names = [n for n, _ in wanted]
     first, limit = priority(parameters), seconds(parameters)
-    return Call(model, version, feeds, stored, names, identity, first, limit, places), binary
+    return Call(model, version, feeds, stored, names, identity, first, limit, places, classes=classes), binary
 
 
 def json_length(body: bytes, header_length: str | None) -> int:

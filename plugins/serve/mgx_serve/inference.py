@@ -12,6 +12,7 @@ from mgx_core import __version__
 
 from .access import EVERYTHING, Access
 from .budget import NUMBER_COST, TENSOR_COST, Budget, Share
+from .classes import classified
 from .described import configuration
 from .errors import BadRequest, Unsupported
 from .log_settings import LogSettings
@@ -29,6 +30,7 @@ EXTENSIONS = (
     "model_repository",
     "model_configuration",
     "statistics",
+    "classification",
     "system_shared_memory",
     "cuda_shared_memory",
 )
@@ -48,7 +50,8 @@ class Call:
     """One request for inference.
 
     stored: inputs that are not in `feeds` yet; outputs: names that are wanted, all if empty; timeout: seconds, 0 for the model's
-    own limit; places: in shared memory, of the outputs that go there; headers: of the message, for access and traces.
+    own limit; places: in shared memory, of the outputs that go there; headers: of the message, for access and traces;
+    classes: how many of their largest elements are wanted of outputs, in the place of all.
     """
 
     model: str
@@ -61,6 +64,7 @@ class Call:
     timeout: float = 0.0
     places: Mapping[str, Place] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -202,6 +206,9 @@ def refuse_overrides(parameters: object) -> None:
 def answer_of(call: Call, model: Signature, results: Sequence[Array], share: Share) -> Answer:
     """Returns the answer with the outputs that were asked for.  share: takes what they need."""
     outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
+    if call.classes:
+        wanted, rows = call.classes, model.max_batch > 0
+        outputs = [(t, a) if t.name not in wanted else classified(t, a, wanted[t.name], rows) for t, a in outputs]
     share.take(sum([_held(array) for _, array in outputs]) * TENSOR_COST)
     return Answer(model.name, model.version, call.id, outputs)
 

@@ -39,15 +39,15 @@ def call_message(call: Call, reads_headers: bool) -> tuple[list[Any], list[Bytes
     stored = [(n, s.datatype, s.shape, dataclasses.astuple(s.place)) for n, s in call.stored.items()]
     headers = {k: call.headers[k] for k in HEADERS if k in call.headers} if reads_headers else {}
     asked = [call.model, call.version, call.outputs, call.id, call.priority, call.timeout]
-    head = [*asked, feeds, stored, _places(call.places), headers]
+    head = [*asked, feeds, stored, _places(call.places), headers, dict(call.classes)]
     return head, [to_bytes(array) for array in call.feeds.values()]
 
 
 def read_call(head: Sequence[Any], parts: Sequence[Bytes]) -> Call:
-    model, version, outputs, identity, priority, timeout, feeds, stored, places, headers = head
+    model, version, outputs, identity, priority, timeout, feeds, stored, places, headers, classes = head
     arrays = {n: _array(n, datatype, shape, part) for (n, datatype, shape), part in zip(feeds, parts, strict=True)}
     kept = {name: Stored(datatype, shape, Place(*place)) for name, datatype, shape, place in stored}
-    return Call(model, version, arrays, kept, outputs, identity, priority, timeout, _placed(places), headers)
+    return Call(model, version, arrays, kept, outputs, identity, priority, timeout, _placed(places), headers, classes)
 
 
 def answer_message(answer: Answer) -> tuple[list[Any], list[Bytes]]:
