@@ -12,6 +12,7 @@ from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(4)
+BYTES = "avx512_vnni" in native().cpu_features()
 TILES = native().multiplies_tiles() and "amx_bf16" in native().cpu_features()
 
 
@@ -59,3 +60,65 @@ def test_tiles_keep_the_digits_of_floats(block: int) -> None:
     size = np.abs(x[4:]).astype(np.float64) @ (0.25 * np.abs(codes.T))
     assert (np.abs(got[4:] - exact) <= 2.0**-20 * size).all()
     assert not np.isfinite(got[1:4]).any()
+
+
+def exact_product(x: Any, operands: list[Any], block: int) -> tuple[Any, Any]:
+    """The product in float64, and of magnitudes, each number the largest of its 128."""
+    codes, scale, *points = operands
+    numbers = np.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1).astype(np.float64)
+    point = np.repeat(points[0].astype(np.float64), block, 1) if points else 8.0
+    weights = ((numbers - point) * np.repeat(scale.astype(np.float64), block, 1))[:, : x.shape[1]]
+    most = np.concatenate([np.full_like(u, np.abs(u).max()) for u in np.split(x[0], range(128, x.shape[1], 128))])
+    return x.astype(np.float64) @ weights.T, most.astype(np.float64) @ np.abs(weights).T
+
+
+@pytest.mark.skipif(not BYTES, reason="the processor has no dot products of bytes in vectors of 512 bits")
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize(
+    ("k", "block"), [(2000, 16), (1104, 32), (96, 64), (1000, 128), (1023, 512), (1100, 1100), (8, 32)]
+)
+def test_one_row_in_bytes_keeps_the_digits_of_the_largest_of_128_floats(k: int, block: int, points: bool) -> None:
+    """Units of several blocks, blocks of several units, a last unit that is not full, numbers of very different sizes."""
+    n, blocks = 39, -(-k // block)
+    operands = [rng.integers(0, 256, (n, blocks * block // 2)).astype(np.uint8)]
+    operands.append(rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32))
+    if points:
+        operands.append(rng.integers(0, 16, (n, blocks)).astype(np.uint8))
+    for size in (1.0, 1e-30, 1e30):
+        x = (size * (3 + rng.standard_normal((1, k)))).astype(np.float32)
+        x[0, rng.integers(0, k, 3)] *= 1000
+        got, _, steps = products(x, operands, block)
+        exact, size = exact_product(x, operands, block)
+        assert steps == ["units", "dequant_dot"]
+        assert (np.abs(got - exact) <= 2.0**-22 * size).all()
+
+
+@pytest.mark.skipif(not BYTES, reason="the processor has no dot products of bytes in vectors of 512 bits")
+@pytest.mark.parametrize("code", [0, 15])
+def test_sums_of_the_largest_codes_and_numbers_do_not_overflow(code: int) -> None:
+    operands = [
+        np.full((5, 128), 17 * code, np.uint8),
+        np.ones((5, 2), np.float32),
+        np.full((5, 2), 15 - code, np.uint8),
+    ]
+    x = np.full((1, 256), 0.7, np.float32)
+    got, wanted, _ = products(x, operands, 128)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_one_row_with_a_number_that_is_not_finite(number: float) -> None:
+    """The same infinities and NaN as the definition's, also where a code stands for 0."""
+    operands = [rng.integers(0, 256, (300, 128)).astype(np.uint8), np.full((300, 2), 0.5, np.float32)]
+    x = rng.standard_normal((1, 256)).astype(np.float32)
+    x[0, 200] = number
+    got, wanted, _ = products(x, operands, 128)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_one_row_of_zeros_and_of_numbers_too_small_for_a_scale() -> None:
+    operands = [rng.integers(0, 256, (9, 128)).astype(np.uint8), np.full((9, 2), 0.5, np.float32)]
+    got, _, _ = products(np.zeros((1, 256), np.float32), operands, 128)
+    np.testing.assert_array_equal(got, np.zeros((1, 9), np.float32))
+    got, wanted, _ = products(np.full((1, 256), 1e-40, np.float32), operands, 128)
+    np.testing.assert_allclose(got, wanted, atol=1e-37)

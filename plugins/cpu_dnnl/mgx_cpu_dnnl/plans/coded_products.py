@@ -26,6 +26,11 @@ FEW: Final = (
     16  # rows up to which numbers of 8 bits, made again for each four of them, beat a product of whole matrices
 )
 
+UNIT: Final = 128  # codes of 4 bits in a vector
+PARTS: Final = frozenset({16, 32, 64})  # sizes of blocks that a unit holds several of
+UNIT_BYTES: Final = 512  # of the integers that 128 numbers become
+STREAMS: Final = 1 << 18  # bytes of codes that are read as four streams, each of many pages
+
 TILED: Final = 16  # rows of floats from which three products of tiles take less time than one of vectors
 
 
@@ -53,6 +58,9 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     if op.bits == 4 and rows >= TILED and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
         tiled(e, op, e.row_major(a), codes, scale, points, out)
         return out
+    if op.bits == 4 and rows == 1 and "avx512_vnni" in e.features and fills_units(op, codes, scale):
+        one_row(e, op, e.row_major(a), codes, scale, points, out)
+        return out
     blocks, row_bytes = scale.lens[1], codes.lens[1]
     padded = k
     if op.bits == 4:
@@ -75,6 +83,25 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     grain = max(16 if rows > 4 else 2, 65536 // max(row_bytes * -(-rows // 4), 1))
     native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, grain)
     return out.seen_as(0, Shape(dt.float32, out.lens))
+
+
+def fills_units(op: Any, codes: Value, scale: Value) -> bool:
+    """True if each unit of 128 codes of 4 bits is parts of a block, or whole blocks."""
+    blocks, held = scale.lens[1], 2 * codes.lens[1]
+    return held >= blocks * op.block_size and (blocks == 1 or op.block_size in PARTS or op.block_size % UNIT == 0)
+
+
+def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
+    """The product of one row with codes of 4 bits: its floats as integers of 24 bits that dot products of bytes take."""
+    (n, row_bytes), blocks, k = codes.lens, scale.lens[1], a.lens[-1]
+    held = -(-blocks * op.block_size // UNIT)
+    units = e.allocate(dt.uint8, [held, UNIT_BYTES])
+    given = [] if points is None else [e.row_major(points)]
+    point = -1 if given else 8
+    native_loop(e, "units", "coded_units_vnni", [a, units], [units], [k, point], held, held)
+    numbers = [k, blocks, op.block_size, row_bytes, point]
+    grain = max(4, STREAMS // row_bytes)
+    native_loop(e, op.name, "coded_row_vnni", [a, units, codes, scale, *given, out], [out], numbers, n, grain)
 
 
 def fills_tiles(e: CpuEmitter, codes: Value, scale: Value) -> bool:
