@@ -1,4 +1,4 @@
-"""Settles what waits for the shapes of a run: branches on extents, and ops of unknown rank.
+"""Settles what waits for the shapes of a run: modules selected by them, branches on extents, and ops of unknown rank.
 
 Exporters write an `if` on an extent where an axis of one element goes (a squeeze, a state that may be absent).  Its branches
 differ in rank, so everything behind it has an unknown rank, until the shapes of the inputs are known.
@@ -10,11 +10,12 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import If
 from ..ops.fill import DimensionsOf
+from ..ops.modules import SelectModule
 from ..passes.inline_branches import InlineBranches
 from ..passes.settle_extents import SettleExtents
 from ..passes.spell_out import SpellOut
 
-__all__ = ["settle_ranks", "waits_for_shapes"]
+__all__ = ["select_modules", "selects_modules", "settle_ranks", "waits_for_shapes"]
 
 
 def waits_for_shapes(module: Module) -> bool:
@@ -52,3 +53,19 @@ def settle_ranks(module: Module) -> Module | None:
         module.sweep()
         # the ranks of what follows are known only now, and decide further branches
         settled = module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
+
+
+def selects_modules(module: Module) -> bool:
+    """Returns True if a module is selected by the shapes of values somewhere."""
+    return any(isinstance(ins.op, SelectModule) for inner in nested(module) for ins in inner)
+
+
+def select_modules(module: Module) -> Module:
+    """Returns a module in which the modules that its parameters' shapes select are in the selections' places.
+
+    They were optimised with the program, so that nothing but the extents of what follows is to be found again.
+    """
+    if not InlineBranches().apply(module):
+        return module
+    module.sweep()
+    return module.clone(parameters={name: p.result for name, p in module.parameters.items()})

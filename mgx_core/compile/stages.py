@@ -75,7 +75,7 @@ from .invariants import claimed, groups, lowered, simplified, well_formed
 from .lower import Lower
 from .order_for_memory import OrderForMemory
 from .pipeline import STAGES, PassRecord, Pipeline, Stage, nothing
-from .settle_ranks import settle_ranks, waits_for_shapes
+from .settle_ranks import select_modules, selects_modules, settle_ranks, waits_for_shapes
 
 __all__ = ["RULES", "lower_for", "lowering", "optimize_module", "pass_names", "stages"]
 
@@ -191,6 +191,8 @@ def lower_for(
     """
     static = {n: s for n, s in shapes.items() if not s.dynamic()}
     module = given.clone(parameters=static, shared=given.derive("equal bodies", equal_bodies))
+    if given.derive("selects modules", selects_modules):
+        module = select_modules(module)
     records: list[PassRecord] = []
     if given.derive("waits for shapes", waits_for_shapes):
         module, records = _settled(module, target, context, options)

@@ -7,12 +7,13 @@ from typing import Any
 
 from ..errors import ShapeError
 from ..types.argument import Value, shape_of
-from ..types.shape import AnyShape, TupleShape, matches
+from ..types.dim import Dim, Sym
+from ..types.shape import AnyShape, Shape, TupleShape, matches
 from .covering import join
 from .declaration import op
 from .operation import Operation, Run
 
-__all__ = ["RunOnTarget", "SelectModule"]
+__all__ = ["RunOnTarget", "SelectModule", "selected"]
 
 
 @op("select_module", exact=True, control=True)
@@ -20,6 +21,7 @@ class SelectModule(Operation):
     """The first of several modules whose parameters fit the values.
 
     xs: values in the order of the modules' parameters; modules: each takes len(xs) parameters -> tuple of what it returns.
+    An extent of a result that is in each module the same extent of a parameter is that extent of the value.
     Errors: ShapeError if the modules return different numbers of values, or at run time if none fits.
     """
 
@@ -31,16 +33,43 @@ class SelectModule(Operation):
             if len(module.parameters) != len(xs) or len(module.output_shapes()) != len(results):
                 raise ShapeError(f"module {module.name!r} does not take {len(xs)} and return {len(results)} values")
             results = list(map(join, results, module.output_shapes()))
-        return TupleShape(results)
+        return TupleShape(_with_extents_of(results, xs, modules))
 
     def compute(self, *xs: Value, modules: Sequence[Any], run: Run) -> tuple[Value, ...]:
-        for module in modules:
-            wanted = [p.result for p in module.parameters.values()]
-            if all(map(matches, wanted, map(shape_of, xs))):
-                return tuple(run(module, xs))
-        raise ShapeError(
-            f"none of {len(modules)} modules takes values of shapes {', '.join(str(shape_of(x)) for x in xs)}"
-        )
+        shapes = list(map(shape_of, xs))
+        module = selected(modules, shapes)
+        if module is None:
+            raise ShapeError(f"none of {len(modules)} modules takes values of shapes {', '.join(map(str, shapes))}")
+        return tuple(run(module, xs))
+
+
+def selected(modules: Sequence[Any], shapes: Sequence[AnyShape]) -> Any:
+    """Returns the first module whose parameters fit values of these static shapes, or None."""
+    for module in modules:
+        if all(map(matches, [p.result for p in module.parameters.values()], shapes)):
+            return module
+    return None
+
+
+def _with_extents_of(results: Sequence[AnyShape], xs: Sequence[AnyShape], modules: Sequence[Any]) -> list[AnyShape]:
+    """Returns the shapes of results with the extents of values that they have in every module."""
+    wanted = [_extents([p.result for p in m.parameters.values()]) for m in modules]
+    extents = {tuple(w.get(at) for w in wanted): extent for at, extent in _extents(xs).items()}
+    given = [_extents(m.output_shapes()) for m in modules]
+
+    def known(n: int, shape: AnyShape) -> AnyShape:
+        if not isinstance(shape, Shape) or not shape.ranked or not shape.dynamic():
+            return shape
+        open_at = {a: tuple(g[n, a] for g in given) for a, d in enumerate(shape.dims) if isinstance(d, Sym)}
+        return shape.with_dims(extents.get(open_at[a], d) if a in open_at else d for a, d in enumerate(shape.dims))
+
+    return [known(n, shape) for n, shape in enumerate(results)]
+
+
+def _extents(shapes: Sequence[AnyShape]) -> dict[tuple[int, int], Dim]:
+    """Returns extents by the places of shape and axis."""
+    ranked = [(n, s) for n, s in enumerate(shapes) if isinstance(s, Shape) and s.ranked]
+    return {(n, axis): d for n, s in ranked for axis, d in enumerate(s.dims)}
 
 
 @op("run_on_target", exact=True)

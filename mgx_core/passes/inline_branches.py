@@ -1,4 +1,4 @@
-"""Inlines branches whose condition is constant at compile time."""
+"""Inlines branches whose condition is constant, and modules that are selected by shapes that are known."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere
 from ..ir.symbols import found_extents
 from ..ops.control import GetTupleElem, If
+from ..ops.modules import SelectModule, selected
 from ..rules.constants import aligned
 from ..rules.stats import Tally
 from ..types.dim import Dim
@@ -20,7 +21,7 @@ __all__ = ["InlineBranches", "put_results"]
 
 @dataclass(frozen=True)
 class InlineBranches(Pass):
-    """Puts the branch that an `if` with a constant condition takes in its place."""
+    """Puts the branch that an `if` with a constant condition takes in its place, and the module that static values select."""
 
     name: str = "inline-branches"
     tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
@@ -28,7 +29,7 @@ class InlineBranches(Pass):
     def apply(self, module: Module) -> bool:
         changed = False
         for inner, ins in everywhere(module):
-            if isinstance(ins.op, If):
+            if isinstance(ins.op, (If, SelectModule)):
                 wrong = self._inline(inner, ins)
                 if wrong:
                     self.tally.refuse(self.name, ins, wrong)
@@ -39,14 +40,29 @@ class InlineBranches(Pass):
 
     def _inline(self, module: Module, ins: Instruction) -> No | None:
         """Puts the taken branch in place; a refusal if it is not known."""
-        condition = aligned(ins.inputs[0])
-        if condition is None or condition.size != 1:
-            return No("the condition is known only at run time")
         if not all(isinstance(u.op, GetTupleElem) for u in ins.users):
             return No("its results are read as a whole")
-        branch = ins.modules[0 if condition.reshape(()) else 1]
-        put_results(module, ins, module.inline(branch, [], before=ins))
+        branch = _selected(ins) if isinstance(ins.op, SelectModule) else _taken(ins)
+        if isinstance(branch, No):
+            return branch
+        put_results(
+            module, ins, module.inline(branch, ins.inputs if isinstance(ins.op, SelectModule) else [], before=ins)
+        )
         return None
+
+
+def _taken(ins: Instruction) -> Module | No:
+    condition = aligned(ins.inputs[0])
+    if condition is None or condition.size != 1:
+        return No("the condition is known only at run time")
+    return ins.modules[0 if condition.reshape(()) else 1]
+
+
+def _selected(ins: Instruction) -> Module | No:
+    if any(i.is_absent or i.result.dynamic() for i in ins.inputs):
+        return No("the shapes that select a module are known only at run time")
+    found = selected(ins.modules, [i.result for i in ins.inputs])
+    return No("no module takes values of these shapes") if found is None else found
 
 
 def put_results(module: Module, ins: Instruction, results: Sequence[Instruction]) -> None:

@@ -97,3 +97,38 @@ module main
   @return(%2)"""
     )
     run_both(parse_module(text, STANDARD), module, True)
+
+
+SELECTION = """\
+symbol n in 1..4
+symbol n?0 in 1..4
+module main
+  %x = @param["x"] -> float32[{}, 3]
+  %1 = select_module(%x){{one, others}} -> (float32[{}, 3])
+  %2 = get_tuple_elem[index=0](%1) -> float32[{}, 3]
+  @return(%2)
+module one
+  %y = @param["y"] -> float32[1, 3]
+  %3 = relu(%y)
+  @return(%3)
+module others
+  %z = @param["z"] -> float32[n, 3]
+  %4 = neg(%z)
+  @return(%4)"""
+
+
+def test_the_first_module_that_static_values_fit_replaces_the_selection(run_both):
+    for rows, name in ((1, "relu"), (2, "neg")):
+        module = parse_module(SELECTION.format(rows, "n?0", "n?0"), STANDARD)
+        assert InlineBranches().apply(module)
+        module.sweep()
+        assert verify(module) == []
+        assert [ins.op.name for ins in module][1:-1] == [name]
+        assert [str(shape) for shape in module.output_shapes()] == [f"float32[{rows}, 3]"]
+        run_both(parse_module(SELECTION.format(rows, "n?0", "n?0"), STANDARD), module, True)
+
+
+def test_open_values_leave_the_selection():
+    module = parse_module(SELECTION.format("n", "n", "n"), STANDARD)
+    assert not InlineBranches().apply(module)
+    assert [str(shape) for shape in module.output_shapes()] == ["float32[n, 3]"]  # as in every module
