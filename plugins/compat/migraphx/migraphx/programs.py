@@ -19,6 +19,7 @@ from .compile_modes import compile_modes
 from .instructions import instruction_ref, module
 from .rule_names import with_core_rules
 from .shapes import of_shape, shape
+from .specializing import prepare, specialized
 
 if TYPE_CHECKING:
     from mgx_core import Context
@@ -121,7 +122,7 @@ class program:
 
         offload_copy: or a mapping of any options of `mgx_core.CompileOptions`, which keywords may name as well;
         compile_mode: `max` tunes exhaustively, `eager` and `balanced` compile as without a mode; split_sizes: values of the one
-        name that the extents are made of, for which kernels are made now and not in the first run with them.
+        name of the open extents: each gets a module (which ``select_module`` takes) and its kernels now.
         """
         plain = isinstance(t, target) and t.plain
         if plain and split_sizes:
@@ -141,12 +142,13 @@ class program:
             record = dataclasses.replace(record, fusion_rules=rules, disable_passes=passes, **asked)
         if plain and "optimize" not in options:
             record = dataclasses.replace(record, optimize=False)
-        self.core.compile(t.core if isinstance(t, target) else t, record)
+        core = self.core
+        if not plain and not core.is_compiled():
+            core = specialized(core, split_sizes)
+        core.compile(t.core if isinstance(t, target) else t, record)
+        self.core = core
         self._compiled()
-        if split_sizes:
-            from .specializing import specialize
-
-            specialize(self.core, split_sizes)
+        prepare(core, split_sizes)
 
     def run(self, params: Mapping[str, Any]) -> list[argument]:
         """Returns results for a value of each parameter by name; other names are left aside.

@@ -1,34 +1,108 @@
-"""Kernels for sizes of an open extent, made before the first run with them."""
+"""Programs with a module for each size of an open extent, among which the shapes of a run select."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import DynamicDimension, ParameterError, Program, Shape
-from mgx_core.types.dim import substitute, symbols_of
+from mgx_core import DynamicDimension, Instruction, Module, ParameterError, Program, Shape, ShapeError
+from mgx_core.types.dim import Dim, Symbol, symbols_of
 
-__all__ = ["specialize"]
+__all__ = ["prepare", "share", "specialized"]
+
+NARROW: Final = 4  # sizes for which modules are made without being asked for
 
 
-def specialize(program: Program, sizes: Sequence[int]) -> None:
-    """Makes the instances of a compiled program for these values of the one name that its parameters' extents are made of.
+def specialized(program: Program, sizes: Sequence[int]) -> Program:
+    """Returns a program with a module for each of these values of the one name that its parameters' extents are made of.
 
-    Errors: ParameterError for another number of names, and for sizes outside of the name's range.
+    A last module takes the sizes that are not named.
+    sizes: none for all that the name may have, where these are few and the model takes each; else the program stays as it is.
+    Errors: ParameterError for another number of names, and for sizes outside of the name's range; ShapeError for those that
+    the model does not take.
     """
-    executable = program.executable
-    assert executable is not None
-    shapes = {n: s for n, s in executable.parameters.items() if isinstance(s, Shape) and s.ranked}
-    found = {s.name: s for shape in shapes.values() for d in shape.dims for s in symbols_of(d)}
-    if len(found) != 1 or len(shapes) != len(executable.parameters):
-        names = ", ".join(sorted(found)) or "none"
-        raise ParameterError(f"split_sizes needs parameters whose open extents are made of one name, got {names}")
-    ((name, of),) = found.items()
+    shapes = _tensors(program)
+    names = {s.name: s for shape in shapes.values() for d in shape.dims for s in symbols_of(d)}
+    if len(names) != 1 or len(shapes) != len(program.get_parameter_names()) or program.states:
+        if not sizes:
+            return program
+        got = ", ".join(sorted(names)) or "none"
+        raise ParameterError(f"split_sizes needs parameters whose open extents are made of one name, got {got}")
+    (of,) = names.values()
     for size in sizes:
         if not of.lo <= size <= of.hi:
-            raise ParameterError(f"split_sizes: {name} is {DynamicDimension(of.lo, of.hi)}, got {size}")
-        values = {
-            n: np.zeros([int(substitute(d, {name: size})) for d in s.dims], s.numpy_dtype) for n, s in shapes.items()
-        }
-        executable.dry_run(values)
+            raise ParameterError(f"split_sizes: {of.name} is {DynamicDimension(of.lo, of.hi)}, got {size}")
+    everything = range(of.lo, of.hi + 1)
+    if not sizes and len(everything) > NARROW:
+        return program
+    try:
+        return _selecting(program, shapes, of, sorted(set(sizes or everything)))
+    except ShapeError:
+        if sizes:
+            raise
+        return program
+
+
+def _selecting(program: Program, shapes: Mapping[str, Shape], of: Symbol, sizes: Sequence[int]) -> Program:
+    from mgx_core.ops.control import GetTupleElem
+    from mgx_core.ops.modules import SelectModule
+
+    source = program.get_main_module()
+    made = Program(output_names=program.get_output_names())
+    main = made.get_main_module()
+    inputs = {n: main.add_parameter(n, s) for n, s in shapes.items()}
+    values: dict[str, dict[str, Dim]] = {str(size): {of.name: size} for size in sizes}
+    if len(sizes) <= of.hi - of.lo:
+        values["others"] = {}
+    modules = []
+    for word, known in values.items():
+        module = made.create_module(f"main:{of.name}:{word}")
+        given = {n: module.add_parameter(n, s.substitute(known)) for n, s in shapes.items()}
+        module.add_return(module.inline(source, [given[n] for n in source.parameters]))
+        modules.append(module)
+    share(main, modules)
+    selected = main.add(SelectModule(), *inputs.values(), modules=modules)
+    main.add_return([main.add(GetTupleElem(index=i), selected) for i in range(len(program.get_output_shapes()))])
+    made.files = program.files
+    return made
+
+
+def prepare(program: Program, sizes: Sequence[int]) -> None:
+    """Makes the instances of a compiled program for these sizes of the one name that its parameters' extents are made of."""
+    assert program.executable is not None
+    shapes = _tensors(program)
+    names = {s.name for shape in shapes.values() for d in shape.dims for s in symbols_of(d)}
+    for size in sizes:
+        known: dict[str, Dim] = dict.fromkeys(names, size)
+        program.executable.dry_run({n: np.zeros(s.substitute(known).lens(), s.numpy_dtype) for n, s in shapes.items()})
+
+
+def _tensors(program: Program) -> dict[str, Shape]:
+    return {n: s for n, s in program.get_parameter_shapes().items() if isinstance(s, Shape) and s.ranked}
+
+
+def share(main: Module, modules: Sequence[Module]) -> None:
+    """Puts the constants that all of these modules have into the main one."""
+    first, *rest = map(_constants, modules)
+    for key in [k for k in first if all(k in other for other in rest)]:
+        literal = first[key].literal
+        assert literal is not None
+        one = main.add_literal(literal)
+        for found in (first, *rest):
+            ins = found[key]
+            assert ins.parent is not None
+            ins.parent.replace(ins, one)
+            ins.parent.remove(ins)
+
+
+def _constants(module: Module) -> dict[Any, Instruction]:
+    """Returns the constants of a module by type and contents; equal ones become one."""
+    found: dict[Any, Instruction] = {}
+    for ins in list(module):
+        if ins.literal is not None and ins.shape.dtype.kind != "s":
+            key = (ins.result, sha256(np.ascontiguousarray(ins.literal.to_numpy())).digest())
+            module.replace(ins, found.setdefault(key, ins))
+    return found

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Final
 
-import numpy as np
-
-from mgx_core import DynamicDimension, Instruction, Module, ParameterError, Program
+from mgx_core import DynamicDimension, Module, ParameterError, Program
 from mgx_core.types.shape import symbols_in
+
+from .specializing import share
 
 __all__ = ["OPTIONS", "with_two_lengths"]
 
@@ -43,7 +42,7 @@ def with_two_lengths(option: str, dim_params: Mapping[str, Any], parse: Callable
         name: _phase(made.create_module(f"main:phase:{name}"), parse({**dim_params, LENGTH: length}), list(inputs))
         for name, length in (("decode", 1), ("prefill", of.max))
     }
-    _share(main, *map(_constants, phases.values()))
+    share(main, list(phases.values()))
     selected = main.add(SelectModule(), *inputs.values(), modules=list(phases.values()))
     main.add_return([main.add(GetTupleElem(index=i), selected) for i in range(len(whole.get_output_shapes()))])
     made.files = whole.files
@@ -57,24 +56,3 @@ def _phase(module: Module, program: Program, order: Sequence[str]) -> Module:
     source = program.get_main_module()
     module.add_return(module.inline(source, [given[name] for name in source.parameters]))
     return module
-
-
-def _constants(module: Module) -> dict[Any, Instruction]:
-    """Returns the constants of a module by type and contents; equal ones become one."""
-    found: dict[Any, Instruction] = {}
-    for ins in list(module):
-        if ins.literal is not None and ins.shape.dtype.kind != "s":
-            key = (ins.result, sha256(np.ascontiguousarray(ins.literal.to_numpy())).digest())
-            module.replace(ins, found.setdefault(key, ins))
-    return found
-
-
-def _share(main: Module, decode: Mapping[Any, Instruction], prefill: Mapping[Any, Instruction]) -> None:
-    """Puts the constants that both modules have into the main one."""
-    for key in [k for k in decode if k in prefill]:
-        assert decode[key].literal is not None
-        one = main.add_literal(decode[key].literal)
-        for ins in (decode[key], prefill[key]):
-            assert ins.parent is not None
-            ins.parent.replace(ins, one)
-            ins.parent.remove(ins)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import migraphx
-from mgx_core.errors import ParameterError
+from mgx_core.errors import ParameterError, ShapeError
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,61 @@ def doubled(*extents: str) -> migraphx.program:
     return p
 
 
-def test_sizes_whose_kernels_are_made_at_once() -> None:
+def names(p: migraphx.program) -> list[str]:
+    return [ins.name() for ins in p.get_main_module()]
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_sizes_whose_modules_and_kernels_are_made_at_once(target: str) -> None:
     p = doubled("2*n", "3")
-    p.compile(migraphx.get_target("cpu"), split_sizes=[1, 4])
+    promised = p.get_output_shapes()
+    p.compile(migraphx.get_target(target), split_sizes=[4, 1])
+    assert names(p) == ["@param", "select_module", "get_tuple_elem", "@return"]
+    assert [m.name for m in p.core.get_main_module().modules] == ["main:n:1", "main:n:4", "main:n:others"]
+    assert p.get_output_shapes() == promised
     made = p.core.executable.instances()
     assert len(made) == 2
     for rows in (2, 8):
         assert p.run({"x": np.ones((rows, 3), np.float32)})[0].tolist() == [2] * rows * 3
-    assert p.core.executable.instances() == made
+    assert set(p.core.executable.instances()) == set(made)
     p.run({"x": np.ones((4, 3), np.float32)})  # others when they come
     assert len(p.core.executable.instances()) == 3
+    assert {place.place for one in p.core.executable.instances() for place in one.placements} == {"target"}
+
+
+def test_a_name_of_few_values_gets_a_module_for_each() -> None:
+    p = doubled("n", "3")
+    p.compile(migraphx.get_target("cpu"))
+    assert "select_module" in names(p)
+    loaded = migraphx.load_buffer(migraphx.save_buffer(p))
+    for n in range(1, 5):
+        assert loaded.run({"x": np.ones((n, 3), np.float32)})[0].tolist() == [2] * n * 3
+    wide = migraphx.program()
+    x = wide.get_main_module().add_parameter("x", migraphx.shape(dyn_dims=["n({[1..5]})"]))
+    wide.get_main_module().add_return([x])
+    wide.compile(migraphx.get_target("cpu"))
+    for p in (wide, doubled("n", "m"), doubled("2", "3")):
+        if not p.is_compiled():
+            p.compile(migraphx.get_target("cpu"))
+        assert "select_module" not in names(p)
+
+
+def test_a_size_that_the_model_does_not_take() -> None:
+    def windows() -> migraphx.program:
+        p = migraphx.program()
+        main = p.get_main_module()
+        x = main.add_parameter("x", migraphx.shape(dyn_dims=["1", "1", "n({[1..4]})", "4"]))
+        w = main.add_literal(np.ones((1, 1, 2, 2), np.float32))
+        main.add_return([main.add_instruction(migraphx.op("convolution"), [x, w])])
+        return p
+
+    p = windows()
+    p.compile(migraphx.get_target("cpu"))
+    assert "select_module" not in names(p)
+    assert p.run({"x": np.ones((1, 1, 2, 4), np.float32)})[0].tolist() == [4, 4, 4]
+    with pytest.raises(ShapeError, match="does not fit"):
+        windows().compile(migraphx.get_target("cpu"), split_sizes=[1])
 
 
 @pytest.mark.parametrize(
