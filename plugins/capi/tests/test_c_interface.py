@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,23 +197,20 @@ def test_the_example_calls_a_library(examples: Path, tmp_path: Path) -> None:
     assert run(examples / "custom_operator", folder=tmp_path).split() == ["-1", "-3", "-6", "-10", "-15"]
 
 
-def written_as_cpp(source: str, folder: Path) -> list[str]:
-    """Compiles a program and runs it; the words that it prints."""
-    (folder / "made.cpp").write_text(source)
+def written_as_cpp(program: Any, body: str, folder: Path) -> list[str]:
+    """Writes a program as C++ with this body of main and runs it; the words that it prints."""
+    from mgx_core.ir.text.cpp import cpp
+
+    (folder / "made.cpp").write_text(f"{cpp(program.core.get_main_module())}\nint main()\n{{{body}}}\n")
     subprocess.run(["c++", "-std=c++14", folder / "made.cpp", "-o", folder / "made", *FLAGS], check=True)
     return run(folder / "made", folder=folder).split()
 
 
 def test_a_program_of_an_open_batch_written_as_cpp_takes_any(model: Path, tmp_path: Path) -> None:
     import migraphx
-    from mgx_core.ir.text.cpp import cpp
 
     program = migraphx.parse_onnx(model, default_dyn_dim_value=migraphx.shape.dynamic_dimension(1, 8))
-    source = (
-        cpp(program.core.get_main_module())
-        + """
-int main()
-{
+    body = """
     auto p = make_program();
     p.compile(migraphx::target("ref"));
     for (std::size_t rows : {1, 3}) {
@@ -220,32 +218,23 @@ int main()
         migraphx::argument x(migraphx::shape(migraphx_shape_float_type, {rows, 4}), values.data());
         for (float value : p.eval({{"x", x}}).front().as_vector<float>()) std::printf("%g ", value);
     }
-}
 """
-    )
-    assert written_as_cpp(source, tmp_path) == ["2", "0", "4", "0"] * 4
+    assert written_as_cpp(program, body, tmp_path) == ["2", "0", "4", "0"] * 4
 
 
 def test_a_program_written_as_cpp_gives_the_same(build: Build, tmp_path: Path) -> None:
     import migraphx
-    from mgx_core.ir.text.cpp import cpp
 
     program = migraphx.parse_onnx(MODEL)
-    source = (
-        cpp(program.core.get_main_module())
-        + """
-int main()
-{
+    body = """
     auto p = make_program();
     p.compile(migraphx::target("ref"));
     auto shapes = p.get_parameter_shapes();
     const char* name = shapes.names().front();
     auto result = p.eval({{name, migraphx::argument::generate(shapes[name])}}).front();
     for (float value : result.as_vector<float>()) std::printf("%.6g ", value);
-}
 """
-    )
-    found = written_as_cpp(source, tmp_path)
+    found = written_as_cpp(program, body, tmp_path)
     program.compile(migraphx.get_target("ref"))
     ((name, shape),) = program.get_parameter_shapes().items()
     expected = np.array(program.run({name: migraphx.generate_argument(shape)})[0]).reshape(-1)
