@@ -148,7 +148,7 @@ class Known:
         if isinstance(op, Convert):
             return self.extents(first) if first.shape.dtype.kind in "iub" else None
         if not isinstance(op, (*MOVES, *ARITHMETIC, ReduceProd)):
-            return None
+            return _as_extents(self._evaluate(ins))
         args = [self.extents(i) for i in ins.inputs if not i.is_absent]
         if any(a is None for a in args) or len(args) != len(ins.inputs):
             return None
