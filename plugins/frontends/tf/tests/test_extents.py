@@ -140,3 +140,37 @@ def test_one_hot_of_bytes_has_one_place_beyond_what_they_count_to(new_graph: Any
 def test_a_negative_depth_is_refused(new_graph: Any):
     with pytest.raises(mgx.ParseError, match="depth must not be negative"):
         hot_bytes(new_graph, -1)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_the_gradient_of_a_column_of_open_rows(target: str, new_graph: Any):
+    """That of y[:, 1], by which networks explain one of their classes."""
+    g = new_graph()
+    g.placeholder("x", F32, [-1, 3])
+    g.placeholder("dy", F32, [-1])
+    g.node("Shape", "shape", "x", T=F32, out_type=I32)
+    cut = [g.const(name, value, np.int32) for name, value in (("b", [0, 1]), ("e", [0, 2]), ("s", [1, 1]))]
+    masks = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 2}
+    g.node("StridedSliceGrad", "y", "shape", *cut, "dy", T=F32, Index=I32, **masks)
+    program = mgx.parse_buffer(g.data, "tf", output_names=["y"])
+    program.compile(mgx.get_target(target))
+    for rows in (4, 1):
+        dy = np.arange(1, rows + 1, dtype=np.float32)
+        wanted = np.zeros((rows, 3), np.float32)
+        wanted[:, 1] = dy
+        x = np.ones((rows, 3), np.float32)
+        np.testing.assert_array_equal(np.asarray(program.run({"x": x, "dy": dy})[0]), wanted)
+
+
+def test_an_order_of_axes_without_some_of_them(new_graph: Any):
+    """As the gradient of a product over axes moves those to the front."""
+    g = new_graph()
+    g.placeholder("x", F32, [2, -1, 4])
+    axes = g.const("axes", [0, 1, 2], np.int32), g.const("reduced", [1], np.int32)
+    g.node("ListDiff", "rest", *axes, T=I32, out_idx=I32)
+    g.node("ConcatV2", "order", "reduced", "rest", g.const("axis", 0, np.int32), T=I32, Tidx=I32, N=2)
+    g.node("Transpose", "y", "x", "order", T=F32, Tperm=I32)
+    program = mgx.parse_buffer(g.data, "tf", output_names=["y"])
+    program.compile(mgx.get_target("ref"))
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    np.testing.assert_array_equal(np.asarray(program.run({"x": x})[0]), x.transpose(1, 0, 2))

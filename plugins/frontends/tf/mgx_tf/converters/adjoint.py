@@ -16,7 +16,6 @@ from ..converter import converts
 from ..node import Node
 from .movement import known_extents
 from .neural import Windows
-from .parts import strided_parts
 
 
 def _numbers(n: Node, x: Any, what: str) -> list[int]:
@@ -31,15 +30,6 @@ def scattered(n: Node, dy: Instruction, places: np.ndarray, dims: list[int]) -> 
     base = n.broadcast_to(n.literal(0, dy.shape.dtype), (int(np.prod(dims)),))
     flat = n.reshape(dy, (product(dy.shape.dims),))
     return n.reshape(n.add("scatternd_add", base, n.literal(places.reshape(-1, 1)), flat), dims)
-
-
-@converts("StridedSliceGrad")
-def of_strided_slice(
-    n: Node, shape: Instruction, begin: Instruction, end: Instruction, strides: Instruction, dy: Instruction
-) -> Instruction:
-    dims = _numbers(n, known_extents(n, shape, "the extents"), "extents")
-    places = n.literal(np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims))
-    return scattered(n, dy, n.require(strided_parts(n, places, begin, end, strides), "the slice"), dims)
 
 
 @converts("MirrorPadGrad")

@@ -106,6 +106,10 @@ def unique(n: Node, x: Instruction, axis: Instruction | None = None) -> Any:
 
 @converts("ListDiff")
 def list_diff(n: Node, x: Instruction, y: Instruction) -> Any:
+    given, without = n.constant(x), n.constant(y)
+    if given is not None and without is not None:  # axes, out of which permutations are made
+        rest = np.flatnonzero(~np.isin(given, without))
+        return n.literal(given[rest], x.shape.dtype), n.literal(rest, n.dtype("out_idx", dt.int32))
     pairs = n.pointwise("equal", n.unsqueeze(x, [1]), n.unsqueeze(y, [0]))
     kept = n.pointwise("not", n.squeeze(n.add("reduce_any", pairs, axes=(1,)), [1]))
     places = n.convert(n.squeeze(n.add("nonzero", kept), [0]), n.dtype("out_idx", dt.int32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from mgx_core.types.dim import Dim, product
 
 from ..converter import converts
 from ..node import Node
+from .movement import known_extents
 
 
 @converts("Pack")
@@ -117,12 +119,31 @@ def slice_replaced(
     n: Node, x: Instruction, begin: Instruction, end: Instruction, strides: Instruction, value: Instruction
 ) -> Instruction:
     """x with other values where a slice of it lies, whose begin and end may be known at run time only."""
-    if x.shape.dynamic():
-        n.unsupported(f"a part of a tensor of open extents, {x.shape}, that is replaced")
-    total = x.shape.elements()
-    places = n.literal(np.arange(total, dtype=np.int64).reshape(x.shape.lens()))
-    at = strided_parts(n, places, begin, end, strides)
+    at = strided_parts(n, places(n, x.shape.dims), begin, end, strides)
+    return _scattered(n, "scatternd_none", x, at, n.broadcast_to(value, at.shape.dims))
+
+
+@converts("StridedSliceGrad")
+def of_strided_slice(
+    n: Node, shape: Instruction, begin: Instruction, end: Instruction, strides: Instruction, dy: Instruction
+) -> Instruction:
+    dims = known_extents(n, shape, "the extents")
+    at = strided_parts(n, places(n, dims), begin, end, strides)
+    zeros = n.broadcast_to(n.literal(0, dy.shape.dtype), dims)
+    return _scattered(n, "scatternd_add", zeros, at, n.reshape(dy, at.shape.dims))
+
+
+def places(n: Node, dims: Sequence[Dim]) -> Instruction:
+    """Returns the number of each element of a tensor of some extents, which may be open."""
+    total = product(dims)
+    if isinstance(total, int):
+        return n.literal(np.arange(total, dtype=np.int64).reshape([int(d) for d in dims]))
+    ones = n.broadcast_to(n.literal(1, dt.int64), (total,))
+    return n.reshape(n.add("prefix_scan_sum", ones, axis=0, exclusive=True), dims)
+
+
+def _scattered(n: Node, how: str, x: Instruction, at: Instruction, values: Instruction) -> Instruction:
+    """Returns x with values put, or added, to the elements that `at` numbers."""
     count = product(at.shape.dims)
-    given = n.reshape(n.broadcast_to(value, at.shape.dims), (count,))
-    made = n.add("scatternd_none", n.reshape(x, (total,)), n.reshape(at, (count, 1)), given)
+    made = n.add(how, n.reshape(x, (product(x.shape.dims),)), n.reshape(at, (count, 1)), n.reshape(values, (count,)))
     return n.reshape(made, x.shape.dims)
