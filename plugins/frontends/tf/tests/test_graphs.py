@@ -354,3 +354,27 @@ def test_images_whose_channels_come_first(new_graph: Any):
         program.compile(mgx.get_target("ref"))
         (y,) = program.run({"x": image, "v": v})
         np.testing.assert_array_equal(np.array(y), image + (v if image is x else v[:, None, None]))
+
+
+def test_scripts_of_code_points(new_graph: Any):
+    """By the numbers of the International Components for Unicode: 0 is what all scripts share, 103 is unknown."""
+    wanted = {
+        "a": 25,
+        "5": 0,
+        "Ж": 8,
+        "水": 17,
+        "ひ": 20,
+        "ア": 22,
+        "한": 18,
+        "ע": 19,
+        "€": 0,
+        "ا": 2,
+        "😀": 0,
+        "\u0301": 1,
+    }
+    points = {**{ord(c): n for c, n in wanted.items()}, 0: 0, 0xD800: 103, 0x10FFFF: 103, 0x110000: -1, -1: -1}
+    g = new_graph()
+    g.placeholder("points", np.int32, [-1])
+    g.node("UnicodeScript", "y", "points")
+    (found,) = run(g, ["y"], points=np.array(list(points), np.int32))
+    assert found.tolist() == list(points.values())

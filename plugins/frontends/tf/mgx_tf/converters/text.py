@@ -169,6 +169,11 @@ def substr(n: Node, x: Instruction, start: Instruction, count: Instruction) -> I
     return n.add("tf_substr", *args, unicode=n.string("unit", "BYTE") == "UTF8_CHAR")
 
 
+@converts("UnicodeScript")
+def unicode_script(n: Node, points: Instruction) -> Instruction:
+    return n.add("tf_unicode_script", points)
+
+
 @converts("AsString")
 def as_string(n: Node, x: Instruction) -> Instruction:
     return n.add(

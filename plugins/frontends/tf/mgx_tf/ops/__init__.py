@@ -20,6 +20,7 @@ from . import (
     ragged,
     raw_bytes,
     resampling,
+    scripts,
     segment,
     sound,
     sparse,
@@ -37,6 +38,6 @@ __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
     boxes, composed_text, csv_lines, ctc, example, fingerprint, keyed_hash, matrix, murmur_hash, patterns, picture, project,
-    ragged, raw_bytes, resampling, segment, sound, sparse, sparse_pairs, sparse_rows, special, table, text, unicode, window,
-    word_parts,
+    ragged, raw_bytes, resampling, scripts, segment, sound, sparse, sparse_pairs, sparse_rows, special, table, text, unicode,
+    window, word_parts,
 )  # fmt: skip
