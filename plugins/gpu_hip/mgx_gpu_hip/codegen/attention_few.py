@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from .attention_parts import batch_setup, flops, heads, logit
 from .attention_pattern import Pattern
 from .elements import pointers
@@ -10,6 +12,8 @@ from .pointwise import kernel
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, read, stored, written
 
 __all__ = ["few_queries", "streams"]
+
+TOGETHER: Final = 4  # keys that a team reads before it uses the first
 
 
 def streams(p: Pattern, traits: DeviceTraits) -> bool:
@@ -21,7 +25,7 @@ def streams(p: Pattern, traits: DeviceTraits) -> bool:
 
 
 def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
-    """A few lanes read a key and its value; the keys of a query are split over blocks, a second launch combines their results."""
+    """A team of lanes reads a key and its value; a query's keys are split over blocks, whose results a second launch combines."""
     t, step = stored(p.out.dtype), 16 // p.out.dtype.size
     lanes = p.d // step
     threads = 128 if traits.wave == 32 else 256
@@ -37,25 +41,7 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
         f"const vec<{t}, {step}> qv = ldv<{t}, {step}>(q + (u64)row * {p.q.strides[-2]}u + lane * {step});",
         f"float top = (float)-m::inf(), sum = 0.f, acc[{step}] = {{}};",
         f"const u32 low = blockIdx.x * {share}u, high = low + {share}u < {p.t}u ? low + {share}u : {p.t}u;",
-        f"for (u32 at = low; at < high; at += {teams}u) {{",
-        "  const u32 col = at + team;",
-        "  const bool in = col < high;",
-        "  float dot = 0.f;",
-        f"  vec<{t}, {step}> vv;",
-        "  if (in) {",
-        f"    const vec<{t}, {step}> kv = ldv<{t}, {step}>(k + (u64)col * {p.k.strides[-2]}u + lane * {step});",
-        f"    vv = ldv<{t}, {step}>(v + (u64)col * {p.v.strides[-2]}u + lane * {step});",
-        f"    UNROLL for (int i = 0; i < {step}; ++i) dot += {read('qv.v[i]', p.out.dtype)} * {read('kv.v[i]', p.out.dtype)};",
-        "  }",
-        f"  dot = wave_reduce<Sum, {lanes}>(dot);",
-        "  if (in) {",
-        *(f"    {line}" for line in logit(p, "dot")),
-        "    const float now = m::max(top, dot), base = now == (float)-m::inf() ? 0.f : now;",
-        "    const float less = m::exp(top - base), w = m::exp(dot - base);",
-        "    top = now; sum = sum * less + w;",
-        f"    UNROLL for (int i = 0; i < {step}; ++i) acc[i] = acc[i] * less + w * {read('vv.v[i]', p.out.dtype)};",
-        "  }",
-        "}",
+        *_over_keys(p, t, step, lanes, teams),
         f"SHARED(float, tops, [{teams}]);",
         f"SHARED(float, sums, [{teams}]);",
         f"SHARED(float, accs, [{teams}][{p.d}]);",
@@ -118,3 +104,40 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
     return finish(
         "attention", text, launches, p.inputs, [p.out], scratch=[4 * total * splits * (p.d + 2)], flops=flops(p)
     )
+
+
+def _over_keys(p: Pattern, t: str, step: int, lanes: int, teams: int) -> list[str]:
+    """Returns the loop over a block's keys, which leaves each team's largest logit, sum of weights and weighted values."""
+    product = f"{read('qv.v[i]', p.out.dtype)} * {read('kv[u].v[i]', p.out.dtype)}"
+    return [
+        f"for (u32 at = low; at < high; at += {teams * TOGETHER}u) {{",
+        f"  vec<{t}, {step}> kv[{TOGETHER}], vv[{TOGETHER}];",
+        f"  UNROLL for (u32 u = 0; u < {TOGETHER}; ++u) {{",
+        f"    const u32 next = at + u * {teams}u + team, col = next < high ? next : high - 1u;",
+        f"    kv[u] = ldv<{t}, {step}>(k + (u64)col * {p.k.strides[-2]}u + lane * {step});",
+        f"    vv[u] = ldv<{t}, {step}>(v + (u64)col * {p.v.strides[-2]}u + lane * {step});",
+        "  }",
+        f"  float dots[{TOGETHER}], now = top;",
+        f"  UNROLL for (u32 u = 0; u < {TOGETHER}; ++u) {{",
+        f"    const u32 col = at + u * {teams}u + team;",
+        "    float dot = 0.f;",
+        f"    UNROLL for (int i = 0; i < {step}; ++i) dot += {product};",
+        f"    dot = wave_reduce<Sum, {lanes}>(dot);",
+        "    if (col < high) {",
+        *(f"      {line}" for line in logit(p, "dot")),
+        "    } else {",
+        "      dot = (float)-m::inf();",
+        "    }",
+        "    dots[u] = dot;",
+        "    now = m::max(now, dot);",
+        "  }",
+        "  const float base = now == (float)-m::inf() ? 0.f : now, less = m::exp(top - base);",
+        "  top = now; sum *= less;",
+        f"  UNROLL for (int i = 0; i < {step}; ++i) acc[i] *= less;",
+        f"  UNROLL for (u32 u = 0; u < {TOGETHER}; ++u) {{",
+        "    const float w = m::exp(dots[u] - base);",
+        "    sum += w;",
+        f"    UNROLL for (int i = 0; i < {step}; ++i) acc[i] += w * {read('vv[u].v[i]', p.out.dtype)};",
+        "  }",
+        "}",
+    ]
