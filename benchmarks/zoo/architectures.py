@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["ARCHITECTURES", "Architecture", "make"]
+__all__ = ["ARCHITECTURES", "Architecture", "make", "named"]
 
 Inputs = dict[str, torch.Tensor]
 
@@ -351,3 +351,12 @@ def _all() -> Iterator[Architecture]:
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {a.name: a for a in _all()}
+
+
+def named(name: str) -> Architecture:
+    """Returns a network of the list, or any other of timm as ``timm.NAME.SIZE``."""
+    source, _, rest = name.partition(".")
+    if source != "timm":
+        return ARCHITECTURES[name]
+    network, _, size = rest.rpartition(".")
+    return Architecture(name, "timm", partial(_timm, network), partial(_image, int(size)))

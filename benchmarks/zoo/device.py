@@ -1,6 +1,6 @@
 """Networks of the zoo on one GPU: ours beside torch.compile and eager torch under a CUDA graph, all in one precision.
 
-python benchmarks/zoo/device.py OUT [--only a,b] [--batch 1] [--precision f16,f32] [--modes reduce-overhead] [--workers 8]
+python benchmarks/zoo/device.py OUT [--only a,timm.NAME.SIZE] [--precision f16,f32] [--modes reduce-overhead] [--workers 8]
 
 A process for each network exports it with torch in float32 (decoders with a cache in the precision at hand), compiles the peers
 and ours, and waits until all others have (or the time for that is over).  Then one after the other has the device for itself:
@@ -127,16 +127,16 @@ def wide_result(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> torc
 def measure(name: str, given: argparse.Namespace) -> Row:
     """Returns the figures of one network."""
     sys.path.insert(0, str(HERE))
-    from architectures import ARCHITECTURES, make
+    from architectures import make, named
 
     tf32 = given.precision != "f32"
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.set_num_threads(2)
     began = time.perf_counter()
-    module, inputs = make(ARCHITECTURES[name], given.batch)
+    module, inputs = make(named(name), given.batch)
     kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[given.precision]
-    if ARCHITECTURES[name].family == "cache":  # decoders are exported, and keep their caches, in what they compute in
+    if named(name).family == "cache":  # decoders are exported, and keep their caches, in what they compute in
         module.to(kind)
         inputs = {k: v.to(kind) if v.is_floating_point() else v for k, v in inputs.items()}
     row: Row = {"model": _title(name, given.batch, given.precision)}
