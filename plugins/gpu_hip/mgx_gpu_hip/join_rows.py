@@ -13,7 +13,7 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.slice import Slice
 from mgx_core.rules.outline import Names, outline, through_views
 
-__all__ = ["JOINED", "LEAST", "JoinRows"]
+__all__ = ["JOINED", "LEAST", "JoinRows", "outside_groups"]
 
 JOINED: Final = "joined rows"  # tag of the groups
 LEAST: Final = 1 << 16  # weights below which a launch takes longer than reading them
@@ -32,22 +32,22 @@ class JoinRows(Pass):
     name: str = "join-rows"
 
     def apply(self, module: Module) -> bool:
-        names = Names([m.name for m in _outside_groups(module)])
+        names = Names([m.name for m in outside_groups(module)])
         changed = False
-        for inner in list(_outside_groups(module)):
+        for inner in list(outside_groups(module)):
             for ins in list(inner):
                 if ins.parent is inner and _is_product(ins):
                     changed |= _join(inner, ins, names)
         return changed
 
 
-def _outside_groups(module: Module) -> Iterator[Module]:
+def outside_groups(module: Module) -> Iterator[Module]:
     """Yields a module and those of its control flow."""
     yield module
     for ins in module:
         if not ins.op.fused:
             for m in ins.modules:
-                yield from _outside_groups(m)
+                yield from outside_groups(m)
 
 
 def _is_product(ins: Instruction) -> bool:

@@ -16,6 +16,7 @@ from . import (
     narrow_products,
     products,
     recurrent,
+    side_by_side,
     single_rows,
     views,
 )
@@ -26,6 +27,7 @@ PLANS: Kernels = (
     views.PLANS
     + single_rows.PLANS
     + joined_rows.PLANS
+    + side_by_side.PLANS
     + products.PLANS
     + convolutions.PLANS
     + narrow_library.PLANS

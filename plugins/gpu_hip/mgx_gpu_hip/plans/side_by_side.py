@@ -1,0 +1,53 @@
+"""Groups of small instructions that do not depend on each other: their kernels in one launch, see `JoinLaunches`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Kernels, Module, No, Operation
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.types.shape import AnyShape
+
+from ..codegen.limits import require_limits
+from ..codegen.side_by_side import side_by_side
+from ..emitter import GpuEmitter, tensor_of
+from ..join_launches import BESIDE
+from ..steps import KernelStep
+from .offer import offer
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+
+
+def _beside(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    assert isinstance(op, Group)
+    return None if op.tag == BESIDE else No("the group is not one of instructions side by side")
+
+
+@offer(PLANS, Group, name="side by side", when=_beside)
+def emit_beside(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """Returns one launch."""
+    first = len(e.steps)
+    results = e.emit_body(modules[0], args)
+    steps = [s for s in e.steps[first:] if isinstance(s, KernelStep)]
+    if len(steps) < max(2, len(e.steps) - first):
+        raise Refused("the members are not kernels of ours")
+    written = [id(b) for s in steps for b in s.writes]
+    if len(set(written)) < len(written) or any(id(b) in written for s in steps for b in s.reads):
+        raise Refused("a member is made in several launches")
+    inputs, outputs = [v for s in steps for v in s.inputs], [v for s in steps for v in s.outputs]
+    xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
+    sources = tuple(s.source for s in steps)
+    source = e.once(
+        (side_by_side, *(s.text for s in sources), tuple(xs), tuple(ys)), lambda: side_by_side(sources, xs, ys)
+    )
+    if isinstance(source, No):
+        raise Refused(source)
+    require_limits(source, e.context.traits)
+    del e.steps[first:]
+    e.launch(source, inputs, outputs)
+    return results[0] if len(results) == 1 else tuple(results)

@@ -1,0 +1,116 @@
+"""Small instructions that do not depend on each other in one launch, on the emulated device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_gpu_hip.target import GpuTarget
+
+Array = Any
+
+
+class Built:
+    """A program under construction with its arguments."""
+
+    def __init__(self) -> None:
+        self.program = mgx.Program()
+        self.main = self.program.get_main_module()
+        self.feed: dict[str, Array] = {}
+        self.rng = np.random.default_rng(3)
+
+    def add(self, name: str, *xs: Any, **attributes: Any) -> Any:
+        return self.main.add(mgx.op(name, **attributes), *xs)
+
+    def given(self, *dims: int, kind: str = "float16") -> tuple[Any, Array]:
+        array = self.rng.standard_normal(dims).astype(kind)
+        name = f"x{len(self.feed)}"
+        self.feed[name] = array
+        return self.main.add_parameter(name, mgx.Shape(kind, dims)), array
+
+    def results(self, device: int, *outputs: Any, **options: Any) -> tuple[list[Array], list[str]]:
+        """Returns the results and the names of the steps."""
+        self.main.add_return(list(outputs))
+        self.program.compile(GpuTarget("host", device), validate=True, **options)
+        results = [r.to_numpy() for r in self.program.run(self.feed)]
+        (instance,) = self.program.executable.instances()
+        return results, [s.name.rpartition("_")[0] for s in instance.runner.schedule.steps]
+
+
+def turned(x: Array, cos: Array, sin: Array) -> Array:
+    a, b = np.split(x.astype(np.float32), 2, -1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_queries_and_keys_are_turned_and_caches_grow_in_two_launches(device: int) -> None:
+    b = Built()
+    (q, qs), (k, ks), (v, vs) = b.given(1, 32, 1, 64), b.given(1, 4, 1, 64), b.given(1, 4, 1, 64)
+    (keys, old_keys), (values, old_values) = b.given(1, 4, 33, 64), b.given(1, 4, 33, 64)
+    angles = b.rng.standard_normal((1, 1, 32)).astype("float32")
+    cos, sin = np.cos(angles).astype("float16"), np.sin(angles).astype("float16")
+    c, s = b.main.add_literal(cos), b.main.add_literal(sin)
+    q, k = (b.add("rotary_embedding", x, c, s) for x in (q, k))
+    grown = [b.add("concat", old, new, axis=2) for old, new in ((keys, k), (values, v))]
+    got, steps = b.results(device, q, *grown)
+    assert steps == ["rotary_embedding", "concat_2"]
+    cos, sin = cos[0].astype("float32"), sin[0].astype("float32")
+    np.testing.assert_allclose(got[0], turned(qs, cos, sin), atol=4e-3)
+    np.testing.assert_allclose(got[1], np.concatenate([old_keys, turned(ks, cos, sin)], 2), atol=4e-3)
+    assert (got[2] == np.concatenate([old_values, vs], 2)).all()
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_kernels_of_other_kinds_and_types(device: int) -> None:
+    b = Built()
+    (x, xs), (y, ys), (t, ts) = b.given(3, 700), b.given(5, kind="float64"), b.given(40, 8, kind="float32")
+    rows = np.array([3, 39, 0], np.int64)
+    one = b.add("relu", b.add("add", x, x))
+    two = b.add("mul", b.add("neg", y), y)
+    three = b.add("gather", t, b.main.add_literal(rows), axis=0)
+    got, steps = b.results(device, one, two, three)
+    assert len(steps) == 1
+    assert (got[0] == np.maximum(xs + xs, 0)).all()
+    assert (got[1] == -ys * ys).all()
+    assert (got[2] == ts[rows]).all()
+
+
+def test_what_depends_on_each_other_stays_apart() -> None:
+    b = Built()
+    (x, xs), (y, ys), (z, zs) = b.given(4, 64), b.given(4, 64), b.given(8, 3)
+    joined = b.add("concat", x, y, axis=0)
+    got, steps = b.results(1, joined, b.add("concat", joined, z, axis=1))
+    assert steps == ["concat_2", "concat_2"]
+    assert (got[1] == np.concatenate([np.concatenate([xs, ys]), zs], 1)).all()
+
+
+def test_large_work_stays_apart() -> None:
+    b = Built()
+    (x, xs), (y, ys) = b.given(1024, 520), b.given(1024, 520)
+    got, steps = b.results(1, b.add("relu", x), b.add("neg", y))
+    assert len(steps) == 2
+    assert (got[0] == np.maximum(xs, 0)).all() and (got[1] == -ys).all()
+
+
+@pytest.mark.parametrize(("length", "steps"), [(40, 2), (3000, 1)], ids=["other blocks", "equal blocks"])
+def test_threads_that_work_together_need_equal_blocks(length: int, steps: int) -> None:
+    b = Built()
+    (x, xs), (y, ys) = b.given(2, 3000, kind="float32"), b.given(3, length, kind="float32")
+    made = []
+    for value, array in ((x, xs), (y, ys)):
+        largest = b.add("multibroadcast", b.add("reduce_max", value, axes=[1]), out_lens=list(array.shape))
+        made.append(b.add("sub", value, largest))
+    got, names = b.results(1, *made)
+    assert len(names) == steps
+    for found, array in zip(got, (xs, ys), strict=True):
+        assert (found == array - array.max(1, keepdims=True)).all()
+
+
+def test_the_pass_can_be_switched_off() -> None:
+    b = Built()
+    (x, _), (y, _) = b.given(4, 64), b.given(4, 64)
+    _, steps = b.results(1, b.add("relu", x), b.add("neg", y), disable_passes=("join-launches",))
+    assert len(steps) == 2
