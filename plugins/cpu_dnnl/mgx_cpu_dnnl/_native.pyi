@@ -413,6 +413,9 @@ def thread_count() -> int: ...
 def set_threads(count: int) -> None:
     """For primitives built and runs started from now on.  Concurrent runs share these: alone a run has all, else one."""
 
+def team_counts() -> tuple[int, int]:
+    """How often waiting for a thread that did not run cost more than the team saved; steps that stayed alone for that."""
+
 class CodeImage:
     """Machine code of relocatable objects, loaded and linked without a compiler.  Errors: DeviceError."""
 

@@ -12,6 +12,7 @@
 #include "openmp.h"
 #include "primitive.h"
 #include "program.h"
+#include "team.h"
 #include "threads.h"
 #include "winograd.h"
 
@@ -59,6 +60,10 @@ PYBIND11_MODULE(_native, module) {
     module.def("available_threads", &mgx::available_threads);
     module.def("thread_count", &mgx::thread_count);
     module.def("set_threads", &mgx::set_thread_count, py::arg("count"));
+    module.def("team_counts", [] {
+        const mgx::TeamCounts counts = mgx::team_counts();
+        return py::make_tuple(counts.absences, counts.alone);
+    });
     module.def("loop_failed_address", [] { return reinterpret_cast<size_t>(&mgx::mgx_loop_failed); });
     module.def("dnnl_version", [] {
         const dnnl_version_t *v = dnnl_version();

@@ -1,194 +1,23 @@
 #include "team.h"
 
-#include <algorithm>
+#include "workers.h"
+
 #include <atomic>
 #include <chrono>
-#include <climits>
-#include <exception>
 #include <new>
-#include <thread>
 
 #include <emmintrin.h>
-#include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace mgx {
 
 namespace {
 
-constexpr int64_t microsecond = 1000;
-constexpr int64_t idle_spin = 1000 * microsecond; // covers the gaps between steps, and between runs that follow each other
-constexpr int64_t late = 200 * microsecond; // later than any processor that is there
-constexpr int64_t wait_spin = late;
 constexpr int64_t gather_spin = 100 * microsecond;
 constexpr int64_t slice = 1000 * microsecond; // a share of this length is worth the risk of waiting
-constexpr int64_t caution = 2; // times what was lost by waiting: how long short steps stay alone at first
-constexpr int64_t memory = 20; // times what was lost: for how long a second loss counts as the same trouble
 constexpr unsigned flush = 0x8040; // of the mode: results below the normal range are 0, and so are such operands
-constexpr int64_t most_caution = 1000 * 1000 * microsecond;
 
-thread_local Seat seat;
 thread_local bool alone = false;
-
-void futex_wait(std::atomic<uint32_t> &word, uint32_t seen) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
-}
-
-void futex_wake(std::atomic<uint32_t> &word, int count) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
-}
-
-// Spins until `done` or for so long; true if done.
-template <typename Done>
-bool spin(int64_t nanoseconds, const Done &done) {
-    int64_t end = 0;
-    for (int n = 1;; ++n) {
-        if (done()) return true;
-        _mm_pause();
-        if (n % 32) continue;
-        const int64_t now = nanoseconds_now();
-        if (!end) end = now + nanoseconds;
-        if (now >= end) return false;
-    }
-}
-
-// How late the team was of late.  After a thread did not run when it was waited for, short steps stay alone for a while: not long
-// the first time, since every processor is away now and then, and twice as long whenever the next try fails soon again.
-class Lateness {
-public:
-    bool recent(int64_t now) const { return now < until_.load(std::memory_order_relaxed); }
-
-    void add(int64_t waited, int64_t now) {
-        const int64_t last = span_.load(std::memory_order_relaxed);
-        const bool again = now < until_.load(std::memory_order_relaxed) + std::max(last, memory * waited);
-        const int64_t span = std::min(most_caution, std::max(caution * waited, again ? 2 * last : 0));
-        span_.store(span, std::memory_order_relaxed);
-        until_.store(now + span, std::memory_order_relaxed);
-    }
-
-private:
-    std::atomic<int64_t> until_ {0}, span_ {0};
-};
-
-class Workers {
-public:
-    Workers() { pinned_ = sched_getaffinity(0, sizeof cpus_, &cpus_) == 0; }
-
-    // False if others use them, or there are none.
-    bool post(const Region &region) {
-        if (busy_.exchange(true, std::memory_order_acquire)) return false;
-        grow(region.parts - 1);
-        part_ = region.part;
-        data_ = region.data;
-        mode_ = region.mode;
-        done_.store(0, std::memory_order_relaxed);
-        const uint64_t generation = (state_.load(std::memory_order_relaxed) >> 32) + 1;
-        state_.store(generation << 32 | static_cast<uint64_t>(region.parts) << 16 | 1, std::memory_order_seq_cst);
-        if (sleeping_.load(std::memory_order_seq_cst) > 0) wake(region.parts - 1);
-        return true;
-    }
-
-    // Does the next part; false if all have been taken.
-    bool take() {
-        uint64_t seen = state_.load(std::memory_order_acquire);
-        for (;;) {
-            const int next = static_cast<int>(seen & 0xffff), parts = static_cast<int>(seen >> 16 & 0xffff);
-            if (next >= parts) return false;
-            if (!state_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-            const Seat before = seat;
-            seat = {next, parts, true};
-            if (_mm_getcsr() != mode_) _mm_setcsr(mode_);
-            part_(data_);
-            seat = before;
-            done_.fetch_add(1, std::memory_order_seq_cst);
-            if (waiting_.load(std::memory_order_seq_cst)) futex_wake(done_, 1);
-            return true;
-        }
-    }
-
-    // Until the other parts of a posted region are done.
-    void finish(const Region &region) {
-        const auto others = static_cast<uint32_t>(region.parts - 1);
-        while (take()) {
-        }
-        auto done = [&] { return done_.load(std::memory_order_acquire) == others; };
-        if (!done()) {
-            const int64_t from = nanoseconds_now();
-            if (!spin(wait_spin, done)) sleep_until(others);
-            const int64_t now = nanoseconds_now(), waited = now - from;
-            if (waited > late && waited > 2 * (from - region.began)) lateness.add(waited, now);
-        }
-        busy_.store(false, std::memory_order_release);
-    }
-
-    void wake(int count) {
-        epoch_.fetch_add(1, std::memory_order_seq_cst);
-        futex_wake(epoch_, count);
-    }
-
-    void awaken(int count) {
-        if (sleeping_.load(std::memory_order_relaxed) > 0) wake(count);
-    }
-
-    Lateness lateness;
-
-private:
-    void sleep_until(uint32_t others) {
-        waiting_.store(true, std::memory_order_seq_cst);
-        for (uint32_t seen; (seen = done_.load(std::memory_order_seq_cst)) != others;)
-            futex_wait(done_, seen);
-        waiting_.store(false, std::memory_order_relaxed);
-    }
-
-    void grow(int wanted) { // busy
-        if (made_ >= wanted) return;
-        sigset_t all, before; // signals are for the caller's threads
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        try {
-            for (; made_ < wanted; ++made_)
-                std::thread([this] { serve(); }).detach(); // for as long as the process lasts
-        } catch (const std::exception &) { // those that are there do it
-        }
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    }
-
-    bool offered() const {
-        const uint64_t seen = state_.load(std::memory_order_seq_cst);
-        return (seen & 0xffff) < (seen >> 16 & 0xffff);
-    }
-
-    void serve() {
-        if (pinned_) sched_setaffinity(0, sizeof cpus_, &cpus_); // not that of the thread that was first
-        for (;;) {
-            while (take()) {
-            }
-            const bool soon = lateness.recent(nanoseconds_now());
-            if (spin(soon ? 0 : idle_spin, [this] { return offered(); })) continue;
-            const uint32_t seen = epoch_.load(std::memory_order_seq_cst);
-            sleeping_.fetch_add(1, std::memory_order_seq_cst);
-            if (!offered()) futex_wait(epoch_, seen);
-            sleeping_.fetch_sub(1, std::memory_order_relaxed);
-        }
-    }
-
-    alignas(64) std::atomic<uint64_t> state_ {0}; // generation, parts, the next part
-    void (*part_)(void *) = nullptr;
-    void *data_ = nullptr;
-    unsigned mode_ = 0;
-    alignas(64) std::atomic<uint32_t> done_ {0};
-    std::atomic<bool> waiting_ {false};
-    alignas(64) std::atomic<uint32_t> epoch_ {0};
-    std::atomic<int> sleeping_ {0};
-    alignas(64) std::atomic<bool> busy_ {false};
-    int made_ = 0;
-    cpu_set_t cpus_; // of the thread that loaded this
-    bool pinned_;
-};
 
 Workers &workers() {
     static auto *made = new Workers(); // never destroyed: its threads outlive statics
@@ -273,7 +102,10 @@ void close_region(Region &region) {
 
 Stepping::Stepping(StepTimes &times, int threads, int64_t now) : times_(times), began_(now), outer_alone_(alone) {
     const int64_t least = times.together.load(std::memory_order_relaxed);
-    alone = threads <= 1 || (least && least < slice && workers().lateness.recent(now));
+    alone = threads <= 1;
+    if (alone || !least || least >= slice || !workers().lateness.recent(now)) return;
+    alone = true;
+    workers().lateness.count_alone();
 }
 
 Stepping::~Stepping() { alone = outer_alone_; }
@@ -296,6 +128,8 @@ void awaken_team(int threads, int64_t now) {
     if (threads > 1 && !workers().lateness.recent(now)) workers().awaken(threads - 1);
 }
 
+TeamCounts team_counts() { return workers().lateness.counts(); }
+
 Gathering::Gathering(int threads)
     : held_ {[](void *data) {
                  assembly = static_cast<Assembly *>(data);
@@ -313,7 +147,7 @@ Gathering::Gathering(int threads)
         assembly = made;
         return;
     }
-    if (held_.shared) workers().lateness.add(gather_spin, nanoseconds_now());
+    if (held_.shared) workers().absent(gather_spin);
     disband();
 }
 

@@ -78,6 +78,15 @@ private:
 bool stepping_alone();
 void awaken_team(int threads, int64_t now); // work for so many is to come
 
+// Since the process began: how often waits for threads of the team that did not run took more time than the team had saved, and steps
+// that stayed on the calling thread for that.
+struct TeamCounts {
+    int64_t absences;
+    int64_t alone;
+};
+
+TeamCounts team_counts();
+
 // While in scope, parts may wait for each other, for which one thread a part has to be there.
 class Gathering {
 public:

@@ -1,0 +1,49 @@
+// Whether the team of threads pays where processors are shared.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "team.h"
+
+namespace mgx {
+
+constexpr int64_t microsecond = 1000;
+constexpr int64_t idle_spin = 1000 * microsecond; // covers the gaps between steps, and between runs that follow each other
+
+// A thread that does not run when it is waited for is no trouble where its parts saved more time than the wait took, as those of most
+// threads do that lose their processor now and then.  Where they saved less, short steps stay alone for a while: not long at first,
+// and twice as long whenever the next try fails soon again.
+class Lateness {
+public:
+    bool recent(int64_t now) const { return now < until_.load(std::memory_order_relaxed); }
+
+    // After a wait.  worked: the time that parts took on threads of the team since the process began.
+    void add(int64_t lost, int64_t worked, int64_t now) {
+        const int64_t cost = lost - (worked - worked_.exchange(worked, std::memory_order_relaxed));
+        if (cost <= 0) return;
+        const int64_t trial = cost + idle_spin; // threads that look for work take time from others
+        const int64_t last = span_.load(std::memory_order_relaxed);
+        const bool again = now < until_.load(std::memory_order_relaxed) + std::max(last, memory * trial);
+        const int64_t span = std::clamp(again ? 2 * last : 0, caution * trial, most_caution * trial);
+        span_.store(span, std::memory_order_relaxed);
+        until_.store(now + span, std::memory_order_relaxed);
+        absences_.fetch_add(1, std::memory_order_relaxed);
+    }
+
+    void count_alone() { alone_.fetch_add(1, std::memory_order_relaxed); }
+
+    TeamCounts counts() const {
+        return {absences_.load(std::memory_order_relaxed), alone_.load(std::memory_order_relaxed)};
+    }
+
+private:
+    static constexpr int64_t caution = 2; // times what the team cost: how long short steps stay alone at first
+    static constexpr int64_t most_caution = 32; // at most: trying again costs a small share of the time
+    static constexpr int64_t memory = 20; // times what it cost: for how long a second loss counts as the same trouble
+
+    std::atomic<int64_t> until_ {0}, span_ {0}, worked_ {0}, absences_ {0}, alone_ {0};
+};
+
+} // namespace mgx

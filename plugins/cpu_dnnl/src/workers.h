@@ -1,0 +1,223 @@
+// The threads of the team, and how the caller waits for them.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include <emmintrin.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lateness.h"
+#include "team.h"
+
+namespace mgx {
+
+constexpr int64_t late = 200 * microsecond; // later than any processor that is there
+constexpr int64_t wait_spin = late;
+constexpr int64_t move_interval = 1000 * microsecond;
+
+inline thread_local Seat seat;
+
+inline void futex_wait(std::atomic<uint32_t> &word, uint32_t seen) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+}
+
+inline void futex_wake(std::atomic<uint32_t> &word, int count) {
+    syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+// Spins until `done` or for so long; true if done.
+template <typename Done>
+bool spin(int64_t nanoseconds, const Done &done) {
+    int64_t end = 0;
+    for (int n = 1;; ++n) {
+        if (done()) return true;
+        _mm_pause();
+        if (n % 32) continue;
+        const int64_t now = nanoseconds_now();
+        if (!end) end = now + nanoseconds;
+        if (now >= end) return false;
+    }
+}
+
+// How long the calling thread has not run, counted from anywhere: asleep, or while others had its processor.
+inline int64_t not_run() {
+    timespec run {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &run);
+    return nanoseconds_now() - (static_cast<int64_t>(run.tv_sec) * 1000 * 1000 * microsecond + run.tv_nsec);
+}
+
+// Threads that take parts of one region at a time.
+class Workers {
+public:
+    Workers() { pinned_ = sched_getaffinity(0, sizeof cpus_, &cpus_) == 0; }
+
+    // False if others use them, or there are none.
+    bool post(const Region &region) {
+        if (busy_.exchange(true, std::memory_order_acquire)) return false;
+        grow(region.parts - 1);
+        part_ = region.part;
+        data_ = region.data;
+        mode_ = region.mode;
+        processor_.store(sched_getcpu(), std::memory_order_relaxed);
+        away_.store(0, std::memory_order_relaxed);
+        done_.store(0, std::memory_order_relaxed);
+        const uint64_t generation = (state_.load(std::memory_order_relaxed) >> 32) + 1;
+        state_.store(generation << 32 | static_cast<uint64_t>(region.parts) << 16 | 1, std::memory_order_seq_cst);
+        if (sleeping_.load(std::memory_order_seq_cst) > 0) wake(region.parts - 1);
+        return true;
+    }
+
+    // Does the next part; false if all have been taken.
+    bool take() {
+        uint64_t seen = state_.load(std::memory_order_acquire);
+        for (;;) {
+            const int next = static_cast<int>(seen & 0xffff), parts = static_cast<int>(seen >> 16 & 0xffff);
+            if (next >= parts) return false;
+            if (helps && sched_getcpu() == processor_.load(std::memory_order_relaxed) && leave_processor()) {
+                seen = state_.load(std::memory_order_acquire);
+                continue;
+            }
+            if (!state_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+            const Seat before = seat;
+            seat = {next, parts, true};
+            if (_mm_getcsr() != mode_) _mm_setcsr(mode_);
+            const int64_t from = helps ? nanoseconds_now() : 0;
+            part_(data_);
+            seat = before;
+            if (helps) report(from);
+            done_.fetch_add(1, std::memory_order_seq_cst);
+            if (waiting_.load(std::memory_order_seq_cst)) futex_wake(done_, 1);
+            return true;
+        }
+    }
+
+    // Until the other parts of a posted region are done.
+    void finish(const Region &region) {
+        const auto others = static_cast<uint32_t>(region.parts - 1);
+        while (take()) {
+        }
+        auto done = [&] { return done_.load(std::memory_order_acquire) == others; };
+        if (!done()) {
+            const int64_t from = nanoseconds_now();
+            if (!spin(wait_spin, done)) sleep_until(others);
+            const int64_t lost = std::min(nanoseconds_now() - from, away_.load(std::memory_order_relaxed));
+            if (lost > late) absent(lost);
+        }
+        busy_.store(false, std::memory_order_release);
+    }
+
+    void wake(int count) {
+        epoch_.fetch_add(1, std::memory_order_seq_cst);
+        futex_wake(epoch_, count);
+    }
+
+    void awaken(int count) {
+        if (sleeping_.load(std::memory_order_relaxed) > 0) wake(count);
+    }
+
+    void absent(int64_t lost) { lateness.add(lost, worked_.load(std::memory_order_relaxed), nanoseconds_now()); }
+
+    Lateness lateness;
+
+private:
+    // Moves this thread to another processor than that of the caller, who cannot run meanwhile.  Systems leave the two together for
+    // long where every other processor is busy, if only with a thread that spins.  False if that is not possible, or was done just now.
+    bool leave_processor() {
+        static thread_local int64_t last = 0;
+        const int64_t now = nanoseconds_now();
+        cpu_set_t all, others;
+        if (now - last < move_interval || sched_getaffinity(0, sizeof all, &all) != 0) return false;
+        last = now;
+        others = all;
+        CPU_CLR(processor_.load(std::memory_order_relaxed), &others);
+        if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0) return false;
+        sched_setaffinity(0, sizeof all, &all);
+        return true;
+    }
+
+    // After a part: how long it took, and for how much of that this thread did not run.
+    void report(int64_t from) {
+        const int64_t taken = nanoseconds_now() - from, before = not_run_before;
+        int64_t away = 0;
+        if (taken > late) {
+            not_run_before = not_run();
+            away = std::clamp(not_run_before - before, int64_t {0}, taken);
+        }
+        worked_.fetch_add(taken - away, std::memory_order_relaxed);
+        int64_t most = away_.load(std::memory_order_relaxed);
+        while (away > most && !away_.compare_exchange_weak(most, away, std::memory_order_relaxed)) {
+        }
+    }
+
+    void sleep_until(uint32_t others) {
+        waiting_.store(true, std::memory_order_seq_cst);
+        for (uint32_t seen; (seen = done_.load(std::memory_order_seq_cst)) != others;)
+            futex_wait(done_, seen);
+        waiting_.store(false, std::memory_order_relaxed);
+    }
+
+    void grow(int wanted) { // busy
+        if (made_ >= wanted) return;
+        sigset_t all, before; // signals are for the caller's threads
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            for (; made_ < wanted; ++made_)
+                std::thread([this] { serve(); }).detach(); // for as long as the process lasts
+        } catch (const std::exception &) { // those that are there do it
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    bool offered() const {
+        const uint64_t seen = state_.load(std::memory_order_seq_cst);
+        return (seen & 0xffff) < (seen >> 16 & 0xffff);
+    }
+
+    void serve() {
+        if (pinned_) sched_setaffinity(0, sizeof cpus_, &cpus_); // not that of the thread that was first
+        helps = true;
+        not_run_before = not_run();
+        for (;;) {
+            while (take()) {
+            }
+            const bool soon = lateness.recent(nanoseconds_now());
+            if (spin(soon ? 0 : idle_spin, [this] { return offered(); })) continue;
+            const uint32_t seen = epoch_.load(std::memory_order_seq_cst);
+            sleeping_.fetch_add(1, std::memory_order_seq_cst);
+            if (!offered()) futex_wait(epoch_, seen);
+            sleeping_.fetch_sub(1, std::memory_order_relaxed);
+            not_run_before = not_run();
+        }
+    }
+
+    static inline thread_local bool helps = false; // the calling thread is one of these
+    static inline thread_local int64_t not_run_before = 0; // at its last look
+
+    alignas(64) std::atomic<uint64_t> state_ {0}; // generation, parts, the next part
+    void (*part_)(void *) = nullptr;
+    void *data_ = nullptr;
+    unsigned mode_ = 0;
+    std::atomic<int> processor_ {-1}; // the caller's, when it posted
+    alignas(64) std::atomic<uint32_t> done_ {0};
+    std::atomic<bool> waiting_ {false};
+    alignas(64) std::atomic<uint32_t> epoch_ {0};
+    std::atomic<int> sleeping_ {0};
+    alignas(64) std::atomic<bool> busy_ {false};
+    alignas(64) std::atomic<int64_t> worked_ {0}; // the time of parts that threads of the team did
+    std::atomic<int64_t> away_ {0}; // how long a thread did not run while the caller may have waited for it
+    int made_ = 0;
+    cpu_set_t cpus_; // of the thread that loaded this
+    bool pinned_;
+};
+
+} // namespace mgx
