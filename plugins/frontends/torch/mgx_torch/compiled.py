@@ -140,7 +140,8 @@ class Variant:
         for name, index, part in self.given:
             given = args[index]
             if part == "size":
-                values[name] = torch.empty((int(given), 0), dtype=torch.uint8).numpy()
+                number = int(given)
+                values[name] = torch.empty((max(number, 0), max(-number, 0), 0), dtype=torch.uint8).numpy()
                 continue
             if part:
                 given = getattr(given.resolve_conj(), part).contiguous()
@@ -182,7 +183,8 @@ def _program(
 ) -> tuple[Program, list[tuple[str, int, str]], list[tuple[str, Any]]]:
     """Returns the program of a graph; which argument each parameter takes, and how each result is made of the program's.
 
-    A parameter takes an argument as it is, or its `real` or `imag`, or its `size`, as an extent of an empty tensor.
+    A parameter takes an argument as it is, or its `real` or `imag`, or its `size`, as an extent of an empty tensor, of which
+    another is there for a negative number.
     """
     main = Module("main")
     values = [n.meta.get("val") for n in graph.placeholders]
@@ -198,11 +200,17 @@ def _program(
     for i, (fx, value) in enumerate(zip(graph.placeholders, values, strict=True)):
         if i in weights:
             inputs.append(converter.constant(weights[i], fx.name))
+        elif isinstance(args[i], torch.SymInt):
+            if any(u.op != "output" for u in fx.users):
+                raise UnsupportedError(
+                    f"the input {fx.name!r} is the ragged size of a nested tensor, which is no number"
+                )
+            inputs.append(value)
         elif isinstance(value, torch.SymInt):
             size = extents.of(value)
             inputs.append(size)
             if isinstance(size, Sym) and str(value) not in carried:  # no tensor has it as an extent
-                made = main.add_parameter(fx.name, Shape.of(dt.uint8, [size, 0]))
+                made = main.add_parameter(fx.name, Shape.of(dt.uint8, [*extents.parts(value), 0]))
                 converter.meet(made)
                 given.append((fx.name, i, "size"))
         elif isinstance(value, torch.Tensor):

@@ -39,6 +39,7 @@ FUNCTIONS: dict[str, Callable[..., Dim]] = {
     "PythonMod": lambda a, b: a % b,
     "Max": lambda *xs: reduce(dims.maximum, xs),
     "Min": lambda *xs: reduce(dims.minimum, xs),
+    "Abs": lambda a: dims.maximum(a, -a),
 }
 # numbers that are whole however they are rounded: these give their operand
 ROUNDED = {"TruncToInt", "CeilToInt", "FloorToInt", "RoundToInt", "ToFloat", "Identity"}
@@ -54,6 +55,7 @@ class Extents:
     def __init__(self, ranges: Mapping[Any, Any] | None = None) -> None:
         self._ranges = {str(k): v for k, v in (ranges or {}).items()}
         self._known: dict[str, Dim] = {}
+        self._parts: dict[str, tuple[Dim, Dim]] = {}  # of symbols that were not learnt: see `parts`
         self._renamed: list[tuple[Any, Any]] = []
 
     def met(self, sizes: Iterable[Any]) -> None:
@@ -99,14 +101,39 @@ class Extents:
         """Returns True if an extent, or all symbols in it, were met or come with the graph's inputs."""
         return not isinstance(size, torch.SymInt) or all(s.name in self._known for s in size.node.expr.free_symbols)
 
+    def computable(self, size: Any) -> bool:
+        """Returns False for an extent with a symbol that stands for data that were not met yet."""
+        return self.knows(size) or not symbolic_shapes.free_unbacked_symbols(size)
+
+    def may_be_negative(self, size: torch.SymInt) -> bool:
+        """Returns True unless torch knows that a number is at least 0."""
+        return _bound(size.node.shape_env.bound_sympy(size.node.expr).lower, -UNBOUNDED) < 0
+
     def _symbol(self, name: str) -> Dim:
+        """Returns a symbol; a number that may be negative is the difference of two, of which at least one is zero."""
         if name not in self._known:
             low, high = 0, UNBOUNDED
             found = self._ranges.get(name)
             if found is not None:
-                low, high = _bound(found.lower, 0), _bound(found.upper, UNBOUNDED)
-            self._known[name] = dims.symbol(name, max(low, 0), max(high, low, 0))
+                low, high = _bound(found.lower, -UNBOUNDED), _bound(found.upper, UNBOUNDED)
+            above = dims.symbol(f"{name}.above" if low < 0 else name, max(low, 0), max(high, 0))
+            below = dims.symbol(f"{name}.below", max(-high, 0), -low) if low < 0 else 0
+            self._parts[name] = above, below
+            self._known[name] = above - below
         return self._known[name]
+
+    def parts(self, size: Any) -> tuple[Dim, Dim]:
+        """Returns two extents of which a number is the difference; the second is 0 for one that is never negative.
+
+        Errors: UnsupportedError for an expression that may be negative.
+        """
+        found = self.of(size)
+        expr = self._named(size.node.expr)
+        if isinstance(expr, sympy.Symbol) and expr.name in self._parts:
+            return self._parts[expr.name]
+        if dims.bounds(found)[0] < 0:
+            raise UnsupportedError(f"the number {size} may be negative, and is an expression of others")
+        return found, 0
 
     def _translated(self, expr: Any) -> Any:
         if isinstance(expr, sympy.Symbol):
@@ -129,6 +156,8 @@ class Extents:
                 return dims.ceil_div(*map(self._translated, inner.args))
             if kind in ("TruncToInt", "FloorToInt") and type(inner).__name__ == "IntTrueDiv":
                 a, b = map(self._translated, inner.args)
+                if kind == "TruncToInt" and min(dims.bounds(a)[0], dims.bounds(b)[0]) < 0:
+                    raise UnsupportedError(f"{expr} rounds toward zero, and what it divides may be negative")
                 return a // b
             return args[0]
         raise UnsupportedError(f"the size {expr} cannot be said as an extent ({kind})")

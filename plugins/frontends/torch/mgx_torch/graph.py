@@ -10,9 +10,10 @@ import torch
 
 from mgx_core import Instruction, MgxError, Module, PluginError, Shape, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import divide_floor
 from mgx_core.converting.converters import Converters
 from mgx_core.converting.known import Known
-from mgx_core.types.dim import Dim, Sym, Symbol
+from mgx_core.types.dim import Dim, Sym, Symbol, bounds
 
 from .calls import asserts, flat, is_complex, keywords_of, name_of
 from .converter import COMPLEX
@@ -205,7 +206,8 @@ class GraphConverter:
         first, second = (self.scalar(n, a) for a in atom.args)
         match atom.function:
             case "floordiv":
-                return n.add("div", first, second)
+                negative = min(bounds(a)[0] for a in atom.args) < 0
+                return divide_floor(n, first, second) if negative else n.add("div", first, second)
             case "mod" | "max" | "min":
                 return n.add(atom.function, first, second)
         one = n.literal(1, dt.int64)

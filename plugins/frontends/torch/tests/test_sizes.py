@@ -172,3 +172,37 @@ def test_converter_that_takes_the_size_of_the_moment_is_refused(monkeypatch: pyt
         assert torch.equal(compiled(x), x * count + 1)
     (reason,) = (why for part in parts for why in part.reasons)
     assert "a size must be a fixed number here" in reason
+
+
+@pytest.mark.parametrize("arithmetic", [False, True])
+def test_numbers_may_be_negative(arithmetic: bool) -> None:
+    def scaled(x: torch.Tensor, s: int) -> tuple[Any, ...]:
+        return x * s, x[s:]
+
+    def computed(x: torch.Tensor, s: int) -> tuple[Any, ...]:
+        return x + s // 3, x - s % 4, x.new_zeros(s + 5) + s, x * abs(s), x * max(s, 2), s * 3, s // 2
+
+    function = computed if arithmetic else scaled
+    compiled = torch.compile(function, backend="mgx", dynamic=True, options={"strict": True})
+    x = torch.arange(1.0, 7.0)
+    for s in (4, -2, -5, 3):
+        torch.testing.assert_close(compiled(x, s), function(x, s), rtol=0, atol=0)
+
+
+def test_rounding_of_negative_numbers_toward_zero_stays_with_torch() -> None:
+    def halved(x: torch.Tensor, s: int) -> torch.Tensor:
+        return x * int(s / 2)
+
+    compiled, x = torch.compile(halved, backend="mgx", dynamic=True), torch.arange(3.0)
+    for s in (5, -5, 4):
+        assert torch.equal(compiled(x, s), halved(x, s))
+
+
+def test_ragged_tensors_are_taken() -> None:
+    rows = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged, requires_grad=True)
+    layer = nn.Linear(3, 5)
+    compiled = torch.compile(lambda x: layer(x).relu() * 2, backend="mgx", options={"strict": True})
+    got, want = compiled(rows), layer(rows).relu() * 2
+    torch.testing.assert_close(list(got.unbind()), list(want.unbind()))
+    grads = [torch.autograd.grad(out.values().pow(2).sum(), rows)[0].values() for out in (got, want)]
+    torch.testing.assert_close(*grads)
