@@ -20,7 +20,7 @@ from .extents import Extents
 
 NAME = "mgx name"  # where a node's description keeps its name in the whole graph, of which a part may rename it
 
-__all__ = ["NAME", "Complex", "Node", "Scalar", "place_of"]
+__all__ = ["NAME", "Complex", "Node", "Scalar", "described", "place_of"]
 
 Scalar: TypeAlias = "Instruction | Sym | int | float | bool"  # what a number in a graph may be
 
@@ -43,6 +43,9 @@ class Surroundings(Protocol):
 
     def scalar(self, n: Node, d: Dim) -> Instruction:
         """Returns an extent as an int64 scalar."""
+
+    def meet(self, value: Any) -> None:
+        """Remembers which tensors have which symbols as extents."""
 
     def convert(self, graph: torch.fx.Graph, inputs: Sequence[Any]) -> Any:
         """Returns the values of a graph's output for values of its placeholders."""
@@ -106,8 +109,12 @@ class Node(InstructionBuilder):
         return value
 
     def result_dims(self, index: int = 0) -> tuple[Dim, ...]:
-        """Returns the extents of a result."""
-        return tuple(self.graph.extents.of(s) for s in self.result(index).shape)
+        """Returns the extents of a result.  Errors: UnsupportedError for one that is first known by this result."""
+        sizes = self.result(index).shape
+        for size in sizes:
+            if not self.graph.extents.computable(size):
+                self.unsupported(f"the size {size} depends on data that nothing before it has")
+        return tuple(self.graph.extents.of(s) for s in sizes)
 
     def wants(self, index: int) -> bool:
         """Returns True if a result of several is read."""

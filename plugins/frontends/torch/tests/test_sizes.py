@@ -198,6 +198,32 @@ def test_rounding_of_negative_numbers_toward_zero_stays_with_torch() -> None:
         assert torch.equal(compiled(x, s), halved(x, s))
 
 
+@pytest.mark.parametrize("lowest", [0, -3])
+def test_elements_become_sizes(lowest: int) -> None:
+    def taken(x: torch.Tensor, n: torch.Tensor) -> tuple[Any, ...]:
+        k = n.item()
+        torch._check(k >= lowest)
+        torch._check(k <= 5)
+        rows = k - lowest
+        return torch.arange(rows) * 2, torch.zeros(rows, 3) + k, x[:rows].sum(0), x * k, k * 2 + 1, x.roll(rows, 0)
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(taken, backend="mgx", fullgraph=True, options={"strict": True})
+        x = torch.randn(8, 3)
+        for k in (3, lowest, 5, 1):
+            torch.testing.assert_close(compiled(x, torch.tensor(k)), taken(x, torch.tensor(k)))
+
+
+def test_elements_that_only_scale_are_no_sizes() -> None:
+    def scaled(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return x * n.item()
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled, x = torch.compile(scaled, backend="mgx", fullgraph=True, options={"strict": True}), torch.randn(3)
+        for k in (3, 1 << 60, -7):
+            assert torch.equal(compiled(x, torch.tensor(k)), x * k)
+
+
 def test_ragged_tensors_are_taken() -> None:
     rows = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged, requires_grad=True)
     layer = nn.Linear(3, 5)

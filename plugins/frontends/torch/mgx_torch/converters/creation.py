@@ -103,8 +103,3 @@ def triangle(n: Node, rows: Any, columns: Any, offset: int = 0, **_: Any) -> Ins
 def eye(n: Node, *_: Any) -> Instruction:
     rows, columns = (n.static(d, "the extent of a unit matrix") for d in n.result_dims())
     return n.literal(np.eye(rows, columns), n.dtype)
-
-
-@converts("_local_scalar_dense", "item")
-def item(n: Node, x: Instruction) -> Instruction:
-    return n.reshape(x, ())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
+
 from mgx_core import Instruction
+from mgx_core import dtype as dt
 from mgx_core.types.dim import Dim
 
 from ..converter import converts, converts_complex
-from ..node import Complex, Node
+from ..node import Complex, Node, described
 
 __all__: list[str] = []
 
@@ -57,3 +61,33 @@ def _met(n: Node, found: Dim) -> Dim:
     """Returns an extent, which a symbol of torch that depends on data stands for from here on."""
     n.graph.extents.learn(n.value, found)
     return found
+
+
+@converts("_local_scalar_dense", "item")
+def item(n: Node, x: Instruction) -> Instruction | Dim:
+    """Returns the one element: as an extent where torch makes sizes, or other whole numbers, of it."""
+    value = n.reshape(x, ())
+    if not isinstance(n.value, torch.SymInt) or _only_multiplied(n):
+        return value
+    number, zero = n.convert(value, dt.int64), n.literal(0, dt.int64)
+    signs = (number, n.add("neg", number)) if n.graph.extents.may_be_negative(n.value) else (number,)
+    counts = [n.reshape(n.add("max", sign, zero), (1,)) for sign in signs]
+    empty = n.literal(np.zeros((1,) * len(counts) + (0,)), dt.uint8)
+    carrier = n.add("broadcast_with_dims", empty, n.add("concat", *counts, n.literal([0], dt.int64), axis=0))
+    n.graph.meet(carrier)
+    above, *below = carrier.shape.dims[:-1]
+    return _met(n, above - below[0] if below else above)
+
+
+def _only_multiplied(n: Node) -> bool:
+    """Returns True if a number is only read by pointwise operators on tensors, and is no part of a size."""
+    wanted = n.value.node.expr.free_symbols
+    for fx in n.fx.graph.nodes:
+        found = fx.meta.get("val")
+        for one in found if isinstance(found, (list, tuple)) else [found]:
+            if isinstance(one, torch.Tensor) and any(
+                isinstance(d, torch.SymInt) and d.node.expr.free_symbols & wanted for d in one.shape
+            ):
+                return False
+    readers = [u for u in n.fx.users if described(u) is not None]  # assertions have no result
+    return all(isinstance(u.target, torch._ops.OpOverload) and torch.Tag.pointwise in u.target.tags for u in readers)
