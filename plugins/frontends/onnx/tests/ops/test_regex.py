@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mgx_core.errors import ParameterError
+from mgx_onnx.ops.automaton import MAX_STATES, Automaton
 from mgx_onnx.ops.regex import compile_pattern
+
+T = TypeVar("T")
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", "1", r"\w", "^", r"\b", "[a-c1]"])
 REPEATS = st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?", "{1,3}?"])
@@ -95,12 +98,43 @@ def test_malformed(pattern: str) -> None:
         compile_pattern(pattern)
 
 
-def test_hostile_patterns_end_soon() -> None:
-    start = time.perf_counter()
-    assert not compile_pattern("(x+x+)+y").fullmatch("x" * 5000)
-    assert not compile_pattern("(a|a|aa)*b").fullmatch("a" * 5000)
-    assert compile_pattern("(a?){30}a{30}").fullmatch("a" * 30)
-    for large in ("((a{1000}){1000}){1000}", "((((a?){1000})*){1000}){1000}"):
-        with pytest.raises(ParameterError, match="states"):
-            compile_pattern(large)
-    assert time.perf_counter() - start < 5
+class Counted(list[T]):
+    """A list that counts its reads by index."""
+
+    reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.reads += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("(x+x+)+y", "x" * 5000, False),
+        ("(a|a|aa)*b", "a" * 5000, False),
+        ("(a?){30}a{30}", "a" * 30, True),
+        ("^(a|a|aa)*$", "a" * 500 + "b", False),  # with anchors no transition is kept
+    ],
+)
+def test_hostile_patterns_visit_a_state_once_a_character(pattern: str, text: str, matches: bool) -> None:
+    automaton = compile_pattern.__wrapped__(pattern)
+    automaton.moves, automaton.tests = moves, tests = Counted(automaton.moves), Counted(automaton.tests)
+    assert automaton.fullmatch(text) == matches
+    assert 0 < moves.reads <= len(moves) * (len(text) + 1)
+    assert 0 < tests.reads <= len(tests) * len(text)
+
+
+@pytest.mark.parametrize("pattern", ["((a{1000}){1000}){1000}", "((((a?){1000})*){1000}){1000}"])
+def test_large_patterns_are_refused_before_they_are_built(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    state = Automaton.state
+
+    def counting(automaton: Automaton) -> int:
+        made.append(state(automaton))
+        return made[-1]
+
+    monkeypatch.setattr(Automaton, "state", counting)
+    with pytest.raises(ParameterError, match="states"):
+        compile_pattern.__wrapped__(pattern)
+    assert len(made) == MAX_STATES
