@@ -323,36 +323,6 @@ class NativeProgram:
 
         [0, work) is split over the team in slices of at least `grain`; scratch_bytes: per thread.
         """
-    def add_copy(self, name: str, source: Place, target: Place, nbytes: int) -> None: ...
-    def add_strided_copy(
-        self,
-        name: str,
-        source: Place,
-        target: Place,
-        itemsize: int,
-        dims: Sequence[int],
-        source_strides: Sequence[int],
-        target_strides: Sequence[int],
-    ) -> None:
-        """Strides in items; 0 broadcasts, negative ones reverse."""
-    def add_fill(self, name: str, target: Place, pattern: bytes, count: int) -> None: ...
-    def add_gather(
-        self,
-        name: str,
-        data: Place,
-        indices: Place,
-        out: Place,
-        *,
-        outer: int = 1,
-        length: int,
-        row_bytes: int,
-        count: int,
-        int64_indices: bool = True,
-    ) -> None:
-        """out[o, i] = data[o, indices[i]] for rows of row_bytes; negative indices count from the end.
-
-        Errors when run: ShapeError naming the step for an index outside the axis.
-        """
     def add_host(
         self,
         name: str,

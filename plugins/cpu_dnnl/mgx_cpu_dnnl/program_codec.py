@@ -23,9 +23,8 @@ from .remaking import Recipe, address_of, aligned, remade
 
 __all__ = ["FORMAT", "NotSaved", "Recorder", "made_again", "replayed"]
 
-FORMAT: Final = 1  # of what a runner saves, and of the native module that runs it
+FORMAT: Final = 2  # of what a runner saves, and of the native module that runs it
 DTYPES: Final = {t.name: t for t in dt.ALL}
-MOVES: Final = frozenset({"add_copy", "add_strided_copy", "add_fill", "add_gather"})  # told by numbers alone
 
 
 class NotSaved(Exception):
@@ -139,14 +138,8 @@ class Recorder:
         refs = [list(b) for b in buffers]
         self._steps.append(["loop", name, where, refs, [int(n) for n in args], work, grain, scratch_bytes])
 
-    def __getattr__(self, kind: str) -> Callable[..., None]:
-        if kind not in MOVES:
-            raise NotSaved(f"a step of kind {kind.removeprefix('add_')} is made for this process")
-
-        def add(*args: Any, **keywords: Any) -> None:
-            self._steps.append([kind, _plain(args), _plain(keywords)])
-
-        return add
+    def add_host(self, name: str, *call: Any) -> None:
+        raise NotSaved(f"the step {name} calls Python")
 
 
 def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
@@ -184,8 +177,6 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
             else:
                 address = code.address(plain["symbols"][number])
                 program.add_loop(name, address, code, refs, args, work, grain, scratch)
-        elif kind in MOVES:
-            getattr(program, kind)(*map(_object, entry[0]), **_object(entry[1]))
         else:
             raise StoreError(f"there are no steps of kind {kind!r}")
     for value in plain["results"]:

@@ -1,9 +1,11 @@
-// Copies: of rows as they are, and such that weave a few long rows (images with channels apart, as they are given, to pixels of a
-// few channels each).
+// Copies: of elements in any order, of rows as they are, and such that weave a few long rows (images with channels apart, as they
+// are given, to pixels of a few channels each); and memory filled with one element.
 #include <algorithm>
 #include <cstring>
 
+#include "box.h"
 #include "loops.h"
+#include "scalars.h"
 
 namespace mgx {
 
@@ -57,9 +59,43 @@ void copy_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t
     }
 }
 
+// Buffers: x, out.  Numbers: box of elements (x, out).  Work: elements.
+template <typename T>
+void copy(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *out = static_cast<T *>(buffers[1]);
+    Numbers numbers(args);
+    const Box<2> box(numbers);
+    const int64_t in = box.step(0), over = box.step(1);
+    box.runs(begin, end, [&](const int64_t *offset, int64_t count) {
+        const T *from = x + offset[0];
+        T *to = out + offset[1];
+        if (in == 1 && over == 1)
+            std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+        else if (in == -1 && over == 1) // steps that are known become vectors
+            for (int64_t i = 0; i < count; ++i)
+                to[i] = from[-i];
+        else
+            for (int64_t i = 0; i < count; ++i)
+                to[i * over] = from[i * in];
+    });
+}
+
+// Buffers: out.  Numbers: the bits of an element.  Work: elements.
+template <typename T>
+void fill(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *out = static_cast<T *>(buffers[0]);
+    std::fill(out + begin, out + end, static_cast<T>(args[0]));
+}
+
 } // namespace
 
 void add_copy_loops(NamedLoops &loops) {
+    each(Sizes {}, size_names, [&](auto element, const char *name) {
+        using T = decltype(element);
+        loops[std::string("copy_") + name] = &copy<T>;
+        loops[std::string("fill_") + name] = &fill<T>;
+    });
     loops["copy_rows"] = copy_rows;
     loops["weave_2"] = weave<2>;
     loops["weave_3"] = weave<3>;

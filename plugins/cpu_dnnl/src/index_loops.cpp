@@ -62,6 +62,37 @@ void put(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, 
     });
 }
 
+// Buffers: data [outer, length, rows], indices, out [outer, indices, rows].  Numbers: length, indices, then the
+// bytes of a row unless it is one element.  Work: rows of out.
+template <typename T, bool single, typename Index>
+void gather(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *data = static_cast<const T *>(buffers[0]);
+    auto *indices = static_cast<const Index *>(buffers[1]);
+    auto *out = static_cast<T *>(buffers[2]);
+    const int64_t length = args[0], count = args[1], row = single ? 1 : args[2];
+    for (int64_t outer = begin / count; begin < end; ++outer) {
+        const int64_t first = begin - outer * count, last = std::min(end - outer * count, count);
+        const T *from = data + outer * length * row;
+        T *to = out + begin * row;
+        for (int64_t i = first; i < last; ++i, to += row) {
+            const int64_t index = indices[i];
+            if (index < -length || index >= length) return mgx_loop_failed(1, index);
+            const T *source = from + (index < 0 ? index + length : index) * row;
+            if constexpr (single)
+                *to = *source;
+            else
+                std::memcpy(to, source, static_cast<size_t>(row));
+        }
+        begin += last - first;
+    }
+}
+
+template <typename T, bool single>
+void add_gather(NamedLoops &loops, const std::string &name) {
+    loops["gather_" + name + "_int32"] = &gather<T, single, int32_t>;
+    loops["gather_" + name + "_int64"] = &gather<T, single, int64_t>;
+}
+
 } // namespace
 
 void add_index_loops(NamedLoops &loops) {
@@ -69,7 +100,9 @@ void add_index_loops(NamedLoops &loops) {
         using T = decltype(element);
         loops[std::string("take_") + name] = &take<T>;
         loops[std::string("put_none_") + name] = &put<T>;
+        add_gather<T, true>(loops, name);
     });
+    add_gather<char, false>(loops, "rows");
 }
 
 } // namespace mgx

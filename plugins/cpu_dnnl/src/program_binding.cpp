@@ -115,36 +115,6 @@ void bind_program(py::module_ &module) {
                     py::arg("name"), py::arg("address"), py::arg("owner"), py::arg("buffers"),
                     py::arg("args") = std::vector<int64_t> {}, py::arg("work") = 1, py::arg("grain") = 1,
                     py::arg("scratch_bytes") = 0)
-            .def("add_copy",
-                    [](Program &p, const std::string &name, const py::object &from, const py::object &to, int64_t bytes) {
-                        p.add_step(std::make_unique<CopyStep>(name, ref_from(p, from), ref_from(p, to), bytes));
-                    },
-                    py::arg("name"), py::arg("source"), py::arg("target"), py::arg("nbytes"))
-            .def("add_strided_copy",
-                    [](Program &p, const std::string &name, const py::object &from, const py::object &to, int64_t item,
-                            std::vector<int64_t> dims, std::vector<int64_t> from_strides, std::vector<int64_t> to_strides) {
-                        p.add_step(std::make_unique<StridedCopyStep>(name, ref_from(p, from), ref_from(p, to), item,
-                                std::move(dims), std::move(from_strides), std::move(to_strides)));
-                    },
-                    py::arg("name"), py::arg("source"), py::arg("target"), py::arg("itemsize"), py::arg("dims"),
-                    py::arg("source_strides"), py::arg("target_strides"))
-            .def("add_fill",
-                    [](Program &p, const std::string &name, const py::object &to, const py::bytes &pattern, int64_t count) {
-                        std::string item = pattern;
-                        if (item.empty()) throw Failure(Fault::parameter, "a fill needs a pattern");
-                        p.add_step(std::make_unique<FillStep>(name, ref_from(p, to), item, count));
-                    },
-                    py::arg("name"), py::arg("target"), py::arg("pattern"), py::arg("count"))
-            .def("add_gather",
-                    [](Program &p, const std::string &name, const py::object &data, const py::object &indices,
-                            const py::object &out, int64_t outer, int64_t length, int64_t row_bytes, int64_t count,
-                            bool wide) {
-                        p.add_step(std::make_unique<GatherStep>(name, ref_from(p, data), ref_from(p, indices),
-                                ref_from(p, out), outer, length, row_bytes, count, wide));
-                    },
-                    py::arg("name"), py::arg("data"), py::arg("indices"), py::arg("out"), py::kw_only(),
-                    py::arg("outer") = 1, py::arg("length"), py::arg("row_bytes"), py::arg("count"),
-                    py::arg("int64_indices") = true)
             .def("add_host",
                     [](Program &p, const std::string &name, py::object function, const py::sequence &inputs,
                             const py::sequence &outputs, bool into) {

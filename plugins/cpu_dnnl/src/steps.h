@@ -93,57 +93,6 @@ private:
     int64_t scratch_;
 };
 
-class CopyStep : public PointerStep {
-public:
-    CopyStep(std::string name, Ref from, Ref to, int64_t bytes)
-        : PointerStep(std::move(name), {from, to}), bytes_(bytes) {}
-    const char *kind() const override { return "copy"; }
-    void run(Frame &frame, size_t index, Team team) const override;
-
-private:
-    int64_t bytes_;
-};
-
-class StridedCopyStep : public PointerStep {
-public:
-    // strides in elements
-    StridedCopyStep(std::string name, Ref from, Ref to, int64_t item, std::vector<int64_t> dims,
-            std::vector<int64_t> from_strides, std::vector<int64_t> to_strides);
-    const char *kind() const override { return "copy"; }
-    void run(Frame &frame, size_t index, Team team) const override;
-
-private:
-    int64_t item_;
-    std::vector<int64_t> dims_, from_, to_; // the last axis is copied at once if it is contiguous in both
-};
-
-class FillStep : public PointerStep {
-public:
-    FillStep(std::string name, Ref to, std::string pattern, int64_t count)
-        : PointerStep(std::move(name), {to}), pattern_(std::move(pattern)), count_(count) {}
-    const char *kind() const override { return "fill"; }
-    void run(Frame &frame, size_t index, Team team) const override;
-
-private:
-    std::string pattern_;
-    int64_t count_;
-};
-
-// out[o, i, :] = data[o, indices[i], :] with rows of some bytes
-class GatherStep : public PointerStep {
-public:
-    GatherStep(std::string name, Ref data, Ref indices, Ref out, int64_t outer, int64_t length, int64_t row_bytes,
-            int64_t count, bool wide)
-        : PointerStep(std::move(name), {data, indices, out}), outer_(outer), length_(length), row_(row_bytes),
-          count_(count), wide_(wide) {}
-    const char *kind() const override { return "gather"; }
-    void run(Frame &frame, size_t index, Team team) const override;
-
-private:
-    int64_t outer_, length_, row_, count_;
-    bool wide_;
-};
-
 // An operand of a host step: an array on memory, or a Python object in a slot.
 struct HostOperand {
     Ref ref;

@@ -161,7 +161,7 @@ def test_wrong_values(given: dict[str, Any], message: str) -> None:
 def test_wrong_buffers_of_a_native_program() -> None:
     program = native().NativeProgram("wrong", 64)
     source, target = program.input(np.float32, [4]), program.output(np.float32, [4])
-    program.add_copy("copy", source, target, 16)
+    program.add_loop("copy", native().native_loop("copy_4"), None, [source, target], [1, 4, 1, 1], 4)
     program.finish()
     x = np.arange(4, dtype=np.float32)
     for wrong in ([], [x, x], [x.astype(np.float64)], [x[:3]], [None], [x.reshape(2, 2)]):

@@ -70,7 +70,7 @@ def test_onednn_starts_no_threads_of_its_own() -> None:
         n.set_threads(3)
         program = n.NativeProgram("copy", 0)
         x, out = program.input(np.float32, (1 << 20,)), program.output(np.float32, (1 << 20,))
-        program.add_copy("copy", (x, 0), (out, 0), 4 << 20)
+        program.add_loop("copy", n.native_loop("copy_4"), None, [x, out], [1, 1 << 20, 1, 1], 1 << 20)
         program.finish()
         threads = [len(os.listdir("/proc/self/task"))]
         program.run_arrays([np.ones(1 << 20, np.float32)])

@@ -25,7 +25,8 @@ def gather() -> tuple[Any, np.ndarray]:
     program = n.NativeProgram("gather", 0)
     rows, out = program.input(np.int64, (PICKED,)), program.output(np.float32, (PICKED, WIDTH))
     weights = program.literal(table.ctypes.data, table.nbytes, table)
-    program.add_gather("embedding", weights, rows, out, length=ROWS, row_bytes=4 * WIDTH, count=PICKED)
+    loop = n.native_loop("gather_rows_int64")
+    program.add_loop("embedding", loop, None, [weights, rows, out], [ROWS, PICKED, 4 * WIDTH], PICKED, 2)
     program.finish()
     return program, table
 

@@ -164,7 +164,7 @@ def test_another_format_compiles_again(monkeypatch):
     data = mgx.save_buffer(network())
     monkeypatch.setattr("mgx_cpu_dnnl.saved_runner.FORMAT", 0)
     (note,) = mgx.load_buffer(data).executable.notes
-    assert "the kernels are of format 1, this is 0" in note
+    assert "the kernels are of format 2, this is 0" in note
 
 
 def test_steps_of_this_process_are_not_saved(monkeypatch):
@@ -177,7 +177,7 @@ def test_steps_of_this_process_are_not_saved(monkeypatch):
     assert isinstance(read.executable.instances()[0].runner, CpuRunner)
     assert "not saved: as if it were a step on the host" in program.executable.instances()[0].runner.notes
     np.testing.assert_array_equal(result(read, given), result(program, given))
-    with pytest.raises(saved.NotSaved, match="a step of kind host"):
+    with pytest.raises(saved.NotSaved, match="the step host x calls Python"):
         saved.Recorder(0, len, lambda address: None).add_host("host x", print, [], [])
     with pytest.raises(saved.NotSaved, match="a function of another package"):
         saved.Recorder(0, len, lambda address: None).add_loop("theirs", 1, None, [])
@@ -243,7 +243,7 @@ def test_what_a_file_lacks_is_noted_when_it_is_loaded(tmp_path):
     loaded = mgx.load(tmp_path / "hosted.mxr")
     assert not loaded.executable.restored
     (note,) = loaded.executable.notes
-    assert note == "kernels are not in the file and are compiled again: a step of kind host is made for this process"
+    assert note == "kernels are not in the file and are compiled again: the step host inverse calls Python"
     given = {"x": np.eye(3, dtype=np.float32) * 0.5}
     np.testing.assert_array_equal(np.asarray(loaded.run(given)[0]), np.asarray(program.run(given)[0]))
 

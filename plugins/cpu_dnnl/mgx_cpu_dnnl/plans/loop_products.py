@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -24,6 +24,7 @@ from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
 from ..packing import Derived
+from .native_loops import ENOUGH, native_loop
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS", "summed_in", "zeros"]
@@ -277,8 +278,5 @@ def prepared(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[int], zero: V
 
 def zeros(e: CpuEmitter, buffer: Buffer, size: int, offset: int = 0) -> None:
     """Fills `size` bytes of a buffer with zeros."""
-
-    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-        program.add_fill("zeros", (ident(buffer), offset), b"\0", size)
-
-    e.step("zeros", [], [buffer], install, bytes=size)
+    out = Value(Shape(dt.uint8, [size]), buffer, offset)
+    native_loop(e, "zeros", "fill_1", [out], [out], [0], size, ENOUGH)

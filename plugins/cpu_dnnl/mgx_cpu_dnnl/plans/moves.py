@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from mgx_core import Kernels, Module, No, Operation, Shape
@@ -18,6 +19,8 @@ from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import same_order
+from ..native_library import native
+from .native_loops import ENOUGH
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS"]
@@ -83,21 +86,17 @@ def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     axis = op.axis % len(data.lens)
     lens = [*data.lens[:axis], *indices.lens, *data.lens[axis + 1 :]]
     out = e.allocate(data.shape.dtype, lens)
-    outer, row = 1, data.shape.dtype.size
-    for n in data.lens[:axis]:
-        outer *= n
-    for n in data.lens[axis + 1 :]:
-        row *= n
+    outer, row = prod(data.lens[:axis]), prod(data.lens[axis + 1 :]) * data.shape.dtype.size
     count = indices.shape.elements()
     if 0 in (outer, row, count):
         raise Refused("an extent is 0")
-    name = e.label("gather")
-    wide = indices.shape.dtype is dt.int64
-    length = data.lens[axis]
+    name, length = e.label("gather"), data.lens[axis]
+    address = native().native_loop(f"gather_{row if row in (1, 2, 4, 8) else 'rows'}_{indices.shape.dtype}")
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:
         where = [(ident(v.buffer), v.byte_offset) for v in (data, indices, out)]
-        program.add_gather(name, *where, outer=outer, length=length, row_bytes=row, count=count, int64_indices=wide)
+        told = f"{name} (axis of length {length})"  # where an index is outside
+        program.add_loop(told, address, None, where, [length, count, row], outer * count, max(1, ENOUGH // row))
 
     e.step(name, [data.buffer, indices.buffer], [out.buffer], install, bytes=2 * outer * row * count)
     return out

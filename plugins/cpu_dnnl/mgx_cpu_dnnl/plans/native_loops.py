@@ -93,15 +93,10 @@ def as_indices(e: CpuEmitter, value: Value) -> Value:
 
 def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int], number: Any = 0) -> Value:
     """Returns a new value of one number."""
-    out, name = e.allocate(dtype, lens), e.label("fill")
-    count = prod(lens)
-    pattern = dtype.numpy.type(number).tobytes()
-
-    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-        program.add_fill(name, (ident(out.buffer), 0), pattern, count)
-
-    if count:
-        e.step(name, [], [out.buffer], install, bytes=count * dtype.size)
+    out = e.allocate(dtype, lens)
+    if out.shape.elements():
+        bits = int.from_bytes(dtype.numpy.type(number).tobytes(), "little", signed=True)
+        native_loop(e, "fill", f"fill_{dtype.size}", [out], [out], [bits], prod(lens), ENOUGH // dtype.size)
     return out
 
 

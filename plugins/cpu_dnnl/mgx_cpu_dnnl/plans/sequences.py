@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from mgx_core.ops.recurrent_states import (
 )
 from mgx_core.ops.scatter import TensorScatter
 from mgx_core.targets.kernel_emission import Results
-from mgx_core.targets.values import Buffer, Value
+from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
 from .native_loops import as_indices, box, grain_of, native_loop
@@ -43,13 +43,9 @@ def emit_reverse(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     axes = normalize_all(op.axes, len(x.lens))
     strides = [-s if a in axes else s for a, s in enumerate(x.strides)]
     start = sum(s * (n - 1) for a, (n, s) in enumerate(zip(x.lens, x.strides, strict=True)) if a in axes)
-    name, size = e.label("reverse"), x.shape.dtype.size
-
-    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-        source = ident(x.buffer), x.byte_offset + start * size
-        program.add_strided_copy(name, source, (ident(out.buffer), 0), size, x.lens, strides, out.strides)
-
-    e.step(name, [x.buffer], [out.buffer], install, bytes=2 * x.shape.elements() * size)
+    work = x.shape.elements()
+    source, numbers = x.seen_as(start, x.shape), box(x.lens, strides, out.strides)
+    native_loop(e, "reverse", f"copy_{x.shape.dtype.size}", [source, out], [out], numbers, work, grain_of(work, [x]))
     return out
 
 
