@@ -24,6 +24,7 @@ void add_scan_loops(NamedLoops &loops);
 void add_sequence_loops(NamedLoops &loops);
 void add_window_loops(NamedLoops &loops);
 void add_sampling_loops(NamedLoops &loops);
+void add_region_loops(NamedLoops &loops);
 void add_tree_loops(NamedLoops &loops);
 void add_open_loops(NamedLoops &loops);
 void add_byte_loops(NamedLoops &loops);

@@ -19,6 +19,7 @@ const NamedLoops &table() {
         add_sequence_loops(loops);
         add_window_loops(loops);
         add_sampling_loops(loops);
+        add_region_loops(loops);
         add_tree_loops(loops);
         add_open_loops(loops);
         add_byte_loops(loops);
