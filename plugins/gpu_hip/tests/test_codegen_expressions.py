@@ -12,7 +12,7 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.scalar import PRIMITIVES, Call, Input, call, x0
-from mgx_gpu_hip.codegen.expressions import HIP
+from mgx_gpu_hip.codegen.primitives import HIP
 from mgx_gpu_hip.trial import generate, run, same, tensor, traits
 
 FLOAT_ONLY = {

@@ -9,8 +9,8 @@ from mgx_core.ops.reduce import ReduceAll
 from mgx_core.ops.rotary import RotaryEmbedding
 
 from .elements import Coordinates, carried, each_element, offset_of
-from .expressions import constant
 from .geometry import offset_code
+from .primitives import constant
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
 
 WIDE = "u64"

@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 
 from .geometry import ceil_div, decompose, index_type, memory_order, offset_code, store_code, vector_width
 from .pointwise import kernel, threads_of
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, stored
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, pointers, stored
 
 __all__ = ["Moved", "carried", "each_element", "offset_of", "pointers"]
 
@@ -33,19 +33,6 @@ class Moved:
 
 
 Coordinates = Sequence[str]  # of each axis of the output, as code
-
-
-def pointers(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> tuple[list[str], list[Buffer]]:
-    """Returns parameters p0.. and q0.. with their arguments; absent inputs are left out."""
-    names, buffers = [], []
-    for i, x in enumerate(inputs):
-        if x is not None:
-            names.append(f"const {stored(x.dtype)}* RESTRICT p{i}")
-            buffers.append(Buffer("input", i))
-    for i, y in enumerate(outputs):
-        names.append(f"{stored(y.dtype)}* RESTRICT q{i}")
-        buffers.append(Buffer("output", i))
-    return names, buffers
 
 
 def offset_of(x: Tensor, coordinates: Coordinates, wide: bool = False, offset: int = 0) -> str:

@@ -23,7 +23,19 @@ from .geometry import (
     store_code,
     vector_width,
 )
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, entry_word, finish, stored
+from .source import (
+    NAME,
+    Buffer,
+    DeviceTraits,
+    KernelLaunch,
+    KernelSource,
+    Number,
+    Tensor,
+    entry_word,
+    finish,
+    pointers,
+    stored,
+)
 
 __all__ = ["pointwise", "threads_of"]
 
@@ -64,13 +76,11 @@ class _Plan:
 
     @property
     def pointers(self) -> list[str]:
-        names = [f"const {stored(x.dtype)}* RESTRICT p{i}" for i, x in enumerate(self.inputs)]
-        return names + [f"{stored(y.dtype)}* RESTRICT q{i}" for i, y in enumerate(self.outputs)]
+        return pointers(self.inputs, self.outputs)[0]
 
     @property
     def buffers(self) -> list[Buffer]:
-        reads = [Buffer("input", i) for i in range(len(self.inputs))]
-        return reads + [Buffer("output", i) for i in range(len(self.outputs))]
+        return pointers(self.inputs, self.outputs)[1]
 
 
 def pointwise(

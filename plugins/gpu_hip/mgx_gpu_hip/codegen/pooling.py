@@ -9,10 +9,10 @@ from mgx_core.ops.reduce import ReduceMax, ReduceMean
 
 from .bodies import single
 from .elements import Coordinates, each_element, offset_of, pointers
-from .expressions import constant
 from .geometry import ceil_div, decompose, index_type, load_code, memory_order, offset_code, store_code
 from .movement import inner_axis, straight
 from .pointwise import kernel, threads_of
+from .primitives import constant
 from .reduce import fused_reduce
 from .source import (
     NAME,

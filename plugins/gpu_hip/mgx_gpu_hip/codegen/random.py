@@ -8,7 +8,7 @@ from mgx_core import No
 from mgx_core.ops.random import RandomNormal
 
 from .elements import Coordinates, each_element
-from .expressions import constant
+from .primitives import constant
 from .source import DeviceTraits, KernelSource, Tensor, stored, written
 
 __all__ = ["random"]

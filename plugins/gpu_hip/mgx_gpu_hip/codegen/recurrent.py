@@ -11,9 +11,9 @@ from mgx_core.ops.activation_table import ACTIVATIONS
 from mgx_core.ops.recurrent import Gru, Lstm
 
 from .elements import pointers
-from .expressions import constant
 from .geometry import aligned, ceil_div
 from .pointwise import kernel
+from .primitives import constant
 from .products import product_text
 from .source import (
     NAME,

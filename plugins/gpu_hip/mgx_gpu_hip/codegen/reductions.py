@@ -9,10 +9,11 @@ from mgx_core import Instruction
 from mgx_core.ops.reduce import ReduceMean
 
 from .bodies import Access, Body, is_reduction
-from .expressions import FLOATS, UNSIGNED, Lines, Value, constant
+from .expressions import Lines, Value
 from .extents import SymbolicInt
 from .geometry import Loop, index_type, memory_order, merge
-from .source import Buffer, Tensor, computed, read, stored
+from .primitives import FLOATS, UNSIGNED, constant
+from .source import Buffer, Tensor, computed, pointers, read
 
 __all__ = ["Plan", "Reduction", "element_value"]
 
@@ -147,13 +148,11 @@ class Plan:
 
     @property
     def pointers(self) -> list[str]:
-        names = [f"const {stored(x.dtype)}* RESTRICT p{i}" for i, x in enumerate(self.inputs)]
-        return names + [f"{stored(y.dtype)}* RESTRICT q{i}" for i, y in enumerate(self.outputs)]
+        return pointers(self.inputs, self.outputs)[0]
 
     @property
     def buffers(self) -> list[Buffer]:
-        reads = [Buffer("input", i) for i in range(len(self.inputs))]
-        return reads + [Buffer("output", i) for i in range(len(self.outputs))]
+        return pointers(self.inputs, self.outputs)[1]
 
     @property
     def flops(self) -> int:

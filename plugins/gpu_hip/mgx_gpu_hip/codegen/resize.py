@@ -10,8 +10,8 @@ from mgx_core import No
 from mgx_core.ops.resize import Axis
 
 from .elements import Coordinates, Moved, carried, each_element, offset_of
-from .expressions import constant
 from .movement import inner_axis, straight
+from .primitives import constant
 from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, read, stored, written
 
 __all__ = ["resize"]

@@ -9,9 +9,9 @@ from mgx_core.ops.axes import normalize
 from mgx_core.ops.scan import PrefixScanSum
 
 from .elements import pointers
-from .expressions import FLOATS, UNSIGNED
 from .geometry import ceil_div, decompose, offset_code
 from .pointwise import kernel, threads_of
+from .primitives import FLOATS, UNSIGNED
 from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored, written
 
 __all__ = ["prefix_scan"]

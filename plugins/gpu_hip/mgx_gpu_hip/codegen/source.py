@@ -26,6 +26,7 @@ __all__ = [
     "Tensor",
     "entry_word",
     "finish",
+    "pointers",
     "tensors",
 ]
 
@@ -177,6 +178,14 @@ def entry_word(words: Sequence[str], limit: int = 48) -> str:
     """Returns a C identifier made of the names of a kernel's ops, repeated ones once."""
     word = "_".join(dict.fromkeys(re.sub(r"\W", "_", w) for w in words))
     return word[:limit].rstrip("_") or "kernel"
+
+
+def pointers(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> tuple[list[str], list[Buffer]]:
+    """Returns parameters p0.. and q0.. with their arguments; absent inputs are left out."""
+    given = [(i, x) for i, x in enumerate(inputs) if x is not None]
+    names = [f"const {stored(x.dtype)}* RESTRICT p{i}" for i, x in given]
+    names += [f"{stored(y.dtype)}* RESTRICT q{i}" for i, y in enumerate(outputs)]
+    return names, [*(Buffer("input", i) for i, _ in given), *(Buffer("output", i) for i in range(len(outputs)))]
 
 
 def finish(
