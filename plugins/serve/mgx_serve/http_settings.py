@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from .errors import BadRequest
 from .inference import Service
 
 __all__ = ["SettingPaths"]
@@ -25,7 +26,7 @@ class SettingPaths:
 
     async def change_traces(self, request: Request) -> Response:
         given = await self._read(request)
-        self.service.traces.require({name: _texts(value) for name, value in given.items()})
+        self.service.traces.require({name: _texts(name, value) for name, value in given.items()})
         return await self.traces(request)
 
     async def log(self, request: Request) -> Response:
@@ -36,8 +37,9 @@ class SettingPaths:
         return await self.log(request)
 
 
-def _texts(value: Any) -> list[str]:
-    """Returns a setting as a list of texts, empty for one that is to be as it was when the server started."""
-    if value is None:
-        return []
-    return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+def _texts(name: str, value: Any) -> list[str]:
+    """Returns a setting as a list of texts, empty for one that is to be as at the start.  Errors: BadRequest."""
+    given = [] if value is None else value if isinstance(value, list) else [value]
+    if any(not isinstance(v, (str, int, float)) for v in given):
+        raise BadRequest(f"{name} must be a text, a number or a list of them")
+    return [str(v) for v in given]

@@ -208,6 +208,7 @@ def answer_of(call: Call, model: Signature, results: Sequence[Array], share: Sha
     outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
     if call.classes:
         wanted, rows = call.classes, model.max_batch > 0
+        share.take(sum([a.size * NUMBER_COST for t, a in outputs if t.name in wanted]))
         outputs = [(t, a) if t.name not in wanted else classified(t, a, wanted[t.name], rows) for t, a in outputs]
     share.take(sum([_held(array) for _, array in outputs]) * TENSOR_COST)
     return Answer(model.name, model.version, call.id, outputs)

@@ -11,8 +11,11 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
+from mgx_serve.budget import Budget, Share
 from mgx_serve.classes import classified
-from mgx_serve.errors import BadRequest
+from mgx_serve.errors import BadRequest, TooLarge
+from mgx_serve.inference import Call, answer_of
+from mgx_serve.model import Signature
 from mgx_serve.tensors import Tensor
 
 CLIENTS = [tritonclient.http, tritonclient.grpc]
@@ -72,6 +75,15 @@ def test_classes(module: Any, binary: bool, asked: Any) -> None:
 def test_the_largest_elements(values: Any, rows: bool, wanted: list[Any]) -> None:
     tensor, found = classified(Tensor("y", "", ()), np.asarray(values), 2, rows)
     assert found.tolist() == wanted and tensor.datatype == "BYTES" and found.dtype == object
+
+
+def test_the_memory_of_classes_is_bounded() -> None:
+    model = Signature("m", "1", "ref", 60.0, (), (Tensor("y", "FP32", (-1,)),))
+    call = Call("m", "1", {}, classes={"y": 1 << 30})
+    with Share(Budget(30_000)) as share:
+        assert len(answer_of(call, model, [np.ones(100, np.float32)], share).outputs[0][1]) == 100
+    with Share(Budget(30_000)) as share, pytest.raises(TooLarge, match="memory"):
+        answer_of(call, model, [np.ones(1000, np.float32)], share)
 
 
 def test_strings_have_no_order() -> None:

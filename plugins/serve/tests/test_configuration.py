@@ -116,6 +116,9 @@ def test_settings_of_traces(module: Any, versions: Any) -> None:
         c.update_trace_settings(settings={"trace_level": ["OFF"], "trace_rate": None})
         with pytest.raises(InferenceServerException, match="trace_level is not changed by requests, and is OFF"):
             c.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]})
+        if module is tritonclient.http:
+            with pytest.raises(InferenceServerException, match="trace_rate must be a text"):
+                c.update_trace_settings(settings={"trace_rate": {"of": []}})
 
 
 @pytest.mark.parametrize("module", CLIENTS)

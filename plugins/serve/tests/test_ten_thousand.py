@@ -19,6 +19,7 @@ from mgx_serve.messages import messages
 
 SEED, COUNT = 7, 10_000
 INFER = "/inference.GRPCInferenceService/ModelInfer"
+OTHERS = ("Metadata", "Config")
 REFUSED = {grpc.StatusCode[n] for n in ("INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")}
 PATHS = (
     "/v2/models/double/infer",
@@ -31,6 +32,9 @@ PATHS = (
     "/v2/repository/models/..%2f..%2fetc/unload",
     "/v2/systemsharedmemory/region/r/register",
     "/v2/cudasharedmemory/region/r/register",
+    "/v2/models/double/config/nosuch",
+    "/v2/logging",
+    "/v2/trace/setting",
     "/v2/nosuch",
 )
 NUMBERS = (0, -1, 1, 3, 2**31, 2**62, 2**63, 2**64, 10**30, 1.5, float("inf"), float("nan"))
@@ -71,6 +75,7 @@ class Draw(random.Random):
             "shared_memory_byte_size",
             "timeout",
             "priority",
+            "classification",
         )
         return {self.choice(names): self.value(2) for _ in range(self.randrange(3))}
 
@@ -80,7 +85,9 @@ class Draw(random.Random):
         if self.random() < 0.3:
             given["inputs"] = [{**tensor, "parameters": self.parameters()}, self.changed(tensor)]
         if self.random() < 0.3:
-            given = self.changed(given, "outputs", "id", "key", "raw_handle", "byte_size", "offset")
+            given = self.changed(
+                given, "outputs", "id", "log_info", "trace_level", "key", "raw_handle", "byte_size", "offset"
+            )
         return json.dumps(given).encode()
 
     def body(self) -> bytes:
@@ -131,7 +138,8 @@ class Draw(random.Random):
         if self.random() < 0.3:
             made.parameters[self.choice(("timeout", "priority", "other"))].string_param = "x"
         if self.random() < 0.3:
-            made.outputs.add(name=self.choice(("nosuch", "", "\0")))
+            output = made.outputs.add(name=self.choice(("nosuch", "y", "", "\0")))
+            output.parameters["classification"].int64_param = self.choice((-1, 2**40, 2**63 - 1))
         text: bytes = made.SerializeToString()
         return text if self.random() < 0.7 else text[: self.randrange(len(text) + 1)]
 
@@ -172,7 +180,7 @@ def over_a_socket(draw: Draw, host: str, port: int) -> str:
 
 
 def over_grpc(draw: Draw, channel: grpc.Channel) -> str:
-    method = draw.choice((INFER, INFER, INFER, INFER, INFER[:-5] + "Metadata", INFER[:-1]))
+    method = draw.choice((INFER, INFER, INFER, INFER, *(INFER[:-5] + name for name in OTHERS), INFER[:-1]))
     try:
         channel.unary_unary(method)(draw.message(), timeout=60)
     except grpc.RpcError as error:
