@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mgx_core import Instruction, Module, Pass, Shape
+from mgx_core.ops.coded_product import DequantDot
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import FusedReduce, Group, PointwiseGroup
 from mgx_core.ops.elementwise import Pointwise
@@ -20,7 +21,7 @@ __all__ = ["BESIDE", "JoinLaunches"]
 BESIDE: Final = "side by side"  # tag of the groups
 SMALL: Final = 1 << 20  # bytes of a result above which a launch is not what takes the time
 MOST: Final = 4  # members of a group
-KINDS: Final = (PointwiseGroup, FusedReduce, Pointwise, Concat, Gather, RotaryEmbedding)
+KINDS: Final = (PointwiseGroup, FusedReduce, Pointwise, Concat, Gather, RotaryEmbedding, DequantDot)
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,25 @@ from math import prod
 from typing import Final
 
 from mgx_core import Instruction, Module, Pass, Shape
+from mgx_core.ops.coded_product import DequantDot
 from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.slice import Slice
 from mgx_core.rules.outline import Names, outline, through_views
 
-__all__ = ["JOINED", "LEAST", "JoinRows", "outside_groups"]
+__all__ = ["CODED", "FEW", "JOINED", "LEAST", "JoinRows", "outside_groups"]
 
 JOINED: Final = "joined rows"  # tag of the groups
+CODED: Final = "coded rows"  # tag of groups around products with codes
+FEW: Final = 16  # rows of such a product up to which reading the weights is what takes the time
 LEAST: Final = 1 << 16  # weights below which a launch takes longer than reading them
 PARTS: Final = 4  # the most parts of a product whose sums one thread combines
 
 
 @dataclass(frozen=True)
 class JoinRows(Pass):
-    """Makes groups of a normalisation, the product of its one row with constant weights, and what combines parts of the sums.
+    """Makes groups of a normalisation, the product of its one row with constant weights, and what combines parts of the sums;
+    and of products of few rows with coded weights and the work behind them.
 
     A decoder makes each token so: RMS norm, the joined products of the gated layer, SwiGLU on their halves.  Each of the three is
     one launch that waits for the one before it, and only the product moves memory worth mentioning.  A target that declines the
@@ -38,6 +42,8 @@ class JoinRows(Pass):
             for ins in list(inner):
                 if ins.parent is inner and _is_product(ins):
                     changed |= _join(inner, ins, names)
+                elif ins.parent is inner and isinstance(ins.op, DequantDot):
+                    changed |= _join_codes(inner, ins, names)
         return changed
 
 
@@ -70,6 +76,20 @@ def _join(module: Module, ins: Instruction, names: Names) -> bool:
     if len(members) == 1 or last.next is None:
         return False
     outline(module, members, lambda: Group(tag=JOINED), names.fresh("joined_rows"), last.next)
+    return True
+
+
+def _join_codes(module: Module, product: Instruction, names: Names) -> bool:
+    """Joins a product of few rows with codes and the one pointwise group that reads it."""
+    shape, users = product.result, product.users
+    if not isinstance(shape, Shape) or shape.dynamic() or prod(shape.lens()[:-1]) > FEW or len(users) != 1:
+        return False
+    tail = users[0]
+    if not isinstance(tail.op, PointwiseGroup) or tail.inputs.count(product) != 1 or tail.next is None:
+        return False
+    if any(o.shape.dims != shape.dims for o in tail.modules[0].outputs):
+        return False
+    outline(module, [product, tail], lambda: Group(tag=CODED), names.fresh("coded_rows"), tail.next)
     return True
 
 

@@ -51,3 +51,65 @@ def test_few_rows(case: int, of: str, device: int) -> None:
     (instance,) = program.executable.instances()
     assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["coded"]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(2 * kind.epsilon, 2e-6))
+
+
+FINISHED = [  # rows, k, n, bits, block, zero points
+    ((1,), 256, 40, 4, 128, True),
+    ((3, 5), 300, 33, 4, 64, False),
+    ((1, 1), 640, 130, 8, 128, False),
+    ((9,), 96, 17, 4, 32, True),
+]
+
+
+@pytest.mark.parametrize(("of", "device"), [("float32", 1), ("float16", 0), ("bfloat16", 1)])
+@pytest.mark.parametrize("case", range(len(FINISHED)))
+def test_work_behind_is_done_in_the_same_launch(case: int, of: str, device: int) -> None:
+    rng = np.random.default_rng(case)
+    rows, k, n, bits, block, zeros = FINISHED[case]
+    blocks = -(-k // block)
+    width = k if bits == 8 else blocks * block // 2
+    kind = dt.of(of)
+    x, r = (rng.standard_normal((*rows, size)).astype(kind.numpy) for size in (k, n))
+    bias = rng.standard_normal(n).astype(kind.numpy)
+    weights: list[Any] = [
+        rng.integers(0, 256, (n, width)).astype(np.uint8),
+        rng.uniform(0.01, 0.02, (n, blocks)).astype(np.float32),
+    ]
+    if zeros:
+        weights.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    op = DequantDot(bits=bits, block_size=block)
+    program = mgx.Program()
+    m = program.get_main_module()
+    given, other = (m.add_parameter(w, mgx.Shape(kind, v.shape)) for w, v in (("x", x), ("r", r)))
+    y = m.add(op, given, *(m.add_literal(a) for a in weights))
+    y = m.add(mgx.op("add"), y, m.add(mgx.op("multibroadcast", out_lens=[*rows, n]), m.add_literal(bias)))
+    y = m.add(mgx.op("mul"), m.add(mgx.op("tanh"), y), other)
+    m.add_return([y])
+    program.compile(GpuTarget("host", device), validate=True)
+    got = program.run({"x": x, "r": r})[0].to_numpy().astype(np.float64)
+    sums = op.compute(x.astype(np.float32), *weights).astype(np.float64)
+    wanted = np.tanh(sums + bias.astype(np.float64)) * r.astype(np.float64)
+    (instance,) = program.executable.instances()
+    assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["coded"]
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(4 * kind.epsilon, 2e-5))
+
+
+def test_products_of_one_row_share_a_launch() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((1, 256)).astype(np.float16)
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.Shape("half", [1, 256]))
+    op = DequantDot(bits=4, block_size=128)
+    sides = [
+        (rng.integers(0, 256, (n, 128)).astype(np.uint8), rng.uniform(0.01, 0.1, (n, 2)).astype(np.float32))
+        for n in (40, 24)
+    ]
+    m.add_return([m.add(op, given, *(m.add_literal(a) for a in side)) for side in sides])
+    program.compile(GpuTarget("host", 1), validate=True)
+    results = program.run({"x": x})
+    (instance,) = program.executable.instances()
+    assert len(instance.runner.schedule.steps) == 1
+    for got, side in zip(results, sides, strict=True):
+        wanted = op.compute(x.astype(np.float32), *side)
+        np.testing.assert_allclose(got.to_numpy(), wanted, rtol=0, atol=np.abs(wanted).max() * 2e-3)

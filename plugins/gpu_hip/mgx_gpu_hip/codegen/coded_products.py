@@ -9,14 +9,16 @@ from typing import Any, Final
 
 from mgx_core import No
 
+from ..join_rows import FEW
+from .after_product import Finish
 from .elements import pointers
-from .geometry import ceil_div
+from .expressions import Lines, store_value
+from .geometry import ceil_div, decompose, index_type, offset_code
 from .pointwise import kernel
 from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
 
-__all__ = ["FEW", "coded_product"]
+__all__ = ["coded_product"]
 
-FEW: Final = 16  # rows up to which reading the weights is what takes the time
 TOGETHER: Final = 8  # rows for which codes are made numbers once
 MAGIC: Final = 0x4B000000  # 2^23 as float32: what is put into its mantissa is added to it
 
@@ -47,8 +49,13 @@ def _split(n: int, groups: int, traits: DeviceTraits) -> _Split:
     return next((c for c in choices if ceil_div(n, c.block) >= 2 * traits.sm_count), choices[-1])
 
 
-def coded_product(op: Any, xs: Sequence[Tensor | None], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """a [.., k], codes [n, bytes], scale [n, blocks] and perhaps zero points like it, all row-major, to y [.., n]."""
+def coded_product(
+    op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, after: Finish | None = None
+) -> KernelSource | No:
+    """a [.., k], codes [n, bytes], scale [n, blocks] and perhaps zero points like it, all row-major, to results [.., n].
+
+    xs: these, None for absent zero points if something follows, and the operands of `after`.
+    """
     a, codes, scale, zero = (*xs, None)[:4]
     assert a is not None and codes is not None and scale is not None
     rows, k, n, row = prod(a.lens[:-1]), a.lens[-1], codes.lens[0], codes.lens[1]
@@ -65,20 +72,21 @@ def coded_product(op: Any, xs: Sequence[Tensor | None], y: Tensor, traits: Devic
     together = min(rows, TOGETHER)
     groups = ceil_div(ceil_div(k, per_byte), size)
     split = _split(n, groups, traits)
-    lines = _lines(op, (a, codes, scale, zero), y, split, together, size, groups)
-    parameters, buffers = pointers([a, codes, scale, zero], [y])
+    lines = _lines(op, (a, codes, scale, zero), _results(ys, after), split, together, size, groups)
+    given = [a, codes, scale, zero, *xs[4:]]
+    parameters, buffers = pointers(given, ys)
     threads = split.waves * traits.wave
     grid = (ceil_div(n, split.block), ceil_div(rows, together), 1)
     launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))
     return finish(
-        "coded_product", kernel(NAME, parameters, lines, threads), [launch], [a, codes, scale, zero], [y],
+        "coded_product", kernel(NAME, parameters, lines, threads), [launch], given, ys,
         flops=2 * rows * n * k,
     )  # fmt: skip
 
 
 def _lines(
-    op: Any, xs: tuple[Tensor, Tensor, Tensor, Tensor | None], y: Tensor, split: _Split, together: int, size: int,
-    groups: int,
+    op: Any, xs: tuple[Tensor, Tensor, Tensor, Tensor | None], results: Sequence[str], split: _Split, together: int,
+    size: int, groups: int,
 ) -> list[str]:  # fmt: skip
     a, codes, scale, zero = xs
     rows, k, n = prod(a.lens[:-1]), a.lens[-1], codes.lens[0]
@@ -131,9 +139,31 @@ def _lines(
         f"  if (m0 + m >= {rows}u || n >= {n}u) continue;",
         f"  float whole = {sums} * {split.apart}u];",
         f"  UNROLL for (u32 i = 1; i < {split.apart}; ++i) whole += {sums} * {split.apart}u + i];",
-        f"  q0[(u64)(m0 + m) * {n}u + n] = {written('whole', y.dtype)};",
+        "  const u32 row = m0 + m;",
+        *(f"  {line}" for line in results),
         "}",
     ]
+
+
+def _results(ys: Sequence[Tensor], after: Finish | None) -> list[str]:
+    """Returns statements that finish the sum `whole` of a row and column `n`."""
+    rows, names = decompose("row", ys[0].lens[:-1], "z")
+    places = [*names, "n"]
+    index = index_type(*ys, *(after.given[1:] if after else ()))
+    inner = Lines("t")
+    lines: list[str] = []
+    if after is None:
+        stores = [written("whole", y.dtype) for y in ys]
+    else:
+        readers = [after.reader(a, a.strides, 1) for a in after.reads()]
+        for at, reader in enumerate(readers):
+            lines += after.load(at, reader, places, index)
+        stores = [store_value(v, y.dtype) for v, y in zip(after.values(["whole"], readers, inner), ys, strict=True)]
+    targets = [
+        f"q{i}[{offset_code(places, y.strides, 0, index)}] = {v};"
+        for i, (y, v) in enumerate(zip(ys, stores, strict=True))
+    ]
+    return [*rows, *lines, *inner.lines, *targets]
 
 
 def _numbers(bits: int) -> list[str]:

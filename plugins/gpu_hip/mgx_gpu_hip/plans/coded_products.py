@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from mgx_core import Kernels, Module, No
+from mgx_core import Instruction, Kernels, Module, No, Operation
 from mgx_core.errors import Refused
 from mgx_core.ops.coded_product import DequantDot
+from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.rules.outline import through_views
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.types.shape import AnyShape
 
-from ..codegen.coded_products import FEW, coded_product
+from ..codegen.after_product import after_product
+from ..codegen.bodies import flat
+from ..codegen.coded_products import coded_product
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs, computing
 from ..emitter import GpuEmitter
+from ..join_rows import CODED, FEW
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -24,7 +30,7 @@ PLANS = Kernels("gpu")
 
 
 def _written(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> KernelSource | No:
-    return coded_product(op, xs, ys[0], traits)
+    return coded_product(op, xs, ys, traits)
 
 
 write = computing(_written)
@@ -42,3 +48,42 @@ def emit_coded(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     out = e.allocate(a.shape.dtype, [*a.lens[:-1], codes.lens[0]])
     e.kernel(write, op, (), given, [out])
     return out
+
+
+def write_finished(
+    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
+) -> KernelSource | No:
+    """xs: the operands of the product, None for absent ones, then those of the work behind it."""
+    product, tail = _members(modules[0])
+    fixed = flat(tail.modules[0])
+    joint = list(fixed.parameters.values())[tail.inputs.index(product)]
+    finish = after_product(fixed, [joint], [], xs[4:], ys[0].lens, 4)
+    return coded_product(product.op, xs, ys, traits, finish)
+
+
+def _finished(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    assert isinstance(op, Group)
+    return None if op.tag == CODED else No("the group is not a product with codes and work behind it")
+
+
+def _members(body: Module) -> tuple[Instruction, Instruction]:
+    """Returns the product and the group that reads it."""
+    product = next(i for i in body if isinstance(i.op, DequantDot))
+    return product, next(i for i in body if isinstance(i.op, PointwiseGroup))
+
+
+@offer(PLANS, Group, name="coded", when=_finished, write=write_finished)
+def emit_finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """Returns one launch."""
+    body = modules[0]
+    product, tail = _members(body)
+    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+    for ins in body:
+        if ins not in env and through_views(ins) is not ins:
+            env[ins] = e.emit(ins, env)
+    given: list[Value | None] = [e.row_major(e.value_of(i, env)) for i in product.inputs if not i.is_absent]
+    given += [None] * (4 - len(given))
+    given += [None if i is product else e.value_of(i, env) for i in tail.inputs]
+    outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
+    e.kernel(write_finished, op, modules, given, outs)
+    return outs[0] if len(outs) == 1 else tuple(outs)

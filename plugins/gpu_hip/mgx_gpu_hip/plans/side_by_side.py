@@ -39,7 +39,8 @@ def emit_beside(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     written = [id(b) for s in steps for b in s.writes]
     if len(set(written)) < len(written) or any(id(b) in written for s in steps for b in s.reads):
         raise Refused("a member is made in several launches")
-    inputs, outputs = [v for s in steps for v in s.inputs], [v for s in steps for v in s.outputs]
+    inputs = [v for s in steps for v in (*s.inputs, *[None] * (s.source.inputs - len(s.inputs)))]
+    outputs = [v for s in steps for v in s.outputs]
     xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
     sources = tuple(s.source for s in steps)
     source = e.once(
