@@ -145,31 +145,41 @@ def _initialize(scope: Scope, model: Model) -> None:
 
 def _declare_signature(scope: Scope, signature: Signature, options: TfOptions) -> tuple[list[str], list[Port]]:
     """Makes the parameters; returns the outputs' names and ports."""
-    _check_inputs(options, list(signature.inputs))
-    for name, info in signature.inputs.items():
-        if info.WhichOneof("encoding") != "name":
-            raise UnsupportedError(f"input {name!r} of signature {signature.name!r} is sparse or composite")
-        port = tensor_port(info.name)
+    inputs = {label: part for name, info in signature.inputs.items() for label, part in _parts(name, info).items()}
+    _check_inputs(options, list(inputs))
+    for name, (tensor, code, dims) in inputs.items():
+        port = tensor_port(tensor)
         node = scope.graph.node(port.node)
-        dims = dims_of(info.tensor_shape)
-        scope.values[port.node] = (_parameter(scope, name, dtype_of(info.dtype), dims, options),)
+        scope.values[port.node] = (_parameter(scope, name, dtype_of(code), dims, options),)
         if node.op not in INPUTS:
             scope.values[port.node] = (scope.values[port.node][0],) * (port.place + 1)
-    outputs = {}
-    for name, info in signature.outputs.items():
-        kind = info.WhichOneof("encoding")
-        if kind == "name":
-            outputs[name] = info.name
-        elif kind == "composite_tensor":
-            for k, part in enumerate(info.composite_tensor.components):
-                outputs[f"{name}_{k}"] = part.name
-        else:
-            raise UnsupportedError(f"output {name!r} of signature {signature.name!r} is sparse")
+    outputs = {label: part[0] for name, info in signature.outputs.items() for label, part in _parts(name, info).items()}
     chosen = list(options.output_names) or list(outputs)
     for name in chosen:
         if name not in outputs:
             raise ParameterError(f"signature {signature.name!r} has no output {name!r}; {suggestion(name, outputs)}")
     return chosen, [tensor_port(outputs[name]) for name in chosen]
+
+
+def _parts(name: str, info: Any) -> dict[str, tuple[str, int, list[int] | None]]:
+    """Tensors, their types and extents by name: the one of an input or output, or `NAME_0` and so on for one of several tensors.
+
+    Those of a sparse tensor are its indices, values and extents; of a ragged one its values and where its rows begin and end.
+    """
+    match info.WhichOneof("encoding"):
+        case "coo_sparse":
+            rank = -1 if info.tensor_shape.unknown_rank else len(info.tensor_shape.dim)
+            held, integer = info.coo_sparse, 9  # int64
+            parts: list[tuple[str, int, list[int] | None]] = [
+                (held.indices_tensor_name, integer, [-1, rank]),
+                (held.values_tensor_name, info.dtype, [-1]),
+                (held.dense_shape_tensor_name, integer, [rank]),
+            ]
+        case "composite_tensor":
+            parts = [(c.name, c.dtype, dims_of(c.tensor_shape)) for c in info.composite_tensor.components]
+        case _:
+            return {name: (info.name, info.dtype, dims_of(info.tensor_shape))}
+    return {f"{name}_{k}": part for k, part in enumerate(parts)}
 
 
 def _declare_graph(scope: Scope, graph: Graph, options: TfOptions) -> tuple[list[str], list[Port]]:

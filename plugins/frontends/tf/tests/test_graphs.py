@@ -378,3 +378,43 @@ def test_scripts_of_code_points(new_graph: Any):
     g.node("UnicodeScript", "y", "points")
     (found,) = run(g, ["y"], points=np.array(list(points), np.int32))
     assert found.tolist() == list(points.values())
+
+
+def test_sparse_and_composite_inputs_and_outputs_are_several_tensors(tmp_path: Any, new_graph: Any):
+    """A sparse tensor negated, and a ragged one that is given back."""
+    model = message("SavedModel")(saved_model_schema_version=1)
+    meta = model.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    g, i = new_graph(meta.graph_def), np.dtype(np.int64)
+    for name, dtype, dims in (
+        ("at", i, [-1, 2]),
+        ("v", F, [-1]),
+        ("d", i, [2]),
+        ("flat", F, [-1]),
+        ("splits", i, [-1]),
+    ):
+        g.placeholder(name, dtype, dims)
+    g.node("Neg", "w", "v", T=F)
+    signature = meta.signature_def["serving_default"]
+    for side, values in ((signature.inputs["s"], "v"), (signature.outputs["t"], "w")):
+        side.dtype = 1
+        for _ in range(2):
+            side.tensor_shape.dim.add(size=-1)
+        side.coo_sparse.indices_tensor_name, side.coo_sparse.dense_shape_tensor_name = "at:0", "d:0"
+        side.coo_sparse.values_tensor_name = f"{values}:0"
+    for side in (signature.inputs["r"], signature.outputs["q"]):
+        for name, code in (("flat:0", 1), ("splits:0", 9)):
+            side.composite_tensor.components.add(name=name, dtype=code).tensor_shape.dim.add(size=-1)
+    (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
+    program = mgx.parse(tmp_path)
+    program.compile(mgx.get_target("ref"))
+    given = {
+        "s_0": np.int64([[0, 1], [2, 0]]), "s_1": np.float32([3, 4]), "s_2": np.int64([3, 2]),
+        "r_0": np.float32([5, 6, 7]), "r_1": np.int64([0, 2, 3]),
+    }  # fmt: skip
+    assert set(program.get_parameter_names()) == set(given)
+    found = dict(zip(program.get_output_names(), map(np.asarray, program.run(given)), strict=True))
+    wanted = {"t_0": given["s_0"], "t_1": -given["s_1"], "t_2": given["s_2"], "q_0": given["r_0"], "q_1": given["r_1"]}
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value)
