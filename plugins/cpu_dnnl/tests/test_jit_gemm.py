@@ -15,7 +15,7 @@ from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit import gemm
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.gemm import compile_gemm
-from mgx_cpu_dnnl.jit.gemm_epilogue import row_step
+from mgx_cpu_dnnl.jit.gemm_epilogue import Product, row_step
 from mgx_cpu_dnnl.jit.gemm_plan import panel_width
 from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.native_loop import NativeLoop
@@ -40,17 +40,9 @@ def panels(b, width):
 def run(engine, a, b, out, body=None, at=0, extra=(), chunks=1, threads=1):
     shape = lambda x: Shape(dt.of(x.dtype), x.shape, [s // x.itemsize for s in x.strides])  # noqa: E731
     outs = out if isinstance(out, list) else [out]
-    kernel = compile_gemm(
-        shape(a),
-        b.shape[1],
-        dt.of(b.dtype),
-        [shape(o) for o in outs],
-        engine,
-        body,
-        at,
-        [shape(x) for x in extra],
-        threads,
-    )
+    others = [shape(x) for x in extra]
+    product = Product(shape(a), b.shape[1], [shape(o) for o in outs], body, at, others, threads)
+    kernel = compile_gemm(product, dt.of(b.dtype), engine)
     assert not isinstance(kernel, No), kernel.why
     run_numpy(kernel, [a, *panels(b, panel_width(engine)), *extra, *outs], chunks)
     return kernel
@@ -335,8 +327,8 @@ def test_what_is_refused(engine):
         (f32(4, 8), 5, Shape("int32", [4, 5])),
     ]
     for a, n, out in cases:
-        assert isinstance(compile_gemm(a, n, dt.float32, [out], engine), No)
-    assert isinstance(compile_gemm(f32(4, 8), 5, dt.int8, [f32(4, 5)], engine), No)
+        assert isinstance(compile_gemm(Product(a, n, [out]), dt.float32, engine), No)
+    assert isinstance(compile_gemm(Product(f32(4, 8), 5, [f32(4, 5)]), dt.int8, engine), No)
 
 
 def test_one_step_for_all_rows():
@@ -351,8 +343,7 @@ def test_one_step_for_all_rows():
 
 @pytest.mark.parametrize(("m", "k", "columns"), [(196, 576, 96), (128, 768, 96)])
 def test_few_items_of_work_are_parted_evenly(engine, m, k, columns):
-    made = compile_gemm(
-        Shape(dt.float32, [m, k]), columns, dt.float32, [Shape(dt.float32, [m, columns])], engine, threads=2
-    )
+    product = Product(Shape(dt.float32, [m, k]), columns, [Shape(dt.float32, [m, columns])], threads=2)
+    made = compile_gemm(product, dt.float32, engine)
     assert not isinstance(made, No)
     assert made.work % 2 == 0

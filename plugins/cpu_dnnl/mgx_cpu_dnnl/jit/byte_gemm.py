@@ -4,17 +4,14 @@ Weights lie in panels as the native module's `byte_tiles.h` has them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No
-from mgx_core.ir.module import Module
-from mgx_core.types.shape import Shape
 
 from .byte_gemm_loops import COLUMNS, ROWS, STEP, BytePlan, write
 from .engine import Engine
-from .gemm_epilogue import read_epilogue
+from .gemm_epilogue import Product
 from .kernel import JitKernel
 from .space import Args
 
@@ -25,33 +22,17 @@ BLOCK: Final = 512 * 1024  # bytes of rows that stay there beside a panel
 WORK: Final = 1 << 20  # products worth a thread of their own
 
 
-def compile_byte_gemm(
-    a: Shape,
-    columns: int,
-    outs: Sequence[Shape],
-    engine: Engine,
-    body: Module | None = None,
-    at: int = 0,
-    extra: Sequence[Shape] = (),
-    threads: int = 1,
-    axis: int = -1,
-    fast: bool = True,
-    name: str = "bytes",
-) -> JitKernel | No:
-    """a [m, k] of bytes, contiguous in k, times packed weights of int8 to results [.., n] of rows one after the other.
+def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True, name: str = "bytes") -> JitKernel | No:
+    """A product of bytes, summed in int32, with packed weights of int8.
 
-    columns: n; outs, body, at, extra, threads, axis: as of `compile_gemm`, with a product of int32; fast: as of
-    `Epilogue.combine`.  Buffers: a, the panels,
-    numbers of int32 that sums begin with, of which there are n rounded up to 16, extra.., outs..
+    fast: as of `Epilogue.combine`.  Buffers: a, the panels, numbers of int32 that sums begin with, of which there are as many as
+    columns, rounded up to 16, extra.., outs..
     """
-    if a.rank != 2 or a.dtype not in (dt.int8, dt.uint8) or (a.strides()[1] != 1 and a.lens()[1] > 1):
-        return No(f"rows {a} of a product")
-    m, depth = a.lens()
-    if 0 in (m, depth, columns):
-        return No("an extent is 0")
-    behind = read_epilogue(m, columns, dt.int32, outs, body, at, extra, axis)
+    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
     if isinstance(behind, No):
         return behind
+    a, columns, threads = product.a, product.columns, product.threads
+    m, depth = a.lens()
     behind.combine(fast)
     steps, panels = -(-depth // STEP), -(-columns // COLUMNS)
     padded = steps * STEP
@@ -83,9 +64,9 @@ def compile_byte_gemm(
         grain=max(1, WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),
         args=tuple(plan.args.values),
         scratch_bytes=4 * ROWS * COLUMNS + ROWS * padded,
-        inputs=3 + len(extra),
-        outputs=len(outs),
-        flops=2 * m * depth * columns,
+        inputs=3 + len(product.extra),
+        outputs=len(product.outs),
+        flops=product.flops,
         inplace=frozenset(3 + p for p in behind.inplace),
-        bytes=m * depth + depth * columns + sum(s.element_space() * s.dtype.size for s in (*outs, *extra)),
+        bytes=product.moved + depth * columns,
     )

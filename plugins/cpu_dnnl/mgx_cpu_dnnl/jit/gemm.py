@@ -4,16 +4,12 @@ Weights lie in panels of as many columns as two vectors hold, each panel row aft
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mgx_core import dtype as dt
 from mgx_core.errors import No
-from mgx_core.ir.module import Module
 from mgx_core.types.dtype import DType
-from mgx_core.types.shape import Shape
 
 from .engine import Engine
-from .gemm_epilogue import read_epilogue
+from .gemm_epilogue import Product
 from .gemm_loops import write
 from .gemm_plan import (
     DEPTH,
@@ -39,36 +35,20 @@ __all__ = ["compile_gemm"]
 
 
 def compile_gemm(
-    a: Shape,
-    columns: int,
-    weights: DType,
-    outs: Sequence[Shape],
-    engine: Engine,
-    body: Module | None = None,
-    at: int = 0,
-    extra: Sequence[Shape] = (),
-    threads: int = 1,
-    axis: int = -1,
-    least: int = 0,
-    name: str = "gemm",
+    product: Product, weights: DType, engine: Engine, least: int = 0, name: str = "gemm"
 ) -> JitKernel | No:
-    """a [m, k] float32, contiguous in k, times packed weights [panels, k, width], to results [.., n] of rows one after the other.
+    """A product of float32 with packed weights [panels, k, width].
 
-    columns: n; outs: the results, one without a body; body: a module of pointwise ops and views whose parameter `at` is the
-    product with the results' extents, the others `extra`; threads: the number that the work is divided for; axis: the results'
-    axis of the columns; least: the cost of pointwise work below which it is declined.  Buffers: a, the full panels, the last
-    panel if n fills none, extra.., outs..
+    least: the cost of pointwise work below which it is declined.  Buffers: a, the full panels, the last panel if the columns
+    fill none, extra.., outs..
     """
-    if a.rank != 2 or a.dtype is not dt.float32 or (a.strides()[1] != 1 and a.lens()[1] > 1):
-        return No(f"rows {a} of a product")
+    outs, columns, threads = product.outs, product.columns, product.threads
     if weights not in WEIGHTS or not all(o.dtype.is_float for o in outs):
         return No(f"weights of {weights} to {[o.dtype for o in outs]}")
-    m, k = a.lens()
-    if 0 in (m, k, columns):
-        return No("an extent is 0")
-    behind = read_epilogue(m, columns, dt.float32, outs, body, at, extra, axis)
+    behind = product.epilogue((dt.float32,), dt.float32)
     if isinstance(behind, No):
         return behind
+    m, k = product.a.lens()
     if behind.graph is not None and not all(o.dtype.is_float for o in behind.graph.outputs):
         return No("results that are not floats")
     if behind.cost < least:
@@ -95,7 +75,7 @@ def compile_gemm(
         behind, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=widened, whole=whole,
     )  # fmt: skip
     numbers = {
-        "m": m, "n": columns, "k": k, "lda": a.strides()[0] if m > 1 else k, "depth": depth, "rows": rows,
+        "m": m, "n": columns, "k": k, "lda": product.a.strides()[0] if m > 1 else k, "depth": depth, "rows": rows,
         "group": group, "panels": panels, "blocks": blocks, "groups": -(-panels // group),
         "near": int(near), "ahead": ahead, "rows_first": int(not few and m * k > FAR),
     }  # fmt: skip
@@ -116,9 +96,9 @@ def compile_gemm(
         grain=max(1, 32768 // max(1, rows * k * group * width)),
         args=tuple(plan.args.values if told is None else told),
         scratch_bytes=4 * (sums + (depth * width if plan.widened else 0)),
-        inputs=beside + len(extra),
+        inputs=beside + len(product.extra),
         outputs=len(outs),
-        flops=2 * m * k * columns,
+        flops=product.flops,
         inplace=frozenset(beside + p for p in behind.inplace),
-        bytes=4 * m * k + k * columns * weights.size + sum(s.element_space() * s.dtype.size for s in (*outs, *extra)),
+        bytes=product.moved + k * columns * weights.size,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ from .space import Args
 from .sums import combine_sums
 from .whole import keep_whole
 
-__all__ = ["Epilogue", "read_epilogue", "row_step"]
+__all__ = ["Epilogue", "Product", "row_step"]
 
 
 @dataclass
@@ -84,17 +84,46 @@ class Epilogue:
             slots[f"k{j}"] = args.add(int(np.float32(number(node)).view(np.int32)))
 
 
-def read_epilogue(
-    rows: int,
-    columns: int,
-    sums: DType,
-    outs: Sequence[Shape],
-    body: Module | None,
-    at: int,
-    extra: Sequence[Shape],
-    axis: int,
-) -> Epilogue | No:
-    """Reads what `compile_gemm` is given behind the product, of so many rows and columns."""
+@dataclass(frozen=True)
+class Product:
+    """a [m, k], contiguous in k, times packed weights of some columns, to results [.., columns] of rows one after the other.
+
+    outs: the results, one without a body; body: a module of pointwise ops and views whose parameter `at` is the product with
+    the results' extents, the others `extra`; threads: the number that the work is divided for; axis: the results' axis of the
+    columns.
+    """
+
+    a: Shape
+    columns: int
+    outs: Sequence[Shape]
+    body: Module | None = None
+    at: int = 0
+    extra: Sequence[Shape] = ()
+    threads: int = 1
+    axis: int = -1
+
+    def epilogue(self, left: Collection[DType], sums: DType) -> Epilogue | No:
+        """Reads what follows on sums of a type, where the left operand is of one that is taken."""
+        a = self.a
+        if a.rank != 2 or a.dtype not in left or (a.strides()[1] != 1 and a.lens()[1] > 1):
+            return No(f"rows {a} of a product")
+        return No("an extent is 0") if 0 in (*a.lens(), self.columns) else _read(self, sums)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.a.elements() * self.columns
+
+    @property
+    def moved(self) -> int:
+        """Bytes of all operands and results but the weights."""
+        beside = sum(s.element_space() * s.dtype.size for s in (*self.outs, *self.extra))
+        return self.a.elements() * self.a.dtype.size + beside
+
+
+def _read(product: Product, sums: DType) -> Epilogue | No:
+    """Reads what is given behind a product."""
+    outs, body, at, extra, axis = product.outs, product.body, product.at, product.extra, product.axis
+    rows, columns = product.a.lens()[0], product.columns
     lens, by_row = _columns_last(outs[0].lens(), axis), []
     for out in outs:
         steps = _columns_last(out.strides(), axis)

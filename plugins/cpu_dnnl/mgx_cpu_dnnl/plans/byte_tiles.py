@@ -70,6 +70,7 @@ def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
     """Returns what finishes a product or convolution with a pointwise body.  Errors: Refused."""
     from ..jit.byte_gemm import compile_byte_gemm
+    from ..jit.gemm_epilogue import Product
 
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
@@ -102,7 +103,9 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
         others = [v.shape for v in extra]
 
         def make() -> Any:
-            return compile_byte_gemm(rows.shape, n, results, e.engine, body, at, others, threads, axis, e.fast_math)
+            return compile_byte_gemm(
+                Product(rows.shape, n, results, body, at, others, threads, axis), e.engine, e.fast_math
+            )
 
         settings = "bytes", n, at, threads, axis, e.fast_math
         kernel = e.shared.kernels.kernel(body, settings, [rows.shape, *results, *others], make)

@@ -52,6 +52,7 @@ def packed_product(
     Errors: Refused where oneDNN is faster, or with another reason.
     """
     from ..jit.gemm import compile_gemm
+    from ..jit.gemm_epilogue import Product
     from ..jit.gemm_plan import FEW
 
     m, k, n = _serves(e, a, b)
@@ -69,11 +70,11 @@ def packed_product(
     panels = _panels(e, b, k, n, kept)
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
-
+    product = Product(rows.shape, n, results, body, at, others, threads, axis)
     least = 0 if not e.engine.wide or m <= FEW or MIDDLE[0] <= m <= MIDDLE[1] else DEAR
 
     def make() -> Any:
-        return compile_gemm(rows.shape, n, kept, results, e.engine, body, at, others, threads, axis, least)
+        return compile_gemm(product, kept, e.engine, least)
 
     about = ("gemm", n, kept, at, threads, axis)
     kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, *results, *others], make)
