@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mgx_core import ParameterError
 from mgx_serve import ModelSettings
 from mgx_serve.deployment import Backend, Deployment
 from mgx_serve.errors import Unavailable
@@ -38,16 +39,19 @@ class Deployed(Deployment):
 
 
 class Compiling(Backend):
-    """Compiles `slow` until it is told to be done."""
+    """Compiles `slow` until it is told to be done; `broken`: a version that cannot be."""
 
     def __init__(self) -> None:
         self.started, self.done = asyncio.Event(), asyncio.Event()
         self.made: list[Deployed] = []
+        self.broken = ""
 
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
         if name == "slow":
             self.started.set()
             await self.done.wait()
+        if version == self.broken:
+            raise ParameterError("no model")
         self.made.append(Deployed(name, version))
         return self.made[-1]
 
@@ -77,6 +81,46 @@ def test_a_long_compile_keeps_no_other_model_waiting(root: Path) -> None:
         backend.done.set()
         await loading
         assert repository.ready()
+
+    asyncio.run(change())
+
+
+def test_versions_are_loaded_together_or_not_at_all(root: Path) -> None:
+    for version in ("2", "10"):
+        (root / "quick" / version).mkdir()
+        (root / "quick" / version / "model.onnx").touch()
+
+    async def change() -> None:
+        backend = Compiling()
+        repository = Repository(root, ModelSettings(served=2), Metrics(NoTraces()), backend)
+        await repository.load("quick")
+        assert [m.signature.version for m in backend.made] == ["2", "10"]
+        assert repository.find("quick").signature.version == "10"
+        assert repository.find("quick", "2") is backend.made[0]
+        with pytest.raises(Unavailable, match="not loaded"):
+            repository.find("quick", "1")
+        backend.broken = "10"
+        with pytest.raises(Unavailable, match="cannot be loaded"):
+            await repository.load("quick")
+        assert [m.closed for m in backend.made] == [False, False, True]
+        assert repository.find("quick", "2") is backend.made[0]
+        await repository.unload("quick")
+        assert all(m.closed for m in backend.made)
+
+    asyncio.run(change())
+
+
+def test_a_backend_that_has_one_version_at_a_time_says_so(root: Path) -> None:
+    (root / "quick" / "2").mkdir()
+    (root / "quick" / "2" / "model.onnx").touch()
+
+    async def change() -> None:
+        backend = Compiling()
+        backend.one_version = True
+        with pytest.raises(Unavailable, match=r"one version of a model is served; got versions 1, 2 \(served = 1\)"):
+            await Repository(root, ModelSettings(served=0), Metrics(NoTraces()), backend).load("quick")
+        await Repository(root, ModelSettings(served=0, versions=(1,)), Metrics(NoTraces()), backend).load("quick")
+        assert [m.signature.version for m in backend.made] == ["1"]
 
     asyncio.run(change())
 
