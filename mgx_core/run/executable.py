@@ -14,7 +14,7 @@ from ..errors import DeviceError, MgxError, ParameterError, PluginError
 from ..garbage import rarer_collections
 from ..ir.interpreter import bind_all
 from ..ir.module import Module
-from ..log import log, timed, traced
+from ..log import listen, log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..targets.calls import called, failure
@@ -77,7 +77,10 @@ class Executable:
         )
         self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
         self._lock = threading.RLock()
-        self._watched = timed() or traced("run")
+        self._times_runs, self._shows_values = timed(), traced("run")
+        self._watched = self._times_runs or self._shows_values
+        if self._watched:
+            listen()
         self._fixed: Instance | None = None
         self._latest: Instance | None = None
         self._known: Known[Instance] = Known()
@@ -148,9 +151,9 @@ class Executable:
 
     def _show(self, values: Sequence[Value]) -> None:
         """Logs what the environment asks for: every instruction's value, and how long a run takes."""
-        if traced("run"):
+        if self._shows_values:
             self._traced.run(values, lambda ins, value: log.debug("%r = %r", ins, value))
-        if timed():
+        if self._times_runs:
             start = time.perf_counter()
             self.run_bound(values)
             log.debug("run on %s in %.3f ms", self.target.name, (time.perf_counter() - start) * 1e3)

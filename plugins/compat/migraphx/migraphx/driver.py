@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from mgx_core import __version__
 from mgx_core.driver import main as driver
+from mgx_core.log import showing
 
-from .environment import log_level, options, remarks
+from .environment import log_level, options, remarks, shown
 
 __all__ = ["main"]
 
@@ -50,11 +51,8 @@ def main() -> None:
     } | dict.fromkeys(COMPILING, compiling | {"nhwc": True} | said_level)
     begin = time.perf_counter()
     try:
-        driver.main(
-            words,
-            prog_name="migraphx-driver",
-            default_map=defaults,
-        )
+        with showing(shown(os.environ)):
+            driver.main(words, prog_name="migraphx-driver", default_map=defaults)
     finally:
         if not asks:
             print(f"Done    {said} ({time.perf_counter() - begin:.3f} s)", file=sys.stderr)

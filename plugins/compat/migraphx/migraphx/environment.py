@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["COUNTERPARTS", "LOG_LEVEL", "PASSES", "READ", "WITHOUT", "log_level", "options", "remarks"]
+__all__ = [
+    "COUNTERPARTS",
+    "LOG_LEVEL",
+    "PASSES",
+    "READ",
+    "SHOWN",
+    "WITHOUT",
+    "log_level",
+    "options",
+    "remarks",
+    "shown",
+]
 
 TUNE: Final = {"exhaustive_tune": True}
 # variables that are read when a program is compiled, and the options that they set
 READ: Final[dict[str, dict[str, Any]]] = {
+    "MIGRAPHX_DISABLE_MIOPEN_FUSION": {"fusion_rules": {"convolution": False}},
     "MIGRAPHX_DISABLE_POINTWISE_FUSION": {"fusion_rules": {"pointwise": False}},
     "MIGRAPHX_DISABLE_REDUCE_FUSION": {"fusion_rules": {"reduce": False}},
     "MIGRAPHX_ENABLE_GEMM_TUNING": TUNE,
@@ -18,6 +30,13 @@ READ: Final[dict[str, dict[str, Any]]] = {
     "MIGRAPHX_REWRITE_LRN": {"fusion_rules": {"pooling-from-lrn": True}},
     "MIGRAPHX_SKIP_BENCHMARKING": {"exhaustive_tune": False},
     "MIGRAPHX_VALIDATE_MATCHES": {"validate": True},
+}
+# variables that show what happens, and the words of `mgx_core.log.showing` for it
+SHOWN: Final[dict[str, tuple[str, ...]]] = {
+    "MIGRAPHX_TIME_PASSES": ("time",),
+    "MIGRAPHX_TRACE_COMPILE": ("compile", "time"),
+    "MIGRAPHX_TRACE_EVAL": ("run", "time"),
+    "MIGRAPHX_TRACE_PASSES": ("compile",),
 }
 PASSES: Final = "MIGRAPHX_DISABLE_PASSES"  # names joined by commas
 LOG_LEVEL: Final = "MIGRAPHX_LOG_LEVEL"  # for the driver
@@ -36,41 +55,43 @@ YES: Final = frozenset({"1", "enable", "enabled", "yes", "true"})
 
 # variables with an effect that can be had in another way
 COUNTERPARTS: Final[dict[str, str]] = {
+    "MIGRAPHX_8BITS_QUANTIZATION_PARAMS": "quantize --report",
     "MIGRAPHX_DEBUG_MEMORY_COLORING": "read -O --memory",
     "MIGRAPHX_ENABLE_FULL_DYNAMIC": "always so: extents stay symbols where the options of parsing leave them open",
+    "MIGRAPHX_ENABLE_LAYERNORM_FUSION": "always so: a norm is one kernel on cpu and gpu",
     "MIGRAPHX_ENABLE_NHWC": "option use_nhwc; gpu and cpu always compute so",
     "MIGRAPHX_ENABLE_REWRITE_DOT": "convolutions of one window become products by themselves",
     "MIGRAPHX_GPU_DUMP_SRC": "MGX_DUMP_KERNELS=FOLDER",
+    "MIGRAPHX_MLIR_TUNING_DB": "MGX_CACHE_DIR=FOLDER, which keeps the choices of tuning",
     "MIGRAPHX_PROBLEM_CACHE": "MGX_CACHE_DIR=FOLDER",
-    "MIGRAPHX_TIME_PASSES": "compile, MGX_TIME=1",
-    "MIGRAPHX_TRACE_COMPILE": "compile, MGX_TRACE=1",
-    "MIGRAPHX_TRACE_EVAL": "program.run_trace, verify --per-instruction",
+    "MIGRAPHX_TIME_MATCHERS": "compile, MGX_TIME=1: times of passes, how often rules fired",
+    "MIGRAPHX_TRACE_FINALIZE": "MGX_TIME=1 tells for which shapes kernels are made, and the time",
+    "MIGRAPHX_TRACE_HIPRTC": "MGX_DUMP_KERNELS=FOLDER",
     "MIGRAPHX_TRACE_MATCHES": "compile shows how often rules fired, read --why RULE why not",
     "MIGRAPHX_TRACE_MATCHES_FOR": "read --why RULE",
-    "MIGRAPHX_TRACE_PASSES": "compile, MGX_TRACE=1",
+    "MIGRAPHX_TRACE_PROPAGATE_CONSTANT": "MGX_TRACE=compile shows the program after fold-constants",
     "MIGRAPHX_TRACE_QUANTIZATION": "quantize --report",
+    "MIGRAPHX_TRACE_SCHEDULE": "read -O --memory",
     "MIGRAPHX_VERIFY_DUMP_DIFF": "verify --json",
     "MIGRAPHX_VERIFY_ENABLE_ALLCLOSE": "always so: verify compares element by element, too",
 }
 
 # variables of parts that mgx does not have: MIGraphX's kernel generators and their workarounds, its passes one by one
 _OTHERS: Final = (
-    "MIGRAPHX_8BITS_QUANTIZATION_PARAMS MIGRAPHX_BENCHMARKING_BUNDLE MIGRAPHX_BENCHMARKING_NRUNS MIGRAPHX_CK_DEBUG "
-    "MIGRAPHX_COPY_LITERALS MIGRAPHX_DEBUG_SAVE_TEMP_DIR MIGRAPHX_DISABLE_DNNL_POST_OPS_WORKAROUND "
-    "MIGRAPHX_DISABLE_FP16_INSTANCENORM_CONVERT MIGRAPHX_DISABLE_FP32_SOFTMAX MIGRAPHX_DISABLE_MIOPEN_FUSION "
-    "MIGRAPHX_DISABLE_MLIR MIGRAPHX_DISABLE_MULTI_OUTPUT_FUSION MIGRAPHX_DISABLE_SCHEDULE_PASS MIGRAPHX_ENABLE_CK "
-    "MIGRAPHX_ENABLE_CK_WORKAROUNDS MIGRAPHX_ENABLE_EXTRA_MLIR MIGRAPHX_ENABLE_LAYERNORM_FUSION "
-    "MIGRAPHX_ENABLE_MIOPEN_POOLING MIGRAPHX_ENABLE_MLIR_GEG_FUSION MIGRAPHX_ENABLE_MLIR_INPUT_FUSION "
-    "MIGRAPHX_ENABLE_MLIR_REDUCE_FUSION MIGRAPHX_ENABLE_NULL_STREAM MIGRAPHX_FLASH_DECODING_ENABLED "
-    "MIGRAPHX_FLASH_DECODING_MAX_SPLITS MIGRAPHX_FLASH_DECODING_MIN_CHUNK_SIZE MIGRAPHX_FLASH_DECODING_NUM_SPLITS "
-    "MIGRAPHX_FLASH_DECODING_THRESHOLD MIGRAPHX_GPU_COMPILE_PARALLEL MIGRAPHX_GPU_DEBUG MIGRAPHX_GPU_DEBUG_SYM "
-    "MIGRAPHX_GPU_DUMP_ASM MIGRAPHX_GPU_DUMP_BENCHMARK_MXR MIGRAPHX_GPU_HIP_FLAGS MIGRAPHX_GPU_OPTIMIZE "
-    "MIGRAPHX_LOG_CK_GEMM MIGRAPHX_MLIR_DUMP MIGRAPHX_MLIR_DUMP_TO_MXR MIGRAPHX_MLIR_ENABLE_SPLITK "
-    "MIGRAPHX_MLIR_TUNE_LIMIT MIGRAPHX_MLIR_TUNING_CFG MIGRAPHX_MLIR_TUNING_DB MIGRAPHX_MLIR_USE_SPECIFIC_OPS "
-    "MIGRAPHX_NSTREAMS MIGRAPHX_SET_GEMM_PROVIDER MIGRAPHX_SPLIT_REDUCE_SIZE "
-    "MIGRAPHX_TIME_MATCHERS MIGRAPHX_TRACE_BENCHMARKING MIGRAPHX_TRACE_CMD_EXECUTE "
-    "MIGRAPHX_TRACE_ELIMINATE_CONTIGUOUS MIGRAPHX_TRACE_FINALIZE MIGRAPHX_TRACE_HIPRTC MIGRAPHX_TRACE_MLIR "
-    "MIGRAPHX_TRACE_NARY MIGRAPHX_TRACE_ONNX_PARSER MIGRAPHX_TRACE_PROPAGATE_CONSTANT MIGRAPHX_TRACE_SCHEDULE "
+    "MIGRAPHX_BENCHMARKING_BUNDLE MIGRAPHX_BENCHMARKING_NRUNS MIGRAPHX_CK_DEBUG MIGRAPHX_COPY_LITERALS "
+    "MIGRAPHX_DEBUG_SAVE_TEMP_DIR MIGRAPHX_DISABLE_DNNL_POST_OPS_WORKAROUND "
+    "MIGRAPHX_DISABLE_FP16_INSTANCENORM_CONVERT MIGRAPHX_DISABLE_FP32_SOFTMAX MIGRAPHX_DISABLE_MLIR "
+    "MIGRAPHX_DISABLE_MULTI_OUTPUT_FUSION MIGRAPHX_DISABLE_SCHEDULE_PASS MIGRAPHX_ENABLE_CK "
+    "MIGRAPHX_ENABLE_CK_WORKAROUNDS MIGRAPHX_ENABLE_EXTRA_MLIR MIGRAPHX_ENABLE_MIOPEN_POOLING "
+    "MIGRAPHX_ENABLE_MLIR_GEG_FUSION MIGRAPHX_ENABLE_MLIR_INPUT_FUSION MIGRAPHX_ENABLE_MLIR_REDUCE_FUSION "
+    "MIGRAPHX_ENABLE_NULL_STREAM MIGRAPHX_FLASH_DECODING_ENABLED MIGRAPHX_FLASH_DECODING_MAX_SPLITS "
+    "MIGRAPHX_FLASH_DECODING_MIN_CHUNK_SIZE MIGRAPHX_FLASH_DECODING_NUM_SPLITS MIGRAPHX_FLASH_DECODING_THRESHOLD "
+    "MIGRAPHX_GPU_COMPILE_PARALLEL MIGRAPHX_GPU_DEBUG MIGRAPHX_GPU_DEBUG_SYM MIGRAPHX_GPU_DUMP_ASM "
+    "MIGRAPHX_GPU_DUMP_BENCHMARK_MXR MIGRAPHX_GPU_HIP_FLAGS MIGRAPHX_GPU_OPTIMIZE MIGRAPHX_LOG_CK_GEMM "
+    "MIGRAPHX_MLIR_DUMP MIGRAPHX_MLIR_DUMP_TO_MXR MIGRAPHX_MLIR_ENABLE_SPLITK MIGRAPHX_MLIR_TUNE_LIMIT "
+    "MIGRAPHX_MLIR_TUNING_CFG MIGRAPHX_MLIR_USE_SPECIFIC_OPS MIGRAPHX_NSTREAMS MIGRAPHX_SET_GEMM_PROVIDER "
+    "MIGRAPHX_SPLIT_REDUCE_SIZE MIGRAPHX_TRACE_BENCHMARKING MIGRAPHX_TRACE_CMD_EXECUTE "
+    "MIGRAPHX_TRACE_ELIMINATE_CONTIGUOUS MIGRAPHX_TRACE_MLIR MIGRAPHX_TRACE_NARY MIGRAPHX_TRACE_ONNX_PARSER "
     "MIGRAPHX_TUNE_CK MIGRAPHX_USE_FAST_SOFTMAX"
 )
 WITHOUT: Final = frozenset(_OTHERS.split())
@@ -88,6 +109,11 @@ def options(environment: Mapping[str, str]) -> dict[str, Any]:
     return found | ({"fusion_rules": rules} if rules else {}) | ({"disable_passes": left_out} if left_out else {})
 
 
+def shown(environment: Mapping[str, str]) -> set[str]:
+    """Returns what variables ask to be shown, in the words of `mgx_core.log.showing`."""
+    return {word for name, words in SHOWN.items() if environment.get(name, "") not in ("", "0") for word in words}
+
+
 def log_level(environment: Mapping[str, str]) -> str | None:
     """Returns the level of messages that a variable asks for; None without one, and for any other word."""
     said = environment.get(LOG_LEVEL, "").lower()
@@ -101,7 +127,7 @@ def _passes(environment: Mapping[str, str]) -> list[str]:
 def remarks(environment: Mapping[str, str]) -> Iterator[str]:
     """Yields a line for each of MIGraphX's variables that is set."""
     for name in sorted(n for n in environment if n.startswith("MIGRAPHX_")):
-        if name in READ or (name == LOG_LEVEL and log_level(environment)):
+        if name in READ or name in SHOWN or (name == LOG_LEVEL and log_level(environment)):
             yield f"{name}={environment[name]}"
         elif name == LOG_LEVEL:
             yield f"{name} is one of {', '.join(LEVELS)} or 0 to 5, got {environment[name]!r}; it is left aside"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import mgx_core as mgx
 from mgx_core import DynamicDimension, ParameterError
+from mgx_core.log import showing
 
+from .environment import shown
 from .programs import of_program, program
 from .rule_names import with_core_rules
 
@@ -178,7 +181,8 @@ def load(filename: Any, format: str = "msgpack") -> program:
             foreign = is_stored(file.read(64))
         if foreign:
             return read_stored(where.read_bytes(), where)
-    return of_program(mgx.load(filename, format))
+    with showing(shown(os.environ)):
+        return of_program(mgx.load(filename, format))
 
 
 def save(p: program, filename: Any, format: str = "msgpack") -> None:
@@ -193,4 +197,7 @@ def load_buffer(b: bytes, format: str = "msgpack") -> program:
     """Returns the same from the bytes of a file."""
     from .stored_programs import is_stored, read_stored
 
-    return read_stored(bytes(b)) if is_stored(bytes(b[:64])) else of_program(mgx.load_buffer(b))
+    if is_stored(bytes(b[:64])):
+        return read_stored(bytes(b))
+    with showing(shown(os.environ)):
+        return of_program(mgx.load_buffer(b))

@@ -12,6 +12,7 @@ import numpy as np
 
 import mgx_core as mgx
 from mgx_core import Argument, CompileOptions, ParameterError, Program, Shape
+from mgx_core.log import showing
 
 from . import environment
 from .arguments import argument, generate_argument, of_argument
@@ -145,7 +146,8 @@ class program:
         core = self.core
         if not plain and not core.is_compiled():
             core = specialized(core, split_sizes)
-        core.compile(t.core if isinstance(t, target) else t, record)
+        with showing(environment.shown(os.environ)):
+            core.compile(t.core if isinstance(t, target) else t, record)
         self.core = core
         self._compiled()
         prepare(core, split_sizes)

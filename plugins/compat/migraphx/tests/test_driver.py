@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -171,7 +172,7 @@ def test_where_the_optimizer_saves(tmp_path) -> None:
 
 
 def test_a_frame_around_commands_and_remarks_on_variables(model, monkeypatch) -> None:
-    monkeypatch.setenv("MIGRAPHX_TRACE_EVAL", "1")
+    monkeypatch.setenv("MIGRAPHX_TRACE_HIPRTC", "1")
     monkeypatch.setenv("MIGRAPHX_NSTREAMS", "2")
     monkeypatch.setenv("MIGRAPHX_NO_SUCH", "2")
     done = driven("read", model, "--brief", "--mlir")
@@ -181,7 +182,7 @@ def test_a_frame_around_commands_and_remarks_on_variables(model, monkeypatch) ->
     assert notes == [
         "note: MIGRAPHX_NO_SUCH is set, and MIGraphX 2.16 has no such variable",
         "note: MIGRAPHX_NSTREAMS is set, and not read by mgx, which has nothing that it could change",
-        "note: MIGRAPHX_TRACE_EVAL is set, and not read by mgx; instead: program.run_trace, verify --per-instruction",
+        "note: MIGRAPHX_TRACE_HIPRTC is set, and not read by mgx; instead: MGX_DUMP_KERNELS=FOLDER",
         "note: --mlir changes nothing: there is no MLIR here, whole groups are kernels without it",
     ]
     assert last.startswith("Done ") and last.endswith(" s)")
@@ -230,6 +231,49 @@ def test_the_level_of_messages_by_a_variable(level, told, model, monkeypatch) ->
     done = driven("compile", model, "--ref")
     assert done.returncode == 0 and ("pass simplify" in done.stderr) == told, done.stderr
     assert ("got 'loud'; it is left aside" in done.stderr) == (level == "loud")
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("MIGRAPHX_TIME_PASSES", "run on ref in"),
+        ("MIGRAPHX_TRACE_COMPILE", "module main"),
+        ("MIGRAPHX_TRACE_PASSES", "module main"),
+        ("MIGRAPHX_TRACE_EVAL", "convolution"),
+    ],
+)
+def test_what_a_variable_shows(name, wanted, model, monkeypatch, caplog) -> None:
+    x = np.ones((1, 3, 8, 8), np.float32)
+    p = migraphx.parse_onnx(model)
+    with caplog.at_level(logging.DEBUG, logger="mgx"):
+        p.compile(migraphx.get_target("ref"), optimize=True)
+        p.run({"input": x})
+        assert not any(wanted in r.getMessage() for r in caplog.records)
+        monkeypatch.setenv(name, "1")
+        p = migraphx.parse_onnx(model)
+        p.compile(migraphx.get_target("ref"), optimize=True)
+        p.run({"input": x})
+        assert any(wanted in r.getMessage() for r in caplog.records)
+        caplog.clear()
+        monkeypatch.setenv(name, "0")
+        migraphx.parse_onnx(model).compile(migraphx.get_target("ref"), optimize=True)
+        assert not any(wanted in r.getMessage() for r in caplog.records)
+
+
+def test_the_driver_shows_what_a_variable_asks_for(model, monkeypatch) -> None:
+    monkeypatch.setenv("MIGRAPHX_TRACE_EVAL", "1")
+    done = driven("run", model, "--ref")
+    assert done.returncode == 0 and "convolution" in done.stderr and "note: MIGRAPHX_TRACE_EVAL=1" in done.stderr
+
+
+def test_a_loaded_program_shows_its_runs(model, tmp_path, monkeypatch, caplog) -> None:
+    p = migraphx.parse_onnx(model)
+    p.compile(migraphx.get_target("ref"))
+    monkeypatch.setenv("MIGRAPHX_TRACE_EVAL", "2")
+    with caplog.at_level(logging.DEBUG, logger="mgx"):  # which is the level again behind the block
+        loaded = migraphx.load_buffer(migraphx.save_buffer(p))
+        loaded.run({"input": np.ones((1, 3, 8, 8), np.float32)})
+    assert any("convolution" in r.getMessage() for r in caplog.records)
 
 
 def test_ranges_need_a_profiler(model) -> None:
