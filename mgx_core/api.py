@@ -160,7 +160,7 @@ def save(program: Program, path: Any, format: str = "msgpack") -> None:
 
 
 def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check: bool = False) -> Program:
-    """Reads a program that `save` wrote; the format is recognised by itself.
+    """Reads a program that `save` wrote; which of the formats it has is recognised by itself.
 
     check: verify the checksums of all literals too, which reads the whole file.
     trust: whether compiled code may be taken from the file (None: if the same user wrote it).
@@ -168,6 +168,7 @@ def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check
     """
     from . import store
 
+    store.check_format(format)
     return Program.loaded(store.load(path, check, trust))
 
 

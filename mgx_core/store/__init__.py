@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from ..targets.target import Target
     from ..types.argument import Array
 
-__all__ = ["Contents", "Storable", "kept_chunks", "load", "load_buffer", "load_kept", "save", "save_buffer"]
+__all__ = [
+    "Contents",
+    "Storable",
+    "check_format",
+    "kept_chunks",
+    "load",
+    "load_buffer",
+    "load_kept",
+    "save",
+    "save_buffer",
+]
 
 T = TypeVar("T")
 
@@ -106,9 +116,14 @@ def load_buffer(data: Any, trust: bool | None = None) -> Contents:
     return _contents(read_bytes(data if isinstance(data, bytes) else bytes(data)), trust)
 
 
-def _chunks(program: Storable, format: str) -> Any:
+def check_format(format: str) -> None:
+    """Raises ParameterError for a name of a format that there is not."""
     if format not in _FORMATS:
         raise ParameterError(f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r}")
+
+
+def _chunks(program: Storable, format: str) -> Any:
+    check_format(format)
     return _FORMATS[format](*_encoded(program))
 
 

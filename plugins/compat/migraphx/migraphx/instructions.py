@@ -77,6 +77,8 @@ class module:
         Comparisons and logic give numbers of their inputs' type, and rows that depend on data are filled up, as in MIGraphX.
         Errors: ShapeError if the inputs do not fit.
         """
+        if isinstance(op, macro):
+            raise ParameterError(f"{op!r} is a macro, which add_macro adds, and no operation")
         inputs, wanted = [_core(a) for a in args], op.core
         if inputs and "steps" in op.said:
             wanted = split(wanted, op.said["steps"], inputs[0])

@@ -173,8 +173,11 @@ def optimize(model: program, options: Mapping[str, Any] | None = None) -> progra
 
 def load(filename: Any, format: str = "msgpack") -> program:
     """Returns a program from a file of mgx's, or from one of MIGraphX's that was saved before it was compiled."""
+    from mgx_core.store import check_format
+
     from .stored_programs import is_stored, read_stored
 
+    check_format(format)
     where = Path(filename)
     if where.is_file():
         with where.open("rb") as file:
@@ -195,8 +198,11 @@ def save_buffer(p: program, format: str = "msgpack") -> bytes:
 
 def load_buffer(b: bytes, format: str = "msgpack") -> program:
     """Returns the same from the bytes of a file."""
+    from mgx_core.store import check_format
+
     from .stored_programs import is_stored, read_stored
 
+    check_format(format)
     if is_stored(bytes(b[:64])):
         return read_stored(bytes(b))
     with showing(shown(os.environ)):

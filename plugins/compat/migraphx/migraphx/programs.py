@@ -20,7 +20,6 @@ from .compile_modes import compile_modes
 from .instructions import instruction_ref, module
 from .rule_names import with_core_rules
 from .shapes import of_shape, shape
-from .specializing import prepare, specialized
 
 if TYPE_CHECKING:
     from mgx_core import Context
@@ -143,6 +142,8 @@ class program:
             record = dataclasses.replace(record, fusion_rules=rules, disable_passes=passes, **asked)
         if plain and "optimize" not in options:
             record = dataclasses.replace(record, optimize=False)
+        from .specializing import prepare, specialized  # brings hashes along, which importing the module does not need
+
         core = self.core
         if not plain and not core.is_compiled():
             core = specialized(core, split_sizes)
@@ -183,7 +184,13 @@ class program:
         return [of_argument(r) for r in results]
 
     def _given(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not params.keys() <= self._names:
+        try:
+            known = params.keys() <= self._names
+        except AttributeError:
+            raise ParameterError(
+                f"arguments are given by the names of parameters, got {type(params).__name__}"
+            ) from None
+        if not known:
             params = {n: v for n, v in params.items() if n in self._names}
         if self._scalars:
             params = dict(params)

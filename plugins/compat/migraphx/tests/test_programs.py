@@ -353,3 +353,22 @@ def test_attributes_without_a_counterpart_are_taken_at_their_defaults_alone() ->
     assert migraphx.op("im2col", padding_mode=0) == migraphx.op("im2col")
     with pytest.raises(ParameterError, match="padding_mode 1"):
         migraphx.op("im2col", padding_mode=1)
+
+
+def test_calls_that_cannot_be_meant_are_refused_with_what_they_take(tmp_path) -> None:
+    p = migraphx.program()
+    main = p.get_main_module()
+    x = main.add_parameter("x", migraphx.shape(lens=[2]))
+    with pytest.raises(ParameterError, match="is a macro, which add_macro adds"):
+        main.add_instruction(migraphx.macro("gelu_erf"), [x])
+    main.add_return([x])
+    migraphx.save(p, tmp_path / "p.json", format="json")
+    for load in (
+        lambda: migraphx.load(tmp_path / "p.json", format="xml"),
+        lambda: migraphx.load_buffer(migraphx.save_buffer(p), format="xml"),
+    ):
+        with pytest.raises(ParameterError, match="format must be one of 'msgpack', 'json', got 'xml'"):
+            load()
+    p.compile(migraphx.get_target("ref"))
+    with pytest.raises(ParameterError, match="by the names of parameters, got list"):
+        p.run([np.ones(2, np.float32)])
