@@ -35,6 +35,11 @@ EXACT: Final = frozenset({
     "ARG_MIN", "SHAPE", "RANK", "EMBEDDING_LOOKUP", "TOPK_V2", "EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS",
     "LESS_EQUAL", "BATCH_TO_SPACE_ND", "DYNAMIC_UPDATE_SLICE", "PAD", "PADV2", "MIRROR_PAD", "CALL", "SCATTER_ND",
 })  # fmt: skip
+# of these, operators that copy bytes as they are, whatever the scales of their operands and results say
+COPIED: Final = frozenset({
+    "BROADCAST_TO", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "GATHER", "GATHER_ND", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR",
+    "REVERSE_V2", "SLICE", "STRIDED_SLICE", "TILE", "TRANSPOSE",
+})  # fmt: skip
 # operators on complex numbers, whose parts lie along a last axis: others would take that for one of their own
 ON_COMPLEX: Final = frozenset({
     "ADD", "SUB", "MUL", "NEG", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "REAL", "IMAG", "COMPLEX_ABS", "WHILE", "IF", "CALL",
@@ -267,7 +272,7 @@ class Scope(Keeping):
         return out
 
     def _one_scale(self, operator: Any) -> bool:
-        """Returns True if all quantised tensors of an operator share scale and zero point."""
+        """Returns True if all quantised tensors of an operator share scale and zero point, or it copies them as they are."""
         tensors = [self.tensor(i) for i in (*operator.inputs, *operator.outputs) if i >= 0]
         found = [
             t.quantization for t in tensors if t.quantization is not None and t.dtype is not None and t.dtype.bits <= 16
@@ -275,4 +280,8 @@ class Scope(Keeping):
         if operator.name in ("ARG_MAX", "ARG_MIN", "SHAPE", "RANK"):
             return True
         mixed = any(t.dtype is not None and t.dtype.is_float for t in tensors)
-        return not mixed and all(q == found[0] and q.scale.size == 1 for q in found)
+        if mixed or any(q.scale.size != 1 for q in found):
+            return False
+        if operator.name in COPIED:
+            return len({t.dtype for t in tensors if t.quantization is not None}) == 1
+        return all(q == found[0] for q in found)

@@ -132,3 +132,21 @@ def test_sparse_values_in_a_tensor_whose_extents_are_inputs():
     program.compile(mgx.get_target("ref"))
     given = {"at": np.int32([[0, 1], [2, 0]]), "dims": np.int32([3, 2]), "v": np.float32([4, 5])}
     np.testing.assert_array_equal(np.asarray(program.run(given)[0]), [[-1, 4], [-1, -1], [5, -1]])
+
+
+@pytest.mark.parametrize("name", ["REVERSE_V2", "TILE", "TRANSPOSE", "GATHER"])
+def test_bytes_are_copied_whatever_the_scales_say(name: str):
+    """As TFLite's kernels do in files whose converter gave operand and result different scales; they were scaled anew."""
+    of_x, of_y = (Quantization(np.float32([s]), np.array([z]), 0) for s, z in ((0.5, 3), (0.25, -7)))
+    second = {"REVERSE_V2": [0], "TILE": [2, 1], "TRANSPOSE": [1, 0], "GATHER": [2, 0]}[name]
+    tensors = [
+        Tensor("x", dt.int8, [3, 2], None, of_x),
+        Tensor("c", dt.int32, [len(second)], np.int32(second), None),
+        Tensor("y", dt.int8, [-1, -1], None, of_y),
+    ]
+    operator = Operator(name, [0, 1], [2], [], None, b"", 0)
+    program = parse_model(Model([Subgraph("main", tensors, [operator], [0], [2])]), TfliteOptions())
+    program.compile(mgx.get_target("ref"))
+    x = np.int8([[-128, 5], [127, -9], [40, 0]])
+    wanted = {"REVERSE_V2": x[::-1], "TILE": np.tile(x, (2, 1)), "TRANSPOSE": x.T, "GATHER": x[[2, 0]]}[name]
+    np.testing.assert_array_equal(np.asarray(program.run({"x": x})[0]), wanted)
