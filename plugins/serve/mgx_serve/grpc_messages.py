@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from .classes import classes_wanted
@@ -13,7 +13,7 @@ from .messages import messages
 from .shared_memory import Place
 from .tensors import from_bytes, from_list, of_items, to_bytes
 
-__all__ = ["answer_message", "read_call", "stream_message"]
+__all__ = ["answer_message", "read_call", "stream_message", "wants_mark"]
 
 # where the elements of a tensor are that does not come as bytes
 CONTENTS: Final = {
@@ -33,6 +33,8 @@ CONTENTS: Final = {
 RAW_OUTPUT: Final = b"\x32"  # tags of length-delimited fields, as they are encoded: number << 3 | 2
 IDENTITY: Final = b"\x1a"
 STREAMED: Final = b"\x12"
+WANTS_MARK: Final = "triton_enable_empty_final_response"
+MARK: Final = "triton_final_response"
 
 
 def read_call(request: Any) -> Call:
@@ -102,9 +104,26 @@ def answer_message(answer: Answer) -> bytes:
     return b"".join(parts)
 
 
-def stream_message(answer: bytes) -> bytes:
-    """Returns an encoded ModelStreamInferResponse around a ModelInferResponse."""
-    return b"".join(_field(STREAMED, answer))
+def stream_message(answer: bytes, marked: bool) -> bytes:
+    """Returns an encoded ModelStreamInferResponse around a ModelInferResponse.
+
+    marked: it says that it is its request's last one, for clients that wait for that.
+    """
+    return b"".join(_field(STREAMED, answer + _mark() if marked else answer))
+
+
+def wants_mark(request: Any) -> bool:
+    """Returns True for a ModelInferRequest whose last answer in a stream is to say so."""
+    return WANTS_MARK in request.parameters and request.parameters[WANTS_MARK].bool_param is True
+
+
+@cache
+def _mark() -> bytes:
+    """Returns the encoded part of a ModelInferResponse that marks the last one."""
+    made = messages()["ModelInferResponse"]()
+    made.parameters[MARK].bool_param = True
+    encoded: bytes = made.SerializeToString()
+    return encoded
 
 
 @lru_cache(1024)

@@ -10,7 +10,7 @@ import grpc
 
 from .budget import SMALL, Share
 from .errors import ServeError, TooLarge
-from .grpc_messages import answer_message, read_call, stream_message
+from .grpc_messages import answer_message, read_call, stream_message, wants_mark
 from .grpc_methods import NAMES, read
 from .inference import Inference
 from .messages import SERVICE, messages
@@ -66,7 +66,7 @@ class _Calls:
                 with Share(self.inference.budget) as share:
                     request = read("ModelInferRequest", given, share)
                     identity = request.id
-                    made = stream_message(await self._answered(request, context, share))
+                    made = stream_message(await self._answered(request, context, share), wants_mark(request))
             except Exception as error:
                 made = _failure(identity, str(_told("ModelStreamInfer", error)))
             yield made

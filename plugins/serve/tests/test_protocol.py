@@ -91,6 +91,22 @@ def test_a_stream_answers_in_order_and_goes_on_after_a_failure(server: Any) -> N
     assert "nosuch" in str(answers[2][1])
 
 
+def test_answers_in_a_stream_say_that_they_are_the_last_where_that_is_asked_for(server: Any) -> None:
+    answers: list[Any] = []
+    with client(tritonclient.grpc, server) as c:
+        c.start_stream(lambda result, error: answers.append((result, error)))
+        given = tritonclient.grpc.InferInput("x", [2, 4], "FP32")
+        given.set_data_from_numpy(X)
+        for asked in (True, False):
+            c.async_stream_infer("double", [given], enable_empty_final_response=asked)
+        c.stop_stream()
+    for (result, error), asked in zip(answers, (True, False), strict=True):
+        assert error is None
+        np.testing.assert_array_equal(result.as_numpy("y"), 2 * X)
+        said = result.get_response().parameters
+        assert {name: p.bool_param for name, p in said.items()} == ({"triton_final_response": True} if asked else {})
+
+
 @pytest.mark.parametrize("module", CLIENTS)
 def test_refusals_say_why(module: Any, server: Any) -> None:
     with client(module, server) as c:
