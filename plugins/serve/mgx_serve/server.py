@@ -111,6 +111,7 @@ class Server:
     def _told(self) -> str:
         """Returns which models are served, and on what."""
         entries = [] if self._service is None else list(self._service.repository.entries.values())
+        entries.sort(key=lambda entry: bool(entry.loaded))  # those that are not ready first
         told = []
         for entry in entries[:TOLD]:
             targets = sorted({d.signature.target for d in entry.loaded.values()})

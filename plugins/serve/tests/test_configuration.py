@@ -152,6 +152,14 @@ def test_the_first_line_names_models_and_targets(versions: Any, server: Any) -> 
     assert "; broken not ready (" in server.said and "; double on ref; fixed on ref; softmax on ref" in server.said
 
 
+def test_a_model_that_is_not_ready_is_named_before_many_others(serve: Any, small_model: Any, tmp_path: Path) -> None:
+    for n in range(9):
+        small_model(tmp_path / f"m{n}" / "1" / "model.onnx")
+    (tmp_path / "m8" / "1" / "model.onnx").write_bytes(b"no model")
+    said = serve(tmp_path).said
+    assert "; m8 not ready (" in said and said.endswith("; m5 on ref; m6 on ref; 1 more\n")
+
+
 def test_what_the_log_takes(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("mgx_serve.asked")
     logger.setLevel(logging.WARNING)
