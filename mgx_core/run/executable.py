@@ -7,7 +7,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import DeviceError, MgxError, ParameterError, PluginError
@@ -84,6 +83,7 @@ class Executable:
         self._fixed: Instance | None = None
         self._latest: Instance | None = None
         self._known: Known[Instance] = Known()
+        self._tracing: dict[tuple[AnyShape, ...], Traced] = {}
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         if not any(s.dynamic() for s in self.parameters.values()):
             self._fixed = self._instantiate({})
@@ -152,7 +152,7 @@ class Executable:
     def _show(self, values: Sequence[Value]) -> None:
         """Logs what the environment asks for: every instruction's value, and how long a run takes."""
         if self._shows_values:
-            self._traced.run(values, lambda ins, value: log.debug("%r = %r", ins, value))
+            self._traced(values).run(values, lambda ins, value: log.debug("%r = %r", ins, value))
         if self._times_runs:
             start = time.perf_counter()
             self.run_bound(values)
@@ -193,14 +193,24 @@ class Executable:
         The values are copies in host memory.  For looking into a program: the first call compiles it once more, and every
         intermediate value takes memory of its own.
         """
-        results = self.run(parameters)
-        self._traced.run(self.bind(parameters), callback)
+        results, values = self.run(parameters), self.bind(parameters)
+        self._traced(values).run(values, callback)
         return results
 
-    @cached_property
-    def _traced(self) -> Traced:
-        options = dataclasses.replace(self.options, offload_copy=True)
-        return Traced(self.module, lambda copy: Executable(copy, self.target, self.context, options).run_bound)
+    def _traced(self, values: Sequence[Value]) -> Traced:
+        """Returns what runs with the value of each instruction, also of the modules that the values' shapes select."""
+        from ..compile.settle_ranks import select_modules, selects_modules
+
+        selects = self.module.derive("selects modules", selects_modules)
+        key = tuple(tensor_type(v) for v in values) if selects else ()
+        found = self._tracing.get(key)
+        if found is None:
+            options = dataclasses.replace(self.options, offload_copy=True)
+            shapes = dict(zip(self.parameters, key, strict=True)) if selects else {}
+            module = select_modules(self.module.clone(parameters=shapes)) if selects else self.module
+            found = Traced(module, lambda copy: Executable(copy, self.target, self.context, options).run_bound)
+            self._tracing[key] = found
+        return found
 
     def run_async(self, parameters: Mapping[str, Any], stream: int, stream_type: str) -> list[Argument]:
         """Like `run`, enqueued on the caller's stream where the target's runner can; otherwise done when it returns.

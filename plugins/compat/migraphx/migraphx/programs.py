@@ -244,8 +244,8 @@ class program:
         def compiled(core: Program, keywords: Mapping[str, Any]) -> Executable:
             made = of_program(core)
             made.compile(target, True, **keywords)
-            assert core.executable is not None
-            return core.executable
+            assert made.core.executable is not None
+            return made.core.executable
 
         return verified(
             self.core, compiled, mode or program_verify_mode.outputs, values, options or program_verify_options()

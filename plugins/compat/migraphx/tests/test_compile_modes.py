@@ -73,6 +73,17 @@ def test_a_name_of_few_values_gets_a_module_for_each() -> None:
         assert "select_module" not in names(p)
 
 
+def test_the_module_that_is_taken_is_traced_and_verified() -> None:
+    p = doubled("n", "3")
+    assert p.verify(migraphx.get_target("cpu"), params={"x": np.ones((3, 3), np.float32)}).passed()
+    p.compile(migraphx.get_target("cpu"))
+    for n in (1, 3, 1):
+        seen: list[tuple[str, list[int]]] = []
+        x = np.ones((n, 3), np.float32)
+        p.run_trace({"x": x}, lambda ins, value, to=seen: to.append((ins.name(), value.get_shape().lens())))
+        assert seen == [("@param", [n, 3]), ("pointwise", [n, 3])]
+
+
 def test_a_size_that_the_model_does_not_take() -> None:
     def windows() -> migraphx.program:
         p = migraphx.program()
