@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .classes import classes_wanted
 from .errors import BadRequest
-from .inference import Answer, Call, Stored, place, priority, seconds
+from .inference import Answer, Call, Stored, place, priority, refuse_sequences, seconds
 from .messages import messages
 from .shared_memory import Place
 from .tensors import from_bytes, from_list, of_items, to_bytes
@@ -41,6 +41,7 @@ def read_call(request: Any) -> Call:
     """Returns what a ModelInferRequest asks for.  Errors: BadRequest."""
     feeds, stored = _inputs(request)
     parameters = _plain(request.parameters)
+    refuse_sequences(parameters)
     names, places, classes = [], {}, {}
     for output in request.outputs:
         names.append(output.name)

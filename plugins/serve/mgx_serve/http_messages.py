@@ -9,7 +9,7 @@ from typing import Any
 from .budget import NUMBER_COST, Share
 from .classes import classes_wanted
 from .errors import BadRequest
-from .inference import Answer, Call, Stored, place, priority, seconds
+from .inference import Answer, Call, Stored, place, priority, refuse_sequences, seconds
 from .tensors import from_bytes, from_list, to_bytes, to_list
 
 __all__ = ["HEADER_LENGTH", "answer_body", "json_length", "read_call"]
@@ -52,6 +52,7 @@ def read_call(model: str, version: str, body: bytes, header_length: str | None) 
         raise BadRequest(f"{len(rest) - at} bytes follow that no input claims")
     wanted = [(_text(o, "name"), _parameters(o)) for o in _list(head, "outputs", required=False)]
     parameters = _parameters(head)
+    refuse_sequences(parameters)
     binary = {n for n, p in wanted if p.get("binary_data") is True}
     if parameters.get("binary_data_output") is True:
         binary |= {n for n, p in wanted if p.get("binary_data") is not False} if wanted else {"*"}

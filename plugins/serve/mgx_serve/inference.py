@@ -23,7 +23,17 @@ from .shared_memory import Place, Regions
 from .tensors import Array, Tensor, from_bytes, to_bytes
 from .tracing import NoTraces
 
-__all__ = ["EXTENSIONS", "Answer", "Call", "Inference", "Service", "Stored", "answer_of", "refuse_overrides"]
+__all__ = [
+    "EXTENSIONS",
+    "Answer",
+    "Call",
+    "Inference",
+    "Service",
+    "Stored",
+    "answer_of",
+    "refuse_overrides",
+    "refuse_sequences",
+]
 
 EXTENSIONS = (
     "binary_tensor_data",
@@ -234,6 +244,14 @@ def seconds(parameters: Mapping[str, Any]) -> float:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 62:
         raise BadRequest("parameter timeout: a number of microseconds from 0 on is required")
     return given / 1e6
+
+
+def refuse_sequences(parameters: Mapping[str, Any]) -> None:
+    """Errors: Unsupported for a request that is one of a sequence: none knows of those before it."""
+    if parameters.get("sequence_id") not in (None, 0, ""):
+        raise Unsupported(
+            "parameter sequence_id: sequences are not offered; each request is answered by itself, from the first states"
+        )
 
 
 def priority(parameters: Mapping[str, Any]) -> int:

@@ -121,6 +121,9 @@ def test_refusals_say_why(module: Any, server: Any) -> None:
             assert said in str(caught.value)
         with pytest.raises(InferenceServerException, match="version"):
             ask(module, c, model_version="9")
+        for identity in (7, "seven"):
+            with pytest.raises(InferenceServerException, match="sequences are not offered"):
+                ask(module, c, sequence_id=identity, sequence_start=True)
         with pytest.raises(InferenceServerException, match="timeout"):
             ask(module, c, timeout=-5)
 
