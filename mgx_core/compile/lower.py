@@ -1,4 +1,4 @@
-"""Put a kernel in every op's place."""
+"""Puts a kernel in every op's place."""
 
 from __future__ import annotations
 

@@ -125,9 +125,8 @@ class Module(InstructionList):
         if isinstance(shape, Shape) and shape.dynamic() and shape.ranked:
             shape = Shape.of(shape.dtype, (own_symbol(name, d) for d in shape.dims))
         last = next(reversed(there.values()), None)
-        made = self.insert(
-            Instruction(Param(label=name, shape=shape), shape), self._first if last is None else last._next
-        )
+        param = Instruction(Param(label=name, shape=shape), shape)
+        made = self.insert(param, self._first if last is None else last._next)
         there[name] = made
         self.derived["parameters"] = (self.version, there)  # kept, since models may have thousands
         return made
@@ -136,24 +135,23 @@ class Module(InstructionList):
         """Returns a constant from an Argument, an array, a number or anything that `Argument` takes."""
         value = data if isinstance(data, Argument) and shape is None else Argument(data, shape)
         kind = value.shape.as_standard() if isinstance(value.shape, Shape) else value.shape
-        made = Instruction(Literal(shape=kind), kind, literal=value)
-        return self.insert(made, None)
+        return self.insert(Instruction(Literal(shape=kind), kind, literal=value), None)
 
     def add_like(self, ins: Instruction, inputs: Sequence[Instruction], modules: Sequence[Module] = ()) -> Instruction:
         """Appends what an instruction of another module does, to inputs of the same types."""
-        made = Instruction(ins.op, ins.result, tuple(inputs), tuple(modules), ins.literal, ins.sources)
-        return self.insert(made, None)
+        return self.insert(
+            Instruction(ins.op, ins.result, tuple(inputs), tuple(modules), ins.literal, ins.sources), None
+        )
 
     def add_absent(self) -> Instruction:
         """Returns the stand-in for an input that is not given."""
         return self.add(Undefined())
 
     def add_return(self, args: Sequence[Instruction]) -> Instruction:
-        """State the results.  Errors: ParameterError if the module returns already (see `replace_return`)."""
+        """States the results.  Errors: ParameterError if the module returns already (see `replace_return`)."""
         if self.returned is not None:
             raise ParameterError(f"module {self.name!r} has a return already; use replace_return")
-        made = Instruction(Return(), TupleShape(a.result for a in args), tuple(args))
-        return self.insert(made, None)
+        return self.insert(Instruction(Return(), TupleShape(a.result for a in args), tuple(args)), None)
 
     def replace_return(self, args: Sequence[Instruction]) -> Instruction:
         if self.returned is not None:
@@ -206,9 +204,7 @@ class Module(InstructionList):
         if not symbols:
             return
         for inner in nested(self):
-            for ins in inner:
-                if ins.is_literal:
-                    continue
+            for ins in (i for i in inner if not i.is_literal):
                 ins.op = ins.op.substitute(symbols)  # an attribute may name symbols that the result does not
                 if ins.result.dynamic():
                     ins.result = ins.result.substitute(symbols)

@@ -1,4 +1,4 @@
-"""Let convolutions and matrix products finish with the pointwise work that reads them."""
+"""Lets convolutions and matrix products finish with the pointwise work that reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute matrix products that share their left operand as one."""
+"""Computes matrix products that share their left operand as one."""
 
 from __future__ import annotations
 

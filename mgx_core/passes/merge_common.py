@@ -1,4 +1,4 @@
-"""Merge instructions that compute the same value."""
+"""Merges instructions that compute the same value."""
 
 from __future__ import annotations
 

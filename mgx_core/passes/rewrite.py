@@ -1,4 +1,4 @@
-"""Apply rewriting rules to a fixed point."""
+"""Applies rewriting rules to a fixed point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replace functions of one byte by tables of their 256 results."""
+"""Replaces functions of one byte by tables of their 256 results."""
 
 from __future__ import annotations
 

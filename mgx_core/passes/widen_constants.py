@@ -1,4 +1,4 @@
-"""Fold narrow constants that nothing takes as they are, and simplify what they allow."""
+"""Folds narrow constants that nothing takes as they are, and simplifies what they allow."""
 
 from __future__ import annotations
 

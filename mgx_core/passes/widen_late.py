@@ -1,4 +1,4 @@
-"""Give each reader of a narrow tensor its own wide form, right before it."""
+"""Gives each reader of a narrow tensor its own wide form, right before it."""
 
 from __future__ import annotations
 

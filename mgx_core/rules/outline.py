@@ -1,4 +1,4 @@
-"""Move instructions into a module of their own, run by a group op in their place."""
+"""Moves instructions into a module of their own, run by a group op in their place."""
 
 from __future__ import annotations
 

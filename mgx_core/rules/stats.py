@@ -53,7 +53,7 @@ class Tally:
         self.refusals: list[Refusal] = []
 
     def refuse(self, rule: str, ins: Instruction, no: No) -> None:
-        """Note that a rule did not fire at an instruction."""
+        """Notes that a rule did not fire at an instruction."""
         self.refusals.append(Refusal.at(rule, ins, no.why))
 
     def clear(self) -> None:

@@ -140,7 +140,7 @@ class Family:
         return keep
 
     def none(self, reason: str, *ops: str) -> None:
-        """State why ops have no cases at this level."""
+        """States why ops have no cases at this level."""
         for name in ops:
             self.reasons[name] = reason
 

@@ -67,7 +67,7 @@ class _Writer:
                     self.values[ins] = str(count)
 
     def _meet(self, ins: Step) -> None:
-        """Note the symbols of an instruction in order of appearance."""
+        """Notes the symbols of an instruction in order of appearance."""
         found: list[Symbol] = []
         for field in ins.op.fields:
             if "Dim" in field.annotation or "Shape" in field.annotation:

@@ -55,7 +55,7 @@ class MemoryDesc:
     def is_any(self) -> bool: ...
     @property
     def is_plain(self) -> bool:
-        """Whether strides alone describe it."""
+        """True if strides alone describe it."""
     @property
     def layout(self) -> str:
         """Axis letters, outermost first, upper case where blocked, then inner blocks: acdb, aBcd16b, any."""
@@ -90,7 +90,7 @@ class Primitive:
         """oneDNN's name of the implementation, such as brgconv:avx512_core."""
     @property
     def is_reference(self) -> bool:
-        """Whether it is oneDNN's slow reference code (hundreds of times slower): a plan should refuse it."""
+        """True if it is oneDNN's slow reference code (hundreds of times slower): a plan should refuse it."""
     @property
     def threads(self) -> int: ...
     @property
@@ -116,7 +116,7 @@ class Primitive:
     def single(self) -> Primitive | None:
         """The same computation and layouts planned for one thread; None if oneDNN has none."""
     def execute(self, addresses: Mapping[int, int]) -> None:
-        """Run once on these addresses, with a scratchpad of its own."""
+        """Runs once on these addresses, with a scratchpad of its own."""
 
 class PackedBuffer:
     """Data in a layout of its own, in aligned memory of its own."""
@@ -303,7 +303,7 @@ class NativeProgram:
     def object(self) -> int:
         """A slot for a Python object between host steps."""
     def result(self, value: int) -> None:
-        """Name the next result: an output or an object.  Without any call the results are the outputs."""
+        """Names the next result: an output or an object.  Without any call the results are the outputs."""
 
     # steps
     def add_primitive(self, name: str, primitive: Primitive, args: Mapping[int, PrimitiveArg]) -> None:
@@ -347,7 +347,7 @@ class NativeProgram:
     def time(self, inputs: list[Any], runs: int = 20, warmup: int = 3) -> list[float]:
         """Median nanoseconds of each step."""
     def prepare_single(self) -> None:
-        """Plan every primitive for one thread, too (else done when runs first overlap)."""
+        """Plans every primitive for one thread, too (else done when runs first overlap)."""
     @property
     def name(self) -> str: ...
     @property
@@ -404,7 +404,7 @@ def own_address(offset: int) -> int:
     """The way back, in the same build."""
 
 def prepare(primitives: Sequence[Primitive]) -> None:
-    """Describe deferred primitives and make the code of all of them, side by side."""
+    """Describes deferred primitives and makes the code of all of them, side by side."""
 
 def loop_failed_address() -> int:
     """Of `void mgx_loop_failed(int64_t code, int64_t value)`, which a compiled loop may call to fail the run: code 1 is an

@@ -19,6 +19,7 @@ from mgx_core.targets.values import Buffer, Value, view_of
 from mgx_core.types.argument import Array
 
 from .concat_sharing import Chain, Place, chains_of, places_of
+from .native_library import native
 from .packing import is_multiplied
 from .shared import Shared, shared
 
@@ -85,8 +86,6 @@ class CpuEmitter(Emitter):
     @cached_property
     def features(self) -> frozenset[str]:
         """Instruction sets that the processor has, by the names of Linux."""
-        from .native_library import native
-
         return frozenset(native().cpu_features())
 
     @cached_property
@@ -204,8 +203,6 @@ class CpuEmitter(Emitter):
 
     def reordered(self, value: Value, plain: Any, wanted: Any) -> Value:
         """Returns a value that is not a constant in the layout that a primitive chose."""
-        from .native_library import native
-
         _native = native()
         if plain == wanted:
             return value
@@ -230,8 +227,6 @@ class CpuEmitter(Emitter):
 
     def made(self, builder: str, *args: Any, **keywords: Any) -> Any:
         """Returns a oneDNN primitive from the native module's builder of this name; equal calls give the same one."""
-        from .native_library import native
-
         key = _frozen((builder, args, *sorted(keywords.items())))
         return self.once(key, lambda: getattr(native(), builder)(*args, **keywords))
 
@@ -239,8 +234,6 @@ class CpuEmitter(Emitter):
         self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0, writes_to: Collection[int] = ()
     ) -> None:
         """A oneDNN primitive with its arguments by number; `writes_to` are the numbers it writes (default: its result)."""
-        from .native_library import native
-
         outputs = writes_to or {native().ARG_DST}
         reads = [v.buffer for n, v in bound.items() if n not in outputs]
         writes = [v.buffer for n, v in bound.items() if n in outputs]

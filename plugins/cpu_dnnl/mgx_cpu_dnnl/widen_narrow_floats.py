@@ -96,7 +96,7 @@ class Widening:
         return not moves and not isinstance(ins.op, Convert)
 
     def widen(self, module: Module, ins: Instruction) -> bool:
-        """Do an instruction's work on float32 operands and round what comes out where it was narrow."""
+        """Does an instruction's work on float32 operands and rounds what comes out where it was narrow."""
         several = isinstance(ins.result, TupleShape)
         if several and not all(isinstance(u.op, GetTupleElem) for u in ins.users):
             return False

@@ -1,4 +1,4 @@
-"""Join neighbouring instructions that do not depend on each other, so that one launch does their work."""
+"""Joins neighbouring instructions that do not depend on each other, so that one launch does their work."""
 
 from __future__ import annotations
 

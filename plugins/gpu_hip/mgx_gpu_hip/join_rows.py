@@ -1,4 +1,4 @@
-"""Join products of one row with the reduction that makes the row and with work on parts of their sums."""
+"""Joins products of one row with the reduction that makes the row and with work on parts of their sums."""
 
 from __future__ import annotations
 

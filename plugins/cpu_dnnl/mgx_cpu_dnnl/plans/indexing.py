@@ -86,7 +86,10 @@ def put(
     rest: Sequence[Sequence[int]],
     how: str,
 ) -> None:
-    """Combine updates, whose strides over the indices are `own`, with `out`; rest: a slice and its strides in updates and out."""
+    """Combines updates, whose strides over the indices are `own`, with `out`.
+
+    rest: extents of a slice and its strides in updates and out.
+    """
     lens, steps = merged(places.lens, *places.steps, own)
     inner, inner_steps = merged(*rest)
     extents = [*lens, *inner]

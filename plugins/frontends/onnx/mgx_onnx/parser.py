@@ -92,12 +92,9 @@ class GraphParser:
         if name in self.scope:
             return self.scope[name]
         if name in self.initializers:
-            made = self._literal(self.initializers[name])
-            self.scope[name] = made
-            return made
-        if self.outer is not None and not self.isolated:
-            return self.outer.find(name)
-        return None
+            found = self.scope[name] = self._literal(self.initializers[name])
+            return found
+        return None if self.outer is None or self.isolated else self.outer.find(name)
 
     def defines(self, name: str) -> bool:
         """Returns True if the name is defined, even as absent."""
@@ -106,12 +103,12 @@ class GraphParser:
         return self.outer is not None and not self.isolated and self.outer.defines(name)
 
     def _literal(self, proto: Any) -> Instruction:
+        limit = self.options.limit_bytes
         if isinstance(proto, onnx.SparseTensorProto):
-            array = sparse_array(proto, self.folder, self.options.limit_bytes)
-        elif isinstance(proto, tuple):
-            array = tensor_array(proto[0], self.folder, self.options.limit_bytes, proto[1])
+            array = sparse_array(proto, self.folder, limit)
         else:
-            array = tensor_array(proto, self.folder, self.options.limit_bytes)
+            tensor, raw = proto if isinstance(proto, tuple) else (proto, None)
+            array = tensor_array(tensor, self.folder, limit, raw)
         return self.module.add_literal(Argument(array))
 
     def absent(self) -> Instruction:
@@ -131,7 +128,7 @@ class GraphParser:
         inputs: Sequence[Instruction] | None = None,
         weights: Mapping[int, Array] | None = None,
     ) -> list[Instruction]:
-        """Returns all of a graph; returns its outputs' instructions in order.
+        """Builds all of a graph; returns its outputs' instructions in order.
 
         inputs: instructions that stand for the graph's inputs (default: they become parameters of the module); weights: raw data
         of initializers by position, where it is not in the graph.
@@ -144,16 +141,15 @@ class GraphParser:
         if inputs is None:
             self._declare(graph)
         else:
-            for info, given in zip(graph.input, inputs, strict=True):
-                self.scope[info.name] = given
+            self.scope.update(zip((info.name for info in graph.input), inputs, strict=True))
         self.parse_nodes(graph.node)
-        outputs = []
-        for info in graph.output:
-            found = self.lookup(info.name)
-            if found is None:
-                raise ParseError(f"output {info.name!r} of graph {graph.name!r} is absent")
-            outputs.append(found)
-        return outputs
+        return [self._output(graph, info.name) for info in graph.output]
+
+    def _output(self, graph: GraphProto, name: str) -> Instruction:
+        found = self.lookup(name)
+        if found is None:
+            raise ParseError(f"output {name!r} of graph {graph.name!r} is absent")
+        return found
 
     def _initializer(self, name: str, proto: Any) -> None:
         if not name:
@@ -222,7 +218,7 @@ class GraphParser:
             return defer(self, node, error)
         except MgxError as refused:
             raise refused.located(repr(node)) from None
-        except (LookupError, TypeError, ValueError, AttributeError) as e:
+        except MALFORMED as e:
             raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(node)) from e
 
     def _roll_back(self, mark: Instruction | None) -> None:
@@ -247,9 +243,7 @@ class GraphParser:
             self.context.tell_of_attributes(node)
             return results
         body = standard_body(node, domain, version, inputs)
-        if body is not None:
-            return self._inline(node, body)
-        return self._unknown(node, domain, version, inputs)
+        return self._unknown(node, domain, version, inputs) if body is None else self._inline(node, body)
 
     def _unknown(self, node: Node, domain: str, version: int, inputs: list[Instruction | None]) -> list[Instruction]:
         if self.options.skip_unknown_operators:
@@ -295,8 +289,7 @@ class GraphParser:
         module = Module(self.context.module_name(f"{word(node.name) or 'node'}:{name}"))
         inner = GraphParser(self.context, module, self, self.opsets, prefix=self.prefix, inlining=self.inlining)
         given = [module.add_parameter(info.name, shape) for info, shape in zip(graph.input, inputs, strict=True)]
-        outputs = inner.parse_graph(graph, given)
-        module.add_return(outputs)
+        module.add_return(inner.parse_graph(graph, given))
         return module
 
 

@@ -76,16 +76,15 @@ def properties_of(arch: str) -> Properties:
 
     Errors: DeviceError if unknown.
     """
-    plain = (
-        arch.split(":", maxsplit=1)[0].removesuffix("a") if arch.startswith("sm_") else arch.split(":", maxsplit=1)[0]
-    )
+    plain = arch.split(":", maxsplit=1)[0]
+    nvidia = plain.startswith("sm_")
+    plain = plain.removesuffix("a") if nvidia else plain
     if plain not in _KNOWN:
         raise DeviceError(f"an architecture is one of {', '.join(_KNOWN)}, got {arch!r}")
     units, shared, l2 = _KNOWN[plain]
     wave = 64 if plain.startswith("gfx9") or plain == "host64" else 32
-    return Properties(
-        f"any {plain}", plain, units, wave, shared, min(shared, 49152 if plain.startswith("sm_") else 65536), l2=l2
-    )
+    static = min(shared, 49152 if nvidia else 65536)
+    return Properties(f"any {plain}", plain, units, wave, shared, static, l2=l2)
 
 
 class Device(DriverContext):
@@ -240,7 +239,7 @@ class Device(DriverContext):
         return array
 
     def wait(self) -> None:
-        """Block until everything on the device is done."""
+        """Blocks until everything on the device is done."""
         self.activate()
         self.driver.context_sync()
 

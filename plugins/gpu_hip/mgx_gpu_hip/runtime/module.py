@@ -135,7 +135,7 @@ class Launch:
         return self._config is not None
 
     def set(self, index: int, value: Any) -> None:
-        """Change an argument for the launches to come."""
+        """Changes an argument for the launches to come."""
         code = self.function.codes[index]
         if code == "P":
             struct.pack_into("=Q", self._pack, 8 * index, int(getattr(value, "address", value) or 0))

@@ -26,7 +26,7 @@ class Event:
         return self
 
     def wait(self) -> None:
-        """Block until the point is reached."""
+        """Blocks until the point is reached."""
         self.device.driver.event_sync(self.handle)
 
     def done(self) -> bool:
@@ -65,7 +65,7 @@ class Stream:
         self.handle: int = int(handle)
 
     def wait(self) -> None:
-        """Block until all work is done.  Errors: DeviceError for what went wrong in it."""
+        """Blocks until all work is done.  Errors: DeviceError for what went wrong in it."""
         self.device.driver.stream_sync(self.handle)
 
     def done(self) -> bool:
