@@ -18,7 +18,8 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
-import each_layer  # noqa: F401  each fills the registry
+import changes  # noqa: F401  each fills the registry
+import each_layer  # noqa: F401
 import functions  # noqa: F401
 import index_functions  # noqa: F401
 import layers  # noqa: F401
