@@ -219,19 +219,30 @@ def test_without_a_token_nothing_but_health(serve: Callable[..., Any], models: P
     status = raw(server, b"POST /v2/repository/index HTTP/1.1\r\nHost: x/v2/health/live?\r\nContent-Length: 0\r\n\r\n")
     assert status == 401  # a host's name is no path
     assert get(server, "/v2/health/live")[0] == 200
-    for path in ("/", "/v2", "/metrics", "/openapi.json", "/v2/models/double", "/v2/models/nosuch", "/v2/models/stats"):
+    settings = ("/v2/models/double/config", "/v2/models/double/trace/setting", "/v2/trace/setting", "/v2/logging")
+    others = ("/", "/v2", "/metrics", "/openapi.json", "/v2/models/double", "/v2/models/nosuch", "/v2/models/stats")
+    for path in (*others, *settings):
         assert get(server, path)[0] == 401
         assert get(server, path, {"Authorization": "Bearer wrong"})[0] == 401
         assert get(server, path, {"Authorization": "Basic all"})[0] == 401
     assert get(server, "/v2/models/double", {"Authorization": "Bearer all"})[0] == 200
     assert get(server, "/v2/models/double", {"Authorization": "Bearer some"})[0] == 403
     assert get(server, "/v2/models/fixed", {"Authorization": "Bearer some"})[0] == 200
+    assert get(server, "/v2/models/fixed/config", {"Authorization": "Bearer some"})[0] == 200
+    assert [get(server, path, {"Authorization": "Bearer some"})[0] for path in settings] == [403] * 4
     with client(tritonclient.grpc, server) as c:
         assert c.is_server_live()
         with pytest.raises(InferenceServerException, match="token is required"):
             ask(tritonclient.grpc, c)
         with pytest.raises(InferenceServerException, match="does not allow"):
             c.load_model("fixed", headers={"authorization": "Bearer some"})
+        for asked in (
+            c.get_log_settings,
+            c.get_trace_settings,
+            lambda headers: c.get_model_config("double", headers=headers),
+        ):
+            with pytest.raises(InferenceServerException, match="does not allow"):
+                asked(headers={"authorization": "Bearer some"})
         result = ask(tritonclient.grpc, c, headers={"authorization": "Bearer all"})
         np.testing.assert_array_equal(result.as_numpy("y"), 2 * X)
 
