@@ -104,3 +104,13 @@ def test_reductions_to_truth(op: Any, overloads: ModuleType) -> None:
     x, axis = torch.tensor([[0, 2, 1], [3, 1, -1], [0, 0, 0]]), [1] if op is aten.sum.dim_IntList else 1
     (found,) = overloads.computed(op, (x, axis, True), {"dtype": torch.bool}, "ref")
     torch.testing.assert_close(found, op(x, axis, True, dtype=torch.bool))
+
+
+def test_powers_of_two_in_8_bits() -> None:
+    def code(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float8_e8m0fnu).view(torch.uint8)
+
+    inf, nan, least = float("inf"), float("nan"), 2.0**-127
+    ties = [0.75, 0.7499999, 1.5, 1.4999, 3.0, -3.0, 2.0**127, 1.75 * 2.0**127, 1.25 * 2.0**127]
+    x = torch.tensor([0.0, -0.0, least, 1.1 * least, 2 * least, 1e-45, inf, -inf, nan, *ties])
+    assert torch.equal(torch.compile(code, backend="mgx", options={"strict": True})(x), code(x))

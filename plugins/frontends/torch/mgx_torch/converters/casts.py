@@ -21,9 +21,20 @@ def cast(n: Node, x: Instruction, dtype: DType) -> Instruction:
     """`x` in another element type as torch converts: everything but zero is true."""
     if dtype is dt.bool_ and x.shape.dtype is not dt.bool_:
         return n.add("not_equal", x, n.full_like(x, 0))
+    if dtype is dt.float8_e8m0fnu and x.shape.dtype is not dtype:
+        return _power_of_two(n, n.convert(x, dt.float32))
     if dtype in OVERFLOWING and x.shape.dtype is not dtype:
         return n.add("convert", x, target_type=dtype, saturate=False)
     return n.convert(x, dtype)
+
+
+def _power_of_two(n: Node, x: Instruction) -> Instruction:
+    """Returns the nearest power of two without the sign: the smallest for zero, NaN for what is above the largest."""
+    size = n.add("abs", x)
+    least, normal = (n.full_like(x, 2.0**p) for p in (-127, -126))  # between these two torch takes the upper
+    small = n.add("where", n.add("greater", size, least), normal, least)
+    known = n.add("where", n.add("less", size, normal), small, size)
+    return n.add("convert", known, target_type=dt.float8_e8m0fnu, saturate=False, round_mode="nearest")
 
 
 @converts("_to_copy", "to", "type_as")
