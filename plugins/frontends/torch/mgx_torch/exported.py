@@ -16,7 +16,7 @@ from .extents import Extents, shape_of
 from .graph import GraphConverter
 from .node import Complex
 
-__all__ = ["from_exported", "parse_exported"]
+__all__ = ["from_exported", "is_result", "parse_exported"]
 
 STATE = {InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR}
 CHANGED = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION}
@@ -60,7 +60,7 @@ def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
     by_spec = {id(s): v for s, v in zip(signature.output_specs, found, strict=True)}
     for spec in order:
         value = by_spec[id(spec)]
-        if value is None or spec.kind is OutputKind.TOKEN:
+        if spec.kind is OutputKind.TOKEN or not is_result(value):
             continue
         if isinstance(value, Complex):
             raise UnsupportedError(f"the result {spec.arg.name!r} is complex; return torch.view_as_real of it")
@@ -69,6 +69,11 @@ def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
     main.add_return(outputs)
     main.sweep()
     return Program(Graph(main), names)
+
+
+def is_result(value: Any) -> bool:
+    """Returns True if a program gives a value of the module's results: None and text are left out."""
+    return value is not None and not isinstance(value, str)
 
 
 def _input(graph: GraphConverter, exported: ExportedProgram, spec: Any, fx: Any, changed: set[Any]) -> Any:

@@ -15,7 +15,7 @@ from mgx_core import ParameterError, Program, UnsupportedError, get_target, load
 from mgx_core.types.shape import Shape
 
 from .element_types import torch_dtype
-from .exported import from_exported
+from .exported import from_exported, is_result
 from .options import TorchOptions
 from .tensors import as_tensor, host_array
 
@@ -86,7 +86,10 @@ class MgxModule(torch.nn.Module):
         if self.layout is None:
             return found[0] if len(found) == 1 else tuple(found)
         results = iter(found)
-        made = [next(results) if t is ... else t for t in self.template]
+        made: list[Any] = []
+        for constant in self.template:
+            computed = next(results) if is_result(constant) else None  # numbers are results of the program, too
+            made.append(computed if constant is ... else constant)
         numbers = self.numbers or (False,) * len(made)
         made = [m.item() if number else m for m, number in zip(made, numbers, strict=True)]
         return tree_unflatten(made, self.layout)

@@ -220,3 +220,14 @@ def test_lowered_module_refuses_other_arguments() -> None:
         lowered(x, a=x, b=x)
     with pytest.raises(mgx_core.ParameterError, match="must be a tensor"):
         lowered(x, True, a=x, b=1.0)
+
+
+def test_lowered_module_gives_constants_among_its_results() -> None:
+    class Mixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
+            return x * 2, x.shape[0], "name", None, 0.1, True, x.sum()
+
+    x = torch.randn(3, 4)
+    doubled, *constants, total = lower_to_mgx(Mixed(), [x])(x)
+    assert constants == [3, "name", None, 0.1, True]
+    torch.testing.assert_close([doubled, total], [x * 2, x.sum()])
