@@ -227,6 +227,8 @@ def not_ours(node: torch.fx.Node, converters: Converters) -> str:
         value = node.meta.get("val")
         if value is None or not isinstance(value, (torch.Tensor, list, tuple)):
             return ""
+        if isinstance(value, torch.Tensor) and value.device.type == "meta":
+            return f"{describe(node)} gives a tensor without data"
         known = any(
             converters.find(s + namespace, p, 1) for s in ("", "complex ") for p in (f"{packet}.{overload}", packet)
         )

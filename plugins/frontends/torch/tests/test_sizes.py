@@ -232,3 +232,13 @@ def test_ragged_tensors_are_taken() -> None:
     torch.testing.assert_close(list(got.unbind()), list(want.unbind()))
     grads = [torch.autograd.grad(out.values().pow(2).sum(), rows)[0].values() for out in (got, want)]
     torch.testing.assert_close(*grads)
+
+
+def test_tensors_without_data_stay_so() -> None:
+    def described(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.to("meta"), x * 2
+
+    x = torch.randn(3)
+    empty, doubled = torch.compile(described, backend="mgx")(x)
+    assert empty.device.type == "meta"
+    assert torch.equal(doubled, x * 2)
