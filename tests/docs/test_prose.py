@@ -35,6 +35,10 @@ PAGES = [
     ROOT / "plugins/compat/migraphx/README.md",
 ]
 CLAUSE = re.compile(r"(What|Whether|How|Where|Who|Whom|Whose|Which|Whoever|Whatever)\b")
+ORDER = re.compile(
+    r"(Add|Apply|Block|Build|Combine|Compute|Convert|Describe|Do|Emit|Find|Fold|Get|Give|Join|Keep|Let|Make|Merge|Put|Raise|Remove"
+    r"|Replace|Return|Set|Take|Write) "
+)
 BANNED = re.compile(
     r"\b(?:whoever|somebody|nobody|anybody|anew|spoken|unsettled|settled|alike|to be had|takes? away|taken away"
     r"|(?:known|only|or) while running|the rules circle|cannot meet|required kinds"
@@ -63,7 +67,11 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def clauses(source: str) -> list[str]:
-    return [f"{line}: {text.splitlines()[0]}" for line, text in docstrings(source) if CLAUSE.match(text)]
+    return [
+        f"{line}: {text.splitlines()[0]}"
+        for line, text in docstrings(source)
+        if CLAUSE.match(text) or ORDER.match(text)
+    ]
 
 
 def banned(texts: Iterator[tuple[int, str]]) -> list[str]:
@@ -98,6 +106,12 @@ def test_words_of_pages(page):
 def test_a_clause_is_found(start):
     assert clauses(f'def f():\n    """{start} it is."""\n') == [f"2: {start} it is."]
     assert clauses(f'"""Tells {start.lower()} it is."""\n') == []
+
+
+@pytest.mark.parametrize("verb", ["Put", "Return", "Join", "Do"])
+def test_an_order_is_found(verb):
+    assert clauses(f'def f():\n    """{verb} it there."""\n') == [f"2: {verb} it there."]
+    assert clauses(f'"""{verb}s it there."""\n') == []
 
 
 @pytest.mark.parametrize(
