@@ -28,7 +28,7 @@ from ..types import dtype as dt
 from ..types.argument import Argument, Array
 from ..types.dtype import DType
 from .config import QuantizeConfig
-from .scales import rounded, scale_of, signal_to_noise
+from .scales import rounded_with_error, scale_of
 
 __all__ = [
     "add_bias",
@@ -97,7 +97,7 @@ def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:
         compute = views.pop(0).op.compute
         assert compute is not None
         value = np.asarray(compute(value))
-    return widen(value).astype(np.float32), views
+    return widen(value).astype(np.float32, copy=False), views
 
 
 def place_literals(main: Module, before: Instruction | None, *values: Array) -> list[Instruction]:
@@ -148,18 +148,14 @@ def quantize_weights(
         value = value * factors[:, None]
     kept_last = all(isinstance(v.op, Multibroadcast) for v in views)
     axis = 0 if isinstance(product.op, Convolution) else value.ndim - 1
-    narrow, scale = rounded(value, axis if per_channel and kept_last else None, to)
+    narrow, scale, error, ratio = rounded_with_error(value, axis if per_channel and kept_last else None, to)
     values, numbers = place_literals(main, product, narrow, scale)
     form = Dequantizelinear(axis=axis, out_type=product.inputs[1].shape.dtype)
     made = main.add(form, values, numbers, before=product, sources=product.sources)
     for view in views:
         made = main.add(view.op, made, before=product, sources=view.sources)
     main.rewire(product, [product.inputs[0], made])
-    spread = scale.reshape([-1 if a == axis else 1 for a in range(value.ndim)]) if scale.ndim else scale
-    error = narrow.astype(np.float32)
-    error *= spread
-    error -= value
-    return signal_to_noise(value, error), error
+    return ratio, error
 
 
 def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
@@ -172,7 +168,8 @@ def mean_shift(product: Instruction, error: Array, means: Array) -> Array:
         return shift if error.ndim == 2 else shift[..., None, :]  # the same for every row of a batch
     groups, taps = product.op.group, prod(error.shape[2:])
     rows = error.reshape(groups, -1, error.shape[1] * taps)
-    shift = np.einsum("gok,gk->go", rows, np.repeat(means.reshape(groups, -1), taps, axis=1), dtype=np.float64)
+    spread = np.repeat(means.reshape(groups, -1), taps, axis=1).astype(np.float32)
+    shift = np.einsum("gok,gk->go", rows, spread)
     return np.asarray(shift.reshape(-1, *[1] * (product.shape.rank - 2)))
 
 

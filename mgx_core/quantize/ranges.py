@@ -29,7 +29,7 @@ class Observer:
     """Statistics of one tensor: extremes and means by channel, a histogram, and some of its rows.
 
     name: of its source, for errors; lows, highs [c]: extremes of all values; counts: values of a sample, in equal bins from -top
-    to top; sums [c], seen: of the sample, by channel; rows [n, c]: some of the sample.
+    to top; sums [c], seen: of the sample, by channel; some: rows [n, c] of the sample, in parts.
     """
 
     name: str = ""
@@ -39,7 +39,7 @@ class Observer:
     top: float = 0.0
     sums: Array = field(default_factory=nothing)
     seen: int = 0
-    rows: Array = field(default_factory=nothing)
+    some: list[Array] = field(default_factory=list)
 
     def see(self, lows: Array, highs: Array, sample: Array) -> None:
         """Takes one batch: its extremes by channel [c], and a sample of its rows [n, c].
@@ -59,10 +59,9 @@ class Observer:
         sums = sample.sum(0, dtype=np.float64)
         self.sums = sums if first else self.sums + sums
         self.seen += len(sample)
-        few = sample[:: -(-len(sample) // (ROWS // 8))]
-        self.rows = few.copy() if first else np.concatenate([self.rows, few])
-        if len(self.rows) > ROWS:
-            self.rows = self.rows[::2]
+        self.some.append(sample[:: -(-len(sample) // (ROWS // 8))].copy())
+        if sum(map(len, self.some)) > ROWS:
+            self.some = [self.rows[::2]]
         self._count(sample, max(-low, high))
 
     def _count(self, values: Array, most: float) -> None:
@@ -74,14 +73,16 @@ class Observer:
                 self.counts = np.concatenate([quarter, self.counts.reshape(-1, 2).sum(1), quarter])
                 self.top *= 2
         if self.top:
-            place = (values.reshape(-1) * np.float32(BINS / 2 / self.top) + np.float32(BINS / 2)).astype(np.intp)
-            self.counts += np.bincount(np.minimum(place, BINS - 1), minlength=BINS)
+            place = values.ravel(order="K") * np.float32(BINS / 2 / self.top)
+            place += np.float32(BINS / 2)
+            np.minimum(place, np.float32(BINS - 1), out=place)
+            self.counts += np.bincount(place.astype(np.intp), minlength=BINS)
 
     def divided(self, factors: Array) -> Observer:
         """Returns the statistics of the tensor divided by positive factors [c]."""
         made = Observer(self.name)
         made.see(self.lows / factors, self.highs / factors, self.rows / factors)
-        made.rows, made.sums, made.seen = self.rows / factors, self.sums / factors, self.seen
+        made.some, made.sums, made.seen = [self.rows / factors], self.sums / factors, self.seen
         return made
 
     def mapped(self, function: Callable[[Array], Array]) -> Observer:
@@ -94,6 +95,11 @@ class Observer:
             place = ((function(self.middles) / made.top + 1) * (BINS / 2)).astype(np.intp)
             made.counts = np.bincount(np.clip(place, 0, BINS - 1), self.counts, BINS)
         return made
+
+    @property
+    def rows(self) -> Array:
+        """Rows of the sample that were kept [n, c]."""
+        return np.concatenate(self.some) if self.some else nothing()
 
     @property
     def means(self) -> Array:

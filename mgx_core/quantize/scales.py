@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from ..ops.scalar import widen
 from ..types.argument import Array
 from ..types.dtype import DType
 
-__all__ = ["after_rounding", "rounded", "scale_of", "signal_to_noise"]
+__all__ = ["after_rounding", "rounded", "rounded_with_error", "scale_of", "signal_to_noise"]
 
 LEAST = 1e-30  # ranges below it are nothing but 0
+PART = 1 << 15  # numbers that are rounded at once
 
 
 def scale_of(low: float, high: float, to: DType) -> tuple[float, int | None]:
@@ -41,17 +43,65 @@ def after_rounding(values: Array, low: float, high: float, to: DType) -> Array:
 
 def rounded(value: Array, axis: int | None, to: DType) -> tuple[Array, Array]:
     """Returns an array in a narrow type with one scale, or one an index of an axis."""
+    scale = _largest(value, axis, to)
+    quotient = _quotient(value, scale, to, None)
+    return quotient.astype(to.numpy), _as_operand(scale, axis)
+
+
+def rounded_with_error(value: Array, axis: int | None, to: DType) -> tuple[Array, Array, Array, float]:
+    """Returns what `rounded` does, the error of each float32 number, and the ratio of signal to noise in decibel.
+
+    The array is taken a part at a time, which caches hold.
+    """
+    scale = _largest(value, axis, to)
+    narrow, error = np.empty(value.shape, to.numpy), np.empty(value.shape, np.float32)
+    signal = noise = 0.0
+    rows = max(1, PART * value.shape[0] // max(value.size, 1))
+    for first in range(0, value.shape[0], rows):
+        here = slice(first, first + rows)
+        wide, off = value[here], error[here]
+        factor = scale[here] if axis == 0 else scale
+        narrow[here] = _quotient(wide, factor, to, off)
+        if to.is_float:
+            off[...] = widen(narrow[here])
+        off *= factor
+        off -= wide
+        signal, noise = signal + _energy(wide), noise + _energy(off)
+    return narrow, _as_operand(scale, axis), error, _decibel(signal, noise)
+
+
+def _largest(value: Array, axis: int | None, to: DType) -> Array:
+    """Returns the scale with which the largest magnitude is the type's highest number, one, or one an index of an axis."""
     others: Any = None if axis is None else tuple(a for a in range(value.ndim) if a != axis)
-    most = np.abs(value).max(axis=others, keepdims=axis is not None) if value.size else np.zeros(())
-    scale = np.where(most > LEAST, most / float(to.highest), 1.0).astype(np.float32)
-    quotient = np.asarray(value / scale)
+    if not value.size:
+        return np.ones((), np.float32)
+    kept = axis is not None
+    most = np.maximum(value.max(axis=others, keepdims=kept), -value.min(axis=others, keepdims=kept))
+    return np.where(most > LEAST, most / float(to.highest), 1.0).astype(np.float32)
+
+
+def _as_operand(scale: Array, axis: int | None) -> Array:
+    return np.ascontiguousarray(scale.reshape(-1) if axis is not None else scale.reshape(()))
+
+
+def _quotient(value: Array, scale: Array, to: DType, out: Array | None) -> Array:
+    quotient = np.asarray(np.divide(value, scale, out=out))
     if to.is_integer:
         np.rint(quotient, out=quotient)
         np.clip(quotient, -float(to.highest), float(to.highest), out=quotient)
-    return quotient.astype(to.numpy), np.ascontiguousarray(scale.reshape(-1) if axis is not None else scale.reshape(()))
+    return quotient
 
 
 def signal_to_noise(wide: Array, error: Array) -> float:
     """Returns ratio of an array's energy to that of its error in decibel; 200 without any of either."""
-    noise, signal = (float(np.einsum("i,i->", v.reshape(-1), v.reshape(-1), dtype=np.float64)) for v in (error, wide))
-    return 10 * float(np.log10(signal / noise)) if noise and signal else 200.0
+    return _decibel(_energy(wide), _energy(error))
+
+
+def _energy(values: Array) -> float:
+    flat = values.reshape(-1)
+    parts = (flat[first : first + PART] for first in range(0, flat.size, PART))
+    return sum(float(np.einsum("i,i->", part, part)) for part in parts)
+
+
+def _decibel(signal: float, noise: float) -> float:
+    return 10 * math.log10(signal / noise) if noise and signal else 200.0

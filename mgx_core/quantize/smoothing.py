@@ -69,25 +69,31 @@ def factors(
     few = [np.ascontiguousarray(w[:, :: max(1, w.shape[1] // COLUMNS)]) for w in weights]
     here = np.maximum(-observer.lows, observer.highs)
     there = np.max([np.abs(w).max(1) for w in weights], axis=0)
-    least = _error(observer, few, None, config, types) * GAIN
+    exact = [observer.rows @ w for w in few]
+    least = _error(observer, few, exact, None, config, types) * GAIN
     best = None
     for share in SHARES:
         made = np.maximum(here, 1e-5) ** share / np.maximum(there, 1e-5) ** (1 - share)
         made = np.clip(made / np.exp(np.log(made).mean()), 1e-3, 1e3).astype(np.float32)
-        error = _error(observer, few, made, config, types)
+        error = _error(observer, few, exact, made, config, types)
         if error < least:
             least, best = error, made
     return best
 
 
 def _error(
-    observer: Observer, weights: Sequence[Array], by: Array | None, config: QuantizeConfig, types: tuple[DType, DType]
+    observer: Observer,
+    weights: Sequence[Array],
+    exact: Sequence[Array],
+    by: Array | None,
+    config: QuantizeConfig,
+    types: tuple[DType, DType],
 ) -> float:
-    """Squared error of the products of the rows that were kept."""
+    """Squared error of the products of the rows that were kept; exact: what these are."""
     seen = observer if by is None else observer.divided(by)
     rows = after_rounding(seen.rows, *seen.range(config.ranges, config.percentile, types[0]), types[0])
     total = 0.0
-    for w in weights:
+    for w, wanted in zip(weights, exact, strict=True):
         narrow, scale = rounded(w if by is None else w * by[:, None], 1 if config.per_channel else None, types[1])
-        total += float(((rows @ (narrow.astype(np.float32) * scale) - observer.rows @ w) ** 2).sum())
+        total += float(((rows @ (narrow.astype(np.float32) * scale) - wanted) ** 2).sum())
     return total

@@ -1,0 +1,38 @@
+"""Statistics of batches that come one at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core.quantize.ranges import ROWS, Observer
+
+
+def test_rows_are_kept_from_all_batches_and_of_few_batches_every_one() -> None:
+    observer, batches = Observer(), np.arange(4 * 300, dtype=np.float32).reshape(300, 4, 1)
+    for n, batch in enumerate(batches):
+        observer.see(batch.min(0), batch.max(0), batch)
+        rows = observer.rows[:, 0]
+        assert len(rows) <= ROWS
+        assert (np.diff(rows) > 0).all()
+        if n < ROWS // 4:
+            np.testing.assert_array_equal(rows, batches[: n + 1].reshape(-1))
+    assert rows[0] == 0
+    assert rows[-1] > 4 * 290
+
+
+def test_a_batch_copies_its_own_rows_alone() -> None:
+    observer, batch = Observer(), np.ones((4, 8), np.float32)
+    observer.see(batch[0], batch[0], batch)
+    first = observer.some[0]
+    observer.see(batch[0], batch[0], batch)
+    assert observer.some[0] is first
+
+
+def test_the_order_of_a_sample_in_memory_changes_nothing() -> None:
+    sample = np.random.default_rng(2).standard_normal((300, 7)).astype(np.float32)
+    one, other = Observer(), Observer()
+    one.see(sample.min(0), sample.max(0), sample)
+    other.see(sample.min(0), sample.max(0), np.asfortranarray(sample))
+    np.testing.assert_array_equal(one.counts, other.counts)
+    np.testing.assert_array_equal(one.rows, other.rows)
+    np.testing.assert_allclose(one.means, other.means, rtol=1e-12)

@@ -1,0 +1,28 @@
+"""Arrays rounded part by part: numbers, scales, errors and ratios as those of the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgx_core import dtype as dt
+from mgx_core.quantize.scales import PART, rounded, rounded_with_error, signal_to_noise
+from mgx_core.types.dtype import DType
+
+
+@pytest.mark.parametrize("to", [dt.int8, dt.float8_e4m3fn])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("dims", [(3, PART // 2 + 7), (2 * PART + 3, 2), (70, 30, 3, 9), (1, 1)])
+def test_the_parts_are_those_of_the_whole(dims: tuple[int, ...], axis: int | None, to: DType) -> None:
+    value = np.random.default_rng(1).standard_normal(dims).astype(np.float32)
+    value[0] = 0
+    narrow, scale = rounded(value, axis, to)
+    got, factors, error, ratio = rounded_with_error(value, axis, to)
+    np.testing.assert_array_equal(got.view(np.uint8), narrow.view(np.uint8))
+    np.testing.assert_array_equal(factors, scale)
+    spread = scale.reshape([-1 if a == axis else 1 for a in range(value.ndim)]) if axis is not None else scale
+    wanted = narrow.astype(np.float32) * spread - value
+    np.testing.assert_array_equal(error, wanted)
+    energy, lost = (float((v.astype(np.float64) ** 2).sum()) for v in (value, wanted))
+    assert ratio == pytest.approx(10 * np.log10(energy / lost) if energy else 200.0, abs=1e-4)
+    assert ratio == pytest.approx(signal_to_noise(value, wanted), abs=1e-4)
