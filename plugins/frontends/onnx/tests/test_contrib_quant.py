@@ -100,6 +100,17 @@ def test_matmul_nbits_checks(run: Any) -> None:
         run("MatMulNBits", x, narrow(np.uint8, 2, 2, 8), scales, N=2, K=16, bits=4, block_size=16, **MS)
 
 
+def test_matmul_nbits_may_name_the_accuracy_of_its_sums(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    x, weights, scales = RNG.random((1, 16)).astype(F), narrow(np.uint8, 2, 1, 8), np.ones((2, 1), F)
+    given = {"N": 2, "K": 16, "bits": 4, "block_size": 16, **MS}
+    (exact,) = run("MatMulNBits", x, weights, scales, **given)
+    (allowed,) = run("MatMulNBits", x, weights, scales, accuracy_level=4, **given)
+    np.testing.assert_array_equal(allowed, exact)
+    assert not caplog.records
+    with pytest.raises(MgxError, match="accuracy_level must be from 0 to 4, got 5"):
+        run("MatMulNBits", x, weights, scales, accuracy_level=5, **given)
+
+
 @pytest.mark.parametrize("kind", [0, 1])
 def test_matmul_bnb4(agree: Any, kind: int) -> None:
     n, k = 12, 70

@@ -56,6 +56,11 @@ def matmul_nbits(
     bits, size, rows, k = n.attr("bits", 4), block_size_of(n), n.attr("N"), n.attr("K")
     if bits not in (2, 4, 8):
         n.fail(f"bits must be 2, 4 or 8, got {bits}")
+    level = n.attr("accuracy_level", 0)
+    if level not in range(5):
+        n.fail(
+            f"accuracy_level must be from 0 to 4, got {level}"
+        )  # the least that sums may keep: floats do for all of them
     if n.attr("weight_prepacked", 0):
         n.unsupported("weights packed for one device cannot be read")
     if isinstance(a.shape.dims[-1], int) and a.shape.dims[-1] != k:
