@@ -51,9 +51,9 @@ FAULT lost(void) { return shape_of(two_lengths()); }
 FAULT unwritten(void)
 {
     size_t* lengths = malloc(2 * sizeof *lengths); /* what the library reads was never written */
-    int status = shape_of(lengths);
+    shape_of(lengths); /* whose status depends on what lay there: lengths that are too large are refused */
     free(lengths);
-    return status;
+    return 0;
 }
 
 int main(int argc, char** argv)
