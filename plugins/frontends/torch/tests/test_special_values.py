@@ -114,3 +114,10 @@ def test_powers_of_two_in_8_bits() -> None:
     ties = [0.75, 0.7499999, 1.5, 1.4999, 3.0, -3.0, 2.0**127, 1.75 * 2.0**127, 1.25 * 2.0**127]
     x = torch.tensor([0.0, -0.0, least, 1.1 * least, 2 * least, 1e-45, inf, -inf, nan, *ties])
     assert torch.equal(torch.compile(code, backend="mgx", options={"strict": True})(x), code(x))
+
+
+@pytest.mark.parametrize("product", [torch.matmul, torch.mm, lambda x, y: torch.nn.functional.linear(x, y.t())])
+def test_products_of_two_element_types_are_refused_as_in_torch(product: Any) -> None:
+    x, y = torch.randn(3, 4), torch.randn(4, 2, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="dtype"):
+        torch.compile(lambda x, y: product(x, y) + 1, backend="mgx")(x, y)

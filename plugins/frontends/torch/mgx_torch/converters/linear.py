@@ -16,7 +16,11 @@ __all__ = ["product"]
 
 
 def product(n: Node, a: Instruction, b: Instruction) -> Instruction:
-    """numpy's matmul."""
+    """numpy's matmul.  Errors: UnsupportedError for operands of two element types, which torch refuses when it computes."""
+    if a.shape.dtype is not b.shape.dtype:
+        n.unsupported(
+            f"a product takes operands of one element type, got {a.shape.dtype} and {b.shape.dtype}; convert one"
+        )
     a, b = n.convert(a, n.dtype), n.convert(b, n.dtype)
     dropped = []
     if b.shape.rank == 1:
