@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import DeviceError, MgxError, ParameterError, PluginError
+from ..errors import DeviceError, MgxError, ParameterError
 from ..garbage import rarer_collections
 from ..ir.interpreter import bind_all
 from ..ir.module import Module
 from ..log import listen, log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
-from ..targets.calls import called, failure
+from ..targets.calls import failure
 from ..targets.runner import Timing
 from ..targets.saved import SavedInstance
 from ..targets.target import Target
@@ -26,8 +25,9 @@ from ..types.shape import AnyShape
 from .arguments import Arguments
 from .binding import owned, tensor_type
 from .instance import Instance
-from .instantiation import instantiated
-from .known import Key, Known, plain
+from .instances import Instances
+from .instantiation import instance_shape, instantiated
+from .known import plain
 from .tracing import Traced, Tracer
 
 if TYPE_CHECKING:
@@ -67,26 +67,20 @@ class Executable:
             {n: i.result for n, i in self.module.parameters.items()} if parameters is None else dict(parameters)
         )
         self.notes: list[str] = []  # what could not be taken from a file or from a plugin, and why
-        self.on_instance: Callable[[Executable], None] | None = (
-            None  # called after one more was compiled for the shapes of a run
-        )
+        # called after one more was compiled for the shapes of a run
+        self.on_instance: Callable[[Executable], None] | None = None
         self._saved = {tuple(i.shapes.items()): i for i in saved}
         self._arguments = Arguments(
             self.parameters, target, context, None if options.offload_copy else lambda: self.module.output_shapes()
         )
-        self._instances: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
         self._lock = threading.RLock()
         self._times_runs, self._shows_values = timed(), traced("run")
         self._watched = self._times_runs or self._shows_values
         if self._watched:
             listen()
-        self._fixed: Instance | None = None
-        self._latest: Instance | None = None
-        self._known: Known[Instance] = Known()
         self._tracing: dict[tuple[AnyShape, ...], Traced] = {}
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
-        if not any(s.dynamic() for s in self.parameters.values()):
-            self._fixed = self._instantiate({})
+        self._instances = Instances(self.parameters, options.instances, self._instantiate, self._forget_repeats)
 
     @property
     def module(self) -> Module:
@@ -128,9 +122,8 @@ class Executable:
         """
         known = None if self._watched else plain(parameters, self.parameters)
         if known is not None:
-            instance = self._known.get(known[0])
+            instance = self._instances.known(known[0])
             if instance is not None:
-                self._use(instance)
                 return [Argument.from_value(v) for v in self.run_values(known[1], instance)]
         values = self.bind(parameters)
         if self._watched:
@@ -139,15 +132,8 @@ class Executable:
             return self._arguments.deliver(self.run_bound(values), self._arguments.places_in(parameters))
         results = self.run_bound(values)
         if known is not None:
-            self._keep(*known, values)
+            self._instances.keep(*known, values)
         return results
-
-    def _keep(self, key: Key, given: Sequence[Any], values: Sequence[Value]) -> None:
-        """Notes arguments that have passed all checks, with the instance that ran them if it was not given up since."""
-        with self._lock:
-            instance = self._fixed or self._instances.get(tuple(tensor_type(v) for v in values))
-            if instance is not None:
-                self._known.keep(key, given, values, instance)
 
     def _show(self, values: Sequence[Value]) -> None:
         """Logs what the environment asks for: every instruction's value, and how long a run takes."""
@@ -241,54 +227,24 @@ class Executable:
                     self._repeats[key] = again
         return results
 
+    def _forget_repeats(self) -> None:
+        with self._lock:
+            self._repeats.clear()  # they hold instances
+
     def bind(self, parameters: Mapping[str, Any]) -> list[Value]:
         """Returns values in the order of the parameters, checked.  Errors: as `run`."""
         return self._arguments.bind(parameters)
 
     def instance(self, values: Sequence[Value]) -> Instance:
         """Returns the instance for the shapes of these values, made now if it is new."""
-        if self._fixed is not None:
-            return self._fixed
-        key = tuple(tensor_type(v) for v in values)
-        found = self._instances.get(key)
-        if found is not None:
-            self._use(found)
-            return found
-        made = self._instantiate(dict(zip(self.parameters, key, strict=True)))
-        made.key = key
-        with self._lock:
-            self._instances[key] = self._latest = made
-            while len(self._instances) > max(1, self.options.instances):
-                self._instances.popitem(last=False)
-                self._repeats.clear()  # they hold instances
-                self._known.forget()
-        if self.on_instance is not None and made.literals is not None:
+        found, made = self._instances.of(values)
+        if made and self.on_instance is not None and found.literals is not None:
             self.on_instance(self)
-        return made
+        return found
 
     def restore_saved(self) -> bool:
         """Makes all instances that the file holds which this came from; False, and none, if some would have to go for that."""
-        if self._fixed is not None:
-            return True
-        keys = [tuple(dict(k).get(n, s) for n, s in self.parameters.items()) for k in self._saved]
-        with self._lock:
-            missing = [k for k in keys if k not in self._instances]
-            if len(self._instances) + len(missing) > max(1, self.options.instances):
-                return False
-            for key in missing:
-                made = self._instantiate(dict(zip(self.parameters, key, strict=True)))
-                made.key = key
-                self._instances[key] = made
-                self._instances.move_to_end(key, last=False)
-        return True
-
-    def _use(self, instance: Instance) -> None:
-        """Notes that an instance is used: the one that was not for the longest time is given up first."""
-        if instance is not self._latest and self._fixed is None:
-            with self._lock:
-                if instance.key in self._instances:
-                    self._instances.move_to_end(instance.key)
-                self._latest = instance
+        return self._instances.restore([dict(k) for k in self._saved], self.parameters)
 
     @rarer_collections()
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
@@ -301,17 +257,8 @@ class Executable:
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
 
-        shapes = {n: self._instance_shape(self.parameters[n], s) for n, s in shapes.items()}
+        shapes = {n: instance_shape(self.target, self.parameters[n], s) for n, s in shapes.items()}
         return lower_module(lambda: self.module, shapes, self.target, self.context, self.options)
-
-    def _instance_shape(self, declared: AnyShape, given: AnyShape) -> AnyShape:
-        target = self.target
-        shape: object = called(target, "instance_shape", lambda: target.instance_shape(declared, given))
-        if type(shape) is not type(given):
-            raise PluginError(
-                f"instance_shape of {target!r} must give a {type(given).__name__} for {declared}, got {shape!r}"
-            )
-        return shape
 
     def note_lost(self) -> None:
         """Notes what plugins offer to targets and frontends and could not be used."""
@@ -328,7 +275,7 @@ class Executable:
 
     def instances(self) -> list[Instance]:
         """Returns those made so far, least recently used first."""
-        return [self._fixed] if self._fixed is not None else list(self._instances.values())
+        return self._instances.all()
 
     def mark(self, parameters: Mapping[str, Any]) -> int:
         """Runs once with each instruction in a range that the profiler of the device's vendor shows; returns their number.

@@ -19,7 +19,7 @@ from .instance import Instance
 if TYPE_CHECKING:
     from ..targets.lowered import Lowered
 
-__all__ = ["instantiated"]
+__all__ = ["instance_shape", "instantiated"]
 
 
 def instantiated(
@@ -75,3 +75,13 @@ def _check_runner(given: object, call: str) -> None:
         raise PluginError(
             f"{call} gave a {type(given).__qualname__}, which derives from Runner and must define run(args)"
         )
+
+
+def instance_shape(target: Target, declared: AnyShape, given: AnyShape) -> AnyShape:
+    """Returns the shape for which a target wants an instance made.  Errors: PluginError if it gives something else."""
+    shape: object = called(target, "instance_shape", lambda: target.instance_shape(declared, given))
+    if type(shape) is not type(given):
+        raise PluginError(
+            f"instance_shape of {target!r} must give a {type(given).__name__} for {declared}, got {shape!r}"
+        )
+    return shape

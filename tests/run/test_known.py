@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import mgx_core as mgx
+from mgx_core.run.instances import Instances
 
 DOUBLE = """
     symbol n in 1..8
@@ -19,10 +20,8 @@ def test_an_instance_that_was_given_up_during_its_run_is_not_made_again(monkeypa
     program.compile(mgx.get_target("ref"), instances=1)
     executable = program.executable
     made = []
-    instantiate = type(executable)._instantiate
-    monkeypatch.setattr(
-        type(executable), "_instantiate", lambda self, shapes: made.append(shapes) or instantiate(self, shapes)
-    )
+    make = Instances._made
+    monkeypatch.setattr(Instances, "_made", lambda self, key: made.append(key) or make(self, key))
     run_bound = type(executable).run_bound
 
     def interrupted(self, values):
@@ -33,6 +32,6 @@ def test_an_instance_that_was_given_up_during_its_run_is_not_made_again(monkeypa
 
     monkeypatch.setattr(type(executable), "run_bound", interrupted)
     assert program.run({"x": np.ones(2, np.float32)})[0].tolist() == [2, 2]
-    assert [s["x"].lens() for s in made] == [[2], [5]]
+    assert [x.lens() for (x,) in made] == [[2], [5]]
     assert [i.shapes["x"].lens() for i in executable.instances()] == [[5]]
     assert program.run({"x": np.full(2, 3, np.float32)})[0].tolist() == [6, 6]
