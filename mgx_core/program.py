@@ -122,6 +122,13 @@ class Program:
         """Returns a copy that can be edited on its own (not compiled)."""
         return Program(self._modules.clone(), self.output_names, self.states)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        """Returns a copy with modules and states of its own, which runs what this one was compiled to."""
+        made = self.clone()
+        made.files, made.executable = self.files, self.executable
+        made._held, made._open_states = dict(self._held), self._open_states
+        return made
+
     # what it takes and gives
 
     def get_parameter_names(self) -> list[str]:

@@ -174,7 +174,7 @@ class Operation(Traits):
             return found
 
     def __reduce__(self) -> Any:
-        raise TypeError("operations are stored by name and attributes, never pickled")
+        raise TypeError("operations are not pickled; `mgx_core.save` and `save_buffer` store a program")
 
     def __copy__(self) -> Operation:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, SupportsInt
 
@@ -85,6 +86,9 @@ class program:
             n for n, s in executable.parameters.items() if isinstance(s, Shape) and s.ranked and not s.rank
         )
         self._rebatched = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> program:
+        return of_program(deepcopy(self.core, memo))
 
     # what it takes and gives
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -372,3 +373,22 @@ def test_calls_that_cannot_be_meant_are_refused_with_what_they_take(tmp_path) ->
     p.compile(migraphx.get_target("ref"))
     with pytest.raises(ParameterError, match="by the names of parameters, got list"):
         p.run([np.ones(2, np.float32)])
+
+
+def test_a_deep_copy_is_a_program_of_its_own() -> None:
+    p = migraphx.program()
+    main = p.get_main_module()
+    x = main.add_parameter("x", of(2))
+    main.add_return([main.add_instruction(migraphx.op("neg"), [x])])
+    plain = deepcopy(p)
+    p.compile(REF)
+    compiled = deepcopy(p)
+    assert not plain.is_compiled() and compiled.is_compiled()
+    other = plain.get_main_module()
+    other.replace_return([other.add_instruction(migraphx.op("abs"), [other.add_parameter("y", of(2))])])
+    plain.compile(REF)
+    given = np.float32([-1, 2])
+    for made, name, wanted in ((p, "x", -given), (compiled, "x", -given), (plain, "y", abs(given))):
+        both = {"x": given, "y": given}
+        assert name in made.get_parameter_names()
+        np.testing.assert_array_equal(np.array(made.run(both)[0]), wanted)

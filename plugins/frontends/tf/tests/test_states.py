@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,15 @@ def test_the_next_run_sees_what_was_assigned(target: str, new_graph: Any, tmp_pa
         assert got == [after, before]
     program.reset_state()
     assert float(np.asarray(program.run({"x": np.float32(0)})[1])) == 1
+
+
+def test_a_deep_copy_has_states_of_its_own(new_graph: Any, tmp_path: Path):
+    program = mgx.parse(saved(new_graph, tmp_path))
+    program.compile(mgx.get_target("ref"))
+    program.run({"x": np.float32(2)})
+    other = copy.deepcopy(program)
+    for made, x, after in ((other, 5, 8), (other, 1, 9), (program, 4, 7)):
+        assert float(np.asarray(made.run({"x": np.float32(x)})[0])) == after
 
 
 @pytest.mark.parametrize("op", ["ResourceApplyGradientDescent", "ResourceScatterDiv", "ResourceSparseApplyAdam"])
