@@ -98,7 +98,7 @@ HistogramOptions: 1 buckets double*
 MetricControl: 1 metric_identifier MetricIdentifier, 2 histogram_options HistogramOptions
 ModelMetrics: 1 metric_control MetricControl*
 ModelConfig: 1 name string, 2 platform string, 17 backend string, 25 runtime string, 3 version_policy VersionPolicy,
- 4 max_batch_size int32, 5 input ModelInput*, 6 output ModelOutput*, 20 batch_input BatchInput*, 21 batch_output BatchOutput*,
+ 4 max_batch_size int32?, 5 input ModelInput*, 6 output ModelOutput*, 20 batch_input BatchInput*, 21 batch_output BatchOutput*,
  12 optimization Optimization, 11 dynamic_batching DynamicBatching, 13 sequence_batching SequenceBatching,
  15 ensemble_scheduling Ensemble, 7 instance_group InstanceGroup*, 8 default_model_filename string,
  9 cc_model_filenames <string>, 10 metric_tags <string>, 14 parameters <ModelParameter>, 16 model_warmup Warmup*,

@@ -81,7 +81,7 @@ ModelStatisticsRequest: 1 name string, 2 version string
 ModelStatisticsResponse: 1 model_stats ModelStatistics*
 """
 
-_FIELD = re.compile(r"(\d+) (\w+) (<?)(\w+)>?([*|]?)$")
+_FIELD = re.compile(r"(\d+) (\w+) (<?)(\w+)>?([*|?]?)$")
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final = {
     name: getattr(_Field, f"TYPE_{name.upper()}")
@@ -118,7 +118,10 @@ def _made_of(table: str, enumerations: Mapping[str, Sequence[str]]) -> Mapping[s
 
 
 def _add(message: Any, text: str, enumerations: Mapping[str, Sequence[str]]) -> None:
-    """``number name type``; ``*`` after the type: repeated; ``|``: one of several; ``<type>``: a map from strings."""
+    """``number name type``; ``*`` after the type: repeated; ``|``: one of several; ``<type>``: a map from strings.
+
+    ``?``: zero differs from nothing.
+    """
     matched = _FIELD.match(text)
     assert matched is not None, text
     number, name, mapped, kind, mark = matched.groups()
@@ -137,6 +140,9 @@ def _add(message: Any, text: str, enumerations: Mapping[str, Sequence[str]]) -> 
         if not message.oneof_decl:
             message.oneof_decl.add(name="parameter_choice")
         field.oneof_index = 0
+    elif mark == "?":
+        message.oneof_decl.add(name=f"_{name}")  # as protobuf keeps what may be unset
+        field.oneof_index, field.proto3_optional = len(message.oneof_decl) - 1, True
 
 
 def _set_type(field: Any, kind: str, enumerations: Mapping[str, Sequence[str]]) -> None:

@@ -55,7 +55,7 @@ def settings_of(text: str, name: str) -> dict[str, Any]:
         raise ParameterError(f"name must be that of the model's folder, {name!r}, got {given.name!r}")
     _require_offered(given)
     found: dict[str, Any] = _versions(given.version_policy)
-    if given.max_batch_size:
+    if given.HasField("max_batch_size"):  # 0 as well: rows of such a model are never joined
         found["max_batch"] = given.max_batch_size
     if given.HasField("dynamic_batching"):
         found |= _batching(given.dynamic_batching)

@@ -88,7 +88,7 @@ def test_data_types_by_number(number: int, datatype: str, tmp_path: Path) -> Non
     "text",
     [
         "",
-        "max_batch_size: 0\ndynamic_batching { }",
+        "dynamic_batching { }",
         'backend: "x" instance_group []',
         'name: "m" model_transaction_policy { decoupled: false } response_cache { enable: true }',
         "dynamic_batching { default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 } }",
@@ -137,6 +137,14 @@ def test_configurations_that_are_refused(text: str, why: str, tmp_path: Path) ->
 )
 def test_how_many_versions_are_served(policy: str, served: int, tmp_path: Path) -> None:
     assert read(tmp_path, f"version_policy: {{ {policy} }}").served == served
+
+
+def test_a_stated_size_of_0_holds_where_the_server_joins_rows(tmp_path: Path) -> None:
+    """Rows of such a model may depend on each other: Triton does not join them."""
+    joining = ModelSettings(max_batch=8)
+    for text, most in (("max_batch_size: 0", 0), ("max_batch_size: 4", 4), ("", 8)):
+        (tmp_path / "config.pbtxt").write_text(text)
+        assert model_settings(tmp_path, joining).max_batch == most
 
 
 def test_what_is_told_of_a_model_makes_it_what_it_is(small_model: Callable[..., Path], tmp_path: Path) -> None:
