@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mgx_core import (
@@ -145,7 +145,7 @@ def _initialize(scope: Scope, model: Model) -> None:
 
 def _declare_signature(scope: Scope, signature: Signature, options: TfOptions) -> tuple[list[str], list[Port]]:
     """Makes the parameters; returns the outputs' names and ports."""
-    inputs = {label: part for name, info in signature.inputs.items() for label, part in _parts(name, info).items()}
+    inputs = _tensors("inputs", signature.inputs)
     _check_inputs(options, list(inputs))
     for name, (tensor, code, dims) in inputs.items():
         port = tensor_port(tensor)
@@ -153,12 +153,25 @@ def _declare_signature(scope: Scope, signature: Signature, options: TfOptions) -
         scope.values[port.node] = (_parameter(scope, name, dtype_of(code), dims, options),)
         if node.op not in INPUTS:
             scope.values[port.node] = (scope.values[port.node][0],) * (port.place + 1)
-    outputs = {label: part[0] for name, info in signature.outputs.items() for label, part in _parts(name, info).items()}
+    outputs = {label: part[0] for label, part in _tensors("outputs", signature.outputs).items()}
     chosen = list(options.output_names) or list(outputs)
     for name in chosen:
         if name not in outputs:
             raise ParameterError(f"signature {signature.name!r} has no output {name!r}; {suggestion(name, outputs)}")
     return chosen, [tensor_port(outputs[name]) for name in chosen]
+
+
+def _tensors(what: str, given: Mapping[str, Any]) -> dict[str, tuple[str, int, list[int] | None]]:
+    """Returns tensors, their types and extents by name.  Errors: UnsupportedError where two would have one name."""
+    found: dict[str, tuple[str, int, list[int] | None]] = {}
+    for name, info in given.items():
+        for label, part in _parts(name, info).items():
+            if label in found:
+                raise UnsupportedError(
+                    f"{what} of the signature: two tensors would be called {label!r}, one a part of another"
+                )
+            found[label] = part
+    return found
 
 
 def _parts(name: str, info: Any) -> dict[str, tuple[str, int, list[int] | None]]:

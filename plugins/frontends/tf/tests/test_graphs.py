@@ -418,3 +418,20 @@ def test_sparse_and_composite_inputs_and_outputs_are_several_tensors(tmp_path: A
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
         np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize("kind", ["inputs", "outputs"])
+def test_names_of_parts_that_are_taken_are_refused(kind: str, tmp_path: Any, new_graph: Any):
+    """A ragged `r` and a plain `r_0`; the one was read as the other."""
+    model = message("SavedModel")(saved_model_schema_version=1)
+    meta = model.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    g = new_graph(meta.graph_def)
+    for name in ("x", "y"):
+        g.placeholder(name, F, [-1])
+    tensors = getattr(meta.signature_def["serving_default"], kind)
+    tensors["r"].composite_tensor.components.add(name="x:0", dtype=1).tensor_shape.dim.add(size=-1)
+    tensors["r_0"].name, tensors["r_0"].dtype = "y:0", 1
+    (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
+    with pytest.raises(mgx.UnsupportedError, match=f"{kind} of the signature: two tensors would be called 'r_0'"):
+        mgx.parse(tmp_path)
