@@ -225,7 +225,18 @@ class KernelEmitter(HostSteps):
             raise PluginError(f"{self._blamed(kernel, op, modules, args)} {wrong}") from cause
         if isinstance(result, No):
             self.take_back(marks)
+        elif kernel.open_axis is not None and isinstance(result, tuple):
+            return self._without_count(op, modules, args, result)
         return result
+
+    def _without_count(
+        self, op: Operation, modules: Sequence[Module], args: Sequence[Any], results: tuple[Any, ...]
+    ) -> Results:
+        """Returns the results of a kernel that counts; without the count where operands without elements leave no choice."""
+        if op.result([None if a is None else type_of(a) for a in args], modules).dynamic():
+            return results
+        *wholes, _ = results
+        return wholes[0] if len(wholes) == 1 else tuple(wholes)
 
     def _blamed(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> str:
         """Returns a kernel with its op and the plan that gives it, for messages."""

@@ -21,6 +21,23 @@ def test_nonzero(agrees: Check, fill: float) -> None:
     agrees(mgx.op("nonzero"), x)
 
 
+@pytest.mark.parametrize("name", ["nonzero", "compress"])
+@pytest.mark.parametrize("after", [True, False])
+def test_nothing_to_count(name: str, after: bool) -> None:
+    """Operands without elements leave no choice: the extents of the result follow from theirs."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = {"x": np.zeros((2, 0), np.float32)}
+    inputs = [m.add_parameter("x", mgx.Shape("float32", [2, 0]))]
+    if name == "compress":
+        given["condition"] = np.zeros(0, np.bool_)
+        inputs.append(m.add_parameter("condition", mgx.Shape("bool", [0])))
+    y = m.add(mgx.op(name, axis=1) if name == "compress" else mgx.op(name), *inputs)
+    m.add_return([m.add(mgx.op("neg"), y) if after else y])
+    program.compile(CpuTarget())
+    assert program.run(given)[0].to_numpy().shape == (2, 0)
+
+
 def boxes(count: int, classes: int, batch: int = 2) -> list[Any]:
     corners = rng.random((batch, count, 4)).astype(np.float32) * 20
     return [corners, rng.random((batch, classes, count)).astype(np.float32)]
