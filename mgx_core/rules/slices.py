@@ -85,6 +85,8 @@ def join_slices(i: Instruction, b: Builder) -> Instruction | No | None:
         first, last, stride = below.get(axis, (0, inner.inputs[0].shape.dims[axis], 1))
         if stride == 1:
             out[axis] = (first + start, first + end, step)
+        elif compare(start, ">=", end):
+            out[axis] = (first, first, 1)
         elif isinstance(last, int) and isinstance(end, int):
             stop = first + (end - 1) * stride + 1
             out[axis] = (first + start * stride, stop if compare(stop, "<=", last) else last, stride * step)

@@ -20,6 +20,18 @@ TURNS = [
     (
         "join-slices",
         """\
+  %x = @param["x"] -> float32[7, 8]
+  %1 = slice[axes=[0], starts=[0], ends=[7], steps=[3]](%x)
+  %2 = slice[axes=[0, 1], starts=[0, 1], ends=[0, 8]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[7, 8]
+  %1 = slice[axes=[0, 1], starts=[0, 1], ends=[0, 8], steps=[]](%x) -> float32[0, 7]
+  @return(%1)""",
+    ),
+    (
+        "join-slices",
+        """\
   %x = @param["x"] -> float32[10, 8]
   %1 = slice[axes=[0, 1], starts=[1, 2], ends=[9, 8]](%x)
   %2 = slice[axes=[0], starts=[2], ends=[8], steps=[2]](%1)
