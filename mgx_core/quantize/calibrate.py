@@ -95,8 +95,10 @@ def watch(
     """Calls `see` with what `add` makes of the tensors, for each batch.
 
     add: takes a copy of the module and the tensors there, and returns the results that a run is to have.
-    Errors: ParameterError without data, or for a batch that is not a mapping or lacks a parameter.
+    Errors: ParameterError without data, for one batch in place of several, or for a batch that is not a mapping or lacks
+    a parameter.
     """
+    require_batches(data)
     copy = main.clone()
     place = {ins: n for n, ins in enumerate(main)}
     found = list(copy)
@@ -106,7 +108,10 @@ def watch(
     empty = True
     for batch in data:
         if not isinstance(batch, Mapping):
-            raise ParameterError(f"calibration data must be mappings from parameter names to values, got {type(batch)}")
+            raise ParameterError(
+                "calibration data must be mappings from parameter names to values, got an element of type "
+                f"{type(batch).__name__}"
+            )
         missing = [n for n in copy.parameters if n not in batch]
         if missing:
             raise ParameterError(
@@ -118,6 +123,15 @@ def watch(
         empty = False
     if empty:
         raise ParameterError("calibration data is empty: at least one batch of inputs is required")
+
+
+def require_batches(data: Calibration) -> None:
+    """Refuses one batch in place of several, which would be taken for batches by its keys.  Errors: ParameterError."""
+    if isinstance(data, Mapping):
+        raise ParameterError(
+            f"calibration data must be a list (or any iterable) of batches, each a mapping from parameter names to "
+            f"values; got one mapping ({_listed(data)}): put it into a list"
+        )
 
 
 def _listed(names: Iterable[object]) -> str:

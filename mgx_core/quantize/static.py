@@ -11,7 +11,7 @@ from ..ops.convolution import Convolution
 from ..plugins.manager import manager
 from ..types import dtype as dt
 from .applied import apply, functions_of, operands
-from .calibrate import observe
+from .calibrate import observe, require_batches
 from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
 from .layer import Layer
 from .products import candidates, constant_bytes, name_of, prepare
@@ -76,6 +76,7 @@ class _Batches:
     """Calibration data that keeps its first batch."""
 
     def __init__(self, data: Calibration) -> None:
+        require_batches(data)
         self._data = data
         self.first: Mapping[str, Any] = {}
 

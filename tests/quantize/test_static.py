@@ -250,8 +250,15 @@ def test_bad_input() -> None:
         ParameterError, match=r"parameter 'x' must be finite, got values from nan .*leave this batch out"
     ):
         mgx.quantize_int8(network(), ref, [{"x": np.full((4, 64), np.nan, np.float32)}])
-    with pytest.raises(ParameterError, match="must be mappings"):
-        mgx.quantize_int8(network(), ref, [np.zeros((4, 64), np.float32)])
+    one = {"x": np.zeros((4, 64), np.float32)}
+    with pytest.raises(ParameterError, match=r"one mapping \('x'\).*put it into a list"):
+        mgx.quantize_int8(network(), ref, one)
+    with pytest.raises(ParameterError, match=r"one mapping \('x'\).*put it into a list"):
+        mgx.quantize_int4_weights(network(), 32, "gptq", one)
+    with pytest.raises(
+        ParameterError, match="must be mappings from parameter names to values, got an element of type ndarray"
+    ):
+        mgx.quantize_int8(network(), ref, [one["x"]])
     with pytest.raises(ParameterError, match="no value of 'x'; a batch has 'image', 'mask'"):
         mgx.quantize_int8(network(), ref, [{"image": np.zeros((4, 64), np.float32), "mask": np.zeros(4, np.float32)}])
     with pytest.raises(ParameterError, match="no value of 'x'; a batch has no names at all"):
