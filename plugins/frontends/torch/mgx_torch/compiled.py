@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from mgx_core import Instruction, Module, Program, Shape, UnsupportedError, get_target
@@ -143,6 +144,9 @@ class Variant:
                 number = int(given)
                 values[name] = torch.empty((max(number, 0), max(-number, 0), 0), dtype=torch.uint8).numpy()
                 continue
+            if part == "number":
+                values[name] = np.asarray(given)
+                continue
             if part:
                 given = getattr(given.resolve_conj(), part).contiguous()
             if self.device is None:
@@ -184,7 +188,7 @@ def _program(
     """Returns the program of a graph; which argument each parameter takes, and how each result is made of the program's.
 
     A parameter takes an argument as it is, or its `real` or `imag`, or its `size`, as an extent of an empty tensor, of which
-    another is there for a negative number.
+    another is there for a negative number, or a `number` that is none, as a scalar.
     """
     main = Module("main")
     values = [n.meta.get("val") for n in graph.placeholders]
@@ -213,6 +217,10 @@ def _program(
                 made = main.add_parameter(fx.name, Shape.of(dt.uint8, [*extents.parts(value), 0]))
                 converter.meet(made)
                 given.append((fx.name, i, "size"))
+        elif isinstance(value, (torch.SymFloat, torch.SymBool)):  # which another part of the graph computes
+            kind = dt.bool_ if isinstance(value, torch.SymBool) else dt.float64
+            inputs.append(main.add_parameter(fx.name, Shape.of(kind, [])))
+            given.append((fx.name, i, "number"))
         elif isinstance(value, torch.Tensor):
             shape = shape_of(value, extents)
             if value.is_complex():

@@ -242,3 +242,21 @@ def test_tensors_without_data_stay_so() -> None:
     empty, doubled = torch.compile(described, backend="mgx")(x)
     assert empty.device.type == "meta"
     assert torch.equal(doubled, x * 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, k: x * (k == 2),
+        lambda x, k: (x / k + k / 2) * 1.5,
+        lambda x, k: torch.full((2, 3), k / 3) + x.sum(),
+    ],
+)
+def test_numbers_that_torch_computes_between_parts_are_taken(function: Any) -> None:
+    def scaled(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return function(x + 1, n.item())
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled, x = torch.compile(scaled, backend="mgx"), torch.randn(4, 3)
+        for k in (2, 3, 5):
+            torch.testing.assert_close(compiled(x, torch.tensor(k)), scaled(x, torch.tensor(k)))
