@@ -48,7 +48,8 @@ class Arguments:
         """Returns values in the order of the parameters, checked.  Errors: ParameterError."""
         if not isinstance(parameters, Mapping):
             raise ParameterError(
-                f"run takes a mapping from parameter names to values, got a {type(parameters).__name__}"
+                f"run takes a mapping from parameter names ({', '.join(map(repr, self._parameters)) or 'none here'}) to values, "
+                f"got a value of type {type(parameters).__name__}"
             )
         for name in parameters:
             if name not in self._parameters and name not in self.places:

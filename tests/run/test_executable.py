@@ -116,7 +116,7 @@ def test_several_threads():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([1], "run takes a mapping from parameter names to values, got a list"),
+        ([1], r"run takes a mapping from parameter names \('x'\) to values, got a value of type list"),
         ({}, r"parameter 'x' \(float32\[n, 3\]\) is missing"),
         ({"x": np.zeros((2, 3), np.float32), "y": 1}, "there is no parameter 'y'; there are 'x'"),
         ({"x": np.zeros((2, 3))}, r"parameter 'x' must be float32\[n, 3\] with n in 1..8, got float64\[2, 3\]"),
