@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core.ir.interpreter import Interpreter
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(3)
@@ -59,6 +60,26 @@ def test_a_threshold_outside_its_range(fails: Check) -> None:
     given = [*boxes(9, 1), np.array([3])]
     good, bad = np.array([0.5], np.float32), np.array([1.5], np.float32)
     fails("outside its range", mgx.op("nonmaxsuppression"), [*given, bad], [*given, good])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_layers_of_as_many_steps_or_sequences_as_the_data_decide(kind: str, axis: int) -> None:
+    gates = {"rnn": 1, "gru": 3, "lstm": 4}[kind]
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [5, 6, 7]))
+    kept = m.add(mgx.op("compress", axis=axis), x, m.add_parameter("keep", mgx.Shape("bool", [5 + axis])))
+    weights = [m.add_literal(rng.standard_normal((1, gates * 3, n)).astype(np.float32)) for n in (7, 3)]
+    layer = m.add(mgx.op(kind, hidden_size=3), kept, *weights)
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=0), layer) if kind == "lstm" else layer])
+    plain = m.clone()
+    program.compile(CpuTarget())
+    for keep in (0.5, 1.0):
+        given = [rng.standard_normal((5, 6, 7)).astype(np.float32), rng.random(5 + axis) < keep]
+        (wanted,) = Interpreter().run(plain, given)
+        got = program.run(dict(zip(("x", "keep"), given, strict=True)))[0]
+        np.testing.assert_allclose(got.to_numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_ops_after_one_with_open_extents() -> None:

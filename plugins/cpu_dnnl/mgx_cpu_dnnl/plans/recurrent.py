@@ -11,6 +11,7 @@ from mgx_core.errors import Refused
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.types.dim import compare
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
@@ -49,8 +50,10 @@ def plain(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module])
 
 def few(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     why = plain(op, inputs, modules)
-    if why is None and isinstance(inputs[0], Shape) and inputs[0].lens()[1] > (most := most_sequences(op)):
-        return No(f"more than {most} sequences")
+    if why is None and isinstance(inputs[0], Shape):
+        most = most_sequences(op)
+        if not inputs[0].ranked or not compare(inputs[0].dims[1], "<=", most):
+            return No(f"there may be more than {most} sequences")
     return why
 
 
