@@ -5,9 +5,19 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-__all__ = ["Handle", "HandleError", "Handles"]
+__all__ = ["Handle", "HandleError", "Handles", "element"]
+
+Element = TypeVar("Element")
+
+
+def element(listed: Sequence[Element], index: int) -> Element:
+    """Returns what a caller asks a list for.  Errors: IndexError beyond the last element."""
+    if index >= len(listed):
+        raise IndexError(f"an index below {len(listed)} is required, got {index}")
+    return listed[index]
 
 
 class HandleError(Exception):

@@ -16,6 +16,7 @@ from migraphx.programs import of_program
 from .attributes import read
 from .calls import SUCCESS, Calls
 from .custom_operators import CustomOperators
+from .handles import element
 from .options import CompileOptions
 
 __all__ = ["Programs"]
@@ -178,7 +179,7 @@ class Programs:
         return len(migraphx.get_onnx_operators())
 
     def get_onnx_operator_name_at_index(self, index: int) -> str:
-        return migraphx.get_onnx_operators()[index]
+        return element(migraphx.get_onnx_operators(), index)
 
     # lower precision
 

@@ -12,7 +12,7 @@ from mgx_core import UnsupportedError
 from migraphx import argument, shape
 
 from .calls import UnknownTarget
-from .handles import HandleError
+from .handles import HandleError, element
 
 # the first two of the C enumeration are no types of the Python module
 FIRST_TYPE: Final = 2
@@ -59,7 +59,7 @@ def dynamic_dimensions_size(dimensions: Sequence[Any]) -> int:
 
 
 def dynamic_dimensions_get(dimensions: Sequence[Any], index: int) -> Any:
-    return dimensions[index]
+    return element(dimensions, index)
 
 
 # shapes
@@ -144,7 +144,7 @@ def shapes_size(shapes: Sequence[shape]) -> int:
 
 
 def shapes_get(shapes: Sequence[shape], index: int) -> shape:
-    return shapes[index]
+    return element(shapes, index)
 
 
 # arguments
@@ -188,7 +188,7 @@ def arguments_size(arguments: Sequence[argument]) -> int:
 
 
 def arguments_get(arguments: Sequence[argument], index: int) -> argument:
-    return arguments[index]
+    return element(arguments, index)
 
 
 # parameters and targets

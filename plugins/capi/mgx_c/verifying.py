@@ -13,7 +13,7 @@ from migraphx import (
 )
 from migraphx.verifying import Compared, Verified
 
-from .handles import HandleError
+from .handles import HandleError, element
 from .options import CompileOptions
 
 Options = program_verify_options
@@ -91,7 +91,7 @@ def program_verify_result_size(result: Verified) -> int:
 
 
 def program_verify_result_get(result: Verified, index: int) -> Compared:
-    return result.results[index]
+    return element(result.results, index)
 
 
 def program_verify_layer_get_name(layer: Compared) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from mgx_c import options
+from mgx_c import options, tensors
 from mgx_c.handles import HandleError, Handles
 
 
@@ -31,3 +33,11 @@ def test_no_record_lies_where_one_that_was_destroyed_did() -> None:
     for address in seen:
         with pytest.raises(HandleError, match="destroyed"):
             handles.get(address, "compile_options")
+
+
+@pytest.mark.parametrize("get", [tensors.arguments_get, tensors.shapes_get, tensors.dynamic_dimensions_get])
+def test_elements_beyond_a_list_are_refused_with_its_length(get: Any) -> None:
+    assert get(["a", "b"], 1) == "b"
+    for index in (2, (1 << 64) - 1):
+        with pytest.raises(IndexError, match=f"an index below 2 is required, got {index}"):
+            get(["a", "b"], index)
