@@ -100,7 +100,8 @@ def signal_to_noise(wide: Array, error: Array) -> float:
 def _energy(values: Array) -> float:
     flat = values.reshape(-1)
     parts = (flat[first : first + PART] for first in range(0, flat.size, PART))
-    return sum(float(np.einsum("i,i->", part, part)) for part in parts)
+    # float32 does not hold the squares of large and of small numbers
+    return sum(float(np.einsum("i,i->", part, part, dtype=np.float64)) for part in parts)
 
 
 def _decibel(signal: float, noise: float) -> float:

@@ -26,3 +26,10 @@ def test_the_parts_are_those_of_the_whole(dims: tuple[int, ...], axis: int | Non
     energy, lost = (float((v.astype(np.float64) ** 2).sum()) for v in (value, wanted))
     assert ratio == pytest.approx(10 * np.log10(energy / lost) if energy else 200.0, abs=1e-4)
     assert ratio == pytest.approx(signal_to_noise(value, wanted), abs=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1e-18, 1e18, 1e25])
+def test_ratios_of_numbers_whose_squares_are_no_float32(size: float) -> None:
+    value = np.random.default_rng(2).standard_normal((64, 64)).astype(np.float32)
+    wanted = rounded_with_error(value, 0, dt.int8)[3]
+    assert rounded_with_error(value * np.float32(size), 0, dt.int8)[3] == pytest.approx(wanted, abs=0.1)
