@@ -122,3 +122,29 @@ def test_one_row_of_zeros_and_of_numbers_too_small_for_a_scale() -> None:
     np.testing.assert_array_equal(got, np.zeros((1, 9), np.float32))
     got, wanted, _ = products(np.full((1, 256), 1e-40, np.float32), operands, 128)
     np.testing.assert_allclose(got, wanted, atol=1e-37)
+
+
+@pytest.mark.skipif(not BYTES, reason="the processor has no dot products of bytes in vectors of 512 bits")
+@pytest.mark.parametrize("largest", [1e2, 1e4, 1e6, 1e9])
+@pytest.mark.parametrize("points", [False, True])
+def test_one_row_keeps_digits_beside_a_large_number_whose_weight_is_0(largest: float, points: bool) -> None:
+    """The sum of floats has them: what the large number adds is 0."""
+    operands = [rng.integers(0, 256, (40, 128)).astype(np.uint8), rng.uniform(0.01, 0.1, (40, 8)).astype(np.float32)]
+    operands[0][:, 3] = 0x58
+    if points:
+        operands.append(np.full((40, 8), 8, np.uint8))
+    x = rng.standard_normal((1, 256)).astype(np.float32)
+    x[0, 6] = largest
+    got, _, _ = products(x, operands, 32)
+    exact, _ = exact_product(x, operands, 32)
+    x[0, 6] = 0
+    _, size = exact_product(x, operands, 32)
+    assert (np.abs(got - exact) <= 2.0**-20 * size).all()
+
+
+@pytest.mark.parametrize("point", [31, 32, 100, 255])
+def test_points_beyond_the_codes(point: int) -> None:
+    operands = [rng.integers(0, 256, (40, 128)).astype(np.uint8), np.full((40, 8), 0.5, np.float32)]
+    operands.append(np.full((40, 8), point, np.uint8))
+    got, wanted, _ = products(np.full((1, 256), 0.7, np.float32), operands, 32)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)

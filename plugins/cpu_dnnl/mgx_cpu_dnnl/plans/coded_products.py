@@ -95,10 +95,10 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
     """The product of one row with codes of 4 bits: its floats as integers of 24 bits that dot products of bytes take."""
     (n, row_bytes), blocks, k = codes.lens, scale.lens[1], a.lens[-1]
     held = -(-blocks * op.block_size // UNIT)
-    units = e.allocate(dt.uint8, [held, UNIT_BYTES])
+    units = e.allocate(dt.uint8, [2, held, UNIT_BYTES])  # with the rest of the digits, where that matters
     given = [] if points is None else [e.row_major(points)]
     point = -1 if given else 8
-    native_loop(e, "units", "coded_units_vnni", [a, units], [units], [k, point], held, held)
+    native_loop(e, "units", "coded_units_vnni", [a, units], [units], [k, point, held], held, held)
     numbers = [k, blocks, op.block_size, row_bytes, point]
     grain = max(4, STREAMS // row_bytes)
     native_loop(e, op.name, "coded_row_vnni", [a, units, codes, scale, *given, out], [out], numbers, n, grain)
