@@ -66,6 +66,17 @@ def test_attention(size: str, of: str, wave: int) -> None:
         same(got, op.compute(*arrays), tolerance=LIMITS[of])
 
 
+@pytest.mark.parametrize("keys", [77, 300])
+def test_an_infinite_value_of_the_last_key_stays_infinite(keys: int) -> None:
+    """Also where the keys are no whole number of those that are read together."""
+    rng = np.random.default_rng(3)
+    q, k, v = (values(rng, dt.float32, n) for n in ((1, 2, 1, 64), (1, 1, keys, 64), (1, 1, keys, 64)))
+    v[0, 0, -1, 5] = np.inf
+    ins, outs = [tensor("float32", x.shape) for x in (q, k, v)], [tensor("float32", q.shape)]
+    got = run(generate(Attention(), ins, outs, traits(32)), [q, k, v], ins, outs, 32)
+    same(got, Attention().compute(q, k, v), tolerance=LIMITS["float32"])
+
+
 @pytest.mark.parametrize("of", ["float16", "float32"])
 def test_fused_group(of: str) -> None:
     b, h, s, d = 2, 3, 40, 32

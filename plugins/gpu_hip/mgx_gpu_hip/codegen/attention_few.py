@@ -135,6 +135,7 @@ def _over_keys(p: Pattern, t: str, step: int, lanes: int, teams: int) -> list[st
         "  top = now; sum *= less;",
         f"  UNROLL for (int i = 0; i < {step}; ++i) acc[i] *= less;",
         f"  UNROLL for (u32 u = 0; u < {TOGETHER}; ++u) {{",
+        f"    if (at + u * {teams}u + team >= high) break;  // 0 times an infinite value is NaN",
         "    const float w = m::exp(dots[u] - base);",
         "    sum += w;",
         f"    UNROLL for (int i = 0; i < {step}; ++i) acc[i] += w * {read('vv[u].v[i]', p.out.dtype)};",
