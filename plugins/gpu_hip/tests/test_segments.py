@@ -158,6 +158,39 @@ def test_one_cut_behind_another(target: GpuTarget) -> None:
     check(build, target, [{"x": x, "keep": np.arange(4) < n} for n in (3, 1, 4)], False)
 
 
+def test_a_cut_beside_an_axis_that_varies(target: GpuTarget) -> None:
+    """The axes that are not counted carry the symbols of the program's parameters."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.Shape("float32", [symbol("n", 1, 9), 3, 4]))
+        keep = m.add_parameter("keep", mgx.shape(type="bool", lens=(4,)))
+        kept = m.add(mgx.op("compress", axis=2), x, keep)
+        return [m.add(mgx.op("tanh"), m.add(mgx.op("transpose", permutation=[0, 2, 1]), kept))]
+
+    program = made(build)
+    plain = program.get_main_module().clone()
+    program.compile(target)
+    rng = np.random.default_rng(11)
+    for n, p in ((5, 0.5), (2, 1.0), (5, 0.0), (9, 0.5), (2, 0.5)):
+        feed = {"x": rng.standard_normal((n, 3, 4)).astype(np.float32), "keep": rng.random(4) < p}
+        same(program.run(feed), Interpreter().run(plain, list(feed.values())))
+
+
+def test_a_cut_that_follows_from_another(target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(4, 6)))
+        keep = m.add_parameter("keep", mgx.shape(type="bool", lens=(2,)))
+        kept = m.add(mgx.op("compress", axis=0), m.add(mgx.op("nonzero"), x), keep)
+        return [m.add(mgx.op("neg"), kept)]
+
+    rng = np.random.default_rng(12)
+    feeds = [
+        {"x": (rng.random((4, 6)) < p).astype(np.float32), "keep": np.array(keep)}
+        for p, keep in ((0.5, [True, False]), (1.0, [True, True]), (0.2, [True, True]), (0.5, [False, False]))
+    ]
+    check(build, target, feeds, None)
+
+
 def test_extents_that_vary_before_the_cut(target: GpuTarget) -> None:
     """Programs with symbolic extents are cut too: the most rows follow from the extents of each instance."""
 

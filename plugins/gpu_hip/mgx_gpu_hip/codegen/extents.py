@@ -204,11 +204,12 @@ def arguments() -> Iterator[Recorder]:
 def symbolic(declared: Any, given: Any) -> Any:
     """Returns the given shape, whose extents carry the symbols that they are declared with."""
     from mgx_core import Shape
+    from mgx_core.types.dim import Sym
 
     if not isinstance(declared, Shape) or not isinstance(given, Shape) or given.dynamic() or not declared.dynamic():
         return given
     if not declared.ranked or declared.rank != given.rank:
         return given
-    symbols = [getattr(d, "symbol", None) for d in declared.dims]
+    symbols = [d.symbol if isinstance(d, Sym) else None for d in declared.dims]
     dims = [n if s is None else SymbolicInt.symbol(s.name, int(n)) for s, n in zip(symbols, given.lens(), strict=True)]
     return Shape.of(given.dtype, dims)
