@@ -24,30 +24,38 @@ CASES = [  # rows, k, n, bits, block, zero points
 ]
 
 
+def drawn_weights(
+    rng: np.random.Generator, n: int, k: int, bits: int, block: int, zeros: bool, largest: float
+) -> list[Any]:
+    """Returns codes, scales from 0.01 to `largest` and, if wanted, zero points of n columns in blocks along k."""
+    blocks = -(-k // block)
+    width = k if bits == 8 else blocks * block // 2
+    weights: list[Any] = [
+        rng.integers(0, 256, (n, width)).astype(np.uint8),
+        rng.uniform(0.01, largest, (n, blocks)).astype(np.float32),
+    ]
+    if zeros:
+        weights.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    return weights
+
+
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize("of", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_few_rows(case: int, of: str, device: int) -> None:
     rng = np.random.default_rng(case)
     rows, k, n, bits, block, zeros = CASES[case]
-    blocks = -(-k // block)
-    width = k if bits == 8 else blocks * block // 2
     kind = dt.of(of)
-    arrays: list[Any] = [
-        rng.standard_normal((*rows, k)).astype(kind.numpy),
-        rng.integers(0, 256, (n, width)).astype(np.uint8),
-        rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32),
-    ]
-    if zeros:
-        arrays.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    given = rng.standard_normal((*rows, k)).astype(kind.numpy)
+    weights = drawn_weights(rng, n, k, bits, block, zeros, 0.1)
     op = DequantDot(bits=bits, block_size=block)
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape(kind, [*rows, k]))
-    m.add_return([m.add(op, x, *(m.add_literal(a) for a in arrays[1:]))])
+    m.add_return([m.add(op, x, *(m.add_literal(a) for a in weights))])
     program.compile(GpuTarget("host", device))
-    got = program.run({"x": arrays[0]})[0].to_numpy().astype(np.float64)
-    wanted = op.compute(arrays[0].astype(np.float32), *arrays[1:]).astype(np.float64)
+    got = program.run({"x": given})[0].to_numpy().astype(np.float64)
+    wanted = op.compute(given.astype(np.float32), *weights).astype(np.float64)
     (instance,) = program.executable.instances()
     assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["coded"]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(2 * kind.epsilon, 2e-6))
@@ -66,17 +74,10 @@ FINISHED = [  # rows, k, n, bits, block, zero points
 def test_work_behind_is_done_in_the_same_launch(case: int, of: str, device: int) -> None:
     rng = np.random.default_rng(case)
     rows, k, n, bits, block, zeros = FINISHED[case]
-    blocks = -(-k // block)
-    width = k if bits == 8 else blocks * block // 2
     kind = dt.of(of)
     x, r = (rng.standard_normal((*rows, size)).astype(kind.numpy) for size in (k, n))
     bias = rng.standard_normal(n).astype(kind.numpy)
-    weights: list[Any] = [
-        rng.integers(0, 256, (n, width)).astype(np.uint8),
-        rng.uniform(0.01, 0.02, (n, blocks)).astype(np.float32),
-    ]
-    if zeros:
-        weights.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    weights = drawn_weights(rng, n, k, bits, block, zeros, 0.02)
     op = DequantDot(bits=bits, block_size=block)
     program = mgx.Program()
     m = program.get_main_module()
