@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from .errors import ParameterError
+from .records import dataclass
 from .settings import threads
 
 __all__ = ["FLOAT32_PRECISIONS", "CompileOptions"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from ..errors import No, PluginError, UnsupportedError
@@ -12,6 +12,7 @@ from ..ir.module import Module, nested
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from ..passes.interface import Pass
+from ..records import dataclass
 from ..rules.decomposition import decompose
 from ..targets.kernel import Launch, Reference
 from ..targets.kernel_table import Kernels

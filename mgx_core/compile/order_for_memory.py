@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..errors import No
 from ..ir.instruction import Instruction
@@ -11,6 +11,7 @@ from ..ir.module import Module
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, mentioned
 from ..passes.interface import Pass
+from ..records import dataclass
 from ..rules.stats import Tally
 from ..targets.memory import Buffer, plan_memory
 

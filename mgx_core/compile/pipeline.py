@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..errors import MgxError, PassError
 from ..ir.module import Module, nested
@@ -12,6 +12,7 @@ from ..ir.text.writer import program_text
 from ..ir.verify import verify
 from ..log import debugging, log, traced
 from ..passes.interface import Pass
+from ..records import dataclass
 from ..rules.stats import RuleCount
 
 __all__ = ["STAGES", "PassRecord", "Pipeline", "Stage"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ..ops.scalar import widen
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..ir.module import Module

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -13,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from ..log import log
+from ..records import dataclass
 from ..types.shape import Shape
 from .compiling import rewriting
 from .group import FLAGS

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..ir.module import Module, everywhere
 from ..ops.operation import Operation
+from ..records import dataclass
 from ..rules.decomposition import decompose
 from .interface import Pass
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from ..errors import MgxError
@@ -12,6 +11,7 @@ from ..ir.interpreter import Interpreter
 from ..ir.module import Module, nested
 from ..ir.ordering import captures
 from ..ir.symbols import found_extents
+from ..records import dataclass
 from ..rules.outline import is_view, through_views
 from ..types.argument import Argument, Value
 from ..types.shape import Shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..errors import No
 from ..ir.instruction import Instruction
@@ -12,6 +12,7 @@ from ..ops.linear import Dot
 from ..ops.movement import Transpose
 from ..ops.reshape import Reshape
 from ..ops.softmax import Softmax
+from ..records import dataclass
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
 from .interface import Pass

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import FusedReduce, PointwiseGroup
 from ..ops.elementwise import Pointwise
+from ..records import dataclass
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
 from ..types.dim import Dim

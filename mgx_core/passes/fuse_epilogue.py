@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import Group, PointwiseGroup
+from ..records import dataclass
 from ..rules.outline import Names, outline
 from ..rules.stats import Tally
 from .interface import Pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..ops.operation import Operation
 from ..ops.pointwise import Add
 from ..ops.quantized_product import QuantDot
 from ..ops.slice import Slice
+from ..records import dataclass
 from ..rules.stats import Tally
 from ..types.argument import Argument, Array
 from ..types.dim import Dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..errors import No
 from ..ir.instruction import Instruction
@@ -11,6 +11,7 @@ from ..ir.module import Module, everywhere
 from ..ir.symbols import found_extents
 from ..ops.control import GetTupleElem, If
 from ..ops.modules import SelectModule, selected
+from ..records import dataclass
 from ..rules.constants import aligned
 from ..rules.stats import Tally
 from ..types.dim import Dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ..ops.operation import Operation
 from ..ops.pointwise import Add, Where
 from ..ops.reshape import Reshape
 from ..ops.slice import Slice
+from ..records import dataclass
 from ..rules.constants import aligned, along
 from ..rules.stats import Tally
 from ..types.argument import Argument, Array

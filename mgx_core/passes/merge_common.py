@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..records import dataclass
 from .interface import Pass
 
 __all__ = ["MergeCommon"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.operation import Operation
 from ..ops.pointwise import Identity
+from ..records import dataclass
 from ..types.shape import Shape
 from .interface import Pass
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..ir.module import Module
+from ..records import dataclass
 from ..rules.engine import Rewriter, Rules
 from ..rules.stats import Tally
 from .interface import Pass

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.fill import DimensionsOf
+from ..records import dataclass
 from ..types.shape import Shape
 from .fold_constants import FoldConstants
 from .interface import Pass

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere
 from ..ops.control import GetTupleElem
+from ..records import dataclass
 from ..types.shape import AnyShape, Shape
 from .inline_branches import put_results
 from .interface import Pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.elementwise import Pointwise
 from ..ops.quantized import ByteMap, Dequantizelinear, Quantizelinear
+from ..records import dataclass
 from ..rules.constants import aligned
 from ..types.argument import Argument, Array
 from ..types.shape import Shape

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..ir.module import Module, nested
+from ..records import dataclass
 from ..rules.coded_weights import CODED_WEIGHTS
 from ..rules.engine import Rewriter, Rules
 from ..rules.stats import Tally

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..ir.module import Module, everywhere
+from ..records import dataclass
 from .interface import Pass
 
 __all__ = ["WidenLate"]

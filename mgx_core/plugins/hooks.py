@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
 
 from ..errors import PluginError
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..options import CompileOptions

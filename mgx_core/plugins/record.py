@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 from ..errors import PluginError
+from ..records import dataclass
 from .hooks import INTERFACE, Lazy
 
 __all__ = ["Failure", "PluginRecord", "kind_of"]

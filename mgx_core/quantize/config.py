@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from ..errors import ParameterError
@@ -11,6 +10,7 @@ from ..ir.module import Module
 from ..ops.convolution import Convolution
 from ..ops.linear import Dot
 from ..ops.operation import Operation
+from ..records import dataclass
 
 __all__ = [
     "PRODUCTS",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from ..errors import ParameterError
+from ..records import dataclass
 from ..types.argument import Array
 from ..types.dtype import DType
 from .config import Range

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, isnan
 from typing import Any, Final
 
 from ..ir.instruction import Instruction
 from ..log import log
+from ..records import dataclass
 from .applied import apply
 from .config import Metric, Quantizable, QuantizeConfig
 from .ranges import Observer

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..compile.pipeline import PassRecord
+from ..records import dataclass
 from .words import escaped, shortened, time_text
 
 __all__ = ["Bar", "bars_svg", "passes_svg"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ops.control import GetTupleElem
+from ..records import dataclass
 from ..targets.kernel import Launch
 from ..targets.memory import root
 from ..targets.placement import Placement

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..ir.graph import Graph
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..run.executable import Executable

@@ -19,7 +19,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -34,6 +34,7 @@ from ..log import debugging, listen, log
 from ..options import CompileOptions
 from ..plugins.manager import manager
 from ..plugins.stamp import stamp
+from ..records import dataclass
 from ..settings import of_code
 from ..targets.calls import called
 from ..types.argument import Array

@@ -10,7 +10,7 @@ module (`border`, `Continuation`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from ..ir.module import Module
 from ..ir.ordering import reads
 from ..ir.symbols import mentioned
 from ..ops.control import GetTupleElem
+from ..records import dataclass
 from ..rules.shapes import SHAPES
 from ..types.dim import bounds
 from ..types.shape import Shape, TupleShape, symbols_in

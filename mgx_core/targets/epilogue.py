@@ -6,7 +6,6 @@ does not depend on the anchor.  A group that is not such a chain runs as a loop 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from ..errors import No
@@ -17,6 +16,7 @@ from ..ops.convert import Convert
 from ..ops.operation import Operation
 from ..ops.pointwise import Abs, Add, Clip, Div, Exp, Max, Min, Mul, Nearbyint, Neg, Sqrt, Sub
 from ..ops.trigonometry import Tanh
+from ..records import dataclass
 from ..rules.activations import scalar_of
 from ..rules.converts import holds_all
 from ..types.dtype import float32, int32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from ..errors import DeviceError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
+from ..records import dataclass
 from ..types.memory_limit import machine_memory, room, static_bytes
 from ..types.shape import Shape
 from .kernel import op_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter, Observer
 from ..ir.module import Module, nested
+from ..records import dataclass
 from ..types.argument import Argument, Value
 from .saved import Keep
 

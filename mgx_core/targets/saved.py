@@ -7,9 +7,10 @@ machine's text is the same, and only if it was written by the same user or is tr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from ..records import dataclass
 from ..types.argument import Array
 from ..types.shape import AnyShape
 from .placement import Placement

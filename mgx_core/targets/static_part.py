@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import captures, reads
+from ..records import dataclass
 from ..types.shape import Shape, TupleShape
 
 __all__ = ["Split", "fixed", "fixed_tensor", "given", "given_fixed", "read_whole", "split"]

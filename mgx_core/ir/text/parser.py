@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import ChainMap
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from ...errors import MgxError, ParseError, UnsupportedError
 from ...ops.builtin import Literal, Param, Return, Undefined
 from ...ops.operation import Operation
 from ...ops.opset import OpSet
+from ...records import dataclass
 from ...types.argument import Argument, Value
 from ...types.dim import Dim, fresh, symbol
 from ...types.polynomial import UNBOUNDED

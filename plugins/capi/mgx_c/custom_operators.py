@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 import migraphx
 from mgx_core import Argument, Context, Operation, Shape, define_op
+from mgx_core.records import dataclass
 from migraphx import argument, shape
 from migraphx.arguments import of_argument
 from migraphx.operations import of_operation

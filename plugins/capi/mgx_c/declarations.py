@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from mgx_core.records import dataclass
 
 __all__ = ["Function", "Parameter", "functions", "types"]
 

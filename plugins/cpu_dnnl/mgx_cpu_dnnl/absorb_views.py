@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from mgx_core import Instruction, Module, Pass
@@ -10,6 +9,7 @@ from mgx_core.ir.module import everywhere
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.ops.slice import Slice
+from mgx_core.records import dataclass
 
 __all__ = ["AbsorbViews"]
 

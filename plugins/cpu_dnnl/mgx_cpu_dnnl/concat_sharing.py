@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core.ops.concat import Concat
+from mgx_core.records import dataclass
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.values import NEVER_OVERWRITTEN, Value, packed_strides
 from mgx_core.types.dtype import DType

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from mgx_core.ops.concat import Concat
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.quantized import Dequantizelinear, Quantizelinear
+from mgx_core.records import dataclass
 from mgx_core.types.argument import Array
 
 __all__ = ["UnsignedBytes"]

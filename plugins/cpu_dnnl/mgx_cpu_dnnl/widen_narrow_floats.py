@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Final
 
@@ -21,6 +21,7 @@ from mgx_core.ops.pooling import Windows
 from mgx_core.ops.reduce import Reduce
 from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.rotary import RotaryEmbedding
+from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 

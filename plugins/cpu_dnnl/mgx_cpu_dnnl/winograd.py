@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 import numpy as np
 
+from mgx_core.records import dataclass
 from mgx_core.types.argument import Array
 
 from .native_library import native

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
 from .engine import Engine

@@ -7,8 +7,9 @@ end to end; of many, a panel is read once for all rows of the block, and the nex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from mgx_core.records import dataclass
 
 from .code import Code, V
 from .gemm_epilogue import Epilogue

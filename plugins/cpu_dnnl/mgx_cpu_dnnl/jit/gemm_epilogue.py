@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
+from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Final
 
 from mgx_core import dtype as dt
+from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 
 from ..native_library import native

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 
 from .code import Code, V

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mgx_core.errors import No
+from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
 from .code import BITS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
 from .space import Args

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from mgx_core import Instruction, Module, No, Shape
@@ -12,6 +12,7 @@ from mgx_core.errors import Refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.pointwise import Add, Mul, Sub
+from mgx_core.records import dataclass
 from mgx_core.rules.constants import scalar_of
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.kernel_emission import Results

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from mgx_core.records import dataclass
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 

@@ -8,13 +8,14 @@ the last one covers all depths and takes the epilogue along.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Final
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.records import dataclass
 from mgx_core.targets.epilogue import Link
 from mgx_core.targets.values import Value, channels_last
 

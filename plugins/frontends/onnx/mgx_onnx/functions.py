@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mgx_core import Instruction, OptionalShape, ParseError, SequenceShape, Shape
+from mgx_core.records import dataclass
 from mgx_core.types.shape import AnyShape
 
 from .messages import onnx

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from google.protobuf.message import DecodeError
 
 from mgx_core import ParseError, UnsupportedError
+from mgx_core.records import dataclass
 from mgx_core.types.argument import Array
 
 from .messages import onnx

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from mgx_core import Instruction, UnrankedError
 from mgx_core.converting.known import Known
 from mgx_core.log import log
+from mgx_core.records import dataclass
 
 from .converter import Converters
 from .messages import onnx

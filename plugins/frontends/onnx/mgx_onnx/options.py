@@ -6,10 +6,11 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mgx_core import ParameterError
+from mgx_core.records import dataclass
 from mgx_core.types.dynamic_dimension import DynamicDimension
 
 __all__ = ["OnnxOptions"]

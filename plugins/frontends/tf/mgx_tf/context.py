@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mgx_core import Module
 from mgx_core.converting.converters import Converters
 from mgx_core.converting.known import Known
+from mgx_core.records import dataclass
 
 from .effects import effects_of
 from .graph import Functions, Graph

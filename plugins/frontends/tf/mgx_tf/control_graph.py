@@ -7,10 +7,11 @@ Enter and Exit.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from mgx_core import ParseError
+from mgx_core.records import dataclass
 
 from .graph import Graph, GraphNode, Port
 

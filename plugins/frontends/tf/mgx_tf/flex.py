@@ -7,7 +7,6 @@ operator's inputs.  Lists, tables and other values beside tensors go from operat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from mgx_core import Instruction, Module, ParseError
 from mgx_core.converting.builder import InstructionBuilder
 from mgx_core.converting.composite import Composite
 from mgx_core.converting.converters import Converters
+from mgx_core.records import dataclass
 
 from .context import Context
 from .converters import load_for

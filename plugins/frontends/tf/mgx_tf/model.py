@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from mgx_core import ParameterError, ParseError, UnsupportedError
 from mgx_core.errors import suggestion
+from mgx_core.records import dataclass
 
 from .graph import Functions, Graph
 from .wire.messages import message

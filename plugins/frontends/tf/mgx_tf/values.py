@@ -7,10 +7,11 @@ They live while a model is read; each falls apart into tensors (`leaves`) that l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 from mgx_core import Instruction, ParseError
+from mgx_core.records import dataclass
 from mgx_core.types.dim import Dim
 from mgx_core.types.dtype import DType
 

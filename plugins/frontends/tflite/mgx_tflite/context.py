@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mgx_core import Instruction, Module
 from mgx_core.converting.converters import Converter, Converters, no_converter
 from mgx_core.converting.known import Known
 from mgx_core.converting.states import States
+from mgx_core.records import dataclass
 from mgx_core.types.argument import Array
 
 from .model import Model

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 
 from mgx_core import ParseError, UnsupportedError
 from mgx_core import dtype as dt
+from mgx_core.records import dataclass
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 from mgx_core.types.strings import decoded

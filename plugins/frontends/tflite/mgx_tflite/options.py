@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mgx_core import ParameterError
 from mgx_core.errors import suggestion
+from mgx_core.records import dataclass
 
 __all__ = ["TfliteOptions"]
 

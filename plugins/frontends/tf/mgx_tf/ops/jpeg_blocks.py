@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 
 from mgx_core.errors import ShapeError
+from mgx_core.records import dataclass
 
 from .jpeg_codes import Bits, Table
 

@@ -1,0 +1,140 @@
+import copy
+import dataclasses
+import inspect
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, field
+from typing import Any, ClassVar
+
+import pytest
+
+from mgx_core.records import dataclass
+
+
+def written(make: Any) -> dict[str, Any]:
+    """The same classes, by one decorator or the other."""
+
+    @make(frozen=True)
+    class Point:
+        """A point."""
+
+        kind: ClassVar[str] = "point"
+        x: int
+        y: int = 2
+        note: str = field(default="", compare=False, repr=False)
+        seen: list[int] = field(default_factory=list, hash=False)
+
+    @make(frozen=True)
+    class Named(Point):
+        """A point with a name, made by keyword alone."""
+
+        name: str = field(default="n", kw_only=True)
+
+    @make
+    class Counted:
+        """Can be changed, and counts itself."""
+
+        of: Any
+        count: int = field(init=False, default=0)
+        parts: list[int] = field(init=False, default_factory=list)
+
+        def __post_init__(self) -> None:
+            self.count += 1
+
+    @make(eq=False)
+    class Kept:
+        """Equal to itself alone."""
+
+        x: int = 0
+
+    @make(frozen=True)
+    class Own:
+        """Defines what a dataclass would get."""
+
+        x: int
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 7
+
+        def __repr__(self) -> str:
+            return "own"
+
+    @make(frozen=True, kw_only=True)
+    class Options:
+        """By keyword alone."""
+
+        first: int = 1
+        second: str
+
+    return {c.__name__: c for c in (Point, Named, Counted, Kept, Own, Options)}
+
+
+OURS, THEIRS = written(dataclass), written(dataclasses.dataclass)
+
+
+def outcome(classes: dict[str, Any], text: str) -> tuple[str, str]:
+    try:
+        return "", repr(eval(text, {**classes, "copy": copy, "dataclasses": dataclasses}))
+    except Exception as error:
+        return type(error).__name__, ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Point(1)", "Point(1, 3, 'n', [4])", "Point(y=5, x=1)", "Point(1, seen=[1]).seen", "Point(1).seen is Point(1).seen",
+        "Point()", "Point(1, x=2)", "Point(1, z=2)", "Point(1, 2, '', [], 5)", "Point(1) == Point(1, 2, 'other')",
+        "Point(1) == Point(2)", "Point(1) == Named(1)", "Point(1) != 1", "hash(Point(1)) == hash(Point(1, 2, 'a', [3]))",
+        "hash(Point(1)) == hash((1, 2))", "Named(1, 2, '', [], 'x')", "Named(1, name='x')", "Named(1, name='x').kind",
+        "Counted(3)", "Counted(3).count", "Counted(1, 2)", "hash(Counted(1))", "Counted([1]) == Counted([1])",
+        "Kept(1) == Kept(1)", "Kept(1).__hash__() > 0", "Own(1) == Own(2)", "hash(Own(1))", "Own(1)", "Options(second='a')",
+        "Options('a')", "Options()", "setattr(Point(1), 'x', 2)", "delattr(Point(1), 'x')", "setattr(Point(1), 'other', 2)",
+        "setattr(Counted(1), 'of', 2)", "dataclasses.replace(Named(1, name='x'), y=7)", "dataclasses.replace(Counted(1), count=3)",
+        "dataclasses.asdict(Named(1))", "dataclasses.astuple(Point(1))", "copy.copy(Point(1, 5))", "copy.deepcopy(Named(1))",
+        "Point.__match_args__", "Named.__match_args__", "Options.__match_args__", "[f.name for f in dataclasses.fields(Counted)]",
+    ],
+)  # fmt: skip
+def test_a_record_is_what_the_standard_library_makes(text: str) -> None:
+    assert outcome(OURS, text) == outcome(THEIRS, text)
+
+
+@pytest.mark.parametrize("name", [*OURS])
+def test_signatures_are_shown(name: str) -> None:
+    ours = str(inspect.signature(OURS[name])).replace("<class 'list'>", "<factory>")
+    assert ours == str(inspect.signature(THEIRS[name])).replace("field(default_factory=list)", "<factory>")
+
+
+def test_a_subclass_with_arguments_of_its_own_shows_those() -> None:
+    class Other(OURS["Point"]):
+        def __init__(self, both: int) -> None:
+            super().__init__(both, both)
+
+    assert list(inspect.signature(Other).parameters) == ["both"]
+    assert Other(3).y == 3
+
+
+def test_a_value_that_holds_itself_can_be_shown() -> None:
+    one = OURS["Counted"](None)
+    one.of = one
+    assert repr(one).endswith("Counted(of=..., count=1, parts=[])")
+
+
+def test_fields_of_frozen_records_cannot_be_assigned() -> None:
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'x'"):
+        OURS["Named"](1).x = 2
+
+
+def test_no_code_is_generated() -> None:
+    source = (
+        "import builtins, dataclasses, mgx_core.records\n"
+        "def refused(*args): raise AssertionError('generated code')\n"
+        "dataclasses.exec = builtins.exec = refused\n"
+        "from mgx_core.records import dataclass\n"
+        "class A:\n    'doc'\n    x: int = 1\n"
+        "print(dataclass(frozen=True)(A)(2))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert done.stdout == "A(x=2)\n", done.stderr
