@@ -179,9 +179,10 @@ class Module(InstructionList):
                 self._touch(user)
 
     def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
-        """Gives an instruction other inputs; its shape is inferred again."""
+        """Gives an instruction other inputs; its shape is inferred again where theirs are others."""
+        alike = [i.result for i in inputs] == [i.result for i in ins.inputs]
         self.rewire(ins, inputs)
-        if not ins.is_return:
+        if not ins.is_return and not alike:  # a data-dependent extent keeps its symbol: others may be computed from it
             ins.result = infer_shape(ins.op, ins.inputs, ins.modules)
 
     def replace_op(self, ins: Instruction, op: Operation, result: AnyShape | None = None) -> None:

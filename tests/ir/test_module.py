@@ -102,6 +102,18 @@ def test_users_count_every_reading():
     assert x.users == ()
 
 
+def test_an_equal_input_leaves_the_symbol_of_a_result():
+    module = Module()
+    x = module.add_parameter("x", S)
+    first, second = module.add(op("relu"), x), module.add(op("relu"), x)
+    found = module.add(op("nonzero"), first)
+    flat = module.add(op("reshape", dims=found.result.dims[1:]), found)  # its dims name the extent
+    module.add_return([flat])
+    module.set_inputs(found, [second])
+    assert found.result.dims[1:] == flat.op.dims
+    assert evaluate_module(module, [np.float32([0, 3])])[0].tolist() == [1]
+
+
 def test_extents_without_a_name_get_their_parameters():
     module = Module()
     ranges = [mgx.DynamicDimension(1, 4), mgx.DynamicDimension(3, 3)]
