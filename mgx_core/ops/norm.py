@@ -240,8 +240,8 @@ class Parts:
         return self.b.add(Mul(), x, self.spread(self.b.add(Rsqrt(), self.b.add(Add(), power, least)), dims))
 
     def channels(self, factor: Operand | None) -> Operand | None:
-        """Returns a factor [c] as [c, 1, ..] that broadcasts to x."""
-        return factor if factor is None else self.reshape(factor, [factor.shape.dims[0], *(1,) * (len(self.dims) - 2)])
+        """Returns a factor [c] as [c, 1, ..] that broadcasts to x; c is that of x: a factor of one number is refused when run."""
+        return factor if factor is None else self.reshape(factor, [self.dims[1], *(1,) * (len(self.dims) - 2)])
 
     def finish(self, x: Operand, scale: Operand | None, bias: Operand | None) -> Operand:
         from .convert import Convert

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.errors import MgxError
 from mgx_core.ir.interpreter import Interpreter
@@ -86,6 +87,20 @@ def test_symbolic_and_empty() -> None:
     empty = np.zeros((0, 6, 2), np.float32)
     for op in (InstanceNorm(), GroupNorm(num_groups=2), LayerNorm(), Lrn(size=3)):
         assert op.evaluate([empty]).shape == empty.shape
+
+
+@pytest.mark.parametrize("op", [InstanceNorm(), GroupNorm(num_groups=2)])
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_a_factor_of_one_number_is_refused_when_run(op: Any, target: str) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    given = [Shape("float", (2, 6, 3)), Shape("float", (6,)), Shape("float", (symbol("k", 0, 99),))]
+    main.add_return([main.add(op, *(main.add_parameter(f"x{i}", s) for i, s in enumerate(given)))])
+    program.compile(mgx.get_target(target))
+    x, factor = X[..., 0].astype(np.float32), C[0].astype(np.float32)
+    assert program.run({"x0": x, "x1": factor, "x2": factor})[0].to_numpy().shape == (2, 6, 3)
+    with pytest.raises(MgxError, match=r"\[6"):
+        program.run({"x0": x, "x1": factor, "x2": factor[:1]})
 
 
 @pytest.mark.parametrize(

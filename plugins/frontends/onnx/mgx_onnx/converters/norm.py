@@ -78,7 +78,9 @@ def batch_norm(
 
 def column(n: Node, v: Instruction, x: Instruction) -> Instruction:
     """Returns a vector over channels (or a value for each element of an image) broadcast to x [n, c, ..]."""
-    if v.shape.rank == 1 and x.shape.rank > 2:
+    if v.shape.rank == 1 and v.shape.dims != x.shape.dims[1:2]:  # a vector of one number is refused when run
+        v = n.reshape(v, [x.shape.dims[1], *(1,) * (x.shape.rank - 2)])
+    elif v.shape.rank == 1 and x.shape.rank > 2:
         v = n.unsqueeze(v, range(1, x.shape.rank - 1))
     return n.broadcast_to(v, x.shape.dims)
 
