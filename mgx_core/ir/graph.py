@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..errors import ParameterError, suggestion
+from .copying import Copies
+from .instruction import Instruction
 from .module import Module, nested
+from .symbols import Substitution
 
 __all__ = ["Graph", "names_of_results"]
 
@@ -68,7 +71,13 @@ class Graph:
         self._loose.pop(name, None)
 
     def clone(self) -> Graph:
-        return Graph(self.main.clone())
+        """Returns a copy, together with copies of the modules that no instruction runs yet."""
+        copies, went = Copies(Substitution(None)), dict[Instruction, Instruction]()
+        made = Graph(copies.of(self.main, went))
+        for name, module in self._loose.items():
+            if not module.runners:  # the others are copied with the instructions that run them
+                made._loose[name] = copies.of(module, went)
+        return made
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self.modules().values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,20 @@ def test_names() -> None:
     ):
         with pytest.raises(ParameterError, match=why):
             wrong()
+
+
+def test_copies_keep_modules_that_nothing_runs_yet() -> None:
+    program = branching()
+    main, spare = program.get_main_module(), program.create_module("spare")
+    spare.add_return([spare.add(mgx.op("exp"), main.parameters["x"])])  # reads a value of main
+    for copy in (program.clone(), deepcopy(program)):
+        assert list(copy.graph.modules()) == ["main", "abs", "neg", "spare"]
+        inner = copy.get_module("spare")
+        assert inner is not spare
+        inside = copy.get_main_module()
+        assert next(iter(inner)).inputs == (inside.parameters["x"],)
+        copy.remove_module("spare")
+    assert list(program.graph.modules()) == ["main", "abs", "neg", "spare"]
 
 
 def test_random_orders_compute_the_same() -> None:
