@@ -9,6 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_core.errors import ParseError
 from mgx_tflite.model import Model, Operator, Quantization, Subgraph, Tensor
 from mgx_tflite.options import TfliteOptions
 from mgx_tflite.parser import parse_model
@@ -95,6 +96,14 @@ def test_a_branch_sets_a_variable(target: str):
         assert [float(np.asarray(r)) for r in found] == [y, after]
     made.reset_state()
     assert float(np.asarray(made.run({"x": np.float32(1), "on": np.bool_(False)})[1])) == 0
+
+
+def test_branches_with_other_numbers_of_results_are_refused():
+    tensors = [tensor("x", dt.float32, []), tensor("on", dt.bool_, []), tensor("y", dt.float32, [])]
+    steps = [Operator("IF", [1, 0], [2], [], Options(ThenSubgraphIndex=1, ElseSubgraphIndex=2), b"", 0)]
+    arms = [Subgraph(name, [tensor("x", dt.float32, [])], [], [0], [0] * n) for name, n in (("then", 1), ("else", 2))]
+    with pytest.raises(ParseError, match="IF has 1 results, its branches give 1 and 2"):
+        program([Subgraph("main", tensors, steps, [0, 1], [2]), *arms], "ref")
 
 
 def quantized(name: str, scale: float, value: Any = None) -> Tensor:

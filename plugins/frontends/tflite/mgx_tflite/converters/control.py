@@ -38,11 +38,14 @@ def if_(n: Node, condition: Instruction, *_: Instruction | None) -> Any:
     for name, place in zip(("then", "else"), places, strict=True):
         module = n.scope.submodule(f"{n.name}:{name}")
         ways.append((module, *n.scope.apart(partial(n.scope.call, place, xs, module))))
+    counts = [len(values) for _, values, _ in ways]
+    if counts != [len(n.operator.outputs)] * 2:
+        n.fail(f"IF has {len(n.operator.outputs)} results, its branches give {counts[0]} and {counts[1]}")
     keys = sorted({k for _, _, changed in ways for k in changed})
     after: list[Any] = []
     for (module, values, changed), other_way in zip(ways, ways[::-1], strict=True):
         inner = Node(n.scope.within(module), n.operator)
-        pairs = zip(values, other_way[1], strict=False)
+        pairs = zip(values, other_way[1], strict=True)
         after = [v.fitted(inner, other) if isinstance(v, Composite) else v for v, other in pairs]
         after += n.scope.held(keys, changed)
         module.add_return(flattened(after))
