@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten._native_multi_head_attention.default: multi_head_attention,
         aten._cdist_forward.default: distances,
         aten._pdist_forward.default: pairwise_distances,
+        aten._trilinear.default: trilinear,
         aten._embedding_bag.default: embedding_bag,
         aten._embedding_bag_forward_only.default: embedding_bag,
         aten.diagonal_scatter.default: diagonal_scatter,
@@ -149,6 +150,24 @@ def pairwise_distances(x: Tensor, p: float = 2) -> Any:
         return NotImplemented
     rows = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
     return _lengths(x[rows[0]] - x[rows[1]], p)
+
+
+def trilinear(
+    first: Tensor,
+    second: Tensor,
+    third: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """Returns sums of products of three tensors, each repeated along some axes: `nn.Bilinear` and its gradients."""
+    axes = "abcdefghijklmnopqrstuvwxyz"[: first.dim() + len(expand1)]
+    terms = [
+        "".join(a for i, a in enumerate(axes) if i not in missing) for missing in (expand1, expand2, expand3, sumdim)
+    ]
+    return torch.einsum(f"{','.join(terms[:3])}->{terms[3]}", first, second, third).to(first.dtype)
 
 
 def embedding_bag(

@@ -195,6 +195,18 @@ def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
             torch.testing.assert_close(torch.compile(run, backend="mgx")(x), want, rtol=1e-2, atol=1e-2)
 
 
+def test_gradients_of_bilinear_layers_are_taken() -> None:
+    layer, x = nn.Bilinear(5, 4, 3), torch.randn(6, 5, requires_grad=True)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return layer(x, x[:, :4].sin()).square().sum()
+
+    assert explain(run, x).whole
+    want = torch.autograd.grad(run(x), [x, *layer.parameters()])
+    got = torch.autograd.grad(torch.compile(run, backend="mgx")(x), [x, *layer.parameters()])
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_autocast_within_a_part_that_is_computed_again_reaches_them() -> None:
     weight, x = torch.randn(8, 6), torch.randn(4, 8)
 
