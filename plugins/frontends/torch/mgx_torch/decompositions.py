@@ -17,7 +17,7 @@ from .converter import COMPLEX
 from .converters import STANDARD
 from .grouped import grouped_products
 
-__all__ = ["all_converters", "differentiable_layers", "kept_whole", "table", "traced_table"]
+__all__ = ["PASSED_BY", "all_converters", "differentiable_layers", "kept_whole", "table", "traced_table"]
 
 
 def all_converters() -> Converters:

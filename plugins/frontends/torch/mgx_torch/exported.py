@@ -11,6 +11,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from mgx_core import MgxError, Module, ParseError, Program, UnsupportedError
 from mgx_core.ir.graph import Graph
 
+from .autocasting import with_casts
 from .decompositions import all_converters, table
 from .extents import Extents, shape_of
 from .graph import GraphConverter
@@ -31,7 +32,7 @@ def from_exported(exported: ExportedProgram) -> Program:
     """
     converters = all_converters()
     try:
-        functional = exported.run_decompositions(table(converters))
+        functional = with_casts(exported).run_decompositions(table(converters))
     except MgxError:
         raise
     except Exception as error:  # torch raises what its decompositions run into

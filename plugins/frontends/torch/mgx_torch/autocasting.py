@@ -1,0 +1,105 @@
+"""Casts of autocast in exported programs, where torch's own decomposition loses them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .calls import name_of
+from .decompositions import PASSED_BY
+from .node import described
+
+__all__ = ["with_casts"]
+
+Region: TypeAlias = Sequence[Any]  # the arguments of torch.autocast: device, element type, whether it is on, cache
+DEVICES = ("cuda", "cpu")
+AUTOCAST = torch.ops.higher_order.wrap_with_autocast
+ASSERTS = torch.ops.aten._assert_tensor_metadata.default
+
+
+def with_casts(exported: ExportedProgram) -> ExportedProgram:
+    """Returns an exported program in which operators that autocast passes by, but not their products, have operands of its type.
+
+    Autocast is that of the program's regions and what surrounds this call. `run_decompositions` keeps these operators or takes
+    them apart below autocast: either way they would compute in float32.
+    """
+    around = next(((d, torch.get_autocast_dtype(d), True, None) for d in DEVICES if torch.is_autocast_enabled(d)), None)
+    if around is None and not any(_regions(gm) for gm in exported.graph_module.modules()):
+        return exported
+    module = copy.deepcopy(exported.graph_module)
+    _cast(module, around)
+    return ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=exported.graph_signature,
+        state_dict=exported.state_dict,
+        range_constraints=exported.range_constraints,
+        module_call_graph=exported.module_call_graph,
+        example_inputs=exported.example_inputs,
+        constants=exported.constants,
+        verifiers=exported.verifiers,
+    )
+
+
+def _regions(gm: Any) -> dict[str, Region]:
+    """Returns the sub-graphs that a graph calls under autocast, by name."""
+    if not isinstance(gm, torch.fx.GraphModule):
+        return {}
+    return {str(n.args[4].target): n.args[:4] for n in gm.graph.nodes if n.target is AUTOCAST}
+
+
+def _cast(gm: torch.fx.GraphModule, region: Region | None) -> None:
+    """Inserts casts into a graph that is called in a region, and into the graphs within it."""
+    regions = _regions(gm)
+    for node in list(gm.graph.nodes):
+        if node.op == "get_attr":
+            inner = getattr(gm, str(node.target), None)
+            if isinstance(inner, torch.fx.GraphModule):
+                _cast(inner, regions.get(str(node.target), region))
+        elif node.target is ASSERTS:  # the types of before
+            gm.graph.erase_node(node)
+        elif region is not None and name_of(node.target)[1] in PASSED_BY and _narrows(node, region):
+            _cast_operands(gm.graph, node, region[1])
+    gm.recompile()
+
+
+def _narrows(node: torch.fx.Node, region: Region) -> bool:
+    """Returns True if the call gives autocast's type in the region, as it does in eager torch."""
+    device, dtype, enabled, _ = region
+    with FakeTensorMode(), torch.no_grad(), torch.autocast(device, dtype, bool(enabled), False):
+        args, kwargs = tree_map(_sample, (described(node.args), {k: described(v) for k, v in node.kwargs.items()}))
+        found = node.target(*args, **kwargs)
+    return any(x.dtype is dtype for x in tree_leaves(found) if isinstance(x, torch.Tensor))
+
+
+def _sample(value: Any) -> Any:
+    """Returns a tensor like one that a node describes, in the sizes of the export: torch's LSTM takes no symbols."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty([_sample(d) for d in value.shape], dtype=value.dtype, device=value.device)
+    if isinstance(value, torch.SymInt):
+        return value.node.hint if value.node.has_hint() else 2
+    return value
+
+
+def _cast_operands(graph: torch.fx.Graph, node: torch.fx.Node, dtype: torch.dtype) -> None:
+    made: dict[torch.fx.Node, torch.fx.Node] = {}
+
+    def cast(x: torch.fx.Node) -> torch.fx.Node:
+        value = x.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.dtype is not torch.float32:
+            return x
+        if x not in made:
+            with graph.inserting_before(node):
+                made[x] = graph.call_function(torch.ops.aten._to_copy.default, (x,), {"dtype": dtype})
+            with value.fake_mode:
+                made[x].meta = {**node.meta, "val": value.to(dtype)}
+        return made[x]
+
+    node.args = torch.fx.map_arg(node.args, cast)
+    node.kwargs = torch.fx.map_arg(node.kwargs, cast)
