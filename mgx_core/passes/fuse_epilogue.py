@@ -66,6 +66,8 @@ class FuseEpilogue(Pass):
             at, user = at.inputs[0], at
         if at.op.product not in self.products:
             return []
+        if at.parent is not reader.parent:  # what a branch may not need
+            return No(f"the {at.op.name} is computed around the module that reads it")
         if at.users != (user,) or user.inputs.count(at) != 1:
             return No(f"the {at.op.name} is read elsewhere too")
         body = reader.modules[0]

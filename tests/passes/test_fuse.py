@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mgx_core import Module, Program, Shape, op
 from mgx_core.compile.pipeline import Pipeline, Stage
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
@@ -560,3 +561,23 @@ def test_costly_functions_follow_sums_where_a_target_takes_them() -> None:
         module = parse_module("module main\n" + before, STANDARD)
         Pipeline([Stage("given", (FuseElementwise(costly=costly), FuseEpilogue()))]).run(module)
         assert sum(bool(ins.modules) for ins in module) == groups
+
+
+def test_a_product_around_a_branch_is_not_taken_into_it() -> None:
+    program = Program()
+    main = program.get_main_module()
+    condition = main.add_parameter("c", Shape("bool", []))
+    x = main.add_parameter("x", Shape("float32", [2, 2]))
+    product = main.add(op("dot"), x, x)
+    sides = []
+    for name, kind in (("then", "sin"), ("other", "cos")):
+        side = Module(name)
+        side.add_return([side.add(op(kind), product if name == "then" else x)])
+        sides.append(side)
+    chosen = main.add(op("if"), condition, modules=sides)
+    main.add_return([main.add(op("get_tuple_elem", index=0), chosen)])
+    passes = (FuseElementwise(), FuseEpilogue())
+    Pipeline([Stage("test", passes)]).run(main)
+    verify(main)
+    assert product.parent is main and len(product.users) == 1
+    assert any("computed around" in refusal.why for refusal in passes[1].tally.refusals)
