@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
-from ..errors import No
+from ..errors import No, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..ops.control import If
 from ..types.memory_limit import ALIGNMENT
 from ..types.shape import Shape
+from .branches import count_uses, emit_branch, is_planned
 from .kernel import Launch, op_of
 from .kernel_emission import KernelEmitter, Tuning
 from .kernel_table import Kernels
 from .placement import Placement
-from .schedule import Call, Schedule, placed
+from .schedule import Call, Schedule, Step, placed
 from .static_part import Split, given, split
 from .values import Buffer, Value
 
@@ -31,6 +33,9 @@ class Emitter(KernelEmitter):
 
     alignment: ClassVar[int] = ALIGNMENT
     """Bytes that every buffer of the arena begins at a multiple of."""
+
+    branches: ClassVar[bool] = False
+    """True if a run can pass over steps, as `branch_steps` says: an `if` of static extents is then part of a schedule."""
 
     def __init__(self, kernels: Kernels, context: Any = None, reuse: bool = True, tuning: Tuning | None = None) -> None:
         super().__init__(kernels, context, reuse, tuning)
@@ -55,11 +60,28 @@ class Emitter(KernelEmitter):
         """
         return No("its extents depend on data")
 
+    def branch_steps(self, condition: Value) -> tuple[Step, Step, Step]:
+        """Returns the steps before, between and behind the two modules of an `if`; asked for where `branches` is True.
+
+        At the first a run goes on behind the second unless the condition, a byte, is true; at the second it goes on at the third.
+        """
+        raise UnsupportedError(f"{type(self).__name__} says that it has branches, and gives no steps for them")
+
+    def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
+        """Adds an instruction's steps, those of a branch's modules included; returns its value."""
+        if self.branches and isinstance(ins.op, If):
+            return emit_branch(self, ins, env, self.branch_steps)
+        return super().emit(ins, env)
+
     def schedule(self, module: Module) -> Schedule:
         """Returns the schedule of a lowered module: the steps of its static part, placed, and what is left for run time."""
-        parts = split(module)
+        parts = self.parts(module)
         env = self.emit_static(module, parts.static, parts.wanted)
         return self.planned(module, [self._early(env[ins], n, ins) for n, ins in enumerate(parts.wanted)], parts)
+
+    def parts(self, module: Module) -> Split:
+        """Returns a lowered module in two: what has steps in its schedule, and what is decided at run time."""
+        return split(module, is_planned if self.branches else None)
 
     def _early(self, value: Value, index: int, ins: Instruction) -> Value:
         """As `output`, with a copy right behind the last step that writes its source: while caches hold that, and no longer."""
@@ -78,7 +100,7 @@ class Emitter(KernelEmitter):
         env: dict[Instruction, Any] = {}
         for n, p in enumerate(module.parameters.values()):
             self.inputs.append(env.setdefault(p, self.input(p.shape, n)) if p in used else None)
-        left = {ins: sum([u in static for u in ins.users]) for ins in static}
+        left = count_uses(static)
         for ins in wanted:
             left[ins] += FOREVER
         self.emit_all(static, env, left)

@@ -81,7 +81,7 @@ class KernelEmitter(HostSteps):
         """Returns the value of a literal instruction."""
         return self.literal(ins.get_literal().to_numpy())
 
-    def emit(self, ins: Instruction, env: Mapping[Instruction, Any]) -> Any:
+    def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
         """Adds an instruction's steps and return its value; those of its inputs are looked up in `env`."""
         if ins.literal is not None:
             return self.constant_value(ins)

@@ -16,7 +16,7 @@ from ..ops.operation import Operation
 from .kernel import Launch
 from .memory import place
 from .placement import Placement
-from .static_part import Split
+from .static_part import Split, with_bodies
 from .values import Buffer, Value
 
 __all__ = ["Call", "Schedule", "SegmentSchedule", "Step", "placed"]
@@ -136,8 +136,9 @@ class Schedule:
             called.setdefault(call.instruction, []).append(call)
         rest = set(self.split.rest)
         found = [call.placement() for call in called.pop(None, ())]
-        for ins in self.module:
-            if ins in rest or not isinstance(ins.op, Launch):
+        planned = (inner for ins in self.module if ins not in rest for inner in (ins, *with_bodies(ins)))
+        for ins in planned:
+            if not isinstance(ins.op, Launch):
                 continue
             calls = called.get(ins)
             if calls is None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import captures, reads
+from ..ops.control import If
 from ..records import dataclass
 from ..types.shape import Shape, TupleShape
 
-__all__ = ["Split", "fixed", "fixed_tensor", "given", "given_fixed", "read_whole", "split"]
+__all__ = ["Split", "fixed", "fixed_tensor", "given", "given_fixed", "numbered", "read_whole", "split", "with_bodies"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,11 @@ class Split:
     wanted: list[Instruction] = field(default_factory=list)
 
 
-def split(module: Module) -> Split:
-    """Returns a module's instructions with static extents whose needs are all static too, control flow excepted, and the rest."""
+def split(module: Module, planned: Callable[[Instruction], bool] | None = None) -> Split:
+    """Returns a module's instructions with static extents whose needs are all static too, and the rest.
+
+    planned: tells of an op of control flow whether it can have steps of its own in a schedule; None: none can.
+    """
     static: dict[Instruction, list[Instruction]] = {}
     rest: list[Instruction] = []
     there: set[Instruction] = set()
@@ -41,7 +46,8 @@ def split(module: Module) -> Split:
         at = id(ins.result)
         if at not in known:
             known[at] = fixed(ins)
-        if not known[at] or ins.op.control or read_whole(ins):
+        inside = not ins.op.control or (planned is not None and planned(ins))
+        if not known[at] or not inside or read_whole(ins):
             rest.append(ins)
             continue
         needs = list(ins.inputs)
@@ -87,3 +93,16 @@ def fixed_tensor(ins: Instruction) -> bool:
 def given_fixed(ins: Instruction) -> bool:
     """Returns True if a value is there before anything runs, with static extents, or is known to be absent."""
     return ins.is_absent or ((ins.literal is not None or ins.is_param) and fixed_tensor(ins))
+
+
+def with_bodies(ins: Instruction) -> Iterator[Instruction]:
+    """Returns the instructions of the modules that a branch may take, those of branches inside them included."""
+    for module in ins.modules if isinstance(ins.op, If) else ():
+        for inner in module:
+            yield inner
+            yield from with_bodies(inner)
+
+
+def numbered(module: Module) -> list[Instruction]:
+    """Returns the instructions of a lowered module and of its branches, in the order of the numbers that files call them by."""
+    return [*module, *(inner for ins in module for inner in with_bodies(ins))]

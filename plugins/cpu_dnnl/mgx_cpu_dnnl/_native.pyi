@@ -336,6 +336,11 @@ class NativeProgram:
         into False: function(inputs) -> a sequence of results, copied to their places; True: function(inputs, outputs) writes
         into the outputs' arrays itself.  Arrays on the run's memory end with the run: what is kept as an object is copied.
         """
+    def begin_branch(self, name: str, condition: Place) -> None:
+        """Runs in which the byte at `condition` is not 0 take the steps up to `begin_other`, all others those behind it."""
+    def begin_other(self, name: str) -> None: ...
+    def end_branch(self, name: str) -> None:
+        """All runs take the steps behind this one.  Branches may lie in each other."""
     def finish(self, touch: bool = True) -> None:
         """No steps after this.  touch: have the first arena's pages now."""
 

@@ -50,6 +50,8 @@ class CpuEmitter(Emitter):
     guarded: C functions of packages run between guard bytes.
     """
 
+    branches = True
+
     def __init__(
         self,
         kernels: Kernels,
@@ -269,6 +271,19 @@ class CpuEmitter(Emitter):
                 )
 
             self.step(name, reads, writes, install, part.flops, part.bytes)
+
+    def branch_steps(self, condition: Value) -> tuple[Step, Step, Step]:
+        def begin(program: Any, ident: Callable[[Buffer], int]) -> None:
+            program.begin_branch(name, (ident(condition.buffer), condition.byte_offset))
+
+        name = self.label("branch")
+        parts: list[tuple[list[Buffer], Install]] = [
+            ([condition.buffer], begin),
+            ([], lambda program, ident: program.begin_other(name)),
+            ([], lambda program, ident: program.end_branch(name)),
+        ]
+        first, second, third = (NativeStep(name, reads, [], install=install) for reads, install in parts)
+        return first, second, third
 
     def copy_into(self, source: Value, target: Value) -> None:
         from .jit.pointwise import compile_copy

@@ -23,7 +23,7 @@ from .remaking import Recipe, address_of, aligned, remade
 
 __all__ = ["FORMAT", "NotSaved", "Recorder", "made_again", "replayed"]
 
-FORMAT: Final = 2  # of what a runner saves, and of the native module that runs it
+FORMAT: Final = 3  # of what a runner saves, and of the native module that runs it
 DTYPES: Final = {t.name: t for t in dt.ALL}
 
 
@@ -138,6 +138,15 @@ class Recorder:
         refs = [list(b) for b in buffers]
         self._steps.append(["loop", name, where, refs, [int(n) for n in args], work, grain, scratch_bytes])
 
+    def begin_branch(self, name: str, condition: tuple[int, int]) -> None:
+        self._steps.append(["branch", name, list(condition)])
+
+    def begin_other(self, name: str) -> None:
+        self._steps.append(["other", name])
+
+    def end_branch(self, name: str) -> None:
+        self._steps.append(["end", name])
+
     def add_host(self, name: str, *call: Any) -> None:
         raise NotSaved(f"the step {name} calls Python")
 
@@ -177,6 +186,12 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
             else:
                 address = code.address(plain["symbols"][number])
                 program.add_loop(name, address, code, refs, args, work, grain, scratch)
+        elif kind == "branch":
+            program.begin_branch(*entry)
+        elif kind == "other":
+            program.begin_other(*entry)
+        elif kind == "end":
+            program.end_branch(*entry)
         else:
             raise StoreError(f"there are no steps of kind {kind!r}")
     for value in plain["results"]:

@@ -12,7 +12,7 @@ from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
-from mgx_core.targets.static_part import Split
+from mgx_core.targets.static_part import Split, numbered
 
 from .emitter import CpuEmitter
 from .native_program import build, install
@@ -26,9 +26,9 @@ __all__ = ["CpuRunner", "NativeRunner", "run_of"]
 class NativeRunner(Runner):
     """Runs a lowered module.
 
-    The instructions whose extents are all static, and whatever they need, are one native program.  Control flow and ops whose
-    extents depend on data run one by one after it, their bodies and the segments between them as native programs for the shapes
-    that come.
+    The instructions whose extents are all static, branches included, and whatever they need, are one native program.  Other
+    control flow and ops whose extents depend on data run one by one after it, their bodies and the segments between them as
+    native programs for the shapes that come.
 
     program: of the static part; emitter: makes those for the rest; figures: of each native step its arithmetic, and the bytes
     that it moves; owners: gives the instruction that each was made for.
@@ -135,7 +135,7 @@ class CpuRunner(NativeRunner):
                 self.notes.append(f"not saved: {why}")
                 return No(str(why))
             program = recorder.plain()
-        numbers = {ins: n for n, ins in enumerate(self.module)}
+        numbers = {ins: n for n, ins in enumerate(numbered(self.module))}
         plain = not self.rest and all(kind != "constant" for kind, _ in self._places)
         return {
             "format": FORMAT,

@@ -8,6 +8,7 @@ from typing import Any
 from mgx_core import Instruction, Module, StoreError
 from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep, SavedInstance
+from mgx_core.targets.static_part import numbered
 
 from .native_run import NativeRun
 from .program_codec import FORMAT, made_again, replayed
@@ -61,7 +62,7 @@ class RestoredRunner(Runner):
 
 def owners_of(saved: SavedInstance, module: Module) -> list[Instruction | None]:
     """Returns the instruction of the lowered module that each native step was made for."""
-    instructions = list(module)
+    instructions = numbered(module)
     return [None if n < 0 else instructions[n] for n in saved.code["owners"]]
 
 

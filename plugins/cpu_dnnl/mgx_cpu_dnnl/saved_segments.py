@@ -6,7 +6,6 @@ from typing import Any
 
 from mgx_core import Module, StoreError
 from mgx_core.targets.saved import Keep, SavedInstance
-from mgx_core.targets.static_part import split
 
 from .emitter import CpuEmitter
 from .runner import NativeRunner
@@ -19,7 +18,7 @@ class RestoredSegments(NativeRunner):
     """A native program from a file for the static part, and segments made in this process around what is decided at run time."""
 
     def __init__(self, saved: SavedInstance, module: Module, emitter: CpuEmitter) -> None:
-        parts = split(module)
+        parts = emitter.parts(module)
         numbers = {ins: n for n, ins in enumerate(module)}
         if [numbers[ins] for ins in parts.wanted] != saved.code["wanted"]:
             raise StoreError("the program is not lowered to what its kernels were made for")

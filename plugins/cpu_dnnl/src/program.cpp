@@ -46,59 +46,6 @@ private:
     std::unique_ptr<Frame> frame_;
 };
 
-Program::Program(std::string name, int64_t arena_bytes)
-    : name_(std::move(name)), arena_bytes_(arena_bytes), keep_(py::capsule(this, "mgx memory of a run")) {}
-
-const Value &Program::value(int id) const {
-    if (id < 0 || static_cast<size_t>(id) >= values_.size())
-        throw Failure(Fault::parameter, "there is no value " + std::to_string(id));
-    return values_[static_cast<size_t>(id)];
-}
-
-Ref Program::checked(Ref ref) const {
-    if (value(ref.value).kind == Value::Kind::object)
-        throw Failure(Fault::parameter, "value " + std::to_string(ref.value) + " is a Python object, not memory");
-    return ref;
-}
-
-int Program::add_value(Value value) {
-    if (value.kind == Value::Kind::arena && (value.at < 0 || value.at + value.bytes > arena_bytes_))
-        throw Failure(Fault::parameter, "a value of " + std::to_string(value.bytes) + " bytes at offset "
-                + std::to_string(value.at) + " lies outside the arena of " + std::to_string(arena_bytes_));
-    values_.push_back(std::move(value));
-    return static_cast<int>(values_.size()) - 1;
-}
-
-int Program::add_input(ArraySpec spec, bool object) {
-    Value value {object ? Value::Kind::object : Value::Kind::input, static_cast<int64_t>(inputs_.size())};
-    value.bytes = spec.bytes;
-    int64_t slot = -1;
-    if (object) value.at = slot = static_cast<int64_t>(objects_++);
-    inputs_.push_back({std::move(spec), object, slot});
-    return add_value(std::move(value));
-}
-
-int Program::add_output(ArraySpec spec) {
-    Value value {Value::Kind::output, static_cast<int64_t>(outputs_.size())};
-    value.bytes = spec.bytes;
-    outputs_.push_back(std::move(spec));
-    return add_value(std::move(value));
-}
-
-int Program::add_object() { return add_value({Value::Kind::object, static_cast<int64_t>(objects_++)}); }
-
-void Program::add_step(std::unique_ptr<Step> step) {
-    if (finished_) throw Failure(Fault::parameter, "the program is finished: no step can be added");
-    steps_.push_back(std::move(step));
-}
-
-void Program::add_result(int id) {
-    auto kind = value(id).kind;
-    if (kind != Value::Kind::output && kind != Value::Kind::object)
-        throw Failure(Fault::parameter, "a result is an output or an object");
-    results_.push_back(id);
-}
-
 Program::~Program() { forget_arena(borrowed_); }
 
 void Program::compute_scratch() {
@@ -112,6 +59,7 @@ void Program::compute_scratch() {
 }
 
 void Program::finish(bool touch) {
+    if (!branches_.empty()) throw Failure(Fault::parameter, "a branch of the program is not ended");
     for (auto &step : steps_) {
         planned_threads_ = std::max(planned_threads_, step->planned_threads());
         movable_ = movable_ && !step->needs_caller();
@@ -165,16 +113,17 @@ void Program::ready() const {
 }
 
 void Program::run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const {
-    if (nanoseconds) nanoseconds->resize(steps_.size());
+    if (nanoseconds) nanoseconds->assign(steps_.size(), 0);
     int64_t before = nanoseconds_now();
     awaken_team(team.threads, before);
-    for (size_t i = 0; i < steps_.size(); ++i) {
+    for (size_t i = 0, next; i < steps_.size(); i = next) {
         const Step &step = *steps_[i];
         Stepping stepping(step.times, team.threads, before);
         step.run(frame, i, team);
         const int64_t now = stepping.finished();
         if (nanoseconds) (*nanoseconds)[i] = now - before;
         before = now;
+        next = step.next(frame, i);
     }
 }
 

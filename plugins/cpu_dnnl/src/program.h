@@ -24,6 +24,9 @@ public:
     int add_output(ArraySpec spec);
     int add_object();
     void add_step(std::unique_ptr<Step> step);
+    void begin_branch(const std::string &name, Ref condition); // steps of a run in which the condition holds follow
+    void begin_other(const std::string &name); // those of any other run follow
+    void end_branch(const std::string &name);
     void add_result(int value); // results in order: outputs or objects
     void finish(bool touch);
 
@@ -56,6 +59,10 @@ private:
         bool object;
         int64_t slot;
     };
+    struct OpenBranch {
+        JumpStep *last;
+        bool other; // its second side has begun
+    };
     class Lease;
 
     pybind11::list with_arrays(const pybind11::list &inputs, std::vector<int64_t> *nanoseconds);
@@ -64,6 +71,7 @@ private:
     void execute_with(int share, const std::vector<void *> &inputs, const std::vector<void *> &outputs, char *arena,
             std::vector<pybind11::object> *objects, std::vector<int64_t> *nanoseconds);
     void run_steps(Frame &frame, Team team, std::vector<int64_t> *nanoseconds) const;
+    JumpStep &add_jump(const std::string &name, std::vector<Ref> condition);
     void ready() const;
     void compute_scratch();
 
@@ -81,6 +89,7 @@ private:
     std::vector<int> results_;
     size_t objects_ = 0;
     std::vector<std::unique_ptr<Step>> steps_;
+    std::vector<OpenBranch> branches_; // begun and not ended
     pybind11::object keep_;
 
     std::mutex frames_mutex_;

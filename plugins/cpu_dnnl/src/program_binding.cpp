@@ -122,6 +122,13 @@ void bind_program(py::module_ &module) {
                                 operands_from(p, outputs), into, p.keep()));
                     },
                     py::arg("name"), py::arg("function"), py::arg("inputs"), py::arg("outputs"), py::arg("into") = false)
+            .def("begin_branch",
+                    [](Program &p, const std::string &name, const py::object &condition) {
+                        p.begin_branch(name, ref_from(p, condition));
+                    },
+                    py::arg("name"), py::arg("condition"))
+            .def("begin_other", &Program::begin_other, py::arg("name"))
+            .def("end_branch", &Program::end_branch, py::arg("name"))
             .def("finish", &Program::finish, py::arg("touch") = true)
             .def("run", &Program::run, py::arg("inputs"), py::arg("outputs"), py::arg("arena") = 0)
             .def("run_arrays", &Program::run_arrays, py::arg("inputs"))

@@ -138,6 +138,13 @@ void LoopStep::run(Frame &frame, size_t index, Team team) const {
     frame.check_failure(name);
 }
 
+// jumps
+
+size_t JumpStep::next(Frame &frame, size_t index) const {
+    const bool on = !refs_.empty() && *static_cast<const uint8_t *>(frame.pointers(index)[0]) != 0;
+    return on ? index + 1 : target;
+}
+
 // host steps
 
 void HostStep::build(Frame &frame, size_t index) const {

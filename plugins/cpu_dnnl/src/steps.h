@@ -31,6 +31,7 @@ public:
     virtual void prepare_single() {} // have it planned for one thread, too
     virtual void build_single(Frame &, size_t) const {}
     virtual void prepare() {} // the costly part of making it, on any thread
+    virtual size_t next(Frame &, size_t index) const { return index + 1; } // the step that follows it in a run
     virtual bool needs_caller() const { return false; } // true if only the calling thread may execute the run
     virtual void owned(std::vector<pybind11::object *> &) {} // Python objects, for the garbage collector
 
@@ -91,6 +92,17 @@ private:
     int64_t work_;
     int64_t grain_;
     int64_t scratch_;
+};
+
+// Where a run goes on elsewhere than at the following step: at `target`, if the condition (a byte) is false, or without one.
+class JumpStep : public PointerStep {
+public:
+    JumpStep(std::string name, std::vector<Ref> condition) : PointerStep(std::move(name), std::move(condition)) {}
+    const char *kind() const override { return "jump"; }
+    void run(Frame &, size_t, Team) const override {}
+    size_t next(Frame &frame, size_t index) const override;
+
+    size_t target = 0;
 };
 
 // An operand of a host step: an array on memory, or a Python object in a slot.

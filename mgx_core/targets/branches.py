@@ -1,0 +1,111 @@
+"""Branches in a schedule: both modules of an `if` as steps, of which a run takes those that its condition selects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ir.ordering import captures
+from ..ops.control import If
+from ..types.shape import Shape, TupleShape
+from .kernel_emission import KernelEmitter
+from .schedule import Call, Step
+from .static_part import fixed, fixed_tensor, given, read_whole, with_bodies
+from .values import Buffer, Value
+
+__all__ = ["count_uses", "emit_branch", "is_planned"]
+
+
+def is_planned(ins: Instruction) -> bool:
+    """Returns True for an `if` whose steps can be placed ahead: all extents are static, and both modules give the same shapes."""
+    if not isinstance(ins.op, If) or not isinstance(ins.result, TupleShape) or not fixed(ins) or read_whole(ins):
+        return False
+    condition = ins.inputs[0]
+    if not fixed_tensor(condition) or condition.shape.elements() != 1:
+        return False
+    return all(map(_planned_member, with_bodies(ins))) and all(_gives(m, ins.result) for m in ins.modules)
+
+
+def _planned_member(ins: Instruction) -> bool:
+    if given(ins):
+        return ins.is_return or ins.is_absent or fixed_tensor(ins)
+    if ins.op.control:
+        return is_planned(ins)
+    return fixed(ins) and not ins.op.effect and not read_whole(ins)
+
+
+def _gives(module: Module, wanted: TupleShape) -> bool:
+    return all(
+        isinstance(o.result, Shape) and isinstance(w, Shape) and fixed_tensor(o) and _same(o.result, w)
+        for o, w in zip(module.outputs, wanted.items, strict=True)
+    )
+
+
+def _same(one: Shape, other: Shape) -> bool:
+    return one.dtype is other.dtype and one.lens() == other.lens()
+
+
+def count_uses(members: Iterable[Instruction]) -> Counter[Instruction]:
+    """Returns how many of some instructions, and of those in the branches among them, read each value."""
+    found: Counter[Instruction] = Counter()
+    for ins in members:
+        found.update(set(ins.inputs))
+        for inner in with_bodies(ins):
+            found.update(set(inner.inputs))  # a return reads its module's results
+    return found
+
+
+def emit_branch(
+    e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], steps: Callable[[Value], tuple[Step, Step, Step]]
+) -> tuple[Value, ...]:
+    """Adds the steps of both modules of an `if`, and of what selects between them; returns the results.
+
+    steps: gives those before, between and behind the modules for a condition.  Lifetimes are those of all steps in order, so that
+    the modules share memory with each other and with what is around them.
+    """
+    current, call = e.current, Call(ins.op, "branch", ins.sources, (), "", ins)
+    condition = e.value_of(ins.inputs[0], env)
+    around = {v.buffer for m in ins.modules for c in captures(m) if isinstance(v := env.get(c), Value)}
+    begin, otherwise, end = steps(condition)
+    e.call = call
+    e.add(begin)
+    made = _emit_body(e, ins.modules[0], env, call)
+    results = [_own(value, around) or e.allocate(value.dtype, value.lens) for value in made]
+    for value, result in zip(made, results, strict=True):
+        _copy(e, value, result)
+    e.add(otherwise)
+    for value, result in zip(_emit_body(e, ins.modules[1], env, call), results, strict=True):
+        _copy(e, value, result)
+    end.writes = [r.buffer for r in results]  # what follows the last write to them follows both modules
+    e.add(end)
+    e.call, e.current = None, current
+    for result in results:
+        result.buffer.readers = 0
+    return tuple(results)
+
+
+def _emit_body(e: KernelEmitter, module: Module, env: dict[Instruction, Any], call: Call) -> list[Value]:
+    e.call = None
+    members = [i for i in module if not given(i)]
+    left = count_uses(members)
+    left.update(set(module.outputs))
+    e.emit_all(members, env, left)
+    e.call = call
+    return [e.value_of(o, env) for o in module.outputs]
+
+
+def _own(value: Value, taken: set[Buffer]) -> Value | None:
+    """Returns a module's value as the place of a result, if it has memory of its own and lies as a result does."""
+    buffer = value.buffer
+    if buffer.kind != "arena" or buffer in taken or not value.dense() or not value.whole():
+        return None
+    taken.add(buffer)
+    return Value(value.plain, buffer)
+
+
+def _copy(e: KernelEmitter, value: Value, result: Value) -> None:
+    if value.buffer is not result.buffer and result.shape.elements():
+        e.copy_into(value, result)
