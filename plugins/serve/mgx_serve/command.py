@@ -12,8 +12,7 @@ import click
 
 from mgx_core import MgxError, ParameterError
 
-from .server import Server
-from .settings import ModelSettings, Settings
+from .grpc_polling import direct_polling
 
 __all__ = ["main"]
 
@@ -104,6 +103,9 @@ def main(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
     )
+    with direct_polling():
+        from .server import Server
+        from .settings import ModelSettings, Settings
     try:
         allowed = {} if tokens is None else {k: tuple(v) for k, v in tomllib.loads(tokens.read_text()).items()}
         least, most = _replicas(replicas)

@@ -27,8 +27,13 @@ from .start import written
 
 __all__ = ["FrontEnds"]
 
-# -P: modules are not looked for in the folder where the server was started
-COMMAND: Final = ("-P", "-c", "from mgx_serve.frontends.process import main; main()")
+START: Final = """
+from mgx_serve.grpc_polling import direct_polling
+with direct_polling():
+    from mgx_serve.frontends.process import main
+main()
+"""
+COMMAND: Final = ("-P", "-c", START)  # -P: modules are not looked for in the folder where the server was started
 PATIENCE: Final = 5.0  # seconds beyond those for draining, after which a front end is killed
 PAUSE: Final = 0.1  # seconds before one that has ended is started anew, doubled while it does not start
 LONGEST_PAUSE: Final = 10.0
