@@ -138,9 +138,10 @@ class Methods:
     # traces and the log
 
     async def TraceSetting(self, request: Any) -> Any:
+        kept = self.service.trace_settings(request.model_name)
         self.service.traces.require({name: list(s.value) for name, s in request.settings.items()})
         made = self.messages["TraceSettingResponse"]()
-        for name, values in self.service.traces.settings().items():
+        for name, values in kept.items():
             made.settings[name].value.extend(values)
         return made
 

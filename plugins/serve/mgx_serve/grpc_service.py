@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NoReturn
@@ -60,7 +61,7 @@ class _Calls:
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Answers in the order of the requests; the failure of one is its own answer."""
-        async for given in requests:
+        async for given in _until(self.inference.ending, requests):
             identity = ""
             try:
                 with Share(self.inference.budget) as share:
@@ -70,6 +71,10 @@ class _Calls:
             except Exception as error:
                 made = _failure(identity, str(_told("ModelStreamInfer", error)))
             yield made
+        if self.inference.ending.is_set():
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "the server is ending; requests that it has not answered are not run"
+            )
 
     async def _answered(self, request: Any, context: Any, share: Share) -> bytes:
         """Returns the encoded answer."""
@@ -78,6 +83,26 @@ class _Calls:
         call = read_call(request)
         call.headers = headers
         return answer_message(await self.inference.infer(call, share))
+
+
+async def _until(ending: asyncio.Event, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Returns the requests of a stream, and no more once the server is ending: a client may hold a stream open for ever."""
+    ended = asyncio.ensure_future(ending.wait())
+    coming: asyncio.Future[bytes] | None = None
+    try:
+        while not ending.is_set():
+            coming = asyncio.ensure_future(anext(requests))
+            await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                try:
+                    given = coming.result()
+                except StopAsyncIteration:
+                    return
+                yield given
+    finally:
+        ended.cancel()
+        if coming is not None:
+            coming.cancel()
 
 
 def _told(what: str, error: Exception) -> ServeError:

@@ -21,10 +21,11 @@ class SettingPaths:
         self.service, self._read = service, read
 
     async def traces(self, request: Request) -> Response:
-        there = self.service.traces.settings()
+        there = self.service.trace_settings(request.path_params.get("name", ""))
         return JSONResponse({name: v if name == "trace_level" else v[0] for name, v in there.items()})
 
     async def change_traces(self, request: Request) -> Response:
+        self.service.trace_settings(request.path_params.get("name", ""))
         given = await self._read(request)
         self.service.traces.require({name: _texts(name, value) for name, value in given.items()})
         return await self.traces(request)

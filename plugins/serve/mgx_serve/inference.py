@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -94,12 +95,14 @@ class Answer:
 class Inference(ABC):
     """What answers requests for inference, here or in another process.
 
-    access: who may ask; budget: of the memory for requests; reads_headers: a request's headers matter, for access or for traces.
+    access: who may ask; budget: of the memory for requests; reads_headers: a request's headers matter, for access or for traces;
+    ending: set once the server answers what is under way and takes nothing new.
     """
 
     access: Access
     budget: Budget
     reads_headers: bool
+    ending: asyncio.Event
 
     @abstractmethod
     async def infer(self, call: Call, share: Share) -> Answer:
@@ -122,7 +125,7 @@ class Service(Inference):
         self.regions, self.budget, self.traces = regions, budget, traces
         self.reads_headers = access.required or traces.kept
         self.log = LogSettings(logging.getLogger("mgx_serve"))
-        self.draining = False
+        self.ending = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -133,7 +136,7 @@ class Service(Inference):
         return __version__
 
     def ready(self) -> bool:
-        return not self.draining and self.repository.ready()
+        return not self.ending.is_set() and self.repository.ready()
 
     def model_ready(self, name: str, version: str) -> bool:
         self.repository.find(name, version)
@@ -147,6 +150,12 @@ class Service(Inference):
         model = self.model(name, version)
         entry = self.repository.entries[name]
         return configuration(model, entry.settings, entry.files[model.version])
+
+    def trace_settings(self, model: str = "") -> dict[str, list[str]]:
+        """Returns what is kept of requests, the same for each model.  Errors: NotFound, Unavailable."""
+        if model:
+            self.repository.find(model)
+        return self.traces.settings()
 
     def versions(self, name: str) -> list[str]:
         return sorted(self.repository.entries[name].loaded, key=int)

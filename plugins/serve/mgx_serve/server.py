@@ -86,7 +86,7 @@ class Server:
     async def stop(self) -> None:
         """Refuses new work, answers what is queued, and ends."""
         if self._service is not None:
-            self._service.draining = True
+            self._service.ending.set()
             self._service.repository.hurry()
         if self._doors is not None:
             await self._doors.close()

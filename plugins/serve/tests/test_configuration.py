@@ -113,6 +113,10 @@ def test_settings_of_traces(module: Any, versions: Any) -> None:
             found = c.get_trace_settings(model, **options)
             level = found["trace_level"] if module is tritonclient.http else found["settings"]["trace_level"]["value"]
             assert level == ["OFF"]
+        for ask in (c.get_trace_settings, c.update_trace_settings):
+            with pytest.raises(InferenceServerException, match="no model 'nosuch'") as caught:
+                ask("nosuch")
+            assert caught.value.status() in ("404", "StatusCode.NOT_FOUND")
         c.update_trace_settings(settings={"trace_level": ["OFF"], "trace_rate": None})
         with pytest.raises(InferenceServerException, match="trace_level is not changed by requests, and is OFF"):
             c.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]})

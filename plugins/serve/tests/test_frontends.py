@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import queue
 import signal
 import socket
 import time
@@ -344,3 +345,24 @@ def test_front_ends_end_with_the_server(fronted: Any, serve: Callable[..., Any],
         server.process.send_signal(number)
         server.process.wait(60)
         until(lambda there=processes: not any(Path(f"/proc/{p}").exists() for p in there))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_stream_that_a_client_holds_open_ends_with_the_server(
+    count: int, serve: Callable[..., Any], models: Path
+) -> None:
+    server = serve(models, "--frontends", count)
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    with tritonclient.grpc.InferenceServerClient(server.grpc) as c:
+        c.start_stream(lambda result, error: answers.put((result, error)))
+        given = tritonclient.grpc.InferInput("x", list(X.shape), "FP32")
+        given.set_data_from_numpy(X)
+        c.async_stream_infer("double", [given])
+        result, error = answers.get(timeout=60)
+        assert error is None
+        np.testing.assert_array_equal(result.as_numpy("y"), 2 * X)
+        server.process.terminate()
+        result, error = answers.get(timeout=60)
+        assert result is None and "the server is ending" in str(error)
+        assert error.status() == "StatusCode.UNAVAILABLE"
+    assert server.process.wait(60) == 0

@@ -33,11 +33,10 @@ def main() -> None:
 
 async def serve(settings: Settings, ends: Ends) -> None:
     """Serves until the engine's process says so, or ends."""
-    asked_to_end = asyncio.Event()
 
     def told(kind: str, content: Any) -> None:
         if kind == "end":
-            asked_to_end.set()
+            engine.ending.set()
         elif kind == "changed":
             engine.changed()
 
@@ -50,7 +49,7 @@ async def serve(settings: Settings, ends: Ends) -> None:
         engine.tell("ended", content=str(error))
     else:
         engine.tell("ready")
-        waits = [asyncio.create_task(event.wait()) for event in (asked_to_end, engine.ended)]
+        waits = [asyncio.create_task(event.wait()) for event in (engine.ending, engine.ended)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if not engine.ended.is_set():
             await listening.close()

@@ -35,7 +35,7 @@ class Engine(Inference):
     def __init__(self, settings: Settings, told: Callable[[str, Any], None]) -> None:
         self.access, self.budget = Access(settings.tokens), Budget(settings.memory)
         self.reads_headers = self.access.required or settings.traces
-        self.ended = asyncio.Event()
+        self.ending, self.ended = asyncio.Event(), asyncio.Event()
         self._told = told
         self._channel: Channel | None = None
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
