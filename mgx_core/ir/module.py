@@ -15,7 +15,7 @@ from .copying import Copies, inlined
 from .instruction import Instruction, exchanged, infer_shape
 from .instruction_list import InstructionList
 from .reading import nested
-from .symbols import Substitution, needed_for_extents, own_symbol, with_known_symbols
+from .symbols import Substitution, introduced, needed_for_extents, own_symbol, with_known_symbols
 from .text.writer import module_text
 
 __all__ = ["Module", "everywhere", "nested"]
@@ -179,10 +179,13 @@ class Module(InstructionList):
                 self._touch(user)
 
     def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
-        """Gives an instruction other inputs; its shape is inferred again where theirs are others."""
-        alike = [i.result for i in inputs] == [i.result for i in ins.inputs]
+        """Gives an instruction other inputs; its shape is inferred again.
+
+        A data-dependent extent keeps its symbol where the inputs' types stay, since others may be computed from it.
+        """
+        kept = [i.result for i in inputs] == [i.result for i in ins.inputs] and bool(introduced(ins))
         self.rewire(ins, inputs)
-        if not ins.is_return and not alike:  # a data-dependent extent keeps its symbol: others may be computed from it
+        if not ins.is_return and not kept:
             ins.result = infer_shape(ins.op, ins.inputs, ins.modules)
 
     def replace_op(self, ins: Instruction, op: Operation, result: AnyShape | None = None) -> None:

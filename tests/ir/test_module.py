@@ -496,3 +496,13 @@ def test_extents_are_put_in_place_where_only_an_attribute_names_them() -> None:
     module.substitute({"n": 3})
     assert not taken.op.symbols()
     assert verify(module) == []
+
+
+def test_other_inputs_have_the_shape_inferred_again():
+    m = Module("m")
+    x = m.add_parameter("x", Shape("float32", [3]))
+    y = m.add(op("neg"), x)
+    z = m.add(op("exp"), y)
+    m.replace_op(y, op("convert", target_type="float64"))
+    m.set_inputs(z, [y])
+    assert z.result == Shape("float64", [3])
