@@ -135,19 +135,27 @@ class Cut:
 
 
 BLOCK: Final = 24  # tiles: enough that each weight is used often while it is near, few enough that a block stays near
+FAR_BLOCK: Final = 28  # with weights that no near cache keeps until the next block: two register tiles of rows
 SPAN: Final = 128  # output channels, for the same reason
 
 
 def cut(p: Problem, tile: Tile, lanes: int, threads: int) -> Cut:
     """Returns blocks of tiles of equal size, as many for each thread; spans of channels instead where there are few tiles."""
     tiles, panel = p.tiles(tile), 2 * lanes
+    block = BLOCK if _near(4 * tile.points * p.channels * p.out_channels) else FAR_BLOCK
     if tiles >= threads * lanes // 2:
-        blocks = threads * ceil(tiles / (threads * BLOCK))
+        blocks = threads * ceil(tiles / (threads * block))
         return Cut(ceil(tiles / blocks), min(_up(p.out_channels, panel), SPAN), False)
-    blocks = ceil(tiles / BLOCK)
+    blocks = ceil(tiles / block)
     panels = ceil(p.out_channels / panel)
     spans = min(panels, ceil(threads * ceil(panels * panel / (threads * SPAN)) / blocks))
     return Cut(ceil(tiles / blocks), panel * ceil(panels / spans), True)
+
+
+def _near(weights: int) -> bool:
+    """True if so many bytes stay in the second-level cache beside a block."""
+    size: int = native().cache_sizes().get("l2", 0)
+    return weights <= size // 2
 
 
 def _up(n: int, to: int) -> int:

@@ -241,3 +241,11 @@ def test_work_is_cut_without_rest(threads: int, lanes: int, extent: int) -> None
     if not work.apart:
         assert blocks >= min(threads, tiles) * 3 // 4  # nobody is idle for long
     assert work.apart == (tiles < threads * lanes // 2)
+
+
+@pytest.mark.parametrize(
+    ("channels", "blocks"), [(1024, 2), (16, 3)]
+)  # weights beyond every near cache, and in all of them
+def test_weights_beyond_the_cache_are_read_for_larger_blocks(channels: int, blocks: int) -> None:
+    p, tile = Problem(1, channels, channels, 14, 14, 3, 3), Tile(2, 3, 2, 3)
+    assert -(-p.tiles(tile) // cut(p, tile, 16, 1).block) == blocks
