@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ..cache import Recent
 from ..errors import DeviceError, MgxError, ParameterError
 from ..garbage import rarer_collections
 from ..ir.interpreter import bind_all
@@ -78,7 +79,7 @@ class Executable:
         self._watched = self._times_runs or self._shows_values
         if self._watched:
             listen()
-        self._tracing: dict[tuple[AnyShape, ...], Traced] = {}
+        self._tracing: Recent[Traced] = Recent(max(1, options.instances))
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         self._instances = Instances(self.parameters, options.instances, self._instantiate, self._forget_repeats)
 
@@ -195,7 +196,7 @@ class Executable:
             shapes = dict(zip(self.parameters, key, strict=True)) if selects else {}
             module = select_modules(self.module.clone(parameters=shapes)) if selects else self.module
             found = Traced(module, lambda copy: Executable(copy, self.target, self.context, options).run_bound)
-            self._tracing[key] = found
+            self._tracing.put(key, found)
         return found
 
     def run_async(self, parameters: Mapping[str, Any], stream: int, stream_type: str) -> list[Argument]:

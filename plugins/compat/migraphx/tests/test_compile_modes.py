@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -82,6 +85,17 @@ def test_the_module_that_is_taken_is_traced_and_verified() -> None:
         x = np.ones((n, 3), np.float32)
         p.run_trace({"x": x}, lambda ins, value, to=seen: to.append((ins.name(), value.get_shape().lens())))
         assert seen == [("@param", [n, 3]), ("pointwise", [n, 3])]
+
+
+def test_no_more_traced_modules_are_held_than_instances() -> None:
+    p = doubled("n", "3")
+    p.compile(migraphx.get_target("cpu"), instances=2)
+    traced: list[weakref.ref[object]] = []
+    for n in (1, 2, 3, 4, 1):
+        x = np.ones((n, 3), np.float32)
+        p.core.run_trace({"x": x}, lambda ins, _, to=traced: to.append(weakref.ref(ins.parent)))
+    gc.collect()
+    assert len({id(one()) for one in traced if one() is not None}) == 2
 
 
 def test_a_size_that_the_model_does_not_take() -> None:
