@@ -17,6 +17,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unsupported",
+    "WrongMethod",
 ]
 
 
@@ -50,6 +51,12 @@ class NotFound(ServeError):
     """There is no such model, version or place."""
 
     http, grpc = 404, StatusCode.NOT_FOUND
+
+
+class WrongMethod(ServeError):
+    """The path is there for other methods of HTTP."""
+
+    http, grpc = 405, StatusCode.UNIMPLEMENTED
 
 
 class TooLarge(ServeError):

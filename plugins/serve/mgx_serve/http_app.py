@@ -14,8 +14,8 @@ from starlette.types import ASGIApp
 
 from .access import EVERYTHING
 from .budget import SMALL
-from .errors import BadRequest, NotFound
-from .http_infer import InferPaths, read_body, refusal
+from .errors import BadRequest, NotFound, WrongMethod
+from .http_infer import INFERENCE, InferPaths, read_body, refusal
 from .http_regions import DevicePaths, HostPaths
 from .http_settings import SettingPaths
 from .inference import EXTENSIONS, Service, refuse_overrides
@@ -80,7 +80,15 @@ def app(service: Service, max_bytes: int) -> ASGIApp:
 
 
 async def _no_path(request: Request, error: Exception) -> Response:
-    return _refused(NotFound(f"there is no {request.method} {request.url.path}"), request)
+    path = request.scope["path"]
+    found = [r.methods for r in request.app.routes if isinstance(r, Route) and r.path_regex.fullmatch(path)]
+    allowed = {"POST"} if INFERENCE.fullmatch(path) else {method for methods in found for method in methods or ()}
+    if not allowed:
+        return _refused(NotFound(f"there is no {request.method} {path}"), request)
+    told = ", ".join(sorted(allowed))
+    refused = _refused(WrongMethod(f"{path} requires {told}, got {request.method}"), request)
+    refused.headers["Allow"] = told
+    return refused
 
 
 OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")

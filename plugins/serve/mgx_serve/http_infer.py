@@ -12,16 +12,17 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .budget import JSON_COST, TENSOR_COST, Share
-from .errors import BadRequest, ServeError, TooLarge, TooSlow
+from .errors import ServeError, TooLarge, TooSlow
 from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
 from .inference import Inference
+from .packed import Packed
 
-__all__ = ["Headers", "InferPaths", "headers_of", "read_body", "refusal", "send_response"]
+__all__ = ["INFERENCE", "Headers", "InferPaths", "headers_of", "read_body", "refusal", "send_response"]
 
 LARGE: Final = 1 << 18  # bytes of JSON
 FEW: Final = 1 << 16  # bytes that are joined sooner than they are sent in parts
 BODY_SECONDS: Final = 60.0
-PATH: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
+INFERENCE: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 LEFT: Final = 499  # the status of a request whose client has left; nobody reads it
 log = logging.getLogger("mgx_serve")
 Headers = Mapping[str, str]
@@ -37,7 +38,7 @@ class InferPaths:
         self.inference, self.max_bytes, self.others = inference, max_bytes, others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        matched = PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        matched = INFERENCE.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if matched is None:
             await self.others(scope, receive, send)
             return
@@ -77,13 +78,12 @@ def headers_of(scope: Scope) -> Headers:
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int, share: Share | None = None) -> bytes:
-    """Returns a request's body.
+    """Returns a request's body, unpacked if it is compressed.
 
     share: of the memory for requests, that takes what comes.
-    Errors: TooLarge as soon as it is; BadRequest for compressed bodies; TooSlow for those that do not come; ClientLeft.
+    Errors: TooLarge as soon as it is; BadRequest for what cannot be unpacked; TooSlow for a body that does not come; ClientLeft.
     """
-    if headers.get("content-encoding", "identity") != "identity":
-        raise BadRequest("a body that is not compressed is required")
+    packed = Packed.of(headers.get("content-encoding", "identity"))
     parts, size, more = [], 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -91,15 +91,20 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
                 message = await receive()
                 if message["type"] != "http.request":
                     raise ClientLeft
-                part, more = message.get("body", b""), message.get("more_body", False)
-                size += len(part)
-                if size > limit:
-                    raise TooLarge(f"a request has at most {limit} bytes")
-                if share is not None:
-                    share.take(len(part) * TENSOR_COST)
-                parts.append(part)
+                came, more = message.get("body", b""), message.get("more_body", False)
+                for part in (came,) if packed is None else packed.parts(came):
+                    size += len(part)
+                    if size > limit:
+                        raise TooLarge(f"a request has at most {limit} bytes")
+                    if share is not None:
+                        share.take(len(part) * TENSOR_COST)
+                    parts.append(part)
+                    if packed is not None:
+                        await asyncio.sleep(0)  # few bytes may unpack to many, and others are waiting
     except TimeoutError:
         raise TooSlow(f"the request's body did not come within {BODY_SECONDS} s") from None
+    if packed is not None:
+        packed.require_end()
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

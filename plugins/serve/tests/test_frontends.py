@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import queue
@@ -223,6 +224,16 @@ def test_refusals_name_their_reason(module: Any, fronted: Any) -> None:
         ask(module, fronted, "none")
     with pytest.raises(InferenceServerException, match="'broken' is not ready"):
         ask(module, fronted, "broken")
+
+
+def test_a_compressed_body_is_unpacked_once(fronted: Any) -> None:
+    given = gzip.compress(b'{"ready": true}')
+    request = urllib.request.Request(
+        f"http://{fronted.http}/v2/repository/index", given, {"Content-Encoding": "gzip"}, method="POST"
+    )
+    with urllib.request.urlopen(request) as found:
+        names = {row["name"] for row in json.load(found)}
+    assert "double" in names and "broken" not in names
 
 
 def test_a_front_end_that_is_killed_is_replaced(fronted: Any) -> None:

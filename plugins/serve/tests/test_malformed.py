@@ -169,11 +169,23 @@ def test_memory_of_answers_is_bounded(module: Any, serve: Callable[..., Any], tm
                     c.infer("zeros", [given])
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
-def test_compressed_bodies_are_refused(server: Any, encoding: str) -> None:
-    bomb = gzip.compress(bytes(1 << 20))
-    status, said = post(server, "/v2/models/double/infer", bomb, {"Content-Encoding": encoding})
-    assert status == 400 and "not compressed" in json.loads(said)["error"]
+@pytest.mark.parametrize(
+    ("body", "encoding", "status", "why"),
+    [
+        (gzip.compress(b"{}"), "br", 400, "must be identity, gzip or deflate, got 'br'"),
+        (b"{}", "gzip", 400, "not what its Content-Encoding says"),
+        (gzip.compress(b"{}")[:-3], "gzip", 400, "ends before"),
+        (gzip.compress(b"{}") + b"{}", "gzip", 400, "more bytes"),
+        (gzip.compress(bytes(1 << 20)), "gzip", 413, "at most 65536 bytes"),
+    ],
+)
+def test_compressed_bodies_that_are_refused(body: bytes, encoding: str, status: int, why: str, server: Any) -> None:
+    refused, said = post(server, "/v2/repository/index", body, {"Content-Encoding": encoding})
+    assert refused == status and why in json.loads(said)["error"]
+    assert works(server)
+
+
+def test_compressed_messages_of_grpc_are_refused(server: Any) -> None:
     with grpc.insecure_channel(server.grpc) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         with pytest.raises(grpc.RpcError) as caught:

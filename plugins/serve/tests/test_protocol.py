@@ -8,6 +8,7 @@ import http.client
 import json
 import socket
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,8 @@ import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
 from tritonclient.utils import InferenceServerException
+
+from mgx_serve.packed import PART, Packed
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 CLIENTS = [tritonclient.http, tritonclient.grpc]
@@ -266,3 +269,47 @@ def test_sigterm_answers_what_is_queued(
         for answer in waiting:
             np.testing.assert_array_equal(answer.result(), 2 * X)
     assert server.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize("rows", [2, 1 << 17])
+def test_compressed_requests(encoding: str, rows: int, server: Any) -> None:
+    x = np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)
+    given = tritonclient.http.InferInput("x", [rows, 4], "FP32")
+    given.set_data_from_numpy(x)
+    with client(tritonclient.http, server) as c:
+        result = c.infer(
+            "double", [given], request_compression_algorithm=encoding, response_compression_algorithm=encoding
+        )
+    np.testing.assert_array_equal(result.as_numpy("y"), 2 * x)
+
+
+@pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 3 * PART])
+def test_what_is_unpacked_comes_in_bounded_parts(size: int) -> None:
+    data = zlib.compress(bytes(size))
+    for step in (1, len(data)):
+        packed = Packed()
+        parts = [part for at in range(0, len(data), step) for part in packed.parts(data[at : at + step])]
+        packed.require_end()
+        assert sum(map(len, parts)) == size and max(map(len, parts)) <= PART
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v2/models/double", "GET, HEAD"),
+        ("GET", "/v2/models/double/infer", "POST"),
+        ("OPTIONS", "/v2/models/double/versions/1/infer", "POST"),
+        ("DELETE", "/v2/logging", "GET, HEAD, POST"),
+        ("GET", "/v2/repository/index", "POST"),
+    ],
+)
+def test_a_path_that_is_there_names_its_methods(method: str, path: str, allowed: str, server: Any) -> None:
+    connection = http.client.HTTPConnection(server.http, timeout=30)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    assert answer.status == 405 and answer.headers["Allow"] == allowed
+    assert f"requires {allowed}, got {method}" in json.loads(answer.read())["error"]
+    connection.request(method, "/v2/nosuch")
+    assert connection.getresponse().status == 404
+    connection.close()

@@ -118,8 +118,9 @@ class Others:
         try:
             headers = headers_of(scope)
             body = await read_body(receive, headers, SMALL) if method == "POST" else b""
-            content = [method, path, scope["query_string"], dict(headers)]
-            (status, given), parts = await self.engine.asked("http", content, [body])
+            given = {k: v for k, v in headers.items() if k != "content-encoding"}  # the body is unpacked by now
+            content = [method, path, scope["query_string"], given]
+            (status, told), parts = await self.engine.asked("http", content, [body])
         except Exception as error:
             return refusal(error, f"{method} {path}")
-        return status, given, parts
+        return status, told, parts
