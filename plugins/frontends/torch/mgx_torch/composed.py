@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .bags import embedding_bag, embedding_bag_backward
+
 __all__ = ["composed"]
 
 aten = torch.ops.aten
@@ -24,6 +26,7 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten._trilinear.default: trilinear,
         aten._embedding_bag.default: embedding_bag,
         aten._embedding_bag_forward_only.default: embedding_bag,
+        aten._embedding_bag_backward.default: embedding_bag_backward,
         aten.diagonal_scatter.default: diagonal_scatter,
         aten.index_reduce.default: index_reduce,
         aten.put.default: put,
@@ -168,38 +171,6 @@ def trilinear(
         "".join(a for i, a in enumerate(axes) if i not in missing) for missing in (expand1, expand2, expand3, sumdim)
     ]
     return torch.einsum(f"{','.join(terms[:3])}->{terms[3]}", first, second, third).to(first.dtype)
-
-
-def embedding_bag(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Any:
-    """Returns sums or means of rows by bags; maxima stay as they are, for their backward reads where they came from."""
-    if mode == 2 or indices.dim() != 1:
-        return NotImplemented
-    starts = (offsets[:-1] if include_last_offset else offsets).long()
-    bags = starts.shape[0]
-    marks = torch.zeros(indices.shape[0] + 1, dtype=torch.int64, device=weight.device)
-    bag = marks.index_add(0, starts, torch.ones_like(starts)).cumsum(0)[:-1] - 1
-    rows = weight[indices]
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
-    counted = torch.ones_like(bag)
-    if padding_idx >= 0:
-        kept = indices != padding_idx
-        counted, rows = kept.long(), rows * kept.unsqueeze(-1)
-    sizes = torch.zeros(bags, dtype=torch.int64, device=weight.device).index_add(0, bag, counted)
-    out = torch.zeros(bags, weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag, rows)
-    if mode == 1:
-        out = out / sizes.clamp(min=1).unsqueeze(-1)
-    return out, bag.to(indices.dtype), sizes.to(indices.dtype), torch.zeros_like(sizes)
 
 
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:

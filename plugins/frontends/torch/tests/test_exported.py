@@ -265,3 +265,15 @@ def test_autocast_around_an_export_casts_as_torch_does() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         lowered, want = lower_to_mgx(Product(), [x]), Product()(x)
     torch.testing.assert_close(lowered(x), want, rtol=2e-2, atol=3e-2)
+
+
+def test_places_by_axis_are_taken() -> None:
+    class Routed(nn.Module):
+        def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+            rows, columns = torch.where(chosen)
+            return torch.zeros_like(x).index_add(0, rows, x[rows] * (columns + 1)[:, None])
+
+    x, chosen = torch.randn(4, 3), torch.rand(4, 2) > 0.5
+    lowered = lower_to_mgx(Routed(), [x, chosen])
+    for mask in (chosen, ~chosen, torch.zeros_like(chosen)):
+        torch.testing.assert_close(lowered(x, mask), Routed()(x, mask))

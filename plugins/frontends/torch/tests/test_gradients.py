@@ -77,6 +77,9 @@ CASES = {
         (2, 3, 10, 9),
     ),
     "adaptive_pool": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(3)), (2, 3, 9, 10)),
+    "max_pool_of_volumes": (lambda: nn.Sequential(nn.Conv3d(2, 3, 2), nn.MaxPool3d(2, padding=1)), (2, 2, 5, 6, 7)),
+    "adaptive_max_pool": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveMaxPool2d(3)), (2, 3, 9, 10)),
+    "bags": (lambda: nn.EmbeddingBag(7, 3, mode="mean", padding_idx=2), None),
     "group_norm": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), (2, 3, 5, 5)),
     "embedding": (lambda: nn.Embedding(7, 3, padding_idx=2), None),
 }
@@ -165,3 +168,39 @@ def test_derivatives_within_the_graph_are_eagers(how: str, enabled: bool) -> Non
         found, want = torch.compile(DERIVED[how], backend="mgx")(energy, x), DERIVED[how](energy, x)
     assert float(want.abs().max()) > 1e-3
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
+def test_means_over_any_number_of_rows() -> None:
+    """Their gradients divide by a product of sizes, in Python's numbers."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    other = copy.deepcopy(module)
+    parts: list[Part] = []
+    compiled = torch.compile(other, backend=lambda gm, given: compile_graph(gm, given, TorchOptions(), parts))
+    for rows in (5, 7):
+        x = torch.randn(rows, 4)
+        torch._dynamo.mark_dynamic(x, 0)
+        for run in (module, compiled):
+            found = run(x)
+            nn.functional.cross_entropy(found, torch.zeros(rows, dtype=torch.int64), label_smoothing=0.1).backward()
+    assert not [part.reasons for part in parts if part.reasons]
+    for want, got in zip(module.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, want.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.RMSprop])
+def test_steps_of_optimizers_are_taken(kind: Any) -> None:
+    parts: list[Part] = []
+    modules = [nn.Linear(4, 3), nn.Linear(4, 3)]
+    modules[1].load_state_dict(modules[0].state_dict())
+    steps = [kind(m.parameters(), 1e-2) for m in modules]
+    compiled = torch.compile(steps[1].step, backend=lambda gm, given: compile_graph(gm, given, TorchOptions(), parts))
+    x = torch.randn(5, 4)
+    for _ in range(3):
+        for module, step, run in zip(modules, steps, (steps[0].step, compiled), strict=True):
+            step.zero_grad()
+            module(x).square().sum().backward()
+            run()
+    assert parts
+    assert not [part.reasons for part in parts if part.reasons]
+    for want, got in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)

@@ -83,17 +83,25 @@ def _group(n: Node, x: Instruction, index: int, count: int) -> Instruction:
     return n.slice(x, [1], [index * width], [(index + 1) * width])
 
 
-@converts("max_pool2d_with_indices_backward")
-def max_pool_backward(n: Node, grad: Instruction, x: Instruction, *rest: Any) -> Instruction:
-    """Returns each maximum's gradient added at the place where it was found."""
-    indices: Instruction = rest[-1]
+def max_pool_backward(n: Node, grad: Instruction, x: Instruction, indices: Instruction, axes: int) -> Instruction:
+    """Returns each maximum's gradient added at the place where it was found, counted along the last axes."""
     dims = x.shape.dims
-    rank = len(dims)
-    flat = (*dims[:-2], dims[-2] * dims[-1])
-    places = n.reshape(indices, (*indices.shape.dims[:-2], n.size(indices, (rank - 2, rank - 1))))
+    kept = len(dims) - axes
+    flat = (*dims[:kept], n.size(x, range(kept, len(dims))))
+    places = n.reshape(indices, (*indices.shape.dims[:kept], n.size(indices, range(kept, len(dims)))))
     values = n.reshape(grad, places.shape.dims)
     zeros = n.filled(flat, 0, grad.shape.dtype)
-    return n.reshape(n.add("scatter_add", zeros, n.convert(places, dt.int64), values, axis=rank - 2), dims)
+    return n.reshape(n.add("scatter_add", zeros, n.convert(places, dt.int64), values, axis=kept), dims)
+
+
+@converts("max_pool2d_with_indices_backward", "adaptive_max_pool2d_backward")
+def max_pool2d_backward(n: Node, grad: Instruction, x: Instruction, *rest: Any) -> Instruction:
+    return max_pool_backward(n, grad, x, rest[-1], 2)
+
+
+@converts("max_pool3d_with_indices_backward", "adaptive_max_pool3d_backward")
+def max_pool3d_backward(n: Node, grad: Instruction, x: Instruction, *rest: Any) -> Instruction:
+    return max_pool_backward(n, grad, x, rest[-1], 3)
 
 
 @converts("avg_pool2d_backward")

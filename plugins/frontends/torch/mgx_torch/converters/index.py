@@ -30,9 +30,8 @@ def advanced(n: Node, x: Instruction, indices: Sequence[Instruction | None]) -> 
         if index is None:
             axis += 1
         elif index.shape.dtype in (dt.bool_, dt.uint8):
-            places = n.add("nonzero", cast(n, index, dt.bool_))
-            for i in range(index.shape.rank):
-                found.append(n.squeeze(n.slice(places, [0], [i], [i + 1]), [0]))
+            for place in places(n, index)[: index.shape.rank]:
+                found.append(place)
                 axes.append(axis)
                 axis += 1
         else:
@@ -268,6 +267,14 @@ def nonzero(n: Node, x: Instruction) -> Instruction:
     if not x.shape.rank:
         return n.slice(n.transpose(found, [1, 0]), [1], [0], [0])
     return n.transpose(found, [1, 0])
+
+
+@converts("where.default", "nonzero_numpy")
+def places(n: Node, x: Instruction) -> list[Instruction]:
+    """Returns the places of what is not zero, a tensor for each axis."""
+    x = x if x.shape.rank else n.unsqueeze(x, [0])
+    found = n.add("nonzero", cast(n, x, dt.bool_))
+    return [n.squeeze(n.slice(found, [0], [i], [i + 1]), [0]) for i in range(x.shape.rank)]
 
 
 @by_parts("masked_select")

@@ -264,6 +264,12 @@ def addcmul(n: Node, x: Instruction, a: Instruction, b: Instruction, value: Any 
     return n.pointwise("add", n.tensor(x, n.dtype), scaled(n, product, value, n.dtype))
 
 
+@converts("fma", domain="prims")
+def fma(n: Node, a: Scalar, b: Scalar, x: Scalar) -> Instruction:
+    a, b, x = (n.tensor(v, n.dtype) for v in (a, b, x))
+    return n.pointwise("add", n.pointwise("mul", a, b), x)
+
+
 @converts("addcdiv")
 def addcdiv(n: Node, x: Instruction, a: Instruction, b: Instruction, value: Any = 1) -> Instruction:
     quotient = n.pointwise("div", n.tensor(a, n.dtype), n.tensor(b, n.dtype))

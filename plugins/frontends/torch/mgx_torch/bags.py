@@ -1,0 +1,69 @@
+"""Embedding bags and their gradients, said in gathers and sums over rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["embedding_bag", "embedding_bag_backward"]
+
+
+def embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """Returns sums or means of rows by bags; maxima stay as they are, for their backward reads where they came from."""
+    if mode == 2 or indices.dim() != 1:
+        return NotImplemented
+    starts = (offsets[:-1] if include_last_offset else offsets).long()
+    bags = starts.shape[0]
+    marks = torch.zeros(indices.shape[0] + 1, dtype=torch.int64, device=weight.device)
+    bag = marks.index_add(0, starts, torch.ones_like(starts)).cumsum(0)[:-1] - 1
+    rows = weight[indices]
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    counted = torch.ones_like(bag)
+    if padding_idx >= 0:
+        kept = indices != padding_idx
+        counted, rows = kept.long(), rows * kept.unsqueeze(-1)
+    sizes = torch.zeros(bags, dtype=torch.int64, device=weight.device).index_add(0, bag, counted)
+    out = torch.zeros(bags, weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag, rows)
+    if mode == 1:
+        out = out / sizes.clamp(min=1).unsqueeze(-1)
+    return out, bag.to(indices.dtype), sizes.to(indices.dtype), torch.zeros_like(sizes)
+
+
+def embedding_bag_backward(
+    grad: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    bag: Tensor,
+    sizes: Tensor,
+    maximum_indices: Tensor,
+    rows: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Tensor | None = None,
+    padding_idx: int = -1,
+) -> Any:
+    """Returns the gradient of the table: that of each bag at the rows that it sums or averages."""
+    if mode == 2 or sparse or scale_grad_by_freq or bag.shape != indices.shape:
+        return NotImplemented
+    if mode == 1:
+        grad = grad / sizes.clamp(min=1).unsqueeze(-1)
+    found = grad[bag]
+    if per_sample_weights is not None:
+        found = found * per_sample_weights.unsqueeze(-1)
+    if padding_idx >= 0:
+        found = found * (indices != padding_idx).unsqueeze(-1)
+    return grad.new_zeros(rows, grad.shape[1]).index_add(0, indices, found)
