@@ -55,11 +55,13 @@ class CpuTarget(Target):
             from mgx_core.rules.converts import CONVERTS
 
             from .native_library import native
+            from .whole_windows import WHOLE_WINDOWS
             from .zero_points import ZERO_POINTS
 
             return (
                 *([TabulateBytes()] if options.optimize else []),
                 *([Rewrite(ZERO_POINTS)] if native().onednn_sums_bytes() else []),
+                *([Rewrite(WHOLE_WINDOWS)] if options.optimize else []),
                 ExpandComposites(NORMS | QUANTIZERS),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),

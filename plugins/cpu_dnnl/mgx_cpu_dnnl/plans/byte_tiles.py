@@ -31,7 +31,10 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 
-FEW: Final = 8  # rows of fewer fill no tile: reading the weights is all that takes time
+# Rows of fewer fill no tile, and reading the weights is all that takes time where these are more bytes than the caches near the
+# processor hold; of fewer weights, calling a primitive takes longer than the tiles.
+FEW: Final = 8
+HELD: Final = 1 << 18
 SHALLOW: Final = 24  # numbers of the depth below which most of a tile would be zeros
 # Convolutions of whole steps of the depth whose work is in the products, where oneDNN is as fast: many pixels with no more
 # results than channels, and many products with deep sums.
@@ -140,7 +143,8 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
     if any(d != 1 for d in batch):
         raise Refused("the weights are not one matrix")
     m, step = prod(a.lens[:-1]), row_step(a.lens, a.strides)
-    if m < FEW or k < SHALLOW:
+    step = k if m == 1 else step
+    if (m < FEW and k * n > HELD) or k < SHALLOW:
         raise Refused(f"{m} rows of {k} numbers fill no tile")
     if step is None or a.strides[-1] != 1 or step < k:
         raise Refused("rows that lie across each other")
