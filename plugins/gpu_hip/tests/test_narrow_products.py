@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
-from mgx_gpu_hip.codegen.narrow_products import narrow_product
+from mgx_gpu_hip.codegen.narrow_products import Windows, narrow_product
 from mgx_gpu_hip.codegen.narrow_tiles import TILES, tiles_by_time
 from mgx_gpu_hip.codegen.source import DeviceTraits
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.host import HostDevice
 from mgx_gpu_hip.library.cudnn_narrow import gelu_by_tanh
 from mgx_gpu_hip.target import GpuTarget
-from mgx_gpu_hip.trial import tensor
+from mgx_gpu_hip.trial import channels_last, run, tensor
 
 UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
 PAIRS = [
@@ -85,6 +86,76 @@ def test_each_tile(tile: Any) -> None:
         launch.grid, launch.block, launch.shared_bytes, [a, b, made, 0]
     )
     np.testing.assert_array_equal(made, a.astype(np.int32) @ b.astype(np.int32).T)
+
+
+JOINT = [t for t in TILES if t.joint]
+JOINT_PAIRS = [p for p in PAIRS if "fnuz" not in p[0] and p[1] != "uint8"]
+
+
+@pytest.mark.parametrize("pair", JOINT_PAIRS, ids="-".join)
+def test_joint_tiles_in_each_type(pair: tuple[str, str], runner: Any) -> None:
+    """Neither rows nor k are a multiple of the tile's; the sums of columns stand for units that take bytes less 128."""
+    rng, tile = np.random.default_rng(3), replace(JOINT[-1], stages=JOINT[-1].stages - 1)  # what 64 KiB hold
+    m, n, k = 70, tile.columns + 16, 208
+    a, b = numbers(rng, pair[0], (m, k)), numbers(rng, pair[1], (n, k))
+    whole = not dt.of(pair[0]).is_float
+    sums = b.astype(np.int32).sum(1, dtype=np.int32) if pair[0] == "uint8" else None
+    ins = [
+        tensor(pair[0], (m, k)),
+        tensor(pair[1], (n, k)),
+        None if sums is None else tensor("int32", (n,)),
+        None,
+        None,
+    ]
+    out = np.zeros((m, n), np.int32 if whole else np.float32)
+    source = narrow_product(ins, [tensor(out.dtype, (m, n))], None, None, DeviceTraits(wave=runner.wave), tile)
+    (launch,) = source.launches
+    kernel = runner.compile(source.text, source.name)
+    kernel.launch(launch.grid, launch.block, launch.shared_bytes, [a, b, *([] if sums is None else [sums]), out, 0])
+    wide = np.int64 if whole else np.float32
+    np.testing.assert_array_equal(out, a.astype(np.float32).astype(wide) @ b.astype(np.float32).astype(wide).T)
+
+
+def test_joint_tiles_are_for_units_that_have_them() -> None:
+    traits = DeviceTraits(shared_most=232448)
+    assert tiles_by_time(4096, 3072, 768, 1, traits)[0].joint
+    assert not any(t.joint for t in tiles_by_time(4096, 3072, 768, 1, traits, joint=False))
+    for arch in ("sm_80", "gfx942", "host32"):
+        assert not any(t.joint for t in tiles_by_time(4096, 3072, 768, 1, traits._replace(arch=arch)))
+
+
+def test_zero_points_of_columns_are_not_for_joint_tiles() -> None:
+    """The sums of rows that they need come out of the other tiles' loop."""
+    ins = [tensor("int8", (4096, 768)), tensor("int8", (3072, 768)), None, None, tensor("int8", (3072,))]
+    source = narrow_product(ins, [tensor("int32", (4096, 3072))], None, None, DeviceTraits(shared_most=232448))
+    assert not isinstance(source, mgx.No) and "group_mma" not in source.text
+
+
+@pytest.mark.parametrize("pair", JOINT_PAIRS, ids="-".join)
+@pytest.mark.parametrize("tile", JOINT, ids=lambda t: f"{t.rows}x{t.columns}")
+def test_joint_tiles_have_code(tile: Any, pair: tuple[str, str]) -> None:
+    try:
+        compiler = compiler_for("sm_90")
+    except DeviceError as why:
+        pytest.skip(str(why))
+    sums = tensor("int32", (400,)) if pair[0] == "uint8" else None
+    ins = [tensor(pair[0], (300, 256)), tensor(pair[1], (400, 256)), sums, None, None]
+    out = tensor("float32" if pair[0][0] == "f" else "int32", (300, 400))
+    source = narrow_product(ins, [out], None, None, DeviceTraits(shared_most=232448), tile)
+    assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
+
+
+def test_joint_tiles_of_windows() -> None:
+    rng = np.random.default_rng(5)
+    x, w = numbers(rng, "int8", (2, 16, 9, 11)), numbers(rng, "int8", (40, 16, 3, 3))
+    op = QuantConvolution(padding=(1, 1))
+    rows = np.ascontiguousarray(w.transpose(0, 2, 3, 1).reshape(40, -1))
+    ins = [tensor("int8", x.shape, channels_last(x.shape)), tensor("int8", rows.shape), None, None, None]
+    out = tensor("int32", (2, 40, 9, 11), channels_last((2, 40, 9, 11)))
+    windows = Windows((3, 3), (1, 1), (1, 1), (1, 1))
+    source = narrow_product(ins, [out], None, windows, DeviceTraits(), JOINT[-1])
+    (got,) = run(source, [x, rows, None, None, None], ins, [out])
+    np.testing.assert_array_equal(got, op.compute(x, w))
 
 
 def compiled(op: Any, arrays: list[Array | None], constant: set[int], device: int) -> tuple[Array, list[str]]:

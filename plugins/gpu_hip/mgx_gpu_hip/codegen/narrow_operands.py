@@ -106,6 +106,7 @@ class Loader:
             ("x", "m0", self.p.rows, 0) if name == "a" else ("w", "n0", self.p.columns, self.tile.rows)
         )
         ragged = rows * per_row % self.threads != 0
+        place = f"(q ^ e / {per_row}u % 8u)" if self.tile.joint else "q"
         lines = [f"const u8* {name}_row[{count}];"]
         windowed = name == "a" and self.p.windows is not None and not self.plain
         axes = len(self.p.places) - 1
@@ -127,7 +128,7 @@ class Loader:
             f"    const u32 e = threadIdx.x + i * {self.threads}u, q = e % {per_row}u;",
             *([f"    if (e >= {rows * per_row}u) break;"] if ragged else []),
             f"    const u32 k = step * {self.tile.depth}u + q * {CHUNK}u;",
-            f"    const u32 at = (e / {per_row}u + {rest}u) * {self.tile.pitch}u + q * {CHUNK}u;",
+            f"    const u32 at = (e / {per_row}u + {rest}u) * {self.tile.pitch}u + {place} * {CHUNK}u;",
             f"    u8* const to = room + slot * {self.tile.stage_bytes}u + at;",
             *(f"    {line}" for line in (self.windowed() if windowed else self.straight(name, x))),
             "  }",

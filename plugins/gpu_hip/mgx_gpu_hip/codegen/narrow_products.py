@@ -13,6 +13,7 @@ from .after_product import Finish
 from .elements import pointers
 from .expressions import Lines, store_value
 from .geometry import aligned, ceil_div, decompose, index_type, merge, offset_code, store_code
+from .narrow_joint import JOINT_ROOM, JOINTLY, joint_loop
 from .narrow_operands import CHUNK, Loader, Product, Windows
 from .narrow_tiles import Tile, tiles_by_time
 from .narrow_zero_points import ZeroPoints
@@ -47,12 +48,14 @@ def narrow_product(
         return No("more than 65535 products in one batch")
     if p.rows == 0 or p.columns == 0 or p.depth == 0 or 0 in p.batch:
         return No("an extent is 0")
+    zeros = ZeroPoints(p, sums, x_zero, w_zero)
     if isinstance(tile, int):
-        tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer)
+        joint = not (zeros.of_rows or zeros.summed) and {x.dtype, w.dtype} <= {*JOINTLY}
+        tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer, joint)
         if tile >= len(tiles):
             return No(f"the device has room for {len(tiles)} tiles")
         tile = tiles[tile]
-    text = _Text(p, tile, traits.wave, ys, after, sums, x_zero, w_zero).kernel(xs)
+    text = _Text(p, tile, traits.wave, ys, after, zeros).kernel(xs)
     grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
     _, buffers = pointers(xs, ys)
     launch = KernelLaunch(NAME, grid, (tile.waves * traits.wave, 1, 1), tuple(buffers), tile.shared)
@@ -79,11 +82,9 @@ class _Text:
     """The text of one kernel."""
 
     def __init__(
-        self, p: Product, tile: Tile, wave: int, ys: Sequence[Tensor], after: Finish | None,
-        sums: Tensor | None, x_zero: Tensor | None, w_zero: Tensor | None,
-    ) -> None:  # fmt: skip
-        self.p, self.tile, self.wave, self.ys, self.after = p, tile, wave, ys, after
-        self.zeros = ZeroPoints(p, sums, x_zero, w_zero)
+        self, p: Product, tile: Tile, wave: int, ys: Sequence[Tensor], after: Finish | None, zeros: ZeroPoints
+    ) -> None:
+        self.p, self.tile, self.wave, self.ys, self.after, self.zeros = p, tile, wave, ys, after, zeros
         self.threads = tile.waves * wave
         self.a, self.b = stored(p.x.dtype), stored(p.w.dtype)
         self.down, self.across = tile.rows // tile.down // 16, tile.columns // tile.across // 16
@@ -97,9 +98,9 @@ class _Text:
             "const u32 wave = threadIdx.x / WAVE;",
             f"const u32 part = wave % {t.apart}u, wr = wave / {t.apart}u / {t.across}u * {16 * self.down}u, "
             f"wc = wave / {t.apart}u % {t.across}u * {16 * self.across}u;",
-            "SHARED_DYNAMIC(u8, room);",
+            *(JOINT_ROOM if t.joint else ["SHARED_DYNAMIC(u8, room);"]),
             *Loader(self.p, t, self.wave, self.zeros.x_zero is not None).lines(),
-            *self.loop(),
+            *(joint_loop(self.p, t) if t.joint else self.loop()),
             *self.stage(),
             *self.results(),
         ]
@@ -164,31 +165,47 @@ class _Text:
     def stage(self) -> list[str]:
         """Returns statements that leave the sums in shared memory."""
         t, s = self.tile, self.p.sum
-        ld = t.columns + 4
-        value = ["acc[i][j].x[e]"]
-        setup = []
+        setup, terms = [], []
         if self.zeros.of_rows:
             setup += [
                 *self.zeros.zero_of_w("n0 + col"),
                 "const i32 zw = " + self.zeros.without_bias("w", "zero_w") + ";",
             ]
-            value.append("- (i32)((u32)zw * (u32)row_sum[i].x[e])")
+            terms.append("(i32)((u32)zw * (u32)row_sum[i].x[e])")
         if self.zeros.summed:
             setup += [
                 *self.zeros.zero_of_x("m0 + row"),
                 "const i32 zx = " + self.zeros.without_bias("x", "zero_x") + ";",
             ]
-            value.append("- (i32)((u32)zx * (u32)col_sum[j].x[e])")
-        return [
-            f"{s}* const sums = ({s}*)room;",
-            f"UNROLL for (int i = 0; i < {self.down}; ++i)",
-            f"  UNROLL for (int j = 0; j < {self.across}; ++j)",
+            terms.append("(i32)((u32)zx * (u32)col_sum[j].x[e])")
+        corrections = [
             "    UNROLL for (int e = 0; e < FRAG_C; ++e) {",
             "      const u32 row = wr + i * 16 + frag_row(e), col = wc + j * 16 + frag_col(e);",
             *(f"      {line}" for line in setup),
-            f"      sums[(part * {t.rows}u + row) * {ld}u + col] = {' '.join(value)};",
+            f"      acc[i][j].x[e] -= {' + '.join(terms)};",
             "    }",
+        ]
+        return [
+            f"{s}* const sums = ({s}*)room;",
+            f"UNROLL for (int i = 0; i < {self.down}; ++i)",
+            f"  UNROLL for (int j = 0; j < {self.across}; ++j) {{",
+            *(corrections if terms else []),
+            f"    const u32 row = part * {t.rows}u + wr + i * 16, col = wc + j * 16;",
+            f"    nfrag_store(sums + row * {t.sum_pitch}u + col + col / 32 * 4, {t.sum_pitch}, acc[i][j]);",
+            "  }",
             "__syncthreads();",
+        ]
+
+    def read_sums(self, part: int) -> list[str]:
+        """Returns statements that read the neighbours of one part of the waves, and add them to those of the first."""
+        t, s, width = self.tile, self.p.sum, self.width()
+        some = min(width, 4)
+        at = f"({part * t.rows}u + row) * {t.sum_pitch}u + c + c / 32 * 4"
+        return [
+            f"UNROLL for (int k = 0; k < {width}; k += {some}) {{",
+            f"  const vec<{s}, {some}> q = ldv<{s}, {some}>(sums + ({at}) + k);",
+            f"  UNROLL for (int i = 0; i < {some}; ++i) v[k + i] {'+=' if part else '='} q.v[i];",
+            "}",
         ]
 
     # the results
@@ -197,7 +214,6 @@ class _Text:
         """Returns statements that finish the sums, `width` neighbours at once."""
         p, t = self.p, self.tile
         width = self.width()
-        ld = t.columns + 4
         index = index_type(*self.ys, *(self.after.given[1:] if self.after else ()))
         accesses = self.after.reads() if self.after else []
         strides = [self.split(y.strides) for y in self.ys]
@@ -214,13 +230,8 @@ class _Text:
             f"  const u32 cv = (n0 + c{self.zeros.group}) / {width}u;",
             *(f"  {line}" for line in setup),
             f"  {p.sum} v[{width}];",
-            f"  UNROLL for (int k = 0; k < {width}; ++k) v[k] = sums[row * {ld}u + c + k];",
+            *(f"  {line}" for part in range(t.apart) for line in self.read_sums(part)),
         ]
-        if t.apart > 1:
-            lines += [
-                f"  UNROLL for (u32 g = 1; g < {t.apart}; ++g)",
-                f"    UNROLL for (int k = 0; k < {width}; ++k) v[k] += sums[(g * {t.rows}u + row) * {ld}u + c + k];",
-            ]
         lines += [f"  {line}" for line in self.zeros.correction(width)]
         inner = Lines("t")
         if self.after is None:

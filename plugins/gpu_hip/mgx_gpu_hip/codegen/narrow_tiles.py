@@ -10,12 +10,15 @@ from .source import DeviceTraits
 
 __all__ = ["TILES", "Tile", "microseconds", "tiles_by_time"]
 
+ALIGNED: Final = 1024  # bytes of which a joint tile's steps lie at multiples
+
 
 @dataclass(frozen=True)
 class Tile:
     """rows x columns of sums a block, `depth` bytes of k a step, of which `stages` are loaded ahead.
 
-    down, across: waves along rows and columns; apart: waves that share a piece and take different parts of k.
+    down, across: waves along rows and columns; apart: waves that share a piece and take different parts of k.  joint: each four
+    waves multiply 64 rows with all columns, as Hopper's units do; a step is 128 bytes then.
     """
 
     rows: int
@@ -25,6 +28,7 @@ class Tile:
     across: int
     apart: int = 1
     stages: int = 4
+    joint: bool = False
 
     @property
     def waves(self) -> int:
@@ -32,17 +36,27 @@ class Tile:
 
     @property
     def pitch(self) -> int:
-        """Bytes from row to row in shared memory: eight rows lie in different banks."""
-        return self.depth + 16
+        """Bytes from row to row in shared memory; eight rows lie in different banks, in joint tiles by the order of pieces."""
+        return self.depth if self.joint else self.depth + 16
 
     @property
     def stage_bytes(self) -> int:
         return (self.rows + self.columns) * self.pitch
 
     @property
+    def sum_pitch(self) -> int:
+        """Sums from row to row in shared memory, where each 32 are followed by four unused ones.
+
+        So 8 threads that read 16 bytes each, 32 or 64 bytes apart, find them in different banks, and so do those that write pairs
+        of sums to four rows.
+        """
+        wide = self.columns + ceil_div(self.columns, 32) * 4
+        return wide + (8 - wide) % 32
+
+    @property
     def shared(self) -> int:
-        sums = self.apart * self.rows * (self.columns + 4) * 4
-        return max(self.stages * self.stage_bytes, sums)
+        sums = self.apart * self.rows * self.sum_pitch * 4
+        return max(self.stages * self.stage_bytes, sums) + ALIGNED * self.joint
 
 
 TILES: Final = (
@@ -61,14 +75,30 @@ TILES: Final = (
     Tile(16, 32, 256, 1, 1, 8),
     Tile(64, 64, 64, 2, 2, 1, 2),
     Tile(32, 32, 64, 1, 1, 2, 2),
+    Tile(128, 256, 128, 8, 1, 1, 4, True),
+    Tile(256, 128, 128, 16, 1, 1, 4, True),
+    Tile(128, 192, 128, 8, 1, 1, 5, True),
+    Tile(128, 128, 128, 8, 1, 1, 3, True),
+    Tile(128, 64, 128, 8, 1, 1, 4, True),
+    Tile(64, 128, 128, 4, 1, 1, 4, True),
+    Tile(64, 64, 128, 4, 1, 1, 4, True),
 )
+JOINT: Final = ("sm_90",)  # architectures whose units four waves use together
 
 
 def tiles_by_time(
-    rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True
+    rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True, joint: bool = True
 ) -> list[Tile]:
-    """The tiles for `count` products of [rows, depth] and [depth, columns], by estimated time; whole: of integers."""
-    fitting = [t for t in TILES if t.shared <= traits.shared_most and t.waves * traits.wave <= traits.max_threads]
+    """The tiles for `count` products of [rows, depth] and [depth, columns], by estimated time.
+
+    whole: of integers; joint: also tiles of which four waves multiply 64 rows together, where the device can.
+    """
+    joint = joint and traits.arch in JOINT
+    fitting = [
+        t
+        for t in TILES
+        if t.shared <= traits.shared_most and t.waves * traits.wave <= traits.max_threads and (joint or not t.joint)
+    ]
     return sorted(fitting, key=lambda t: microseconds(t, rows, columns, depth, count, traits, whole))
 
 
@@ -77,17 +107,18 @@ def microseconds(
 ) -> float:
     """Estimate for an H200, as measured there.
 
-    In a cycle a multiprocessor multiplies 1,000 bytes, or half as many 8-bit floats, which ``mma.sync`` widens there, and gets 36
-    bytes from the second cache.
+    In a cycle a multiprocessor multiplies 1,000 bytes, or half as many 8-bit floats, which ``mma.sync`` widens there, and 4,000
+    in joint tiles; it gets 36 bytes from the second cache.
     """
     blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * count
     room = max(traits.shared_most, 65536)
     resident = max(1, min(room // t.shared, 2048 // (t.waves * traits.wave), 4))
     busy = min(resident, ceil_div(blocks, traits.sm_count))
     steps = ceil_div(depth, t.depth)
-    units = busy * t.rows * t.columns * t.depth / (1000 if whole else 500)
+    units = busy * t.rows * t.columns * t.depth / (4000 if t.joint else 1000 if whole else 500)
     loads = busy * (t.rows + t.columns) * t.depth / 36
-    alone = 120 + 45 * t.depth / 32 / t.apart  # what one step takes a block that has the multiprocessor to itself
-    end = 1500 + busy * t.rows * t.columns / 24 * (1 + t.apart / 4)
+    piece = 20 if t.joint else 45
+    alone = 120 + piece * t.depth / 32 / t.apart  # what one step takes a block that has the multiprocessor to itself
+    end = 1500 + busy * t.rows * t.columns / 40 * (1 + t.apart / 4)
     cycles = ceil_div(blocks, traits.sm_count * busy) * (steps * max(units, loads, alone) + end)
     return 1.5 + cycles / 1700

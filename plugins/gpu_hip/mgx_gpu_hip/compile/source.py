@@ -14,6 +14,7 @@ EMULATOR: Final = Path(__file__).parent / "emulator"
 PARTS: Final = ("platform.h", "types.h", "math.h", "wave.h", "memory.h")
 MATRIX: Final = "matrix.h"
 NARROW: Final = "narrow.h"
+GROUP: Final = "group.h"
 
 _KERNEL = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)\s*\(([^)]*)\)")
 _NAMED = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)")
@@ -37,9 +38,10 @@ class Parameter(NamedTuple):
 
 
 @cache
-def prelude(*, matrix: bool = True, narrow: bool = True, emulated: bool = False) -> str:
-    """Returns the prelude as one text with its includes resolved; narrow: matrix units on bytes, too."""
-    parts = [*PARTS, *([MATRIX] if matrix or narrow else []), *([NARROW] if narrow else [])]
+def prelude(*, matrix: bool = True, narrow: bool = True, group: bool = True, emulated: bool = False) -> str:
+    """Returns the prelude as one text with its includes resolved; narrow: matrix units on bytes, too, group: by four waves."""
+    wanted = {MATRIX: matrix or narrow or group, NARROW: narrow or group, GROUP: group}
+    parts = [*PARTS, *(name for name, needed in wanted.items() if needed)]
 
     def include(found: re.Match[str]) -> str:
         name = found.group(1)
@@ -54,7 +56,7 @@ def prelude(*, matrix: bool = True, narrow: bool = True, emulated: bool = False)
 def complete(text: str, *, emulated: bool = False) -> str:
     """Returns the text for a compiler; the matrix part of the prelude is left out where it is not used."""
     matrix = "frag_" in text or "unit::" in text or "FRAG" in text
-    head = prelude(matrix=matrix, narrow="nfrag" in text, emulated=emulated)
+    head = prelude(matrix=matrix, narrow="nfrag" in text, group="group_mma" in text, emulated=emulated)
     out = f'{head}\n#line 1 "kernels.hip"\n{text}\n'
     if emulated:
         out += f"EMU_MODULE({', '.join(_entries(text))})\n"

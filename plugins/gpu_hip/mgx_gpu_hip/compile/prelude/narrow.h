@@ -253,6 +253,18 @@ template <class A, class B, class S> DEV void nfrag_mma(nfrag_c<S>& c, const nfr
 }
 #endif
 
+// Sums to shared memory, in rows of `ld`, which is even as the address is.
+template <class S> DEV void nfrag_store(S* p, u32 ld, const nfrag_c<S>& c) {
+#if FRAG == 1
+  UNROLL for (u32 i = 0; i < FRAG_C; i += 2) {
+    vec<S, 2> two = {{c.x[i], c.x[i + 1]}};
+    stv<S, 2>(p + frag_row(i) * ld + frag_col(i), two);
+  }
+#else
+  UNROLL for (u32 i = 0; i < FRAG_C; ++i) p[frag_row(i) * ld + frag_col(i)] = c.x[i];
+#endif
+}
+
 // 16 bytes to shared memory, `fill` in every byte if not `valid`; arrives like async_copy16.
 DEV void narrow_copy16(void* shared, const void* global, bool valid, u32 fill) {
   if (valid || fill == 0) {

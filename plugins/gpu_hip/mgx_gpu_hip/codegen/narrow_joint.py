@@ -1,0 +1,70 @@
+"""Loops over k of joint tiles: four waves together multiply 64 rows of bytes with all columns of the tile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mgx_core import dtype as dt
+
+from .geometry import ceil_div
+from .narrow_operands import Product
+from .narrow_tiles import ALIGNED, Tile
+from .source import stored
+
+__all__ = ["JOINTLY", "JOINT_ROOM", "joint_loop"]
+
+JOINTLY: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2)  # what units multiply in such tiles
+JOINT_ROOM: Final = (
+    "SHARED_DYNAMIC(u8, given);",
+    f"u8* const room = given + ({ALIGNED}u - (u32)((u64)given % {ALIGNED}u)) % {ALIGNED}u;",
+)
+
+
+def joint_loop(p: Product, t: Tile) -> list[str]:
+    """Returns statements of the sums of a joint tile: products are under way while the next steps are loaded.
+
+    Units that sum 8-bit floats keep some 14 bits: the sums of one step are added to those before in single precision.
+    """
+    across = t.columns // 16
+    steps, whole = ceil_div(p.depth, t.depth), p.x.dtype.is_integer
+    pending = int(whole and t.stages > 3)  # products that are under way while the next ones begin
+    ahead = t.stages - 1 - pending
+    each = f"UNROLL for (int j = 0; j < {across}; ++j)"
+    product = f"group_mma<{stored(p.x.dtype)}, {stored(p.w.dtype)}, {t.columns}>"
+    lines = [
+        f"nfrag_c<{p.sum}> acc[1][{across}];",
+        f"{each} nfrag_zero(acc[0][j]);",
+        *([] if whole else [f"nfrag_c<{p.sum}> some[{across}];", f"{each} nfrag_zero(some[j]);"]),
+        f"UNROLL for (u32 s = 0; s < {ahead}; ++s) {{",
+        f"  if (s < {steps}u) {{ load_a(s, s); load_b(s, s); }}",
+        "  async_commit();",
+        "}",
+        f"u32 slot = 0, free = {ahead}u;",
+        f"for (u32 step = 0; step < {steps}u; ++step) {{",
+        f"  async_wait<{ahead - 1}>();",
+        "  group_shared();",
+        "  __syncthreads();",
+        f"  if (step + {ahead}u < {steps}u) {{ load_a(step + {ahead}u, free); load_b(step + {ahead}u, free); }}",
+        "  async_commit();",
+        f"  const u8* const as = room + slot * {t.stage_bytes}u + wave / 4u * {64 * t.pitch}u;",
+        f"  const u8* const bs = room + slot * {t.stage_bytes}u + {t.rows * t.pitch}u;",
+        "  group_begin();",
+        f"  UNROLL for (u32 d = 0; d < {t.depth}u; d += 32u) {product}({'acc[0]' if whole else 'some'}, as, bs, d, "
+        f"{'true' if whole else 'd > 0u'});",
+        "  group_commit();",
+    ]
+    if whole:
+        lines.append(f"  group_wait<{pending}>();")
+    else:
+        add = "UNROLL for (int e = 0; e < FRAG_C; ++e) acc[0][j].x[e] += some[j].x[e];"
+        lines += ["  group_wait<0>();", f"  group_hold(some, {across});", f"  {each} {add}"]
+    return [
+        *lines,
+        f"  slot = slot + 1 == {t.stages}u ? 0 : slot + 1;",
+        f"  free = free + 1 == {t.stages}u ? 0 : free + 1;",
+        "}",
+        "group_wait<0>();",
+        f"group_hold(acc[0], {across});",
+        "async_wait<0>();",
+        "__syncthreads();",
+    ]

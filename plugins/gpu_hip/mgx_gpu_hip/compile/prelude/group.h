@@ -1,0 +1,87 @@
+// Four waves multiply 64 rows of bytes with N columns, both in shared memory: rows of 128 bytes of k from a multiple of 1024
+// bytes on, the 16 bytes that are the q-th of row r at place q ^ r % 8.  The waves' first is a multiple of four.
+//   group_mma<A, B, N>(c, a, b, k, add): starts the product of 32 bytes from k on; c: the sums of this wave's 16 rows in pieces of
+//                                        16 columns, an nfrag_c each; without `add` they begin at zero
+//   group_begin: before the first of some; group_commit closes a set of them
+//   group_wait<M>: waits until at most M sets are under way; group_hold(c, n): sums are not read before it
+//   group_shared: what this thread wrote to shared memory is seen by products after a barrier
+// Hopper's units do it; elsewhere lanes multiply, which is there for tests.
+#if GPU_CUDA && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+namespace unit {
+DEV u64 group_piece(const u8* p) {  // of rows of 128 bytes in that order, eight of them every 1024 bytes
+  u32 at = (u32)__cvta_generic_to_shared(p);
+  return (u64)(at >> 4 & 0x3fffu) | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62;
+}
+#define GROUP_R4 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define GROUP_R8 GROUP_R4 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define GROUP_R12 GROUP_R8 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define GROUP_R16 GROUP_R12 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define GROUP_C(C, j) "+" C(c[j].x[0]), "+" C(c[j].x[1]), "+" C(c[j].x[2]), "+" C(c[j].x[3]), "+" C(c[j].x[4]), "+" C(c[j].x[5]), "+" C(c[j].x[6]), "+" C(c[j].x[7])
+#define GROUP_C4(C, j) GROUP_C(C, j), GROUP_C(C, j + 1), GROUP_C(C, j + 2), GROUP_C(C, j + 3)
+#define GROUP_L4(C) GROUP_C4(C, 0)
+#define GROUP_L8(C) GROUP_L4(C), GROUP_C4(C, 4)
+#define GROUP_L12(C) GROUP_L8(C), GROUP_C4(C, 8)
+#define GROUP_L16(C) GROUP_L12(C), GROUP_C4(C, 12)
+#define GROUP_MMA(P, N, C, X, Y, ADD, TYPES, SCALES)                                                      \
+  asm volatile("{.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k32." TYPES \
+               " {" GROUP_R##P "}, %" X ", %" Y ", add" SCALES ";}"                                        \
+               : GROUP_L##P(C)                                                                             \
+               : "l"(a), "l"(b), "r"(add)                                                                  \
+               : "memory")
+#define GROUP_SIZES(C, TYPES, SCALES)                                                \
+  if constexpr (N == 64) GROUP_MMA(4, "64", C, "32", "33", "34", TYPES, SCALES);          \
+  else if constexpr (N == 128) GROUP_MMA(8, "128", C, "64", "65", "66", TYPES, SCALES);   \
+  else if constexpr (N == 192) GROUP_MMA(12, "192", C, "96", "97", "98", TYPES, SCALES);  \
+  else GROUP_MMA(16, "256", C, "128", "129", "130", TYPES, SCALES)
+template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, u64 a, u64 b, u32 add) {
+  static_assert(N == 64 || N == 128 || N == 192 || N == 256, "columns of a group's product");
+  constexpr bool ua = same_type<A, u8>::value, ub = same_type<B, u8>::value;
+  constexpr bool wide_a = same_type<A, f8e5m2_t>::value, wide_b = same_type<B, f8e5m2_t>::value;
+  if constexpr (is_byte<A>::value) {
+    if constexpr (ua && ub) { GROUP_SIZES("r", "s32.u8.u8", ""); }
+    else if constexpr (ua) { GROUP_SIZES("r", "s32.u8.s8", ""); }
+    else if constexpr (ub) { GROUP_SIZES("r", "s32.s8.u8", ""); }
+    else { GROUP_SIZES("r", "s32.s8.s8", ""); }
+  } else {
+    if constexpr (wide_a && wide_b) { GROUP_SIZES("f", "f32.e5m2.e5m2", ", 1, 1"); }
+    else if constexpr (wide_a) { GROUP_SIZES("f", "f32.e5m2.e4m3", ", 1, 1"); }
+    else if constexpr (wide_b) { GROUP_SIZES("f", "f32.e4m3.e5m2", ", 1, 1"); }
+    else { GROUP_SIZES("f", "f32.e4m3.e4m3", ", 1, 1"); }
+  }
+}
+}  // namespace unit
+template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, const u8* a, const u8* b, u32 k, bool add) {
+  unit::group_mma<A, B, N>(c, unit::group_piece(a + k), unit::group_piece(b + k), (u32)add);
+}
+DEV void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEV void group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int M> DEV void group_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(M) : "memory"); }
+DEV void group_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEV void group_hold(nfrag_c<i32>* c, int n) {
+  UNROLL for (int j = 0; j < n; ++j) UNROLL for (int i = 0; i < FRAG_C; ++i) asm volatile("" : "+r"(c[j].x[i])::"memory");
+}
+DEV void group_hold(nfrag_c<float>* c, int n) {
+  UNROLL for (int j = 0; j < n; ++j) UNROLL for (int i = 0; i < FRAG_C; ++i) asm volatile("" : "+f"(c[j].x[i])::"memory");
+}
+#else
+namespace unit {
+template <class T> DEV typename narrow_sum<T>::type group_number(const u8* p, u32 row, u32 k) {
+  return number_of(bits_as<T>(p[row * 128 + ((k / 16) ^ row % 8) * 16 + k % 16])) - nfrag_bias<T>();
+}
+}  // namespace unit
+template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, const u8* a, const u8* b, u32 k, bool add) {
+  const u32 first = thread_id() / WAVE % 4 * 16;
+  for (int j = 0; j < N / 16; ++j)
+    for (u32 i = 0; i < FRAG_C; ++i) {
+      S sum = add ? c[j].x[i] : (S)0;
+      for (u32 n = k; n < k + 32; ++n)
+        sum += unit::group_number<A>(a, first + frag_row(i), n) * unit::group_number<B>(b, j * 16 + frag_col(i), n);
+      c[j].x[i] = sum;
+    }
+}
+DEV void group_begin() {}
+DEV void group_commit() {}
+template <int M> DEV void group_wait() {}
+DEV void group_shared() {}
+template <class S> DEV void group_hold(nfrag_c<S>*, int) {}
+#endif
