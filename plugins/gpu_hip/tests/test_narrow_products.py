@@ -295,7 +295,8 @@ def test_gelu_and_rounding_follow_the_sums_in_one_launch() -> None:
     wanted.compile(mgx.get_target("ref"))
     program.compile(GpuTarget("host", 1))
     got = np.asarray(program.run({"a": a})[0]).astype(int)
-    assert len(program.executable.instances()[0].runner.schedule.steps) == 1
+    (step,) = program.executable.instances()[0].runner.schedule.steps
+    assert "erf(" not in step.source.text  # whose last digits bytes do not show
     assert np.abs(got - np.asarray(wanted.run({"a": a})[0]).astype(int)).max() <= 1
     assert len(np.unique(got)) > 20
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mgx_core import Instruction, Module, Shape
-from mgx_core.errors import UnsupportedError
-from mgx_core.ops.elementwise import Pointwise
+import numpy as np
 
+from mgx_core import Instruction, Module, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import UnsupportedError
+from mgx_core.ops.activation import GeluErf, Sigmoid
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.elementwise import Pointwise
+from mgx_core.ops.pointwise import Add, Min, Mul
+
+from ..coarse_gelu import ERF, SATURATED
 from .bodies import VIEWS, Access, Body, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value
@@ -79,6 +87,7 @@ def after_product(
     made = Module("finish")
     went = {j: made.add_parameter(f"sum{n}", Shape.of(j.shape.dtype, dims)) for n, j in enumerate(joints)}
     given, index = [Tensor.of(Shape.of(j.shape.dtype, dims)) for j in joints], [-1] * len(joints)
+    coarse = all(o.shape.dtype.bits <= 8 for o in body.outputs)
     for ins in body:
         if ins in went or ins.is_return or ins.is_absent or (ins in skipped and not _read_behind(ins, skipped)):
             continue
@@ -89,12 +98,33 @@ def after_product(
             index.append(first + places[ins])
         elif ins.is_literal and ins.literal is not None:
             went[ins] = made.add_literal(ins.literal)
+        elif coarse and isinstance(ins.op, GeluErf):
+            went[ins] = _coarse_gelu(made, went[ins.inputs[0]])
         elif isinstance(ins.op, (Pointwise, *VIEWS)):
             went[ins] = made.add(ins.op, *(went[i] for i in ins.inputs))
         else:
             raise UnsupportedError(f"{ins.op.name} after the product")
     made.add_return([went[o] for o in body.outputs])
     return Finish(Body.of(made, given), tuple(given), tuple(index), len(joints))
+
+
+def _coarse_gelu(made: Module, x: Instruction) -> Instruction:
+    """Returns GELU off by 2.5e-5, for results of 8 bits: x P(N(0, 1) < x) = x sigmoid(x (a + b x^2 + c x^4)).
+
+    An exact erf takes a third of the time of a product whose results it follows.
+    """
+
+    def number(value: float) -> Instruction:
+        return made.add(Multibroadcast(out_lens=x.shape.dims), made.add_literal(np.array(value, np.float32)))
+
+    wide = made.add(Convert(target_type=dt.float32), x)
+    square = made.add(Min(), made.add(Mul(), wide, wide), number(SATURATED))
+    a, b, c = (2 * value for value in ERF)
+    inner = made.add(Add(), made.add(Mul(), square, number(c)), number(b))
+    argument = made.add(Mul(), wide, made.add(Add(), made.add(Mul(), square, inner), number(a)))
+    share = made.add(Sigmoid(), made.add(Convert(target_type=dt.float16), argument))  # by the device's own exp
+    result = made.add(Mul(), wide, made.add(Convert(target_type=dt.float32), share))
+    return made.add(Convert(target_type=x.shape.dtype), result)
 
 
 def _read_behind(ins: Instruction, skipped: Sequence[Instruction]) -> bool:

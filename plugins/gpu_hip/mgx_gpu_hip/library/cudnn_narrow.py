@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from mgx_core import dtype
 from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 
+from ..coarse_gelu import ERF, SATURATED
 from .convolution import channels_last
 from .cudnn import Cudnn
 from .cudnn_graph import Convolve, Graph, MatMul, Tensor, packed
@@ -21,8 +22,6 @@ __all__ = ["NarrowProblem", "Operand", "Source", "Step", "gelu_by_tanh", "narrow
 
 Step: TypeAlias = "tuple[str, Source, Source | None]"  # a mode of a pointwise node, or an activation's kind
 Source: TypeAlias = "int | float | str"  # an earlier step (-1: the sums), a number, an operand by name
-ERF: Final = (0.79750789, 0.037005644, -0.00035151999)  # erf(x / sqrt(2)) = tanh(x (a + b x^2 + c x^4))
-SATURATED: Final = 36.0  # the square of a number whose erf is 1 in single precision
 
 
 @dataclass(frozen=True)
