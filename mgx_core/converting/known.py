@@ -146,7 +146,7 @@ class Known:
             dims = first.result.dims[op.start : op.end]
             return _vector(dims) if len(dims) == shape.elements() else None
         if isinstance(op, Convert):
-            return self.extents(first) if first.shape.dtype.kind in "iub" else None
+            return self.extents(first) if first.shape.dtype.kind in "iub" else _as_extents(self._evaluate(ins))
         if not isinstance(op, (*MOVES, *ARITHMETIC, ReduceProd)):
             return _as_extents(self._evaluate(ins))
         args = [self.extents(i) for i in ins.inputs if not i.is_absent]

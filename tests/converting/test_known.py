@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.converting.known import Known
@@ -24,3 +26,17 @@ def test_extents_chosen_by_any_operation_on_constants_are_known() -> None:
     )
     found = Known().extents(chosen)
     assert found is not None and found.tolist() == [n]
+
+
+def test_extents_rounded_from_constant_floats_are_known() -> None:
+    """Paddings of TensorFlow's `SAME`, as torch's older exporter writes them: computed in floats, converted, then rearranged."""
+    module = mgx.Module("main")
+    given = module.add_literal(np.asarray([1.0, 3.0], np.float32))
+    halved = module.add(mgx.op("div"), given, module.add_literal(np.asarray([2.0, 2.0], np.float32)))
+    rounded = module.add(mgx.op("convert", target_type=dt.int64), halved)
+    turned = module.add(mgx.op("reverse", axes=(0,)), rounded)
+    found = Known().extents(turned)
+    assert found is not None and found.tolist() == [1, 0]
+
+    open_ones = module.add_parameter("x", mgx.Shape.of(dt.float32, [2]))
+    assert Known().extents(module.add(mgx.op("convert", target_type=dt.int64), open_ones)) is None
