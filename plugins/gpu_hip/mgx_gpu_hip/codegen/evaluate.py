@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from mgx_core import Instruction
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.elementwise import Pointwise
+from mgx_core.ops.pointwise import Add, Clip, Div, Nearbyint
+from mgx_core.types.dtype import float32, int8, uint8
 
 from .bodies import Access, Body, Source
 from .expressions import Lines, Value, pointwise_value, store_value
+from .primitives import constant, nearest_quotient
 from .source import Tensor, computed, read, stored
 
 __all__ = ["Evaluator", "body_function"]
+
+BYTES: Final = (int8, uint8)
+MOST: Final = 2.0**19  # of zero points: numbers and 1.5 * 2^23 have a sum of whole units
 
 
 class Evaluator:
@@ -32,10 +40,60 @@ class Evaluator:
         if given is not None:
             return given
         assert isinstance(source, Instruction) and isinstance(source.op, Pointwise), source
-        operands = [self.value(s) for s in self.body.operands[source]]
-        made = pointwise_value(source.op, operands, source.shape.dtype, self.lines)
+        made = self._rounded(source)
+        if made is None:
+            operands = [self.value(s) for s in self.body.operands[source]]
+            made = pointwise_value(source.op, operands, source.shape.dtype, self.lines)
         self.known[source] = made
         return made
+
+    def _rounded(self, ins: Instruction) -> Value | None:
+        """Returns a byte that is a rounded number, or a rounded quotient by one, held inside bounds; None for everything else."""
+        if not isinstance(ins.op, Convert) or ins.op.target_type not in BYTES:
+            return None
+        clip = self._member(self.body.operands[ins][0], Clip)
+        if clip is None:
+            return None
+        at, low, high = self.body.operands[clip]
+        bounds = [self._whole(s) for s in (low, high)]
+        added = self._member(at, Add)
+        zero: float | None = 0.0
+        if added is not None:
+            at, point = self.body.operands[added]
+            zero = self._whole(point)
+        near = self._member(at, Nearbyint)
+        to = ins.op.target_type
+        if near is None or zero is None or any(b is None or not to.lowest <= b <= to.highest for b in bounds):
+            return None
+        if abs(zero) > MOST:
+            return None
+        held = [constant(b - zero, "float") for b in bounds if b is not None]
+        held += [str(-int(zero))] if zero else []  # what NaN becomes, so that it is 0 in the end
+        x = self.body.operands[near][0]
+        parts = self._member(x, Div)
+        made = ""
+        if parts is not None:
+            left, right = (self.value(s) for s in self.body.operands[parts])
+            if left.number is None and right.number is not None:
+                made = nearest_quotient(left.code, float(right.number), held)
+        if not made:
+            value = self.value(x)
+            if value.number is not None:
+                return None
+            made = f"m::nearest({', '.join([value.code, *held])})"
+        kind = computed(to)
+        return Value(self.lines.let(kind, f"({kind})({made}{f' + {int(zero)}' if zero else ''})"), kind)
+
+    def _member(self, source: Source, cls: type[Pointwise]) -> Instruction | None:
+        """Returns a member that is an op in single precision and is computed here for the first time."""
+        if not isinstance(source, Instruction) or source in self.known or not isinstance(source.op, cls):
+            return None
+        return source if source.shape.dtype is float32 and self.leaf(source) is None else None
+
+    def _whole(self, source: Source) -> float | None:
+        """Returns the number that a source is, if it is a whole one."""
+        number = source.number if isinstance(source, Value) else None
+        return float(number) if number is not None and float(number).is_integer() else None
 
 
 def body_function(name: str, body: Body, inputs: list[Tensor], outputs: list[Tensor]) -> tuple[str, list[Access]]:

@@ -131,3 +131,15 @@ def quotient(x: str, number: float) -> str:
     if np.frexp(divisor)[0] in (0.5, -0.5):
         return f"{x} * {constant(float(reciprocal), 'float')}"
     return f"m::div_by({x}, {constant(float(divisor), 'float')}, {constant(float(reciprocal), 'float')})"
+
+
+def nearest_quotient(x: str, number: float, held: Sequence[str]) -> str:
+    """Returns the whole number nearest to a quotient; nothing for divisors below 0 or at the ends of the range.
+
+    held: its bounds, and what NaN becomes if that is not 0.
+    """
+    divisor = np.float32(number)
+    if not 1e-30 < divisor < 1e30:
+        return ""
+    parts = [constant(float(n), "float") for n in (divisor, np.float32(1) / divisor)]
+    return f"m::nearest_quotient({', '.join([x, *parts, *held])})"

@@ -27,6 +27,7 @@ DEV double copysign(double a, double b) { return ::copysign(a, b); }
 DEV float fmod(float a, float b) { return ::fmodf(a, b); }
 DEV double fmod(double a, double b) { return ::fmod(a, b); }
 DEV float abs(float x) { return ::fabsf(x); }
+DEV float within(float x, float low, float high) { return ::fminf(::fmaxf(x, low), high); }  // a bound for NaN
 DEV double abs(double x) { return ::fabs(x); }
 #else
 DEV float floor(float x) { return __builtin_floorf(x); }
@@ -46,6 +47,7 @@ DEV double copysign(double a, double b) { return __builtin_copysign(a, b); }
 DEV float fmod(float a, float b) { return __builtin_fmodf(a, b); }
 DEV double fmod(double a, double b) { return __builtin_fmod(a, b); }
 DEV float abs(float x) { return __builtin_fabsf(x); }
+DEV float within(float x, float low, float high) { return __builtin_fminf(__builtin_fmaxf(x, low), high); }
 DEV double abs(double x) { return __builtin_fabs(x); }
 #endif
 DEV float nan() { return bits_as<float>(0x7fc00000u); }
@@ -90,6 +92,14 @@ DEV float div_by(float a, float b, float r) {
   float q = a * r;
   float corrected = fma(fma(-q, b, a), r, q);
   return m::abs(q) < 3e38f ? corrected : q;  // infinities and NaN have no remainder
+}
+// The nearest integer (ties to even) of x, of a / b as in div_by, held between two whole bounds below 2^20; `none` for NaN.  The
+// sum with 1.5 * 2^23 has it in its last bits: the units that round and convert take four times as long as an addition.
+DEV i32 last_bits(float held) { return bits_as<i32>(held + 12582912.f) - 0x4b400000; }
+DEV i32 nearest(float x, float low, float high, i32 none = 0) { return x == x ? last_bits(within(x, low, high)) : none; }
+DEV i32 nearest_quotient(float a, float b, float r, float low, float high, i32 none = 0) {
+  const float held = within(a, low * b, high * b), q = held * r;  // outside, the quotient is the bound or beyond
+  return a == a ? last_bits(fma(fma(-q, b, held), r, q)) : none;
 }
 template <class T> DEV T div(T a, T b) { return b == (T)0 ? (T)0 : (T)-1 < (T)0 && b == (T)-1 ? (T)(0ull - (u64)a) : (T)(a / b); }
 template <class T> DEV T fmod(T a, T b) { return b == (T)0 || ((T)-1 < (T)0 && b == (T)-1) ? (T)0 : (T)(a % b); }
