@@ -44,24 +44,6 @@ void *hook_realloc(void *, void *block, size_t bytes) {
 PyDataMem_Handler handler {"mgx_recycled", 1, {nullptr, hook_malloc, hook_calloc, hook_realloc, hook_free}};
 PyObject *handler_capsule = nullptr;
 
-// Arrays made while in scope take their memory from the recycler.
-class Recycling {
-public:
-    Recycling() : before_(PyDataMem_SetHandler(handler_capsule)) {
-        if (!before_) throw py::error_already_set();
-    }
-    ~Recycling() {
-        PyObject *ours = PyDataMem_SetHandler(before_);
-        Py_XDECREF(ours);
-        Py_DECREF(before_);
-    }
-    Recycling(const Recycling &) = delete;
-    Recycling &operator=(const Recycling &) = delete;
-
-private:
-    PyObject *before_;
-};
-
 PyArray_Descr *descr_of(const ArraySpec &spec) { return reinterpret_cast<PyArray_Descr *>(spec.dtype.ptr()); }
 
 PyObject *make(const ArraySpec &spec, void *data, int flags) {
@@ -122,8 +104,19 @@ ArraySpec array_spec(
     return spec;
 }
 
-py::object new_array(const ArraySpec &spec, void *&address) {
-    Recycling scope;
+Recycling::Recycling() : before_(PyDataMem_SetHandler(handler_capsule)) {
+    if (!before_) throw py::error_already_set();
+}
+
+Recycling::~Recycling() {
+    PyObject *ours = PyDataMem_SetHandler(before_);
+    Py_XDECREF(ours);
+    Py_DECREF(before_);
+}
+
+py::object new_array(const ArraySpec &spec, void *&address) { return Recycling().new_array(spec, address); }
+
+py::object Recycling::new_array(const ArraySpec &spec, void *&address) const {
     PyObject *made = make(spec, nullptr, 0);
     address = PyArray_DATA(as_array(made));
     return py::reinterpret_steal<py::object>(made);

@@ -23,6 +23,21 @@ void init_arrays();
 
 // A new array that owns its memory, taken from the recycler.
 pybind11::object new_array(const ArraySpec &spec, void *&address);
+
+// Arrays made while it lives take their memory from the recycler: one for several saves numpy's change of its allocator.
+class Recycling {
+public:
+    Recycling();
+    ~Recycling();
+    Recycling(const Recycling &) = delete;
+    Recycling &operator=(const Recycling &) = delete;
+
+    pybind11::object new_array(const ArraySpec &spec, void *&address) const;
+
+private:
+    PyObject *before_;
+};
+
 // An array on memory that a run owns; `keep` is what its base chain ends in.
 pybind11::object array_view(const ArraySpec &spec, void *address, const pybind11::object &keep);
 // The array itself if it has this dtype and these dims and is row-major, else a row-major copy; ParameterError if it

@@ -192,8 +192,11 @@ py::list Program::with_arrays(const py::list &given, std::vector<int64_t> *nanos
     }
     std::vector<py::object> arrays;
     arrays.reserve(outputs_.size());
-    for (size_t i = 0; i < outputs_.size(); ++i)
-        arrays.push_back(new_array(outputs_[i], to[i]));
+    if (!outputs_.empty()) {
+        const Recycling recycling;
+        for (size_t i = 0; i < outputs_.size(); ++i)
+            arrays.push_back(recycling.new_array(outputs_[i], to[i]));
+    }
     {
         py::gil_scoped_release nogil;
         execute(from, to, nullptr, objects_ ? &objects : nullptr, nanoseconds);
