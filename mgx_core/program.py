@@ -51,6 +51,7 @@ class Program:
         self.executable: Executable | None = None
         self.states = dict(states or {})
         self._held: dict[str, Any] = dict(self.states)
+        self._first = self._held  # what is held until a run gives other values
         self._open_states: tuple[str, ...] = ()
 
     @classmethod
@@ -126,7 +127,9 @@ class Program:
         """Returns a copy with modules and states of its own, which runs what this one was compiled to."""
         made = self.clone()
         made.files, made.executable = self.files, self.executable
-        made._held, made._open_states = dict(self._held), self._open_states
+        if self._held is not self._first:
+            made._held = dict(self._held)
+        made._open_states = self._open_states
         return made
 
     # what it takes and gives
@@ -232,8 +235,10 @@ class Program:
         """
         if not self.states:
             return self._compiled().run(parameters)
-        results = self._compiled().run({**self._held, **parameters})
-        return self._without_states(results)
+        held = self._held
+        if held is self._first:
+            return self._without_states(self._compiled().run({**held, **parameters}))
+        return self._without_states(self._compiled().run(parameters, held))
 
     def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
         """Checks the parameters, makes all that a run of these shapes needs, and runs nothing; the shapes of the results.
@@ -256,7 +261,7 @@ class Program:
 
     def reset_state(self) -> None:
         """Sets all states back to the values that they begin with."""
-        self._held = dict(self.states)
+        self._held = self._first = dict(self.states)
 
     def _without_states(self, results: list[Argument]) -> list[Argument]:
         """Keeps the last results as the states of the next run; returns the others.  Errors: ShapeError for other extents."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..targets.lowered import Lowered
 
+NOTHING: Final[Mapping[str, Argument]] = {}
 REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
 
 __all__ = ["Executable"]
@@ -116,16 +117,19 @@ class Executable:
 
     # running
 
-    def run(self, parameters: Mapping[str, Any]) -> list[Argument]:
+    def run(self, parameters: Mapping[str, Any], held: Mapping[str, Argument] = NOTHING) -> list[Argument]:
         """Returns results in the model's order for values of all parameters by name.
 
+        held: results of an earlier run that are values of parameters, where `parameters` has no others for them.
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
-        known = None if self._watched else plain(parameters, self.parameters)
+        known = None if self._watched else plain(parameters, self.parameters, held)
         if known is not None:
             instance = self._instances.known(known[0])
             if instance is not None:
                 return [Argument.from_value(v) for v in self.run_values(known[1], instance)]
+        if held:
+            parameters = {**held, **parameters}
         values = self.bind(parameters)
         if self._watched:
             self._show(values)

@@ -17,15 +17,19 @@ __all__ = ["open_states", "require_extents"]
 def open_states(states: Mapping[str, Any], shapes: Sequence[AnyShape]) -> tuple[str, ...]:
     """Returns names of the states whose next values, of some shapes, get their extents at run time."""
     pairs = zip(states.items(), shapes[len(shapes) - len(states) :], strict=True)
-    return tuple(k for (k, v), s in pairs if not isinstance(s, Shape) or tuple(s.dims) != np.shape(v))
+    return tuple(k for (k, v), s in pairs if not isinstance(s, Shape) or tuple(s.dims) != _extents(v))
 
 
 def require_extents(names: Iterable[str], states: Mapping[str, Any], held: Mapping[str, Argument]) -> None:
     """Errors: ShapeError if a state's next value has other extents than its first one, which the next run would refuse."""
     for name in names:
-        begins, shape = np.shape(states[name]), held[name].shape
+        begins, shape = _extents(states[name]), held[name].shape
         if not isinstance(shape, Shape) or tuple(shape.dims) != begins:
             raise ShapeError(
                 f"state {name!r} has extents {list(begins)}, this run gives it {shape}: run the program with inputs of the "
                 "extents that its states are made for; they stay as they were before this run"
             )
+
+
+def _extents(value: Any) -> tuple[int, ...]:
+    return np.shape(value.value if isinstance(value, Argument) else value)
