@@ -52,7 +52,10 @@ _OF_OUTPUTS: Final = {"label_filename": "", "is_shape_tensor": False}
 def _tensor(tensor: Tensor, most: int, rest: Mapping[str, Any]) -> dict[str, Any]:
     """most: rows of a run; the batch axis is not written where rows may be joined."""
     dims: Sequence[int] = tensor.shape[1:] if most else tensor.shape
-    return {"name": tensor.name, "data_type": TYPES[tensor.datatype], "dims": list(dims), **rest}
+    made = {"name": tensor.name, "data_type": TYPES[tensor.datatype], "dims": list(dims), **rest}
+    if tensor.inner is not None:
+        made["reshape"] = {"shape": list(tensor.inner[1:] if most else tensor.inner)}
+    return made
 
 
 def _version_policy(settings: ModelSettings) -> dict[str, Any]:

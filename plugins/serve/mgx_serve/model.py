@@ -17,7 +17,7 @@ from mgx_core import MgxError, Program, Shape
 from .errors import BadRequest, Internal
 from .reasons import told
 from .settings import ModelSettings
-from .tensors import OPEN, Array, Tensor, datatype_of
+from .tensors import OPEN, Array, Tensor, datatype_of, reshaped
 
 __all__ = ["Model", "Signature", "batch_sizes", "compiled", "source"]
 
@@ -90,7 +90,8 @@ class Model:
         results = {n: _tensor_shape(n, s) for n, s in zip(names, program.get_output_shapes(), strict=True)}
         inputs = _stated("input", [_tensor("input", n, s) for n, s in given.items()], settings.inputs)
         outputs = tuple(_tensor("output", n, s) for n, s in results.items())
-        _stated("output", outputs, settings.outputs)
+        stated = _stated("output", outputs, settings.outputs)
+        outputs = tuple(own if s.inner is None else s for own, s in zip(outputs, stated, strict=True))
         self.batches = settings.max_batch > 1 and _one_batch([*given.values()], [*results.values()])
         most = settings.max_batch if self.batches else 0
         self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs, most)
@@ -131,7 +132,11 @@ class Model:
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Returns the outputs in order.  Errors: BadRequest where the values do not fit; Internal where the run fails."""
         try:
-            return [np.asarray(r) for r in self._results(feeds)]
+            results = [np.asarray(r) for r in self._results(feeds)]
+            outputs = self.signature.outputs
+            return [
+                r if t.inner is None else reshaped(r, t.inner, t.shape) for t, r in zip(outputs, results, strict=True)
+            ]
         except (mgx.ParameterError, mgx.ShapeError) as error:  # it was compiled: what does not fit are the arguments
             raise BadRequest(f"model {self.signature.name!r}: {told(error)}") from error
         except MgxError as error:
@@ -140,6 +145,9 @@ class Model:
 
     def _results(self, feeds: Mapping[str, Array]) -> Sequence[mgx.Argument]:
         """Returns what a run makes of a request alone: a program with states begins anew, whoever asked before."""
+        for t in self.signature.inputs:
+            if t.inner is not None:
+                feeds = {**feeds, t.name: reshaped(feeds[t.name], t.shape, t.inner)}
         states, executable = self.program.states, self.program.executable
         if not states or executable is None:
             return self.program.run(feeds)
@@ -196,12 +204,13 @@ def _stated(what: str, found: Sequence[Tensor], stated: Sequence[Tensor]) -> tup
             raise mgx.ParameterError(
                 f"the settings state an {what} {tensor.name!r}; the model has {', '.join(known) or 'none'}"
             )
-        own = known[tensor.name]
-        fits = own.datatype == tensor.datatype and len(own.shape) == len(tensor.shape)
-        if not fits or any(a != b and OPEN not in (a, b) for a, b in zip(own.shape, tensor.shape, strict=True)):
-            raise mgx.ParameterError(f"{what} {tensor.name!r}: the settings state {tensor}, the model has {own}")
-        dims = tuple(b if a == OPEN else a for a, b in zip(own.shape, tensor.shape, strict=True))
-        known[tensor.name] = Tensor(own.name, own.datatype, dims)
+        own, extents = known[tensor.name], tensor.shape if tensor.inner is None else tensor.inner
+        fits = own.datatype == tensor.datatype and len(own.shape) == len(extents)
+        if not fits or any(a != b and OPEN not in (a, b) for a, b in zip(own.shape, extents, strict=True)):
+            given = tensor if tensor.inner is None else f"{tensor} reshaped to {list(extents)}"
+            raise mgx.ParameterError(f"{what} {tensor.name!r}: the settings state {given}, the model has {own}")
+        dims = tuple(b if a == OPEN else a for a, b in zip(own.shape, extents, strict=True))
+        known[tensor.name] = tensor if tensor.inner is not None else Tensor(own.name, own.datatype, dims)
     return tuple(known.values())
 
 

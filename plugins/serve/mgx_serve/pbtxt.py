@@ -29,12 +29,10 @@ REFUSED: Final = frozenset(
         "model_transaction_policy.decoupled",
         "instance_group.passive",
         "dynamic_batching.priority_queue_policy",
-        "input.reshape",
         "input.is_shape_tensor",
         "input.allow_ragged_batch",
         "input.optional",
         "input.is_non_linear_format_io",
-        "output.reshape",
         "output.is_shape_tensor",
         "output.is_non_linear_format_io",
     )
@@ -111,7 +109,9 @@ def _tensor(what: str, given: Any, most: int) -> Tensor:
     kind = given.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[given.data_type].name
     if kind not in NAMES:
         raise ParameterError(f"{what} {given.name!r}: a data_type out of {', '.join(NAMES)} is required")
-    return Tensor(given.name, NAMES[kind], ((OPEN,) if most else ()) + tuple(given.dims))
+    rows = (OPEN,) if most else ()
+    inner = rows + tuple(given.reshape.shape) if given.HasField("reshape") else None
+    return Tensor(given.name, NAMES[kind], rows + tuple(given.dims), inner)
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -166,7 +166,21 @@ def _tensors(place: str, given: Any) -> tuple[Tensor, ...]:
             shape = item["shape"]
             if isinstance(shape, list) and all(isinstance(n, int) for n in shape):
                 item = Tensor(str(item["name"]), str(item["datatype"]), tuple(shape))
-        if not isinstance(item, Tensor) or item.datatype not in DATATYPES or min(item.shape, default=0) < OPEN:
+        if (
+            not isinstance(item, Tensor)
+            or item.datatype not in DATATYPES
+            or min(*item.shape, *(item.inner or ()), 0, 0) < OPEN
+        ):
             raise ParameterError(f"{place}: name, datatype and shape are required of each, got {item!r}")
+        if item.inner is not None and _kept(item.inner) != _kept(item.shape):
+            raise ParameterError(
+                f"{place}: {item.name!r} is reshaped from {list(item.shape)} to {list(item.inner)}; as many elements, "
+                f"and as many extents that vary (-1), are required of both"
+            )
         made.append(item)
     return tuple(made)
+
+
+def _kept(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Returns what a shape keeps when it is reshaped: the product of its fixed extents, and how many vary."""
+    return math.prod(n for n in shape if n != OPEN), shape.count(OPEN)

@@ -24,6 +24,7 @@ __all__ = [
     "from_bytes",
     "from_list",
     "of_items",
+    "reshaped",
     "to_bytes",
     "to_list",
 ]
@@ -54,11 +55,15 @@ OPEN: Final = -1  # an extent that varies, in the protocol
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output: name, the protocol's element type, extents of which those that vary are -1."""
+    """An input or output: name, the protocol's element type, extents of which those that vary are -1.
+
+    inner: extents that the model has it with, where requests have others; None where they are the same.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    inner: tuple[int, ...] | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -66,6 +71,14 @@ class Tensor:
 
     def __str__(self) -> str:
         return f"{self.datatype}{list(self.shape)}"
+
+
+def reshaped(array: Array, old: Sequence[int], new: Sequence[int]) -> Array:
+    """Returns an array with other extents; those that vary stay in their order.  Errors: ValueError if its own are not `old`."""
+    if any(extent not in (OPEN, n) for n, extent in zip(array.shape, old, strict=True)):
+        raise ValueError(f"extents {list(old)} are required, got {list(array.shape)}")
+    varying = iter([n for n, extent in zip(array.shape, old, strict=True) if extent == OPEN])
+    return array.reshape([next(varying) if extent == OPEN else extent for extent in new])
 
 
 def datatype_of(dtype: np.dtype[Any]) -> str:

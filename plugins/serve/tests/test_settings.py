@@ -15,6 +15,7 @@ from mgx_core import ParameterError
 from mgx_serve import ModelSettings
 from mgx_serve.described import configuration
 from mgx_serve.errors import BadRequest
+from mgx_serve.frontends.wire import read_signature, signature_message
 from mgx_serve.messages import messages
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Model
@@ -119,7 +120,10 @@ def test_what_is_not_stated_stays(text: str, tmp_path: Path) -> None:
         ("ensemble_scheduling { step [ { model_version: -1 } ] }", "ensemble_scheduling is not offered"),
         ("sequence_batching { }", "sequence_batching is not offered"),
         ('input { name: "x" dims: 1 }', "input 'x': a data_type out of"),
-        ('input { name: "x" data_type: TYPE_INT8 dims: 1 reshape { shape: [] } }', "input 'x': reshape is not offered"),
+        (
+            'input { name: "x" data_type: TYPE_INT8 dims: [ 2, -1 ] reshape { shape: [ 2, 1 ] } }',
+            r"inputs: 'x' is reshaped from \[2, -1\] to \[2, 1\]; as many elements, and as many extents that vary",
+        ),
         ('input { name: "x" data_type: TYPE_INT8 dims: -2 }', r"inputs: name, datatype and shape"),
         ('parameters { key: "mgx.nosuch" value { string_value: "1" } }', "there is no setting 'nosuch'"),
         ('parameters { key: "mgx.instances" value { string_value: "two" } }', "instances must be of type int"),
@@ -155,6 +159,8 @@ def test_what_is_told_of_a_model_makes_it_what_it_is(small_model: Callable[..., 
         'version_policy { all { } } parameters { key: "mgx.precision" value { string_value: "fp16" } }'
         'parameters { key: "mgx.warm" value { string_value: "false" } }',
         'version_policy { specific { versions: 1 } } parameters { key: "mgx.timeout" value { string_value: "0.25" } }',
+        'max_batch_size: 2 input { name: "x" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: 4 } }',
+        'output { name: "z" data_type: TYPE_FP32 reshape { shape: [ 1, 1 ] } }',
     ):
         settings = read(tmp_path, stated)
         model = Model.read("m", "1", path, settings)
@@ -209,6 +215,45 @@ def test_extents_that_the_settings_state_are_required(made: Callable[..., Model]
     assert list(model.seconds) == [((3, 4),)]
 
 
+@pytest.mark.parametrize(
+    ("text", "shape", "results"),
+    [
+        (
+            """input { name: "x" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: [ 1, 4 ] } }
+            output [ { name: "y" data_type: TYPE_FP32 dims: 4 reshape { shape: [ 1, 4 ] } },
+                     { name: "z" data_type: TYPE_FP32 reshape { shape: [ 1, 1 ] } } ]""",
+            (2, 2),
+            [(4,), ()],
+        ),
+        (
+            """max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: 4 } }
+            output { name: "z" data_type: TYPE_FP32 dims: [ 1, 1 ] reshape { shape: 1 } }""",
+            (3, 2, 2),
+            [(3, 4), (3, 1, 1)],
+        ),
+        (
+            'input { name: "x" data_type: TYPE_FP32 dims: [ 4, -1 ] reshape { shape: [ -1, 4 ] } }',
+            (4, 3),
+            [(3, 4), (3, 1)],
+        ),
+    ],
+)
+def test_tensors_that_requests_have_with_other_extents(
+    text: str, shape: tuple[int, ...], results: list[tuple[int, ...]], made: Callable[..., Model]
+) -> None:
+    model = made(text + ' parameters { key: "mgx.target" value { string_value: "ref" } }')
+    model.warm()
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    model.signature.check({"x": x})
+    y, z = model.run({"x": x})
+    assert [y.shape, z.shape] == results
+    np.testing.assert_array_equal(y.ravel(), 2 * x.ravel())
+    np.testing.assert_array_equal(z.ravel(), x.reshape(-1, 4).sum(1))
+    with pytest.raises(BadRequest, match=r"input 'x' of model 'm': FP32.* is required"):
+        model.signature.check({"x": x.reshape(1, 1, -1, 4)})
+    assert read_signature(signature_message(model.signature)) == model.signature
+
+
 def test_the_batch_axis_is_not_written(made: Callable[..., Model]) -> None:
     text = 'max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: 4 }'
     model = made(text + ' output { name: "z" data_type: TYPE_FP32 dims: 1 }')
@@ -228,6 +273,10 @@ def test_the_batch_axis_is_not_written(made: Callable[..., Model]) -> None:
             r"state FP32\[-1, 5\], the model has FP32\[-1, 4\]",
         ),
         ('input { name: "x" data_type: TYPE_FP32 dims: 4 }', r"state FP32\[4\]"),
+        (
+            'input { name: "x" data_type: TYPE_FP32 dims: 6 reshape { shape: [ 2, 3 ] } }',
+            r"FP32\[6\] reshaped to \[2, 3\], the model has FP32\[-1, 4\]",
+        ),
         ('output { name: "z" data_type: TYPE_FP32 dims: [ -1, 2 ] }', r"output 'z': the settings state FP32\[-1, 2\]"),
     ],
 )

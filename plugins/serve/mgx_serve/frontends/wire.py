@@ -77,7 +77,10 @@ def signature_message(signature: Signature) -> list[Any]:
 
 def read_signature(message: Sequence[Any]) -> Signature:
     name, version, target, timeout, inputs, outputs, most = message
-    taken, made = (tuple(Tensor(n, kind, tuple(shape)) for n, kind, shape in t) for t in (inputs, outputs))
+    taken, made = (
+        tuple(Tensor(n, kind, tuple(shape), None if inner is None else tuple(inner)) for n, kind, shape, inner in t)
+        for t in (inputs, outputs)
+    )
     return Signature(name, version, target, timeout, taken, made, most)
 
 
