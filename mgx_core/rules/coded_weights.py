@@ -86,7 +86,7 @@ def _before_repeats(ins: Instruction) -> Instruction:
 def packed_codes(values: Array, points: Array | None, bits: int, block: int) -> tuple[Array, Array | None]:
     """Returns numbers [n, k] of 4 or 8 bits as the bytes of unsigned codes, and their zero points as unsigned ones.
 
-    Signed numbers are moved up by half the range, to which absent zero points are set.
+    Signed numbers are moved up by half the range.  Zero points that all lie there are left out: it is what absent ones stand for.
     Rows of 4 bits are padded to whole blocks.
     """
     wide = widen(values).astype(np.int16)
@@ -99,6 +99,8 @@ def packed_codes(values: Array, points: Array | None, bits: int, block: int) -> 
         zero = (widen(points).astype(np.int16) + (half if signed else 0)).astype(np.uint8)
     elif not signed:
         zero = np.zeros((len(wide), -(-wide.shape[1] // block)), np.uint8)
+    if zero is not None and (zero == half).all():
+        zero = None
     codes: Array = wide.astype(np.uint8)
     if bits == 4:
         missing = -codes.shape[1] % block

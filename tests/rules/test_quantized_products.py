@@ -124,3 +124,26 @@ def test_weights_that_batches_share(kind: str, axis: int, moved: bool) -> None:
     by_row = (np.repeat(v, 4, 0) if axis == 0 else v for v in (point, scale))
     wanted = value @ ((codes - next(by_row)) * next(by_row))
     np.testing.assert_allclose(np.asarray(program.run({"x": value})[0]), wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("point", "operands"), [(0, 3), (1, 4)])
+def test_zero_points_in_the_middle_are_left_out(point: int, operands: int) -> None:
+    """What absent ones stand for need not be read."""
+    rng = np.random.default_rng(4)
+    codes = rng.integers(-8, 8, (16, 6)).astype(dt.int4.numpy)
+    points = np.full((2, 6), point, dt.int4.numpy)
+    scales = rng.uniform(0.1, 1, (2, 6)).astype(np.float32)
+    x = rng.standard_normal((1, 16)).astype(np.float32)
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.Shape("float", [1, 16]))
+    constants = [m.add_literal(mgx.Argument.from_value(a)) for a in (codes, scales, points)]
+    wide = m.add(mgx.op("dequantizelinear", axis=0, block_size=8), *constants)
+    m.add_return([m.add(mgx.op("dot"), given, wide)])
+    rewriter = Rewriter(CODED_WEIGHTS)
+    rewriter.apply(m)
+    (product,) = [i for i in m if i.op.name == "dequant_dot"]
+    assert len(product.inputs) == operands
+    program.compile(mgx.get_target("ref"))
+    wanted = x @ ((codes.astype(np.float32) - point) * scales.repeat(8, 0))
+    np.testing.assert_allclose(np.asarray(program.run({"x": x})[0]), wanted, rtol=1e-4, atol=1e-4)
