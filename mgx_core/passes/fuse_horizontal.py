@@ -12,6 +12,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere
 from ..ops.broadcast import Multibroadcast
+from ..ops.coded_product import DequantDot
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.operation import Operation
@@ -38,22 +39,40 @@ class _Step(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """A product with a constant right side, and the steps that follow it."""
+    """A product with a constant right side, and the steps that follow it.
+
+    weights: the matrix; or codes, scales and zero points with a row for each column of it.
+    """
 
     dot: Instruction
-    weight: Array
+    weights: tuple[Array, ...]
     steps: tuple[_Step, ...]
 
     @property
     def result(self) -> Instruction:
         return self.steps[-1].result if self.steps else self.dot
 
+    @property
+    def axis(self) -> int:
+        """The axis of the weights along which columns of the product lie."""
+        return 0 if isinstance(self.dot.op, DequantDot) else 1
+
+    @property
+    def columns(self) -> int:
+        return int(self.weights[0].shape[self.axis])
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """The op, and for each constant its type and other extent: products that agree in these can be one."""
+        return self.dot.op, *((w.dtype, w.shape[1 - self.axis]) for w in self.weights)
+
 
 @dataclass(frozen=True)
 class FuseHorizontal(Pass):
     """Joins dots of one value with constant matrices side by side, their biases too; the results become slices, which are views.
 
-    Products of narrow numbers take everything along that follows in the same form: factors, conversions, biases.
+    Matrices in codes of few bits are joined as codes.  Products of narrow numbers take everything along that follows in the same
+    form: factors, conversions, biases.
 
     most: the most columns of a joined product (wider ones gain nothing).
     """
@@ -73,11 +92,11 @@ class FuseHorizontal(Pass):
         if len(dots) < 2:
             return False
         found = [p for p in (_product(d) for d in dots if d.inputs[1] is not shared) if p is not None]
-        found = [p for p in found if _joinable(p, found[0])]
+        found = [p for p in found if p.form == found[0].form]
         if len(found) < 2:
             self.tally.refuse(self.name, dots[0], No("no two of the right sides are constant matrices of one type"))
             return False
-        if sum(p.weight.shape[1] for p in found) > self.most:
+        if sum(p.columns for p in found) > self.most:
             self.tally.refuse(self.name, dots[0], No(f"the joined product would have more than {self.most} columns"))
             return False
         self.tally.fired[self.name] += 1
@@ -101,11 +120,12 @@ class FuseHorizontal(Pass):
             return module.add(op, *inputs, sources=sources, before=first)
 
         dims = shared.shape.dims
-        weight = literal(np.concatenate([p.weight for p in found], axis=1))
-        right: tuple[Dim, ...] = (*dims[:-2], *weight.shape.dims)
-        product = add(
-            found[0].dot.op, shared, weight if len(dims) == 2 else add(Multibroadcast(out_lens=right), weight)
-        )
+        each = zip(*(p.weights for p in found), strict=True)
+        weights = [literal(np.concatenate(parts, axis=found[0].axis)) for parts in each]
+        if not isinstance(found[0].dot.op, DequantDot) and len(dims) > 2:
+            right: tuple[Dim, ...] = (*dims[:-2], *weights[0].shape.dims)
+            weights = [add(Multibroadcast(out_lens=right), weights[0])]
+        product = add(found[0].dot.op, shared, *weights)
         for steps in zip(*(p.steps for p in found), strict=True):
             columns = [s.column for s in steps if s.column is not None]
             if columns:
@@ -117,7 +137,7 @@ class FuseHorizontal(Pass):
         start = 0
         axis = len(dims) - 1
         for p in found:
-            width = p.weight.shape[1]
+            width = p.columns
             part = module.add(
                 Slice(axes=(axis,), starts=(start,), ends=(start + width,)),
                 product,
@@ -129,13 +149,7 @@ class FuseHorizontal(Pass):
 
 
 def _is_dot(ins: Instruction) -> bool:
-    return isinstance(ins.op, Dot) or (isinstance(ins.op, QuantDot) and len(ins.inputs) == 2)
-
-
-def _joinable(one: _Product, other: _Product) -> bool:
-    """Returns True if two products can be one: of the same op, their right sides of one type and height."""
-    a, b = one.weight, other.weight
-    return one.dot.op == other.dot.op and a.dtype == b.dtype and len(a) == len(b)
+    return isinstance(ins.op, (Dot, DequantDot)) or (isinstance(ins.op, QuantDot) and len(ins.inputs) == 2)
 
 
 def _same_steps(found: Sequence[_Product]) -> list[_Product]:
@@ -159,7 +173,7 @@ def _same_steps(found: Sequence[_Product]) -> list[_Product]:
             else:
                 assert model.column is not None
                 last = made[n][-1].result if made[n] else found[n].dot
-                zeros = np.zeros(found[n].weight.shape[1], model.column.dtype)
+                zeros = np.zeros(found[n].columns, model.column.dtype)
                 made[n].append(_Step(model.op, last, zeros, model.left))
     return [p._replace(steps=tuple(steps)) for p, steps in zip(found, made, strict=True)]
 
@@ -171,20 +185,23 @@ def _like(one: _Step, other: _Step) -> bool:
 
 
 def _product(dot: Instruction) -> _Product | None:
-    weight = _matrix(dot.inputs[1])
-    if weight is None:
+    found = [_matrix(i) for i in dot.inputs[1:] if not i.is_absent]
+    weights = tuple(w for w in found if w is not None)
+    if len(weights) < len(found):
         return None
+    product = _Product(dot, weights, ())
+    floats = not isinstance(dot.op, QuantDot)  # which take a bias along and no more
     steps: list[_Step] = []
     at = dot
     while len(at.users) == 1 and at.users[0].parent is dot.parent:
-        step = _step(at.users[0], at, weight.shape[1])
-        if step is None or (isinstance(dot.op, Dot) and not (isinstance(step.op, Add) and step.column is not None)):
+        step = _step(at.users[0], at, product.columns)
+        if step is None or (floats and not (isinstance(step.op, Add) and step.column is not None)):
             break
         steps.append(step)
         at = step.result
-        if isinstance(dot.op, Dot):
+        if floats:
             break
-    return _Product(dot, weight, tuple(steps))
+    return product._replace(steps=tuple(steps))
 
 
 def _step(ins: Instruction, before: Instruction, columns: int) -> _Step | None:

@@ -80,17 +80,23 @@ def _join(module: Module, ins: Instruction, names: Names) -> bool:
 
 
 def _join_codes(module: Module, product: Instruction, names: Names) -> bool:
-    """Joins a product of few rows with codes and the one pointwise group that reads it."""
-    shape, users = product.result, product.users
-    if not isinstance(shape, Shape) or shape.dynamic() or prod(shape.lens()[:-1]) > FEW or len(users) != 1:
+    """Joins a product of few rows with codes and the one pointwise group that reads it, or parts of its columns."""
+    shape = product.result
+    if not isinstance(shape, Shape) or shape.dynamic() or prod(shape.lens()[:-1]) > FEW:
         return False
-    tail = users[0]
-    if not isinstance(tail.op, PointwiseGroup) or tail.inputs.count(product) != 1 or tail.next is None:
+    behind = _parts(product) or _whole(product)
+    if not behind or behind[-1].next is None:
         return False
-    if any(o.shape.dims != shape.dims for o in tail.modules[0].outputs):
-        return False
-    outline(module, [product, tail], lambda: Group(tag=CODED), names.fresh("coded_rows"), tail.next)
+    outline(module, [product, *behind], lambda: Group(tag=CODED), names.fresh("coded_rows"), behind[-1].next)
     return True
+
+
+def _whole(product: Instruction) -> list[Instruction]:
+    """Returns the one pointwise group that reads a product, if its results are as large; nothing else."""
+    tail = product.users[0] if len(product.users) == 1 else None
+    if tail is None or not isinstance(tail.op, PointwiseGroup) or tail.inputs.count(product) != 1:
+        return []
+    return [tail] if all(o.shape.dims == product.shape.dims for o in tail.modules[0].outputs) else []
 
 
 def _one_row(shape: object) -> bool:

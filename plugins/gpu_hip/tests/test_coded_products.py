@@ -21,6 +21,10 @@ CASES = [  # rows, k, n, bits, block, zero points
     ((1,), 640, 130, 8, 128, False),
     ((2,), 33, 9, 4, 16, True),
     ((2,), 16, 8, 4, 32, False),
+    ((1,), 2048, 40, 4, 128, False),  # several parts of k for each wave
+    ((1, 11), 512, 48, 4, 64, True),
+    ((1,), 1536, 50, 8, 256, True),
+    ((3,), 192, 33, 4, 32, True),
 ]
 
 
@@ -100,17 +104,40 @@ def test_products_of_one_row_share_a_launch() -> None:
     x = rng.standard_normal((1, 256)).astype(np.float16)
     program = mgx.Program()
     m = program.get_main_module()
-    given = m.add_parameter("x", mgx.Shape("half", [1, 256]))
+    given = [m.add_parameter(name, mgx.Shape("half", [1, 256])) for name in "xy"]
     op = DequantDot(bits=4, block_size=128)
     sides = [
         (rng.integers(0, 256, (n, 128)).astype(np.uint8), rng.uniform(0.01, 0.1, (n, 2)).astype(np.float32))
         for n in (40, 24)
     ]
-    m.add_return([m.add(op, given, *(m.add_literal(a) for a in side)) for side in sides])
+    m.add_return([m.add(op, g, *(m.add_literal(a) for a in side)) for g, side in zip(given, sides, strict=True)])
     program.compile(GpuTarget("host", 1), validate=True)
-    results = program.run({"x": x})
+    results = program.run({"x": x, "y": x})
     (instance,) = program.executable.instances()
     assert len(instance.runner.schedule.steps) == 1
     for got, side in zip(results, sides, strict=True):
         wanted = op.compute(x.astype(np.float32), *side)
         np.testing.assert_allclose(got.to_numpy(), wanted, rtol=0, atol=np.abs(wanted).max() * 2e-3)
+
+
+@pytest.mark.parametrize(("of", "device"), [("float32", 0), ("float16", 0), ("float16", 1), ("bfloat16", 1)])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_gated_halves_are_one_launch(of: str, device: int, rows: int) -> None:
+    """SwiGLU of two products with codes: they are joined, and their sums combined where they are made."""
+    rng = np.random.default_rng(rows)
+    kind, n, k = dt.of(of), 88, 256
+    x = rng.standard_normal((rows, k)).astype(kind.numpy)
+    op = DequantDot(bits=4, block_size=128)
+    sides = [drawn_weights(rng, n, k, 4, 128, False, 0.02) for _ in range(2)]
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.Shape(kind, [rows, k]))
+    gate, up = (m.add(op, given, *(m.add_literal(a) for a in side)) for side in sides)
+    m.add_return([m.add(mgx.op("mul"), m.add(mgx.op("mul"), gate, m.add(mgx.op("sigmoid"), gate)), up)])
+    program.compile(GpuTarget("host", device), validate=True)
+    got = program.run({"x": x})[0].to_numpy().astype(np.float64)
+    g, u = (op.compute(x.astype(np.float32), *side).astype(np.float64) for side in sides)
+    wanted = g / (1 + np.exp(-g)) * u
+    (instance,) = program.executable.instances()
+    assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["coded"]
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(4 * kind.epsilon, 2e-5))

@@ -11,6 +11,7 @@ from mgx_core import No
 
 from ..join_rows import FEW
 from .after_product import Finish
+from .coded_tiles import CodedTiles, CodedWeights
 from .elements import pointers
 from .expressions import Lines, store_value
 from .geometry import ceil_div, decompose, index_type, offset_code
@@ -25,28 +26,34 @@ MAGIC: Final = 0x4B000000  # 2^23 as float32: what is put into its mantissa is a
 
 @dataclass(frozen=True)
 class _Split:
-    """A wave makes `columns` sums for each row; `apart` waves share them, each with another part of k."""
+    """A wave makes `columns` sums for each row; `apart` waves share them, each with another part of k.
+
+    parts: a block takes as many columns in each of these parts of the matrix.
+    """
 
     columns: int
     apart: int
     waves: int
+    parts: int
 
     @property
     def block(self) -> int:
-        """Columns of a block."""
+        """Columns of a block, counted in all parts."""
         return self.columns * (self.waves // self.apart)
 
 
-def _split(n: int, groups: int, traits: DeviceTraits) -> _Split:
-    """Returns the most columns a wave with which two blocks a multiprocessor are busy."""
+def _split(n: int, groups: int, parts: int, traits: DeviceTraits) -> _Split | None:
+    """Returns the most columns a wave with which two blocks a multiprocessor are busy; None if no block has all parts."""
     waves = 256 // traits.wave
-    choices = [
-        _Split(columns, apart, waves)
+    every = [
+        _Split(columns, apart, waves, parts)
         for columns in (4, 2, 1)
         for apart in (1, 2, 4, 8)
         if apart <= waves and (apart == 1 or (apart - 1) * traits.wave < groups)
     ]
-    return next((c for c in choices if ceil_div(n, c.block) >= 2 * traits.sm_count), choices[-1])
+    choices = [c for c in every if c.block % parts == 0]
+    busy = (c for c in choices if ceil_div(n, c.block) >= 2 * traits.sm_count)
+    return next(busy, choices[-1] if choices else None)
 
 
 def coded_product(
@@ -54,7 +61,8 @@ def coded_product(
 ) -> KernelSource | No:
     """a [.., k], codes [n, bytes], scale [n, blocks] and perhaps zero points like it, all row-major, to results [.., n].
 
-    xs: these, None for absent zero points if something follows, and the operands of `after`.
+    xs: these, None for absent zero points if something follows, and the operands of `after`.  ys: their last axis is that of the
+    sums, or of one part of them if `after` takes several.
     """
     a, codes, scale, zero = (*xs, None)[:4]
     assert a is not None and codes is not None and scale is not None
@@ -63,49 +71,71 @@ def coded_product(
         return No(f"with {rows} rows a product with the whole weights is faster")
     if not rows or not k or not n:
         return No("an extent is 0")
-    per_byte = 8 // op.bits
-    size = 16
-    while size > 4 and (row % size or op.block_size % (size * per_byte) or codes.align % size):
-        size //= 2
-    if row % size or (op.block_size % (size * per_byte) and scale.lens[1] > 1) or codes.align % size:
-        return No(f"rows of {row} bytes in blocks of {op.block_size} codes are not whole words")
+    parts = 1 if after is None else after.sums
+    if n % parts or any(y.lens[-1] * parts != n for y in ys):
+        return No(f"the results are not {parts} equal parts of {n} columns")
     together = min(rows, TOGETHER)
-    groups = ceil_div(ceil_div(k, per_byte), size)
-    split = _split(n, groups, traits)
-    lines = _lines(op, (a, codes, scale, zero), _results(ys, after), split, together, size, groups)
+    last = f"{rows - 1}u - m0" if rows > together else f"{rows - 1}u"
+    ahead: list[str] = []
+    weights = CodedWeights(op.bits, op.block_size, k, codes, scale, zero, ("p1", "p2", "p3"))
+    tiles = CodedTiles.of(weights, a.dtype, parts, traits) if a.align % 16 == 0 else None
+    if tiles is not None:
+        inner = tiles.sums(f"(p0 + (u64)m0 * {k}u)", together, last)
+        ahead, inner = (tiles.fetch(), inner) if weights.constant else ([], [*tiles.fetch(), *inner])
+        waves, apart, block = tiles.waves, tiles.waves, tiles.block
+    else:
+        per_byte = 8 // op.bits
+        size = 16
+        while size > 4 and (row % size or op.block_size % (size * per_byte) or codes.align % size):
+            size //= 2
+        if row % size or (op.block_size % (size * per_byte) and scale.lens[1] > 1) or codes.align % size:
+            return No(f"rows of {row} bytes in blocks of {op.block_size} codes are not whole words")
+        groups = ceil_div(ceil_div(k, per_byte), size)
+        split = _split(n, groups, parts, traits)
+        if split is None:
+            return No(f"a block has no whole number of columns of {parts} parts")
+        inner = _lines(op, (a, codes, scale, zero), split, together, size, groups)
+        waves, apart, block = split.waves, split.apart, split.block
     given = [a, codes, scale, zero, *xs[4:]]
     parameters, buffers = pointers(given, ys)
-    threads = split.waves * traits.wave
-    grid = (ceil_div(n, split.block), ceil_div(rows, together), 1)
+    threads = waves * traits.wave
+    lines = [
+        f"const u32 m0 = blockIdx.y * {together}u;",
+        f"SHARED(float, sums, [{apart}][{block * together}]);",
+        *inner,
+        "__syncthreads();",
+        *_finished(ys, after, rows, n, parts, together, block, apart),
+    ]
+    grid = (ceil_div(n // parts, block // parts), ceil_div(rows, together), 1)
     launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))
     return finish(
-        "coded_product", kernel(NAME, parameters, lines, threads), [launch], given, ys,
+        "coded_product", kernel(NAME, parameters, lines, threads, ahead=ahead), [launch], given, ys,
         flops=2 * rows * n * k,
     )  # fmt: skip
 
 
 def _lines(
-    op: Any, xs: tuple[Tensor, Tensor, Tensor, Tensor | None], results: Sequence[str], split: _Split, together: int,
-    size: int, groups: int,
-) -> list[str]:  # fmt: skip
+    op: Any, xs: tuple[Tensor, Tensor, Tensor, Tensor | None], split: _Split, together: int, size: int, groups: int
+) -> list[str]:
+    """Returns statements that leave the sums of a block's columns in shared memory, `sums[part of k][column][row]`."""
     a, codes, scale, zero = xs
     rows, k, n = prod(a.lens[:-1]), a.lens[-1], codes.lens[0]
     columns, words, in_word = split.columns, size // 4, 32 // op.bits
     in_group = words * in_word
     blocks = scale.lens[1]
     point = "(float)p3[at]" if zero is not None else f"{1 << (op.bits - 1)}.f"
-    sums = f"sums[(column * {together}u + m)"
+    apart, each = n // split.parts, split.block // split.parts
     return [
         "const u32 wave = threadIdx.x / WAVE;",
         f"const u32 part = wave % {split.apart}u;",
-        f"const u32 n0 = (blockIdx.x * {split.waves // split.apart}u + wave / {split.apart}u) * {columns}u;",
-        f"const u32 m0 = blockIdx.y * {together}u;",
+        f"const u32 n0 = wave / {split.apart}u * {columns}u;",
         f"float acc[{columns}][{together}] = {{}};",
         f"for (u32 g = part * WAVE + lane_id(); g < {groups}u; g += {split.apart}u * WAVE) {{",
         f"  vec<u32, {words}> w[{columns}];",
         f"  float s[{columns}], z[{columns}], sum[{columns}][{together}] = {{}};",
         f"  UNROLL for (u32 c = 0; c < {columns}; ++c) {{",
-        f"    const u32 column = n0 + c < {n}u ? n0 + c : {n - 1}u;",
+        f"    const u32 result = blockIdx.x * {each}u + (n0 + c) % {each}u;",
+        f"    const u32 column = (n0 + c) / {each}u * {apart}u + (result < {apart}u ? result : {apart - 1}u);",
         f"    w[c] = ldv<u32, {words}>(p1 + (u64)column * {codes.lens[1]}u + g * {size}u);",
         f"    const u32 at = column * {blocks}u + g * {in_group}u / {op.block_size}u;",
         f"    s[c] = {read('p2[at]', scale.dtype)};",
@@ -126,39 +156,52 @@ def _lines(
         f"  UNROLL for (u32 c = 0; c < {columns}; ++c)",
         f"    UNROLL for (u32 m = 0; m < {together}; ++m) acc[c][m] += s[c] * sum[c][m];",
         "}",
-        f"SHARED(float, sums, [{split.apart * split.block * together}]);",
         f"UNROLL for (u32 c = 0; c < {columns}; ++c)",
         f"  UNROLL for (u32 m = 0; m < {together}; ++m) {{",
         "    const float whole = wave_reduce<Sum>(acc[c][m]);",
-        f"    const u32 column = wave / {split.apart}u * {columns}u + c;",
-        f"    if (lane_id() == 0) {sums} * {split.apart}u + part] = whole;",
+        f"    if (lane_id() == 0) sums[part][(n0 + c) * {together}u + m] = whole;",
         "  }",
-        "__syncthreads();",
-        f"for (u32 e = threadIdx.x; e < {split.block * together}u; e += blockDim.x) {{",
-        f"  const u32 m = e / {split.block}u, column = e % {split.block}u, n = blockIdx.x * {split.block}u + column;",
-        f"  if (m0 + m >= {rows}u || n >= {n}u) continue;",
-        f"  float whole = {sums} * {split.apart}u];",
-        f"  UNROLL for (u32 i = 1; i < {split.apart}; ++i) whole += {sums} * {split.apart}u + i];",
+    ]
+
+
+def _finished(
+    ys: Sequence[Tensor], after: Finish | None, rows: int, n: int, parts: int, together: int, block: int, apart: int
+) -> list[str]:
+    """Returns statements that add up the sums of a block's waves and store what is made of them."""
+    each = block // parts
+    wholes = []
+    for part in range(parts):
+        at = f"({part * each}u + result) * {together}u + m"
+        wholes += [
+            f"float whole{part} = sums[0][{at}];",
+            f"UNROLL for (u32 i = 1; i < {apart}; ++i) whole{part} += sums[i][{at}];",
+        ]
+    return [
+        f"for (u32 e = threadIdx.x; e < {each * together}u; e += blockDim.x) {{",
+        f"  const u32 m = e / {each}u, result = e % {each}u, n = blockIdx.x * {each}u + result;",
+        f"  if (m0 + m >= {rows}u || n >= {n // parts}u) continue;",
+        *(f"  {line}" for line in wholes),
         "  const u32 row = m0 + m;",
-        *(f"  {line}" for line in results),
+        *(f"  {line}" for line in _results(ys, after)),
         "}",
     ]
 
 
 def _results(ys: Sequence[Tensor], after: Finish | None) -> list[str]:
-    """Returns statements that finish the sum `whole` of a row and column `n`."""
+    """Returns statements that finish the sums of a row and column `n`, `whole0` and so on."""
     rows, names = decompose("row", ys[0].lens[:-1], "z")
     places = [*names, "n"]
-    index = index_type(*ys, *(after.given[1:] if after else ()))
+    index = index_type(*ys, *(after.given[after.sums :] if after else ()))
     inner = Lines("t")
     lines: list[str] = []
     if after is None:
-        stores = [written("whole", y.dtype) for y in ys]
+        stores = [written("whole0", y.dtype) for y in ys]
     else:
         readers = [after.reader(a, a.strides, 1) for a in after.reads()]
         for at, reader in enumerate(readers):
             lines += after.load(at, reader, places, index)
-        stores = [store_value(v, y.dtype) for v, y in zip(after.values(["whole"], readers, inner), ys, strict=True)]
+        values = after.values([f"whole{n}" for n in range(after.sums)], readers, inner)
+        stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
     targets = [
         f"q{i}[{offset_code(places, y.strides, 0, index)}] = {v};"
         for i, (y, v) in enumerate(zip(ys, stores, strict=True))

@@ -15,6 +15,7 @@ PARTS: Final = ("platform.h", "types.h", "math.h", "wave.h", "memory.h")
 MATRIX: Final = "matrix.h"
 NARROW: Final = "narrow.h"
 GROUP: Final = "group.h"
+CODED: Final = "coded.h"
 
 _KERNEL = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)\s*\(([^)]*)\)")
 _NAMED = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)")
@@ -38,9 +39,14 @@ class Parameter(NamedTuple):
 
 
 @cache
-def prelude(*, matrix: bool = True, narrow: bool = True, group: bool = True, emulated: bool = False) -> str:
-    """Returns the prelude as one text with its includes resolved; narrow: matrix units on bytes, too, group: by four waves."""
-    wanted = {MATRIX: matrix or narrow or group, NARROW: narrow or group, GROUP: group}
+def prelude(
+    *, matrix: bool = True, narrow: bool = True, group: bool = True, coded: bool = True, emulated: bool = False
+) -> str:
+    """Returns the prelude as one text with its includes resolved.
+
+    narrow, coded: matrix units on bytes and on codes, too; group: on bytes by four waves.
+    """
+    wanted = {MATRIX: matrix or narrow or group or coded, NARROW: narrow or group, GROUP: group, CODED: coded}
     parts = [*PARTS, *(name for name, needed in wanted.items() if needed)]
 
     def include(found: re.Match[str]) -> str:
@@ -56,7 +62,8 @@ def prelude(*, matrix: bool = True, narrow: bool = True, group: bool = True, emu
 def complete(text: str, *, emulated: bool = False) -> str:
     """Returns the text for a compiler; the matrix part of the prelude is left out where it is not used."""
     matrix = "frag_" in text or "unit::" in text or "FRAG" in text
-    head = prelude(matrix=matrix, narrow="nfrag" in text, group="group_mma" in text, emulated=emulated)
+    used = {"narrow": "nfrag" in text, "group": "group_mma" in text, "coded": "coded::" in text}
+    head = prelude(matrix=matrix, emulated=emulated, **used)
     out = f'{head}\n#line 1 "kernels.hip"\n{text}\n'
     if emulated:
         out += f"EMU_MODULE({', '.join(_entries(text))})\n"

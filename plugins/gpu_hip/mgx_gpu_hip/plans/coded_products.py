@@ -10,6 +10,7 @@ from mgx_core import Instruction, Kernels, Module, No, Operation
 from mgx_core.errors import Refused
 from mgx_core.ops.coded_product import DequantDot
 from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.ops.slice import Slice
 from mgx_core.rules.outline import through_views
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
@@ -54,11 +55,11 @@ def write_finished(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
     """xs: the operands of the product, None for absent ones, then those of the work behind it."""
-    product, tail = _members(modules[0])
+    product, sums, tail = _members(modules[0])
     fixed = flat(tail.modules[0])
-    joint = list(fixed.parameters.values())[tail.inputs.index(product)]
-    finish = after_product(fixed, [joint], [], xs[4:], ys[0].lens, 4)
-    return coded_product(product.op, xs, ys, traits, finish)
+    parameters = list(fixed.parameters.values())
+    joints = [parameters[tail.inputs.index(part)] for part in sums]
+    return coded_product(product.op, xs, ys, traits, after_product(fixed, joints, [], xs[4:], ys[0].lens, 4))
 
 
 def _finished(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -66,24 +67,27 @@ def _finished(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequenc
     return None if op.tag == CODED else No("the group is not a product with codes and work behind it")
 
 
-def _members(body: Module) -> tuple[Instruction, Instruction]:
-    """Returns the product and the group that reads it."""
+def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]:
+    """Returns the product, its sums or the parts of them in order, and the group that reads these."""
     product = next(i for i in body if isinstance(i.op, DequantDot))
-    return product, next(i for i in body if isinstance(i.op, PointwiseGroup))
+    parts = sorted(
+        ((i.op.starts, n, i) for n, i in enumerate(body) if isinstance(i.op, Slice) and i.inputs[0] is product)
+    )
+    return product, [i for *_, i in parts] or [product], next(i for i in body if isinstance(i.op, PointwiseGroup))
 
 
 @offer(PLANS, Group, name="coded", when=_finished, write=write_finished)
 def emit_finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns one launch."""
     body = modules[0]
-    product, tail = _members(body)
+    product, sums, tail = _members(body)
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     for ins in body:
-        if ins not in env and through_views(ins) is not ins:
+        if ins not in env and ins not in sums and through_views(ins) is not ins:
             env[ins] = e.emit(ins, env)
     given: list[Value | None] = [e.row_major(e.value_of(i, env)) for i in product.inputs if not i.is_absent]
     given += [None] * (4 - len(given))
-    given += [None if i is product else e.value_of(i, env) for i in tail.inputs]
+    given += [None if i in sums else e.value_of(i, env) for i in tail.inputs]
     outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
     e.kernel(write_finished, op, modules, given, outs)
     return outs[0] if len(outs) == 1 else tuple(outs)
