@@ -10,6 +10,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.ops.coded_product import DequantDot
+from mgx_gpu_hip.codegen.coded_tiles import tiled_codes, tiled_numbers
 from mgx_gpu_hip.target import GpuTarget
 
 CASES = [  # rows, k, n, bits, block, zero points
@@ -141,3 +142,27 @@ def test_gated_halves_are_one_launch(of: str, device: int, rows: int) -> None:
     (instance,) = program.executable.instances()
     assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["coded"]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(4 * kind.epsilon, 2e-5))
+
+
+@pytest.mark.parametrize(("bits", "parts", "n"), [(4, 1, 40), (8, 2, 48), (4, 2, 20)])
+def test_codes_in_tiles_are_where_lanes_read_them(bits: int, parts: int, n: int) -> None:
+    """Codes, scales and columns behind the last, which are zeros, by the places that the kernel computes."""
+    rng = np.random.default_rng(n)
+    size, of_byte = 8, 8 // bits
+    piece = 4 * size * of_byte
+    k, apart = 3 * piece, n // parts
+    codes, scale = drawn_weights(rng, n, k, bits, piece, False, 1.0)
+    tiles = tiled_codes(codes, size, k // of_byte, parts)
+    numbers = tiled_numbers(scale, 3, parts)
+    each = -(-apart // 16)
+    assert tiles.shape == (parts * each, 3, 64 * size) and numbers.shape == (parts * each, 3, 16)
+    for part, column, at in ((0, 0, 0), (parts - 1, apart - 1, 2), (0, apart // 2, 1), (parts - 1, each * 16 - 1, 2)):
+        tile, inside = part * each + column // 16, column % 16
+        half, g = divmod(inside, 8)
+        got = tiles[tile, at].reshape(2, 8, 4 * size)[half, g]
+        if column < apart:
+            row = part * apart + column
+            np.testing.assert_array_equal(got, codes[row, at * 4 * size : (at + 1) * 4 * size])
+            assert numbers[tile, at, inside] == scale[row, at]
+        else:
+            assert not got.any() and numbers[tile, at, inside] == 0

@@ -11,7 +11,7 @@ from mgx_core import No
 
 from ..join_rows import FEW
 from .after_product import Finish
-from .coded_tiles import CodedTiles, CodedWeights
+from .coded_tiles import CodedTiles
 from .elements import pointers
 from .expressions import Lines, store_value
 from .geometry import ceil_div, decompose, index_type, offset_code
@@ -61,30 +61,27 @@ def coded_product(
 ) -> KernelSource | No:
     """a [.., k], codes [n, bytes], scale [n, blocks] and perhaps zero points like it, all row-major, to results [.., n].
 
-    xs: these, None for absent zero points if something follows, and the operands of `after`.  ys: their last axis is that of the
+    xs: these, None for absent zero points if something follows, and the operands of `after`; codes, scale and zero points of
+    rank 3 lie in tiles (`tiled_codes`).  ys: their last axis is that of the
     sums, or of one part of them if `after` takes several.
     """
     a, codes, scale, zero = (*xs, None)[:4]
     assert a is not None and codes is not None and scale is not None
-    rows, k, n, row = prod(a.lens[:-1]), a.lens[-1], codes.lens[0], codes.lens[1]
+    parts = 1 if after is None else after.sums
+    rows, k, n = prod(a.lens[:-1]), a.lens[-1], ys[0].lens[-1] * parts
     if rows > FEW:
         return No(f"with {rows} rows a product with the whole weights is faster")
     if not rows or not k or not n:
         return No("an extent is 0")
-    parts = 1 if after is None else after.sums
-    if n % parts or any(y.lens[-1] * parts != n for y in ys):
-        return No(f"the results are not {parts} equal parts of {n} columns")
     together = min(rows, TOGETHER)
-    last = f"{rows - 1}u - m0" if rows > together else f"{rows - 1}u"
     ahead: list[str] = []
-    weights = CodedWeights(op.bits, op.block_size, k, codes, scale, zero, ("p1", "p2", "p3"))
-    tiles = CodedTiles.of(weights, a.dtype, parts, traits) if a.align % 16 == 0 else None
-    if tiles is not None:
-        inner = tiles.sums(f"(p0 + (u64)m0 * {k}u)", together, last)
-        ahead, inner = (tiles.fetch(), inner) if weights.constant else ([], [*tiles.fetch(), *inner])
+    if len(codes.lens) == 3:
+        tiles = CodedTiles.of(op.bits, a.dtype, codes, scale, zero, parts, traits)
+        last = f"{rows - 1}u - m0" if rows > together else f"{rows - 1}u"
+        ahead, inner = tiles.fetch(), tiles.sums(f"(p0 + (u64)m0 * {k}u)", together, last)
         waves, apart, block = tiles.waves, tiles.waves, tiles.block
     else:
-        per_byte = 8 // op.bits
+        per_byte, row = 8 // op.bits, codes.lens[1]
         size = 16
         while size > 4 and (row % size or op.block_size % (size * per_byte) or codes.align % size):
             size //= 2

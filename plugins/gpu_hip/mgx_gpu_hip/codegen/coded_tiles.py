@@ -3,81 +3,95 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final
+
+import numpy as np
 
 from mgx_core import dtype as dt
+from mgx_core.types.argument import Array
 
 from .geometry import ceil_div
 from .source import DeviceTraits, Tensor, read, stored
 
-__all__ = ["CodedTiles", "CodedWeights"]
+__all__ = ["CodedTiles", "lane_bytes", "tiled_codes", "tiled_numbers"]
 
 COLUMNS: Final = 16  # of the weights that one instruction takes, for eight rows
 SHARERS: Final = 4  # lanes that have parts of one column
-HELD: Final = 8  # vectors of 16 bytes of codes that a lane waits for at once
+LANES: Final = 32
+HELD: Final = 4  # vectors of codes that a lane waits for at once
 MOST_WAVES: Final = 16
-BUSY: Final = 12  # waves a multiprocessor that hide the memory's latency
+MANY: Final = 80  # waves a multiprocessor from which blocks of fewer waves and more columns take less time
 
 
-class CodedWeights(NamedTuple):
-    """Weights in codes [n, row bytes] with scales and perhaps zero points [n, blocks]; names: of their memory in a kernel."""
+def lane_bytes(op: Any, kind: dt.DType, k: int, codes: Tensor, zero: bool, traits: DeviceTraits) -> int | None:
+    """Returns how many bytes of codes a lane reads at once; None where the device, the type or the extents do not allow it."""
+    if not _has_units(traits) or kind not in (dt.float16, dt.bfloat16):
+        return None
+    if kind is dt.bfloat16 and (op.bits != 4 or zero):
+        return None  # whose few digits do not hold every difference
+    of_byte = 8 // op.bits
+    size = 16
+    while size >= 4:
+        piece = SHARERS * size * of_byte
+        if k % piece == 0 and op.block_size % piece == 0 and codes.lens[1] * of_byte >= k:
+            return size
+        size //= 2
+    return None
 
-    bits: int
-    block_size: int
-    k: int
-    codes: Tensor
-    scale: Tensor
-    zero: Tensor | None
-    names: tuple[str, str, str]
 
-    @property
-    def of_byte(self) -> int:
-        return 8 // self.bits
+def tiled_codes(codes: Array, size: int, k_bytes: int, parts: int) -> Array:
+    """Returns codes [n, bytes] as [tiles, pieces of k, bytes]: those that the lanes of a wave read at once lie side by side.
 
-    @property
-    def constant(self) -> bool:
-        """True if they are there before the program runs."""
-        return all(t is None or t.constant for t in (self.codes, self.scale, self.zero))
+    size: bytes a lane; k_bytes: of a row that are used; parts: of the columns, each in tiles of its own, filled up with zeros.
+    """
+    used = _columns(codes[:, :k_bytes], parts)
+    tiles, pieces = len(used) // COLUMNS, k_bytes // (SHARERS * size)
+    split = used.reshape(tiles, 2, COLUMNS // 2, pieces, SHARERS, size).transpose(0, 3, 1, 2, 4, 5)
+    return split.reshape(tiles, pieces, 2 * LANES * size)
+
+
+def tiled_numbers(numbers: Array, pieces: int, parts: int) -> Array:
+    """Returns scales or zero points [n, blocks] as [tiles, pieces of k, 16], one for each column and piece."""
+    used = _columns(numbers[:, np.arange(pieces) * numbers.shape[1] // pieces], parts)
+    return used.reshape(-1, COLUMNS, pieces).transpose(0, 2, 1)
+
+
+def _columns(rows: Array, parts: int) -> Array:
+    """Returns rows, one for each column of the weights, with zeros behind each part up to whole tiles."""
+    apart = len(rows) // parts
+    split = rows.reshape(parts, apart, rows.shape[1])
+    return np.pad(split, ((0, 0), (0, -apart % COLUMNS), (0, 0))).reshape(-1, rows.shape[1])
 
 
 @dataclass(frozen=True)
 class CodedTiles:
-    """The division of the columns and of k among blocks and waves.
+    """The division of tiles of 16 columns and of pieces of k among blocks and waves.
 
-    size: bytes of codes that a lane reads at once; a block has `tiles` times 16 columns, a part of them in each of `parts` of the
-    matrix; each of its `waves` takes one in so many pieces of k, `held` of them at once.
+    codes, scale, zero: as `tiled_codes` and `tiled_numbers` lay them out, p1 to p3 of the kernel.  A block has `tiles` tiles, as
+    many of each of `parts` parts of the columns; each of its `waves` takes every so-manieth piece of k, `held` of them at once.
     """
 
-    weights: CodedWeights
+    bits: int
     kind: dt.DType
-    size: int
+    codes: Tensor
+    scale: Tensor
+    zero: Tensor | None
     waves: int
     tiles: int
     held: int
     parts: int
 
     @classmethod
-    def of(cls, weights: CodedWeights, kind: dt.DType, parts: int, traits: DeviceTraits) -> CodedTiles | None:
-        """Returns the division; None where the device, the type or the extents do not allow it."""
-        if not _has_units(traits) or kind not in (dt.float16, dt.bfloat16):
-            return None
-        if kind is dt.bfloat16 and (weights.bits != 4 or weights.zero is not None):
-            return None  # whose few digits do not hold every difference
-        n, row = weights.codes.lens
-        size, each = 16, SHARERS * 16 * weights.of_byte
-        while size >= 4 and (weights.k % each or weights.block_size % each or row % size):
-            size, each = size // 2, each // 2
-        if size < 4 or weights.codes.align % size:
-            return None
-        chunks, tiles = weights.k // each, parts
-        wanted = BUSY * traits.sm_count
-        while tiles <= 2 and ceil_div(n, COLUMNS * 2 * tiles) * min(chunks, MOST_WAVES) >= 2 * wanted:
-            tiles *= 2
-        waves = min(MOST_WAVES, 1 << (chunks - 1).bit_length())
-        while waves > 4 and ceil_div(n, COLUMNS * tiles) * waves // 2 >= wanted:
-            waves //= 2
-        held = max(1, min(ceil_div(chunks, waves), HELD * 16 // size // (2 * tiles)))
-        return cls(weights, kind, size, waves, tiles, held, parts)
+    def of(
+        cls, bits: int, kind: dt.DType, codes: Tensor, scale: Tensor, zero: Tensor | None, parts: int, traits: DeviceTraits
+    ) -> CodedTiles:  # fmt: skip
+        """Returns the division that takes the least time on an H200, as measured there."""
+        count, pieces, _ = codes.lens
+        tiles, waves = parts, min(MOST_WAVES, 1 << (pieces - 1).bit_length())
+        while tiles <= 2 and ceil_div(count, tiles) * waves > MANY * traits.sm_count:
+            tiles, waves = 2 * tiles, max(waves // 2, min(waves, MOST_WAVES // 2))
+        held = max(1, min(ceil_div(pieces, waves), HELD // (2 * tiles)))
+        return cls(bits, kind, codes, scale, zero, waves, tiles, held, parts)
 
     @property
     def block(self) -> int:
@@ -85,41 +99,43 @@ class CodedTiles:
         return COLUMNS * self.tiles
 
     @property
-    def piece(self) -> int:
-        """Codes of k that the lanes of a column read at once."""
-        return SHARERS * self.size * self.weights.of_byte
+    def pieces(self) -> int:
+        return self.codes.lens[1]
 
     @property
-    def pieces(self) -> int:
-        return self.weights.k // self.piece
+    def size(self) -> int:
+        """Bytes of codes that a lane reads at once."""
+        return self.codes.lens[2] // (2 * LANES)
+
+    @property
+    def lane(self) -> int:
+        """Codes that a lane reads at once."""
+        return self.size * 8 // self.bits
 
     def fetch(self) -> list[str]:
         """Returns statements that begin to read codes, scales and zero points of a wave's first pieces of k."""
         shape = f"[{self.held}][{2 * self.tiles}]"
         return [
             "const u32 wave = threadIdx.x / WAVE, lane = lane_id(), g = lane / 4u, t = lane % 4u;",
-            f"const u32 first = blockIdx.x * {self.block // self.parts}u;",
             f"vec<u32, {self.size // 4}> w{shape};",
-            f"float s{shape}{f', z{shape}' if self.weights.zero is not None else ''};",
+            f"float s{shape}{f', z{shape}' if self.zero is not None else ''};",
             *self._fetched("0u"),
         ]
 
     def _fetched(self, turn: str) -> list[str]:
-        weights, each = self.weights, self.tiles // self.parts
-        (n, row), of = weights.codes.lens, weights.scale
-        apart, (codes, scale, zero) = n // self.parts, weights.names
+        each, apart = self.tiles // self.parts, self.codes.lens[0] // self.parts
         return [
             f"UNROLL for (u32 c = 0; c < {self.held}; ++c) {{",
             f"  const u32 piece = ({turn} + c) * {self.waves}u + wave;",
             f"  if (piece < {self.pieces}u) {{",
             f"    UNROLL for (u32 i = 0; i < {2 * self.tiles}; ++i) {{",
-            f"      const u32 result = first + i / 2u % {each}u * {COLUMNS}u + i % 2u * 8u + g;",
-            f"      const u32 column = i / 2u / {each}u * {apart}u + (result < {apart}u ? result : {apart - 1}u);",
-            f"      const u32 place = (piece * {SHARERS}u + t) * {self.size}u;",
-            f"      w[c][i] = ldv<u32, {self.size // 4}>({codes} + (u64)column * {row}u + place);",
-            f"      const u32 at = column * {of.lens[1]}u + piece * {self.piece}u / {weights.block_size}u;",
-            f"      s[c][i] = {read(f'{scale}[at]', of.dtype)};",
-            *([f"      z[c][i] = (float){zero}[at];"] if weights.zero is not None else []),
+            f"      const u32 of = blockIdx.x * {each}u + i / 2u % {each}u;",
+            f"      const u32 tile = i / 2u / {each}u * {apart}u + (of < {apart}u ? of : {apart - 1}u);",
+            f"      const u64 place = (u64)tile * {self.pieces}u + piece;",
+            f"      w[c][i] = ldv<u32, {self.size // 4}>(p1 + ((place * 2u + i % 2u) * {LANES}u + lane) * {self.size}u);",
+            f"      const u64 at = place * {COLUMNS}u + i % 2u * 8u + g;",
+            f"      s[c][i] = {read('p2[at]', self.scale.dtype)};",
+            *(["      z[c][i] = (float)p3[at];"] if self.zero is not None else []),
             "    }",
             "  }",
             "}",
@@ -153,11 +169,11 @@ class CodedTiles:
 
     def _added(self, source: str, last: str) -> list[str]:
         """Returns statements that add the products of the codes that are held."""
-        bits, lane = self.weights.bits, self.piece // SHARERS
+        bits, lane, piece = self.bits, self.lane, SHARERS * self.lane
         t, step = stored(self.kind), min(8, lane)
 
         def zero(column: str) -> str:
-            point = f"z[c][{column}]" if self.weights.zero is not None else f"{1 << (bits - 1)}.f"
+            point = f"z[c][{column}]" if self.zero is not None else f"{1 << (bits - 1)}.f"
             return f"coded::zero_of<{t}, {bits}>({point})"
 
         word = "w[c][2 * tile].v[q], w[c][2 * tile + 1].v[q]"
@@ -165,8 +181,8 @@ class CodedTiles:
             f"UNROLL for (u32 c = 0; c < {self.held}; ++c) {{",
             f"  const u32 piece = (turn + c) * {self.waves}u + wave;",
             f"  if (piece < {self.pieces}u) {{",
-            f"    const {t}* const from = {source} + (u64)(g < {last} ? g : {last}) * {self.weights.k}u"
-            f" + piece * {self.piece}u + t * {lane}u;",
+            f"    const {t}* const from = {source} + (u64)(g < {last} ? g : {last}) * {self.pieces * piece}u"
+            f" + piece * {piece}u + t * {lane}u;",
             f"    u32 x[{lane // 2}];",
             f"    UNROLL for (u32 j = 0; j < {lane // step}; ++j) {{",
             f"      const vec<{t}, {step}> y = ldv<{t}, {step}>(from + j * {step}u);",

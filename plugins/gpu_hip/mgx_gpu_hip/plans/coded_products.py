@@ -19,9 +19,10 @@ from mgx_core.types.shape import AnyShape
 from ..codegen.after_product import after_product
 from ..codegen.bodies import flat
 from ..codegen.coded_products import coded_product
+from ..codegen.coded_tiles import lane_bytes, tiled_codes, tiled_numbers
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs, computing
-from ..emitter import GpuEmitter
+from ..emitter import GpuEmitter, tensor_of
 from ..join_rows import CODED, FEW
 from .offer import offer
 
@@ -45,10 +46,29 @@ def emit_coded(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     rows = prod(a.lens[:-1])
     if rows > FEW:
         raise Refused(f"with {rows} rows a product with the whole weights is faster")
-    given = [None if v is None else e.row_major(v) for v in args]
     out = e.allocate(a.shape.dtype, [*a.lens[:-1], codes.lens[0]])
-    e.kernel(write, op, (), given, [out])
+    e.kernel(write, op, (), _operands(e, op, args, 1), [out])
     return out
+
+
+def _operands(e: GpuEmitter, op: DequantDot, args: Sequence[Value | None], parts: int) -> list[Value | None]:
+    """Returns the operands as a kernel reads them: the weights in tiles if they are constant and the device multiplies these."""
+    a, codes, scale, zero = (None if v is None else e.row_major(v) for v in (*args, None, None)[:4])
+    assert a is not None and codes is not None and scale is not None
+    plain = [a, codes, scale, zero]
+    k = a.lens[-1]
+    size = lane_bytes(op, a.shape.dtype, k, tensor_of(codes), zero is not None, e.context.traits)
+    if size is None or codes.lens[0] % parts or tensor_of(a).align % 16:
+        return plain
+    used = k * op.bits // 8
+    pieces = used // (4 * size)
+    made = [e.made_constant(codes, ("tiles", size, used, parts), lambda c: tiled_codes(c, size, used, parts))]
+    for v in (scale, zero):
+        numbers = ("tiles", pieces, parts)
+        made.append(None if v is None else e.made_constant(v, numbers, lambda c: tiled_numbers(c, pieces, parts)))
+    if made[0] is None or made[1] is None or (zero is not None and made[2] is None):
+        return plain
+    return [a, *made]
 
 
 def write_finished(
@@ -85,8 +105,9 @@ def emit_finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     for ins in body:
         if ins not in env and ins not in sums and through_views(ins) is not ins:
             env[ins] = e.emit(ins, env)
-    given: list[Value | None] = [e.row_major(e.value_of(i, env)) for i in product.inputs if not i.is_absent]
-    given += [None] * (4 - len(given))
+    assert isinstance(product.op, DequantDot)
+    operands = [None if i.is_absent else e.value_of(i, env) for i in product.inputs]
+    given = _operands(e, product.op, operands, len(sums))
     given += [None if i in sums else e.value_of(i, env) for i in tail.inputs]
     outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
     e.kernel(write_finished, op, modules, given, outs)
