@@ -41,9 +41,12 @@ def test_floats_round_to_the_nearest_narrow_value(lanes, rng, type):
     every = np.sort(every[np.isfinite(every)])
     halves = (every[1:].astype(np.float64) + every[:-1].astype(np.float64)) / 2
     exponents = rng.uniform(-50, 40, 4000)
+    edge = (3 * every[-1].astype(np.float64) - every[-2]) / 2  # half a step beyond the largest
+    halves = np.concatenate([halves, [edge, -edge]])
     above = np.nextafter(halves.astype(np.float32), np.float32(1e30))
+    below = np.nextafter(halves.astype(np.float32), np.float32(-1e30))
     spread = rng.choice([-1, 1], 4000) * 2.0**exponents
-    x = np.concatenate([every, halves, above, spread, [0.0, -0.0, np.inf, -np.inf, np.nan]]).astype(np.float32)
+    x = np.concatenate([every, halves, above, below, spread, [0.0, -0.0, np.inf, -np.inf, np.nan]]).astype(np.float32)
     got = converted(lanes, "float", type, x, numpy)
     with np.errstate(all="ignore"):
         want = x.astype(numpy)

@@ -67,14 +67,15 @@ template <int E, int M, bool Z> DEV fp8_t<E, M, Z> to_f8(float f) {
   u32 u = bits_as<u32>(f), sign = (u >> 24) & 0x80, a = u & 0x7fffffffu;
   fp8_t<E, M, Z> out;
 #if GPU_CUDA && __CUDA_ARCH__ >= 890
-  if constexpr (!Z)
-    if (bits_as<float>(a) < (M == 3 ? 464.f : 61440.f)) {  // beyond, the instruction saturates
-      u16 two;
-      if constexpr (M == 3) asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(f));
-      else asm("cvt.rn.satfinite.e5m2x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(f));
-      out.x = (u8)two;
-      return out;
-    }
+  if constexpr (!Z) {
+    u16 two;
+    if constexpr (M == 3) asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(f));
+    else asm("cvt.rn.satfinite.e5m2x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(f));
+    const u32 beyond = sign | (M == 3 || a > 0x7f800000u ? nan : 0x7cu);  // where the instruction saturates; a choice, no branch
+    const float size = bits_as<float>(a);
+    out.x = (u8)((M == 3 ? size <= 464.f : size < 61440.f) ? two : beyond);  // half a unit beyond the largest goes to the even
+    return out;
+  }
 #endif
   out.x = (u8)(Z ? nan : sign | nan);
   if (a > 0x7f800000u) return out;
