@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import threading
 from collections import OrderedDict
@@ -11,6 +10,7 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from .hashing import sha256
 from .settings import cache_directory
 
 __all__ = ["DiskCache", "Held", "Recent", "is_private", "make_private", "write_file"]
@@ -88,10 +88,10 @@ class DiskCache:
             return None
         size = len(self._head)
         data = found[size + 32 :]
-        return data if found[: size + 32] == self._head + hashlib.sha256(data).digest() else None
+        return data if found[: size + 32] == self._head + sha256(data).digest() else None
 
     def put(self, key: str, data: bytes) -> None:
-        self.put_file(key, [self._head, hashlib.sha256(data).digest(), data])
+        self.put_file(key, [self._head, sha256(data).digest(), data])
 
     def put_file(self, key: str, chunks: Iterable[Any]) -> None:
         """Writes an entry that is read as a file of its own (`path`) and tells itself whether it is intact."""
@@ -114,7 +114,7 @@ class DiskCache:
 
     def path(self, key: str) -> Path:
         """Returns the file of an entry, which need not exist."""
-        return self.folder / hashlib.sha256(key.encode()).hexdigest()[:40]
+        return self.folder / sha256(key.encode()).hexdigest()[:40]
 
     def _files(self) -> list[tuple[int, int, str]]:
         """When each entry was written, its bytes and its path."""

@@ -9,17 +9,30 @@ the standard error stream where the process has set up no logging of its own.
 
 from __future__ import annotations
 
-import logging
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from .settings import setting
 
+if TYPE_CHECKING:
+    from logging import Logger
+
 __all__ = ["debugging", "listen", "log", "showing", "timed", "traced"]
 
-log: Final = logging.getLogger("mgx")
+
+class _Log:
+    """Stands for the logger, whose library is loaded for the first message."""
+
+    def __getattr__(self, name: str) -> Any:
+        from logging import getLogger
+
+        return getattr(getLogger("mgx"), name)
+
+
+log: Final = cast("Logger", _Log())
 _asked: ContextVar[frozenset[str]] = ContextVar("asked", default=frozenset())
 
 
@@ -37,7 +50,8 @@ def showing(words: Iterable[str]) -> Iterator[None]:
 
 
 def debugging() -> bool:
-    return log.isEnabledFor(logging.DEBUG)
+    """Returns True if messages of level DEBUG are heard, which they are not in a process that has not loaded logging."""
+    return "logging" in sys.modules and log.isEnabledFor(sys.modules["logging"].DEBUG)
 
 
 def traced(what: str) -> bool:
@@ -52,6 +66,8 @@ def timed() -> bool:
 def listen() -> None:
     """Sends the messages that are asked for to the standard error stream."""
     if (_asked.get() or timed() or setting("MGX_TRACE")) and not debugging():
+        from logging import DEBUG, StreamHandler
+
         if not log.hasHandlers():
-            log.addHandler(logging.StreamHandler())
-        log.setLevel(logging.DEBUG)
+            log.addHandler(StreamHandler())
+        log.setLevel(DEBUG)

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from logging import WARNING, Filter, LogRecord
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,12 +19,15 @@ from .seen import FirstSight
 from .settings import keeps_programs
 
 if TYPE_CHECKING:
+    from logging import LogRecord
+
     from .store.kept import Origin
 
 __all__ = ["PROGRAM", "PROGRAM_TEXT", "parse", "parse_buffer", "reader_of"]
 
 STORED: Final = ("mxr", "mgx", "msgpack", "json")  # extensions of program files
 TEXT: Final = ("txt", "text")  # extensions of programs as text
+WARNING: Final = 30  # as in `logging`, which is loaded for the first message
 PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
 
 
@@ -102,12 +104,12 @@ def _parsed_again(reader: str, options: Mapping[str, Any], path: str | os.PathLi
         raise error.located(_file(path)) from None
 
 
-class _Warnings(Filter):
+class _Warnings:
     """Lets all messages pass, and notes whether there were warnings: a program that is read in silence must have been."""
 
     seen = False
 
-    def filter(self, record: LogRecord) -> bool:
+    def __call__(self, record: LogRecord) -> bool:
         self.seen = self.seen or record.levelno >= WARNING
         return True
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import field
 from typing import Any, Final, NamedTuple
 
-from ..errors import PluginError
+from ..errors import PluginError, suggestion
 from ..records import dataclass
 from .hooks import INTERFACE, Lazy
 
@@ -80,9 +79,7 @@ class PluginRecord:
         """Keeps a failure for each hook that the plugin implements and that does not exist."""
         for hook in implemented:
             if hook not in known:
-                near = difflib.get_close_matches(hook, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
-                self.fail(hook, f"there is no hook {hook!r}; {hint}")
+                self.fail(hook, f"there is no hook {hook!r}; {suggestion(hook, sorted(known))}")
 
     def check_parameters(self, hook: str, function: Callable[..., Any], known: Collection[str]) -> None:
         """Errors: PluginError if a hook requires a parameter that nothing gives it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import platform
@@ -11,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..hashing import sha256
 from ..options import CompileOptions
 from ..version import IMPORTED
 from .hooks import Lazy
@@ -72,7 +72,7 @@ def _stamp(packages: tuple[str, ...], path: tuple[str, ...]) -> str:
             return ""
         code.append(files)
     about = (sys.version, platform.machine(), _distributions(path), code)
-    return hashlib.sha256(repr(about).encode()).hexdigest()
+    return sha256(repr(about).encode()).hexdigest()
 
 
 def _files(folder: str) -> list[tuple[str, int, int]]:

@@ -9,7 +9,7 @@ from ..compile.stages import optimize_module
 from ..errors import ParameterError
 from ..ir.module import Module
 from ..ir.verify import misplaced
-from ..log import listen, log
+from ..log import debugging, listen, log
 from ..options import CompileOptions
 from ..targets.calls import target_and_context
 from ..targets.target import Context, Target
@@ -47,5 +47,6 @@ def compile_module(
     pipeline = optimize_module(copy, options, target, context, before="simplify" if waits_for_shapes(copy) else "lower")
     made = Executable(copy, target, context, options, output_names or (), pipeline.records)
     made.note_lost()
-    log.debug("compiled for %s in %.1f ms: %s", target.name, (time.perf_counter() - start) * 1e3, options)
+    if debugging():
+        log.debug("compiled for %s in %.1f ms: %s", target.name, (time.perf_counter() - start) * 1e3, options)
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 
 from ..cache import DiskCache
 from ..errors import MgxError, No
+from ..hashing import sha256
 from ..ir.module import Module
 from ..ops.control import Group
 from ..ops.operation import Operation
@@ -183,7 +183,7 @@ def _random(dtype: DType, count: int) -> Array:
 def _key(about: str, modules: Sequence[Module], args: Sequence[Any]) -> str | None:
     """Returns everything that a choice depends on, as text."""
     parts = [about]
-    parts += [hashlib.sha256(_body(module).encode()).hexdigest()[:16] for module in modules]
+    parts += [sha256(_body(module).encode()).hexdigest()[:16] for module in modules]
     for value in args:
         if value is None:
             parts.append("-")

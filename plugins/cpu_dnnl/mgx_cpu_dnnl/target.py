@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Target
+from mgx_core.hashing import sha256
 
 from .context import CpuContext
 
@@ -105,7 +105,7 @@ class CpuTarget(Target):
 
         _native = native()
         library = ".".join(map(str, _native.dnnl_version()))
-        processor = hashlib.sha256(_native.cpu_key().encode()).hexdigest()[:16]
+        processor = sha256(_native.cpu_key().encode()).hexdigest()[:16]
         build = _native.build_id().hex()[:16] or "unknown"
         return (
             f"{_native.cpu_model()} ({processor}), oneDNN {library}, "

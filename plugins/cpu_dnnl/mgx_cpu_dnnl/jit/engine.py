@@ -5,7 +5,6 @@ LLVM comes into the process only when a function has to be compiled; objects fro
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from mgx_core import DeviceError
 from mgx_core.cache import DiskCache, Held
+from mgx_core.hashing import sha256
 
 from ..native_library import native
 from .code import Code
@@ -119,7 +119,7 @@ class Engine:
 
     def function(self, key: str, build: Callable[[Code], None]) -> Function:
         """Returns the function that `build` writes; `key` holds everything that `build` depends on."""
-        symbol = "k" + hashlib.sha256(f"{self.stamp}\n{key}".encode()).hexdigest()[:24]
+        symbol = "k" + sha256(f"{self.stamp}\n{key}".encode()).hexdigest()[:24]
         with self._lock:
             found = self._functions.get(symbol)
             if found is None:
@@ -212,4 +212,4 @@ def _generator() -> str:
     """Returns a hash of the code generator's sources, so that an edited one does not load functions of an older one."""
     with os.scandir(Path(__file__).parent) as entries:
         found = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py"))
-    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+    return sha256(repr(found).encode()).hexdigest()[:16]

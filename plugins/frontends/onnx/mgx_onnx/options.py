@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -80,6 +79,8 @@ class OnnxOptions:
         known = [f.name for f in dataclasses.fields(cls)]
         for name in given:
             if name not in known:
+                import difflib  # only messages need it
+
                 close = difflib.get_close_matches(name, known, 1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
                 raise ParameterError(f"there is no ONNX parse option {name!r}; {hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -251,6 +250,8 @@ class GraphParser:
             return [made] * max(node.outputs, 1)
         operator = f"{domain or 'ai.onnx'}::{node.op_type} (opset {version})"
         known = [name for of, name in self.context.converters.names() if of == domain]
+        import difflib  # only messages need it
+
         near = difflib.get_close_matches(node.op_type, known, 1)
         raise no_converter(operator, ", or the model brings it as a local function", near)
 

@@ -1,0 +1,62 @@
+"""What loading a model on the cpu imports: each process pays for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from mgx_core.ops.fill import Fill
+from mgx_core.ops.standard import STANDARD
+from mgx_cpu_dnnl.plans.views import VIEWS
+
+# libraries that only messages, people or large data need
+SPARED = {"difflib", "hashlib", "hmac", "importlib.metadata", "logging", "pydoc", "unittest"}
+# families that a network of convolutions has no use for
+FAMILIES = {
+    f"mgx_core.ops.{name}"
+    for name in ("fourier", "optional", "random", "sequence", "signal")
+}  # fmt: skip
+SOURCE = """
+import sys
+import numpy as np
+import mgx_core as mgx
+program = mgx.parse(sys.argv[1])
+program.compile(mgx.get_target("cpu"), threads=1)
+print(*sys.modules)
+program.run({"x": np.ones((1, 3, 16, 16), np.float32)})
+print(*sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[set[str]]:
+    """The modules of a process that has read and compiled a convolution with its bounds, and those after a run."""
+    folder: Path = tmp_path_factory.mktemp("loading")
+    weights = numpy_helper.from_array(np.ones((8, 3, 3, 3), np.float32), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4), helper.make_node("Relu", ["y"], ["z"])]
+    x, z = (
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", c, 16, 16]) for n, c in (("x", 3), ("z", 8))
+    )  # fmt: skip
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [z], [weights]))
+    save(model, folder / "net.onnx")
+    command = [sys.executable, "-c", SOURCE, str(folder / "net.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [set(line.split()) for line in done.stdout.splitlines()]
+
+
+def test_libraries_that_only_messages_need_are_not_loaded(loaded: list[set[str]]) -> None:
+    assert "mgx_cpu_dnnl.target" in loaded[0]
+    assert loaded[0] & SPARED == set()
+
+
+def test_families_that_the_model_has_no_op_of_are_not_loaded(loaded: list[set[str]]) -> None:
+    assert "mgx_cpu_dnnl.runner" in loaded[1]
+    assert loaded[1] & FAMILIES == set()
+
+
+def test_every_view_of_the_standard_set_has_its_plan() -> None:
+    """The plans name them, so that families without any need not be loaded."""
+    assert set(VIEWS) == {cls for cls in STANDARD if cls.view is not None and cls is not Fill}
