@@ -152,7 +152,7 @@ class Variant:
             if self.device is None:
                 values[name] = host_array(given)
             else:
-                values[name] = given.detach() if given.requires_grad else given
+                values[name] = (given.detach() if given.requires_grad else given).contiguous()
         if self.on_device is None:
             found = iter([as_tensor(r.value) for r in self.executable.run(values)])
         else:

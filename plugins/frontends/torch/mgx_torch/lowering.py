@@ -75,7 +75,10 @@ class MgxModule(torch.nn.Module):
         kinds = {t.device.type for t in given} or {"cpu" if self.device is None else self.device.type}
         executable = self._executable("gpu" if "cuda" in kinds else "cpu")
         own = executable.target.own_memory and kinds == {"cuda"}
-        values = {n: t.detach() if own else host_array(t.cpu()) for n, t in zip(self.input_names, given, strict=True)}
+        values = {
+            n: t.detach().contiguous() if own else host_array(t.cpu())
+            for n, t in zip(self.input_names, given, strict=True)
+        }
         with torch.no_grad():
             found = [
                 as_tensor(r.value)

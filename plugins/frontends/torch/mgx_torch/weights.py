@@ -39,6 +39,8 @@ def held(
 
     def kept(i: int) -> bool:
         weight = args[i]
+        if weight is None:  # what AOTAutograd passes for an input that the graph does not read
+            return False
         if not weight.is_floating_point():
             return True
         if weight.device.type != "cpu":

@@ -204,3 +204,27 @@ def test_steps_of_optimizers_are_taken(kind: Any) -> None:
     assert not [part.reasons for part in parts if part.reasons]
     for want, got in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
+class Solved(nn.Module):
+    """Of its inputs one is not read by the graph, and AOTAutograd passes nothing for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(3))
+        self.register_buffer("points", torch.randn(6, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def kernel(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return (-0.5 * ((a[:, None] - b[None]) / self.scale.exp()).square().sum(-1)).exp()
+
+        lower = torch.linalg.cholesky(kernel(self.points, self.points) + torch.eye(6))
+        return torch.linalg.solve_triangular(lower, kernel(self.points, x), upper=False)
+
+
+def test_inputs_that_no_graph_reads() -> None:
+    module = Solved()
+    other, x = copy.deepcopy(module), torch.randn(4, 3)
+    torch.compile(other, backend="mgx")(x).square().sum().backward()
+    module(x).square().sum().backward()
+    torch.testing.assert_close(other.scale.grad, module.scale.grad, rtol=1e-4, atol=1e-5)

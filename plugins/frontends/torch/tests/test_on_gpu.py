@@ -84,3 +84,11 @@ def test_results_that_only_the_host_computes_lie_on_the_device() -> None:
         out = torch.compile(places, backend="mgx", dynamic=False)(x)
     assert out.device == x.device
     assert torch.equal(out, places(x))
+
+
+def test_inputs_may_lie_in_any_order() -> None:
+    x = torch.randn(6, 5, device="cuda").T
+    for given in (x, x[:, ::2]):
+        with torch.no_grad():
+            found = torch.compile(lambda y: y.relu() + 1, backend="mgx", options={"strict": True})(given)
+        torch.testing.assert_close(found, given.relu() + 1)
