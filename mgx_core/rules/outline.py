@@ -127,11 +127,23 @@ def _only_inside(user: Instruction, inside: set[Instruction], module: Module) ->
 
 
 def _move_views(module: Module, view: Instruction, before: Instruction | None) -> None:
-    """Brings a view, and views of it, behind the instruction that it now reads."""
+    """Brings a view, and views of it, behind the instruction that it now reads.
+
+    One that names extents stays where it is if that is behind already: what makes an extent known may come before it.
+    """
+    if view.op.symbols() and _follows(view, before):
+        return
     module.move(view, before)
     for user in view.users:
         if is_view(user) and user.parent is module:
             _move_views(module, user, view.next)
+
+
+def _follows(ins: Instruction, place: Instruction | None) -> bool:
+    """Returns True if an instruction stands at a place in its module or after it."""
+    while place is not None and place is not ins:
+        place = place.next
+    return place is not None
 
 
 def _drop_views(module: Module, ins: Instruction) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from mgx_core import Module, Program, Shape, op
 from mgx_core.compile.pipeline import Pipeline, Stage
+from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
@@ -614,3 +616,28 @@ def test_a_product_around_a_branch_is_not_taken_into_it() -> None:
     verify(main)
     assert product.parent is main and len(product.users) == 1
     assert any("computed around" in refusal.why for refusal in passes[1].tally.refusals)
+
+
+def test_a_view_stays_behind_what_makes_its_extents_known() -> None:
+    module = parse_module(
+        """\
+symbol n in 0..9
+symbol k in 0..9
+module main
+  %a = @param["a"] -> float32[]
+  %b = @param["b"] -> float32[]
+  %0 = @literal(0.0) -> float32[]
+  %1 = @literal(1.0) -> float32[]
+  %2 = dynamic_range[length=none](%0, %a, %1) -> float32[n]
+  %3 = neg(%2) -> float32[n]
+  %4 = abs(%3) -> float32[n]
+  %5 = dynamic_range[length=none](%0, %b, %1) -> float32[k]
+  %6 = multibroadcast[out_lens=[k, n]](%4) -> float32[k, n]
+  @return(%5, %6)""",
+        STANDARD,
+    )
+    FuseElementwise().apply(module)
+    assert [i.op.name for i in module if i.inputs][-4:] == ["pointwise", "dynamic_range", "multibroadcast", "@return"]
+    vector, rows = evaluate_module(module, [np.float32(3), np.float32(2)])
+    assert np.asarray(vector).tolist() == [0, 1]
+    assert np.asarray(rows).tolist() == [[0, 1, 2]] * 2
