@@ -1,6 +1,7 @@
 """`dataclass` as the standard library's, made without generated code: importing a class costs a tenth of the time.
 
-For classes without slots that are not ordered; `field`, `fields`, `replace` and the others of `dataclasses` work on them.
+For classes without slots that are not ordered; `field`, `fields`, `replace` and the others of `dataclasses` work on them, and
+classes of either kind derive from the other.
 """
 
 from __future__ import annotations
@@ -24,14 +25,24 @@ else:
 
 __all__ = ["dataclass"]
 
+_CLASSVAR, _INITVAR = (
+    vars(dataclasses)[f"_FIELD_{kind}"] for kind in ("CLASSVAR", "INITVAR")
+)  # which have no public names
+
 
 def _declare(cls: Any, frozen: bool, eq: bool, kw_only: bool) -> Any:
     own = set(vars(cls))  # what a class defines itself stays
     if vars(cls).get("__hash__") is None:
         own.discard("__hash__")  # Python's word for a class with an `__eq__`
-    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    # that a frozen class derives from frozen ones alone is checked by the standard library, which generates code for frozen ones
+    derived = any("__dataclass_fields__" in vars(base) for base in cls.__mro__[1:])
+    dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and derived, kw_only=kw_only)(cls)
+    cls.__dataclass_params__.init = cls.__dataclass_params__.repr = True  # as classes that derive from it read them
+    cls.__dataclass_params__.eq, cls.__dataclass_params__.frozen = eq, frozen
     fields = dataclasses.fields(cls)
-    members: dict[str, Any] = {"__signature__": _SIGNATURE, "__repr__": _repr([f.name for f in fields if f.repr])}
+    members: dict[str, Any] = {"__repr__": _repr([f.name for f in fields if f.repr])}
+    if "__init__" not in own:
+        members |= {"__init__": _init(cls, _arguments(cls), frozen), "__signature__": _SIGNATURE}
     if eq:
         members["__eq__"] = _eq([f.name for f in fields if f.compare])
         hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
@@ -39,7 +50,6 @@ def _declare(cls: Any, frozen: bool, eq: bool, kw_only: bool) -> Any:
     if frozen:
         members["__setattr__"], members["__delattr__"] = _frozen(cls, frozenset(f.name for f in fields))
     made = {name: member for name, member in members.items() if name not in own}
-    made["__init__"] = _init(cls, fields, frozen)
     for name, member in made.items():
         if isinstance(member, FunctionType):
             member.__qualname__ = f"{cls.__qualname__}.{name}"
@@ -47,9 +57,29 @@ def _declare(cls: Any, frozen: bool, eq: bool, kw_only: bool) -> Any:
     return cls
 
 
+def _arguments(cls: Any) -> list[Any]:
+    """Returns the fields of a class and the arguments that it hands on to `__post_init__` (`InitVar`), in order.
+
+    Errors: TypeError for a field without a default behind one with it.
+    """
+    kept = set(dataclasses.fields(cls))  # the others are not told apart by anything but their types, which may be text
+    found = [f for f in cls.__dataclass_fields__.values() if f in kept or "ClassVar" not in str(f.type)]
+    optional = ""
+    for f in found:
+        if f.init and not f.kw_only:
+            if f.default is not MISSING or f.default_factory is not MISSING:
+                optional = f.name
+            elif optional:
+                raise TypeError(
+                    f"{cls.__qualname__}: argument {f.name!r} without a default follows {optional!r}, which has one"
+                )
+    return found
+
+
 def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Callable[..., None]:
     names = [f.name for f in fields if f.init]
     positional = [f.name for f in fields if f.init and not f.kw_only]
+    handed = {f.name for f in fields} - {f.name for f in dataclasses.fields(cls)}
     later = [f for f in fields if not f.init and f.default_factory is not MISSING]
     count = len(names) if names == positional else -1  # the number of positional arguments that give everything
     put: Callable[[Any, str, Any], None] = object.__setattr__ if frozen else setattr
@@ -58,12 +88,16 @@ def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Callable[..., None]:
     def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
         if given or len(args) != count:
             args = _bound(cls, fields, positional, args, given)
+        rest = []
         for name, value in zip(names, args, strict=True):
-            put(self, name, value)
+            if name in handed:
+                rest.append(value)
+            else:
+                put(self, name, value)
         for f in later:
             put(self, f.name, f.default_factory())
         if finish is not None:
-            self.__post_init__()
+            self.__post_init__(*rest)
 
     return __init__
 
@@ -143,10 +177,11 @@ class _Signature:
     def __get__(self, instance: Any, owner: Any) -> Signature:
         from inspect import Parameter, Signature
 
-        if "__dataclass_fields__" not in vars(owner):  # a subclass with an `__init__` of its own, perhaps
+        maker = next(c for c in owner.__mro__ if "__init__" in vars(c))
+        if vars(maker).get("__signature__") is not self:  # a subclass with an `__init__` of its own
             raise AttributeError("__signature__")
         made = []
-        for f in dataclasses.fields(owner):
+        for f in _arguments(maker):
             if f.init:
                 kind = Parameter.KEYWORD_ONLY if f.kw_only else Parameter.POSITIONAL_OR_KEYWORD
                 default = f.default_factory if f.default is MISSING else f.default

@@ -3,7 +3,7 @@ import dataclasses
 import inspect
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, field
+from dataclasses import FrozenInstanceError, InitVar, field
 from typing import Any, ClassVar
 
 import pytest
@@ -69,7 +69,27 @@ def written(make: Any) -> dict[str, Any]:
         first: int = 1
         second: str
 
-    return {c.__name__: c for c in (Point, Named, Counted, Kept, Own, Options)}
+    @make(frozen=True)
+    class Scaled:
+        """Takes something that it does not keep."""
+
+        x: int
+        by: InitVar[int] = 3
+        parts: list[int] = field(default_factory=list)
+
+        def __post_init__(self, by: int) -> None:
+            object.__setattr__(self, "x", self.x * by)
+
+    @make(frozen=True)
+    class Read:
+        """Made as it says itself."""
+
+        x: int
+
+        def __init__(self, text: str) -> None:
+            object.__setattr__(self, "x", int(text))
+
+    return {c.__name__: c for c in (Point, Named, Counted, Kept, Own, Options, Scaled, Read)}
 
 
 OURS, THEIRS = written(dataclass), written(dataclasses.dataclass)
@@ -94,6 +114,8 @@ def outcome(classes: dict[str, Any], text: str) -> tuple[str, str]:
         "Options('a')", "Options()", "setattr(Point(1), 'x', 2)", "delattr(Point(1), 'x')", "setattr(Point(1), 'other', 2)",
         "setattr(Counted(1), 'of', 2)", "dataclasses.replace(Named(1, name='x'), y=7)", "dataclasses.replace(Counted(1), count=3)",
         "dataclasses.asdict(Named(1))", "dataclasses.astuple(Point(1))", "copy.copy(Point(1, 5))", "copy.deepcopy(Named(1))",
+        "Scaled(2)", "Scaled(2, 5)", "Scaled(2, by=4, parts=[1])", "Scaled(2).by", "dataclasses.replace(Scaled(2), by=1)",
+        "Scaled.__match_args__", "Read('12')", "Read('1') == Read('01')", "Read(x=1)",
         "Point.__match_args__", "Named.__match_args__", "Options.__match_args__", "[f.name for f in dataclasses.fields(Counted)]",
     ],
 )  # fmt: skip
@@ -114,6 +136,57 @@ def test_a_subclass_with_arguments_of_its_own_shows_those() -> None:
 
     assert list(inspect.signature(Other).parameters) == ["both"]
     assert Other(3).y == 3
+
+
+def test_a_plain_subclass_shows_the_arguments_that_it_takes() -> None:
+    class Other(OURS["Point"]):
+        pass
+
+    assert list(inspect.signature(Other).parameters) == ["x", "y", "note", "seen"]
+
+
+@pytest.mark.parametrize("inner", [dataclass, dataclasses.dataclass])
+@pytest.mark.parametrize("outer", [dataclass, dataclasses.dataclass])
+def test_frozen_classes_derive_from_frozen_ones_of_either_kind(inner: Any, outer: Any) -> None:
+    @inner(frozen=True)
+    class Base:
+        x: int = 1
+
+    @outer(frozen=True)
+    class Derived(Base):
+        y: int = 2
+
+    made = Derived(3)
+    assert (made.x, made.y, hash(made)) == (3, 2, hash((3, 2)))
+    assert dataclasses.replace(made, y=5) == Derived(3, 5) != made
+    assert str(inspect.signature(Derived)) == "(x: int = 1, y: int = 2) -> None"
+    for name in "xy":
+        with pytest.raises(FrozenInstanceError, match=name):
+            setattr(made, name, 0)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("inner", [dataclass, dataclasses.dataclass])
+@pytest.mark.parametrize("outer", [dataclass, dataclasses.dataclass])
+def test_frozen_and_other_classes_do_not_derive_from_each_other(inner: Any, outer: Any, frozen: bool) -> None:
+    @inner(frozen=frozen)
+    class Base:
+        x: int = 1
+
+    class Derived(Base):
+        y: int = 2
+
+    with pytest.raises(TypeError, match="frozen dataclass from a"):
+        outer(frozen=not frozen)(Derived)
+
+
+def test_an_argument_without_a_default_behind_one_with_it_is_refused() -> None:
+    class Swapped:
+        x: int = 1
+        y: int
+
+    with pytest.raises(TypeError, match="argument 'y' without a default follows 'x'"):
+        dataclass(Swapped)
 
 
 def test_a_value_that_holds_itself_can_be_shown() -> None:
