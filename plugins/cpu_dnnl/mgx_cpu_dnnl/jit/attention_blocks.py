@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .attention_item import Item
-from .code import V
+from .code import V, i64
 from .element import from_memory
 from .tile import transposed
 
@@ -20,9 +20,7 @@ class Blocks:
     def _up(self, x: V, k: int) -> V:
         """x rounded up to a multiple of k."""
         c = self.c
-        return c.op(
-            "mul", c.op("udiv", c.op("add", x, self.item.number(k - 1)), self.item.number(k)), self.item.number(k)
-        )
+        return c.op("mul", c.op("udiv", c.op("add", x, i64(k - 1)), i64(k)), i64(k))
 
     def copy_keys(self, n0: V, here: V) -> None:
         """The block's keys in scratch as float32, turned; lanes past the last key hold another key."""
@@ -51,7 +49,7 @@ class Blocks:
 
         def across(j: V, _: list[V]) -> list[V]:
             lines = [
-                c.gep(base, c.op("mul", c.intrinsic("smin", c.op("add", j, self.item.number(r)), last), key_step), elem)
+                c.gep(base, c.op("mul", c.intrinsic("smin", c.op("add", j, i64(r)), last), key_step), elem)
                 for r in range(n)
             ]
 
@@ -77,9 +75,9 @@ class Blocks:
     def key(self, i: V, j: V) -> V:
         """Returns the address of element i of key j of the block: [.., d, tile] as the register tiles read them."""
         c = self.c
-        within = c.op("and", j, self.item.number(self.tile - 1))
+        within = c.op("and", j, i64(self.tile - 1))
         panel = c.op("mul", c.op("sub", j, within), self.item.d)
-        at = c.op("add", panel, c.op("add", c.op("mul", i, self.item.number(self.tile)), within))
+        at = c.op("add", panel, c.op("add", c.op("mul", i, i64(self.tile)), within))
         return c.gep(self.item.part["keys"], at, "float")
 
     def copy_values(self, n0: V, here: V) -> None:

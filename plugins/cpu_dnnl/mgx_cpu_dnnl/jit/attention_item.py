@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .attention_plan import Plan
-from .code import Code, V
+from .code import Code, V, i64
 from .element import MEMORY
 
 __all__ = ["Item"]
@@ -21,7 +21,7 @@ class Item:
         self.plan = plan
         self.vectors = 4 if c.wide else 2
         self.tile = c.lanes * self.vectors
-        self.zero, self.one = V("0", "i64", 0), V("1", "i64", 0)
+        self.zero, self.one = i64(0), i64(1)
         self.rank = plan.q.rank
         self.elem = {w: MEMORY[s.dtype] for w, s in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out))}
         buffers, scratch = V("%buffers", "ptr", 0), V("%scratch", "ptr", 0)
@@ -31,9 +31,6 @@ class Item:
         self.wide, self.chunk = self.arg("wide"), self.arg("chunk")
         names = ("keys", "values", "weights", "lanes", "tops", "sums", "safe", "shrink", "result")
         self.part = {name: c.gep(scratch, self.arg(name), "float") for name in names}
-
-    def number(self, value: int) -> V:
-        return V(str(value), "i64", 0)
 
     def arg(self, name: str) -> V:
         return self.refs[self.plan.slots[name]]

@@ -13,7 +13,7 @@ from .attention_blocks import Blocks
 from .attention_item import Item
 from .attention_plan import KEYS, Plan
 from .attention_scores import NEGATIVE, Group, Scores, larger
-from .code import Code, V
+from .code import Code, V, i64
 from .element import from_memory, to_memory
 from .space import items, unrolled
 from .tile import combined
@@ -83,7 +83,7 @@ class _Writer:
         """The rows of one register tile against one block; first: number of the first row in the item."""
         c, plan, n, item = self.c, self.plan, self.lanes, self.item
         last = c.op("sub", item.count, item.one)
-        here = [c.intrinsic("smin", c.op("add", first, item.number(r)), last) if r else first for r in range(plan.rows)]
+        here = [c.intrinsic("smin", c.op("add", first, i64(r)), last) if r else first for r in range(plan.rows)]
         rows = [c.op("add", item.first, r) for r in here]
         q_step = item.arg(f"q{item.rank - 2}")
         g = Group(rows, [c.gep(item.here["q"], c.op("mul", r, q_step), item.elem["q"]) for r in rows], key0, keys)
@@ -139,7 +139,7 @@ class _Writer:
         c.store(self.item.part["shrink"], shrink)
 
         def row(r: V, _: list[V]) -> list[V]:
-            line = c.gep(self.item.part["weights"], c.op("mul", r, self.item.number(KEYS)), "float")
+            line = c.gep(self.item.part["weights"], c.op("mul", r, i64(KEYS)), "float")
             top = c.splat(c.load(c.gep(self.item.part["safe"], r, "float"), "float", 0), n)
 
             def weigh(j: V, carried: list[V]) -> list[V]:
@@ -149,10 +149,10 @@ class _Writer:
                 return [c.op("fadd", carried[0], w)]
 
             total = c.loop(self.item.zero, here, n, weigh, [V("zeroinitializer", "float", n)])[1]
-            c.store(c.gep(self.item.part["lanes"], c.op("mul", r, self.item.number(n)), "float"), total)
+            c.store(c.gep(self.item.part["lanes"], c.op("mul", r, i64(n)), "float"), total)
             return []
 
-        c.loop(self.item.zero, self.item.number(plan.rows), 1, row)
+        c.loop(self.item.zero, i64(plan.rows), 1, row)
         total = combined(c, [c.load(h, "float", n) for h in homes], lambda a, b: c.op("fadd", a, b))
         c.store(sums, c.fma(c.load(sums, "float", n), shrink, total), rows)
 
@@ -161,12 +161,12 @@ class _Writer:
         c, plan, n = self.c, self.plan, self.lanes
         masks: list[V | None] = [None] * plan.across
         if not plan.even and not plan.packed:
-            left = [c.op("sub", self.item.e, c.op("add", x, self.item.number(v * n))) for v in range(plan.across)]
+            left = [c.op("sub", self.item.e, c.op("add", x, i64(v * n))) for v in range(plan.across)]
             masks = [c.first(c.intrinsic("smax", k, self.item.zero), n) for k in left]
         line = c.gep(c.gep(self.item.part["result"], c.op("mul", g, self.item.wide), "float"), x, "float")
         homes, start = [], []
         for r in range(plan.rows):
-            home = c.gep(line, c.op("mul", self.item.number(r), self.item.wide), "float")
+            home = c.gep(line, c.op("mul", i64(r), self.item.wide), "float")
             for v in range(plan.across):
                 at = c.gep(home, v * n, "float")
                 homes.append(at)

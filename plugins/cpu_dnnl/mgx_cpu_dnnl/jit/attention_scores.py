@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from .attention_blocks import Blocks
 from .attention_item import Item
 from .attention_plan import KEYS
-from .code import Code, V
+from .code import Code, V, i64
 from .element import MEMORY, from_memory
 from .graph import Graph, Node
 from .scope import Scope
@@ -46,7 +46,7 @@ class Scores:
         start = [V("zeroinitializer", "float", n)] * (plan.rows * vectors)
 
         def step(i: V, total: list[V], count: int) -> list[V]:
-            line = c.gep(keys, c.op("mul", i, self.item.number(self.tile)), "float")
+            line = c.gep(keys, c.op("mul", i, i64(self.tile)), "float")
             for u in range(count):
                 some = [c.load(c.gep(line, u * self.tile + v * n, "float"), "float", n) for v in range(vectors)]
                 out = []
@@ -54,7 +54,7 @@ class Scores:
                     if unit:
                         at = c.gep(c.gep(query, i, elem), u, elem)
                     else:
-                        at = c.gep(query, c.op("mul", c.op("add", i, self.item.number(u)), d_step), elem)
+                        at = c.gep(query, c.op("mul", c.op("add", i, i64(u)), d_step), elem)
                     many = c.splat(from_memory(c, c.load(at, elem, 0), plan.q.dtype), n)
                     out += [c.fma(many, x, total[r * vectors + v]) for v, x in enumerate(some)]
                 total = out
@@ -76,8 +76,7 @@ class Scores:
         base = c.gep(self.item.here["k"], c.op("mul", g.key0, step), elem)
         last = c.op("sub", g.keys, self.item.one)
         lines = [
-            c.gep(base, c.op("mul", c.intrinsic("smin", c.op("add", j, self.item.number(r)), last), step), elem)
-            for r in range(n)
+            c.gep(base, c.op("mul", c.intrinsic("smin", c.op("add", j, i64(r)), last), step), elem) for r in range(n)
         ]
 
         def along(i: V, total: list[V]) -> list[V]:
@@ -114,7 +113,7 @@ class Scores:
     def _score(self, value: V, g: Group, r: int, v: int, j: V, mask: V | None, shared: dict[tuple[int, int], V]) -> V:
         """Returns the pointwise part on one vector of scores; lanes without a key become -infinity."""
         c, plan, n = self.c, self.plan, self.lanes
-        at = c.op("add", j, self.item.number(v * n)) if v else j
+        at = c.op("add", j, i64(v * n)) if v else j
         key = c.op("add", g.key0, at)
         if plan.graph is not None:
             value = self._pointwise(plan.graph, value, g.rows[r], v, key, mask, shared)

@@ -11,7 +11,7 @@ from typing import Final
 
 from mgx_core.records import dataclass
 
-from .code import Code, V
+from .code import Code, V, i64
 from .gemm_epilogue import Epilogue
 from .gemm_results import Results
 from .space import Args, items
@@ -53,10 +53,7 @@ class _Writer:
     def __init__(self, c: Code, plan: BytePlan) -> None:
         self.c = c
         self.plan = plan
-        self.zero, self.one = self.number(0), self.number(1)
-
-    def number(self, value: int) -> V:
-        return V(str(value), "i64", 0)
+        self.zero, self.one = i64(0), i64(1)
 
     def arg(self, name: str) -> V:
         return self.refs[self.plan.slots[name]]
@@ -77,8 +74,8 @@ class _Writer:
         self.refs = plan.args.load(c)
         named = {word: self.refs[at] for word, at in plan.slots.items()}
         self.results = Results(c, behind, named, bases[3 : 3 + behind.extra], bases[3 + behind.extra :])
-        self.pitch = c.op("mul", self.arg("steps"), self.number(STEP))  # of rows that are copied, in bytes
-        self.size = c.op("mul", self.pitch, self.number(COLUMNS))  # of a panel, in bytes
+        self.pitch = c.op("mul", self.arg("steps"), i64(STEP))  # of rows that are copied, in bytes
+        self.size = c.op("mul", self.pitch, i64(COLUMNS))  # of a panel, in bytes
         self.native("mgx_byte_tiles_1_begin")
         items(c, [self.arg("groups"), self.arg("blocks")], self.item)
         self.native("mgx_byte_tiles_1_end")
@@ -92,7 +89,7 @@ class _Writer:
         panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
         if not plan.near:
             before = c.op("sub", self.rows, self.one)
-            self._copy(c.op("sub", before, c.op("urem", before, self.number(ROWS))))
+            self._copy(c.op("sub", before, c.op("urem", before, i64(ROWS))))
 
         def one(row: V, panel: V) -> list[V]:
             self._tile(row, c.op("add", self.panel0, panel), self._source(row))
@@ -116,7 +113,7 @@ class _Writer:
 
     def _count(self, row: V) -> V:
         """Returns the number of rows of the tile from a row of the block on."""
-        return self.c.intrinsic("smin", self.number(ROWS), self.c.op("sub", self.rows, row))
+        return self.c.intrinsic("smin", i64(ROWS), self.c.op("sub", self.rows, row))
 
     def _at(self, row: V) -> V:
         """Returns the address of a row of the block."""
@@ -126,7 +123,7 @@ class _Writer:
     def _is_copied(self, row: V) -> V:
         """Returns True if the tile from a row on cannot be read where it lies: whole tiles are, and whole steps of each row."""
         c = self.c
-        end = c.op("add", row, self.number(ROWS))
+        end = c.op("add", row, i64(ROWS))
         if self.plan.loose:  # a row's last step reaches into the rows behind it
             last = c.compare("sgt", c.op("add", self.row0, end), self.arg("readable"))
             return c.op("or", last, c.compare("sgt", end, self.rows))
@@ -153,10 +150,10 @@ class _Writer:
         c, plan = self.c, self.plan
         count = self._count(row)
         at = c.gep(self.weights, c.op("mul", panel, self.size), "i8")
-        column0 = c.op("mul", panel, self.number(COLUMNS))
-        full = self.number(COLUMNS // 16)
+        column0 = c.op("mul", panel, i64(COLUMNS))
+        full = i64(COLUMNS // 16)
         last = c.compare("eq", panel, c.op("sub", self.arg("panels"), self.one)) if plan.last else None
-        tiles = full if last is None else c.select(last, self.number(plan.last), full)
+        tiles = full if last is None else c.select(last, i64(plan.last), full)
         start = c.gep(self.start, column0, "i32")
         name = f"mgx_byte_tile_1_{'signed' if plan.signed else 'unsigned'}"
         prefetch = self._next_lines(row, at)
@@ -164,7 +161,7 @@ class _Writer:
         line = c.op("add", self.row0, row)
 
         def finish(columns: int, ragged: bool) -> None:
-            self.results.rows(self.sums, self.number(COLUMNS), line, count, column0, columns, ragged)
+            self.results.rows(self.sums, i64(COLUMNS), line, count, column0, columns, ragged)
 
         if last is None:
             finish(COLUMNS, False)
@@ -175,7 +172,7 @@ class _Writer:
     def _next_lines(self, row: V, panel: V) -> V:
         """Returns what a tile fetches ahead: its part of the next panel; after the last part, the panel in use."""
         c = self.c
-        lines = c.op("mul", self.arg("ahead"), self.number(2 * 64 // ROWS))  # bytes for a row and step
+        lines = c.op("mul", self.arg("ahead"), i64(2 * 64 // ROWS))  # bytes for a row and step
         done = c.op("mul", row, c.op("mul", self.arg("steps"), lines))
         following = c.gep(panel, self.size, "i8")
         return c.select(c.compare("ult", done, self.size), c.gep(following, done, "i8"), panel)

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["BITS", "Code", "V"]
+__all__ = ["BITS", "Code", "V", "i64"]
 
 BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
 FLOATS: Final = frozenset({"half", "float", "double"})
@@ -25,6 +25,11 @@ class V(NamedTuple):
     @property
     def type(self) -> str:
         return f"<{self.n} x {self.elem}>" if self.n else self.elem
+
+
+def i64(value: int) -> V:
+    """Returns a constant count, extent or index."""
+    return V(str(value), "i64", 0)
 
 
 class Code:
@@ -122,7 +127,7 @@ class Code:
     def first(self, count: V, n: int) -> V:
         """Returns the mask of the first `count` (i64) of n lanes."""
         elem = "i32" if n > 8 or not self.wide else "i64"
-        limit = self.intrinsic("umin", count, V(str(n), "i64", 0))
+        limit = self.intrinsic("umin", count, i64(n))
         small = self.cast("trunc", limit, elem) if elem == "i32" else limit
         return self.compare("ult", self.iota(elem, n), self.splat(small, n))
 
@@ -206,7 +211,7 @@ class Code:
         phis = [V(self.name(), c.elem, c.n) for c in carried]
         at = len(self.lines)
         self.lines.append("")  # the phis, once the values of the next trip are known
-        limit = self.op("add", i, V(str(ahead), "i64", 0)) if ahead else i
+        limit = self.op("add", i, i64(ahead)) if ahead else i
         going = self.compare("slt", limit, end)
         self.emit(f"br i1 {going.ref}, label %{inner}, label %{after}")
         self.label(inner)

@@ -9,7 +9,7 @@ panel is prefetched meanwhile.
 
 from __future__ import annotations
 
-from .code import Code, V
+from .code import Code, V, i64
 from .element import MEMORY, from_memory
 from .flushing import flushed
 from .gemm_plan import UNROLL, VECTORS, GemmPlan
@@ -31,11 +31,8 @@ class _Writer:
         self.plan = plan
         self.lanes = c.lanes
         self.width = VECTORS * c.lanes
-        self.zero, self.one = V("0", "i64", 0), V("1", "i64", 0)
+        self.zero, self.one = i64(0), i64(1)
         self.elem = MEMORY[plan.weights]
-
-    def number(self, value: int) -> V:
-        return V(str(value), "i64", 0)
 
     def arg(self, name: str) -> V:
         return self.refs[self.plan.slots[name]]
@@ -53,7 +50,7 @@ class _Writer:
         rest = bases[2 + plan.ragged :]
         self.results = Results(c, behind, named, rest[: behind.extra], rest[behind.extra :])
         self.panel = c.gep(self.sums, self.arg("panel"), "float")
-        self.size = c.op("mul", self.arg("k"), self.number(self.width))  # of a panel, in elements
+        self.size = c.op("mul", self.arg("k"), i64(self.width))  # of a panel, in elements
         self.rows_first, self.near = (c.compare("ne", self.arg(x), self.zero) for x in ("rows_first", "near"))
         # usually blocks of rows run fastest, so that each thread reads weights of its own
         items(c, list(self._either(self.rows_first, self.arg("blocks"), self.arg("groups"))), self.item)
@@ -73,10 +70,10 @@ class _Writer:
         if self.plan.whole:
             self._whole_depth()
             return
-        self.pitch = c.op("mul", self.arg("group"), self.number(self.width))
+        self.pitch = c.op("mul", self.arg("group"), i64(self.width))
         c.loop(self.zero, self.arg("k"), self.arg("depth"), lambda k0, _: self._piece(k0))
-        column0 = c.op("mul", self.panel0, self.number(self.width))
-        columns = c.op("mul", self.panels, self.number(self.width))
+        column0 = c.op("mul", self.panel0, i64(self.width))
+        columns = c.op("mul", self.panels, i64(self.width))
         if self.plan.ragged:
             columns = c.intrinsic("smin", columns, c.op("sub", self.arg("n"), column0))
         self.results.rows(self.sums, self.pitch, self.row0, self.rows.count, column0, columns, self.plan.ragged)
@@ -111,9 +108,9 @@ class _Writer:
         c, plan = self.c, self.plan
         first, count = self.rows.tile(t)
         panel, last = self._panel(p)
-        full = self.number(VECTORS)
+        full = i64(VECTORS)
         vectors = c.select(last, self.one, full) if last is not None and plan.narrow else full
-        pitch = self.number(self.width)
+        pitch = i64(self.width)
         prefetch = self._next_line(c.gep(panel, self.size, self.elem), panel, self.arg("k"), t)
         left = c.gep(self.left, c.op("mul", first, self.arg("lda")), "float")
         tile = Tile(left, self.arg("lda"), panel, self.arg("k"), self.sums, pitch, count, vectors, self.zero)
@@ -139,18 +136,18 @@ class _Writer:
         onward = c.cast("zext", c.compare("ne", k0, self.zero), "i64")
 
         def one_panel(p: V, _: list[V]) -> list[V]:
-            panel = c.gep(self._panel(p)[0], c.op("mul", k0, self.number(self.width)), self.elem)
+            panel = c.gep(self._panel(p)[0], c.op("mul", k0, i64(self.width)), self.elem)
             following = c.gep(panel, self.size, self.elem)
             if plan.widened:
                 self._widen(panel, depth)
                 panel = self.panel
-            home = c.gep(self.sums, c.op("mul", p, self.number(self.width)), "float")
+            home = c.gep(self.sums, c.op("mul", p, i64(self.width)), "float")
 
             def one(t: V, _: list[V]) -> list[V]:
                 first, count = self.rows.tile(t)
                 rows = c.gep(left, c.op("mul", first, self.arg("lda")), "float")
                 sums = c.gep(home, c.op("mul", first, self.pitch), "float")
-                vectors = self.number(VECTORS)
+                vectors = i64(VECTORS)
                 tile = Tile(rows, self.arg("lda"), panel, depth, sums, self.pitch, count, vectors, onward)
                 tile_sums(c, "float", tile, self._next_line(following, panel, depth, t), self.arg("ahead"))
                 return []
@@ -170,12 +167,12 @@ class _Writer:
             c.store(c.gep(self.panel, i, "float"), from_memory(c, raw, self.plan.weights))
             return []
 
-        c.loop(self.zero, c.op("mul", depth, self.number(self.width)), self.lanes, line)
+        c.loop(self.zero, c.op("mul", depth, i64(self.width)), self.lanes, line)
 
     def _next_line(self, following: V, panel: V, depth: V, t: V) -> V:
         """Returns what tile t prefetches from: the next panel, some lines a trip; after its last, the panel in use."""
         c = self.c
-        bytes_ = c.op("mul", depth, self.number(self.width * (2 if self.elem == "i16" else 4)))
-        lines = c.op("mul", self.arg("ahead"), self.number(64 // UNROLL))
+        bytes_ = c.op("mul", depth, i64(self.width * (2 if self.elem == "i16" else 4)))
+        lines = c.op("mul", self.arg("ahead"), i64(64 // UNROLL))
         done = c.op("mul", t, c.op("mul", depth, lines))
         return c.select(c.compare("ult", done, bytes_), c.gep(following, done, "i8"), panel)

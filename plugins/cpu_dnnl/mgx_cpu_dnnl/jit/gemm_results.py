@@ -6,7 +6,7 @@ from typing import Final
 
 from mgx_core import dtype as dt
 
-from .code import Code, V
+from .code import Code, V, i64
 from .element import MEMORY, from_memory, to_memory
 from .gemm_epilogue import Epilogue
 from .graph import Node
@@ -41,7 +41,7 @@ class Results:
         columns: a number of lanes that is known, or a value; ragged: they may end within a vector.
         """
         c, n = self.c, self.c.lanes
-        zero, elem = V("0", "i64", 0), MEMORY[self.behind.sums]
+        zero, elem = i64(0), MEMORY[self.behind.sums]
         fixed = [c.first(c.op("sub", self.args["n"], self._at(column0, v)), n) for v in range(columns // n)] \
             if isinstance(columns, int) and ragged else []  # fmt: skip
 
@@ -61,7 +61,7 @@ class Results:
 
             def pair(j: V, _: list[V]) -> list[V]:
                 vector(j, None)
-                vector(c.op("add", j, V(str(n), "i64", 0)), None)
+                vector(c.op("add", j, i64(n)), None)
                 return []
 
             def one(j: V, _: list[V]) -> list[V]:
@@ -70,14 +70,13 @@ class Results:
 
             if self.saturated and columns == 4 * n and not fixed:
                 parts = [
-                    self._scope(c.load(c.gep(source, v * n, elem), elem, n), bases, V(str(v * n), "i64", 0), None)
-                    for v in range(4)
+                    self._scope(c.load(c.gep(source, v * n, elem), elem, n), bases, i64(v * n), None) for v in range(4)
                 ]
                 for j, target in enumerate(targets):
                     c.store(target, self._bytes(j, parts))
             elif isinstance(columns, int):
                 for v in range(columns // n):
-                    vector(V(str(v * n), "i64", 0), fixed[v] if fixed else None)
+                    vector(i64(v * n), fixed[v] if fixed else None)
             else:
                 at = c.loop(zero, columns, 2 * n, pair, ahead=2 * n - 1)[0]
                 if ragged:
@@ -87,7 +86,7 @@ class Results:
         c.loop(zero, count, 1, row)
 
     def _at(self, column: V, vector: int) -> V:
-        return self.c.op("add", column, V(str(vector * self.c.lanes), "i64", 0)) if vector else column
+        return self.c.op("add", column, i64(vector * self.c.lanes)) if vector else column
 
     def _bases(self, line: V, column0: V) -> list[V]:
         """Returns where the row's part of each other operand begins."""

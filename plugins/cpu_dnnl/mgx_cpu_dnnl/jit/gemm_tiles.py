@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .code import Code, V
+from .code import Code, V, i64
 
 __all__ = ["Rows", "Tile", "tall", "tile_sums"]
 
-ZERO = V("0", "i64", 0)
+ZERO = i64(0)
 
 
 def tall(wide: bool) -> int:
@@ -22,7 +22,7 @@ class Rows:
     def __init__(self, c: Code, count: V) -> None:
         most = tall(c.wide)
         self.c, self.count = c, count
-        self.tiles = c.op("udiv", c.op("add", count, V(str(most - 1), "i64", 0)), V(str(most), "i64", 0))
+        self.tiles = c.op("udiv", c.op("add", count, i64(most - 1)), i64(most))
         self.low = c.op("udiv", count, self.tiles)
         self.over = c.op("urem", count, self.tiles)
 

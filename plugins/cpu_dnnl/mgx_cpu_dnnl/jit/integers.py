@@ -7,7 +7,7 @@ from typing import Final
 from mgx_core import dtype as dt
 from mgx_core.types.dtype import DType
 
-from .code import BITS, Code, V
+from .code import BITS, Code, V, i64
 
 __all__ = ["BITWISE", "integer"]
 
@@ -96,7 +96,7 @@ def _power(c: Code, signed: bool, a: V, b: V) -> V:
     exponent = b
     if signed:
         exponent = c.select(c.compare("slt", b, zero), zero, b)
-    begin, end = V("0", "i64", 0), V(str(BITS[a.elem]), "i64", 0)
+    begin, end = i64(0), i64(BITS[a.elem])
 
     def step(_: V, carried: list[V]) -> list[V]:
         out, base, rest = carried

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .code import Code, V
+from .code import Code, V, i64
 from .element import MEMORY, from_memory, to_memory
 from .graph import Node
 from .pointwise_plan import BLOCK, Plan
@@ -42,7 +42,7 @@ class _Operands:
         at = self.plan.step_args.get((operand, axis))
         if at is not None:
             return self.refs[at]
-        return V("1", "i64", 0) if self.plan.axes[axis].steps[operand] == 1 else None
+        return i64(1) if self.plan.axes[axis].steps[operand] == 1 else None
 
     def moved(self, operand: int, base: V, index: dict[int, V]) -> V:
         """Returns the address at some indices by axis."""
@@ -107,7 +107,7 @@ class _Rows:
         self.ops = _Operands(c, plan)
         extents = [self.ops.refs[a] for a in plan.extent_args]
         inner = len(extents) - 1
-        block = V(str(BLOCK), "i64", 0)
+        block = i64(BLOCK)
         if plan.blocks:
             count = self.ops.refs[plan.extent_args[-1] + 1]
             if inner == 0:  # one long axis: neighbouring blocks are one loop
@@ -123,16 +123,16 @@ class _Rows:
 
             items(c, [*extents[:-1], count], item)
         elif inner == 0:
-            items(c, [V("1", "i64", 0)], lambda *_: self.row([], V("0", "i64", 0), extents[-1]))
+            items(c, [i64(1)], lambda *_: self.row([], i64(0), extents[-1]))
         else:
-            items(c, extents[:-1], lambda index, _: self.row(index, V("0", "i64", 0), extents[-1]))
+            items(c, extents[:-1], lambda index, _: self.row(index, i64(0), extents[-1]))
 
     def row(self, index: list[V], begin: V, end: V) -> None:
         """All of one inner axis."""
         c, plan = self.c, self.plan
         at = dict(enumerate(index))
         bases = [self.ops.moved(o, base, at) for o, base in enumerate(self.ops.bases)]
-        zero = V("0", "i64", 0)
+        zero = i64(0)
 
         def load_fixed(node: Node) -> V:
             k = self.number[node.ident]
@@ -199,14 +199,14 @@ class _Tiled(_Rows):
         tiles = {} if pure else {k: c.stack(self.ops.elems[k], n * n) for k in turned}  # plain copies need no memory
         outer = [i for i in range(inner) if i != plan.tile]
         across = extents[plan.tile]
-        count = c.op("udiv", c.op("add", across, V(str(n - 1), "i64", 0)), V(str(n), "i64", 0))
-        zero = V("0", "i64", 0)
+        count = c.op("udiv", c.op("add", across, i64(n - 1)), i64(n))
+        zero = i64(0)
 
         def item(index: list[V], _: V) -> None:
             at = dict(zip(outer, index[:-1], strict=True))
             bases = [self.ops.moved(o, base, at) for o, base in enumerate(self.ops.bases)]
-            row = c.op("mul", index[-1], V(str(n), "i64", 0))
-            rows = c.intrinsic("smin", c.op("sub", across, row), V(str(n), "i64", 0))
+            row = c.op("mul", index[-1], i64(n))
+            rows = c.intrinsic("smin", c.op("sub", across, row), i64(n))
             row_mask = c.first(rows, n)
 
             def column(j: V, _: list[V]) -> list[V]:
@@ -224,7 +224,7 @@ class _Tiled(_Rows):
 
             begin = zero
             if pure:
-                whole = c.compare("eq", rows, V(str(n), "i64", 0))
+                whole = c.compare("eq", rows, i64(n))
                 begin = c.choose(whole, lambda: self._copy_whole(bases, row, extents[inner]), zero)
             c.loop(begin, extents[inner], n, column)
 
@@ -243,13 +243,13 @@ class _Tiled(_Rows):
 
         def tile(j: V, _: list[V]) -> list[V]:
             at = c.gep(source, c.op("mul", j, step), elem)
-            lines = [c.load(c.gep(at, c.op("mul", step, V(str(r), "i64", 0)), elem), elem, n) for r in range(n)]
+            lines = [c.load(c.gep(at, c.op("mul", step, i64(r)), elem), elem, n) for r in range(n)]
             to = c.gep(target, j, elem)
             for r, line in enumerate(transposed(c, lines)):
-                c.store(to if not r else c.gep(to, c.op("mul", out_step, V(str(r), "i64", 0)), elem), line)
+                c.store(to if not r else c.gep(to, c.op("mul", out_step, i64(r)), elem), line)
             return []
 
-        return c.loop(V("0", "i64", 0), end, n, tile, ahead=n - 1)[0]
+        return c.loop(i64(0), end, n, tile, ahead=n - 1)[0]
 
     def _turn(self, k: int, base: V, row: V, row_mask: V, j: V, left: V, tile: V) -> None:
         """Writes n x n elements of an operand to its tile, so that the inner axis is contiguous."""
@@ -258,10 +258,10 @@ class _Tiled(_Rows):
         step = self.ops.step(k, len(self.plan.axes) - 1)
         assert step is not None
         base = c.gep(base, row, elem)
-        last = c.op("sub", left, V("1", "i64", 0))
+        last = c.op("sub", left, i64(1))
         lines = []
         for r in range(n):
-            ahead = c.intrinsic("smin", V(str(r), "i64", 0), last) if r else V("0", "i64", 0)
+            ahead = c.intrinsic("smin", i64(r), last) if r else i64(0)
             at = c.gep(base, c.op("mul", c.op("add", j, ahead), step), elem)
             lines.append(c.load(at, elem, n, row_mask))
         for r, line in enumerate(transposed(c, lines)):
@@ -275,13 +275,13 @@ class _Tiled(_Rows):
 
         def load_fixed(node: Node) -> V:
             k = self.number[node.ident]
-            return self.ops.read(k, starts[k], V("0", "i64", 0), 0, None)
+            return self.ops.read(k, starts[k], i64(0), 0, None)
 
         def load(node: Node) -> V:
             k = self.number[node.ident]
             if k in tiles:
                 elem = self.ops.elems[k]
-                raw = c.load(c.gep(tiles[k], c.op("mul", t, V(str(n), "i64", 0)), elem), elem, n)
+                raw = c.load(c.gep(tiles[k], c.op("mul", t, i64(n)), elem), elem, n)
                 return from_memory(c, raw, self.ops.dtypes[k])
             return self.ops.read(k, starts[k], j, n, mask)
 

@@ -8,7 +8,7 @@ from typing import Final
 from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 
-from .code import Code, V
+from .code import Code, V, i64
 from .element import MEMORY, convert, from_memory, to_memory
 from .engine import Engine
 from .kernel import JitKernel
@@ -105,10 +105,10 @@ def _write(c: Code, p: _Plan) -> None:
     elem, kept = MEMORY[p.dtype], MEMORY[p.result]
     lanes = c.lanes
     vectors = panel_width(p.dtype, lanes) // lanes
-    zero, one = V("0", "i64", 0), V("1", "i64", 0)
+    zero, one = i64(0), i64(1)
 
     def times(a: V, n: int) -> V:
-        return c.op("mul", a, V(str(n), "i64", 0))
+        return c.op("mul", a, i64(n))
 
     def item(index: list[V], _: V) -> None:
         a, b, o = left, right, out
@@ -119,19 +119,14 @@ def _write(c: Code, p: _Plan) -> None:
         column, row = times(index[-2], vectors * lanes), times(index[-1], ROWS)
         b = c.gep(b, column, elem)
         last = c.op("sub", c.op("sub", rows, row), one)
-        ahead = [
-            c.intrinsic("smin", last, V(str(r), "i64", 0)) for r in range(ROWS)
-        ]  # rows past the end repeat the last
+        ahead = [c.intrinsic("smin", last, i64(r)) for r in range(ROWS)]  # rows past the end repeat the last
         lines = [c.gep(a, c.op("mul", c.op("add", row, r), left_row), elem) for r in ahead]
         first = V("zeroinitializer", elem, lanes)
 
         def along(offset: V, k: V, sums: list[V], place: V) -> list[V]:
             step = k if p.dense else c.op("mul", k, left_depth)
             at = c.op("add", offset, step)
-            panel = [
-                c.load(c.gep(b, c.op("add", place, V(str(v * lanes), "i64", 0)), elem), elem, lanes)
-                for v in range(vectors)
-            ]
+            panel = [c.load(c.gep(b, c.op("add", place, i64(v * lanes)), elem), elem, lanes) for v in range(vectors)]
             spread = [c.splat(c.load(c.gep(line, at, elem), elem, 0), lanes) for line in lines]
             made = [
                 _accumulate(c, p.dtype, x, y, sums[r * vectors + v])
@@ -151,18 +146,18 @@ def _write(c: Code, p: _Plan) -> None:
         sums = over(0, zero, [*[first] * (ROWS * vectors), zero])[:-1]
         masks: list[V | None] = [None] * vectors
         if not p.even:
-            rest = [c.op("sub", columns, c.op("add", column, V(str(v * lanes), "i64", 0))) for v in range(vectors)]
+            rest = [c.op("sub", columns, c.op("add", column, i64(v * lanes))) for v in range(vectors)]
             masks = [c.first(c.intrinsic("smax", n, zero), lanes) for n in rest]
 
         def store(r: int) -> None:
-            line = c.gep(o, c.op("mul", c.op("add", row, V(str(r), "i64", 0)), out_row), kept)
+            line = c.gep(o, c.op("mul", c.op("add", row, i64(r)), out_row), kept)
             for v in range(vectors):
                 x = to_memory(c, convert(c, sums[r * vectors + v], p.dtype, p.result), p.result)
-                c.store(c.gep(line, c.op("add", column, V(str(v * lanes), "i64", 0)), kept), x, masks[v])
+                c.store(c.gep(line, c.op("add", column, i64(v * lanes)), kept), x, masks[v])
 
         store(0)
         for r in range(1, ROWS):
-            c.when(c.compare("sge", last, V(str(r), "i64", 0)), lambda r=r: store(r))  # type: ignore[misc]
+            c.when(c.compare("sge", last, i64(r)), lambda r=r: store(r))  # type: ignore[misc]
 
     items(c, [*(o[0] for o in outer), panels, blocks], item)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from mgx_core import dtype as dt
 
 from .accumulators import combine, identity, taken
-from .code import BITS, Code, V
+from .code import BITS, Code, V, i64
 from .element import elem_of
 from .graph import Node
 from .reduce_operands import Operands
@@ -46,7 +46,7 @@ class _Writer:
         self.operands = Operands(c, plan, self.refs)
         self.extents = [self.refs[a] for a in plan.extents]
         self.count = self.refs[plan.row_count]
-        zero, one = V("0", "i64", 0), V("1", "i64", 0)
+        zero, one = i64(0), i64(1)
         self.zero = zero
         kept = self.extents[: self.kept_rank]
         self.width = plan.width if plan.columns else 0
@@ -64,9 +64,9 @@ class _Writer:
 
             items(c, [*kept, *pieces] or [one], row)
             return
-        width = V(str(self.width), "i64", 0)
+        width = i64(self.width)
         inner = kept[-1]
-        blocks = c.op("udiv", c.op("add", inner, V(str(self.width - 1), "i64", 0)), width)
+        blocks = c.op("udiv", c.op("add", inner, i64(self.width - 1)), width)
 
         def block(index: list[V], number: V) -> None:
             self._enter(index, number)
@@ -89,8 +89,8 @@ class _Writer:
     def _partial(self, k: int, number: V, of: V) -> V:
         """Returns the address of reduction k's result for one piece; `of`: the number of pieces."""
         c = self.c
-        at = c.op("add", c.op("mul", of, V(str(k), "i64", 0)), number)
-        return c.gep(self.workspace, c.op("mul", at, V(str(8 * self.plan.width), "i64", 0)), "i8")
+        at = c.op("add", c.op("mul", of, i64(k)), number)
+        return c.gep(self.workspace, c.op("mul", at, i64(8 * self.plan.width)), "i8")
 
     # one item: a row, or neighbouring rows in the lanes
 
@@ -201,11 +201,11 @@ class _Writer:
     def _rows(self) -> V:
         """Returns the number of items when rows are not cut."""
         c = self.c
-        total = V("1", "i64", 0)
+        total = i64(1)
         for i, extent in enumerate(self.extents[: self.kept_rank]):
             if self.plan.columns and i == self.kept_rank - 1:
-                width = V(str(self.width), "i64", 0)
-                extent = c.op("udiv", c.op("add", extent, V(str(self.width - 1), "i64", 0)), width)
+                width = i64(self.width)
+                extent = c.op("udiv", c.op("add", extent, i64(self.width - 1)), width)
             total = c.op("mul", total, extent)
         return total
 
@@ -232,7 +232,7 @@ class _Writer:
         """Returns the address in scratch of a kept value."""
         c = self.c
         base = V("%scratch", "ptr", 0)
-        start = c.op("mul", self.refs[self.plan.stride], V(str(slot), "i64", 0))
+        start = c.op("mul", self.refs[self.plan.stride], i64(slot))
         wide = max(BITS[elem_of(n.dtype)] for n in self.plan.store)
         base = c.gep(base, start, f"i{wide}")
         return c.gep(base, line, elem_of(node.dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .code import Code, V
+from .code import Code, V, i64
 from .element import MEMORY, from_memory, to_memory
 from .reduce_plan import Plan
 
@@ -25,7 +25,7 @@ class Operands:
         step = self.plan.axes[axis].steps[k]
         if not step:
             return None
-        return V("1", "i64", 0) if step == 1 else self.refs[self.plan.steps[k, axis]]
+        return i64(1) if step == 1 else self.refs[self.plan.steps[k, axis]]
 
     def moved(self, k: int, base: V, index: dict[int, V]) -> V:
         """Returns an operand's address `base` moved to an index, given by axis."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from .accumulators import across, combine, identity
-from .code import Code, V
+from .code import Code, V, i64
 from .graph import Node
 from .scope import loop_width
 
@@ -21,7 +21,7 @@ def walk_columns(
     c: Code, extents: Sequence[V], first: tuple[V, V], width: int, mask: V | None, visit: Visit, start: list[V]
 ) -> list[V]:
     """Over every index of the axes, `width` lanes across rows; first: the range of the first axis."""
-    zero, lanes = V("0", "i64", 0), V(str(width), "i64", 0)
+    zero, lanes = i64(0), i64(width)
 
     def nest(axis: int, index: list[V], line: V, carried: list[V]) -> list[V]:
         def step(i: V, inside: list[V]) -> list[V]:
@@ -43,7 +43,7 @@ def walk_row(
 
     first: the range of the first axis; mode: see `loop_mode`; cost: of one element.
     """
-    zero = V("0", "i64", 0)
+    zero = i64(0)
     n = c.lanes
     times = loop_width(cost)
     whole_lanes = mode % n == 0

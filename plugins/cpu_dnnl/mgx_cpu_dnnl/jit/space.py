@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .code import Code, V
+from .code import Code, V, i64
 
 __all__ = ["Args", "Axis", "axes_of", "items", "merged", "unrolled"]
 
@@ -59,7 +59,7 @@ class Args:
 def items(c: Code, extents: Sequence[V], body: Callable[[list[V], V], None]) -> None:
     """The loop over work items: `body` gets the indices along each extent (the last runs fastest) and the item's number."""
     begin, end = V("%begin", "i64", 0), V("%end", "i64", 0)
-    zero, one = V("0", "i64", 0), V("1", "i64", 0)
+    zero, one = i64(0), i64(1)
     first: list[V] = []
     rest = begin
     for extent in reversed(extents[1:]):
@@ -89,5 +89,5 @@ def unrolled(
 
     trip: given the first term's number, the sums so far and how many terms to add, returns the sums.
     """
-    at, *totals = c.loop(V("0", "i64", 0), end, count, lambda i, t: trip(i, t, count), start, ahead=count - 1)
+    at, *totals = c.loop(i64(0), end, count, lambda i, t: trip(i, t, count), start, ahead=count - 1)
     return c.loop(at, end, 1, lambda i, t: trip(i, t, 1), totals)[1:]

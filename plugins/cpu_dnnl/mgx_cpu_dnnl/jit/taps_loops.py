@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import dtype as dt
 
-from .code import Code, V, constant
+from .code import Code, V, constant, i64
 from .element import MEMORY, computed, elem_of, from_memory, to_memory
 from .space import items
 from .taps_plan import Plan
@@ -23,7 +23,7 @@ class _Writer:
         self.plan = plan
         self.x_elem, self.out_elem = MEMORY[plan.x.dtype], MEMORY[plan.out.dtype]
         self.kind = computed(plan.x.dtype)
-        self.zero = V("0", "i64", 0)
+        self.zero = i64(0)
 
     def write(self) -> None:
         c, plan = self.c, self.plan
@@ -44,7 +44,7 @@ class _Writer:
         if plan.how == "copy":
             self.filler = filler if self.out_elem == "i64" else c.cast("trunc", filler, self.out_elem)
         outer = self.extents[:-1]
-        items(c, outer or [V("1", "i64", 0)], lambda index, _: self.row(index if outer else []))
+        items(c, outer or [i64(1)], lambda index, _: self.row(index if outer else []))
 
     def row(self, index: list[V]) -> None:
         c, plan = self.c, self.plan
@@ -100,7 +100,7 @@ class _Writer:
     def _entry(self, axis: int, t: V, part: int) -> V:
         """Returns the address of the entries of tap t: part 0 offsets, 1 weights."""
         c, extent = self.c, self.extents[axis]
-        at = c.op("mul", c.op("add", t, V("1", "i64", 0)), extent)
+        at = c.op("mul", c.op("add", t, i64(1)), extent)
         if part:
             most = c.op("mul", self._most(axis), extent)
             at = c.op("add", at, most)

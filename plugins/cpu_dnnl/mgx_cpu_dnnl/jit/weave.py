@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from mgx_core.types.shape import Shape
 
-from .code import Code, V
+from .code import Code, V, i64
 from .element import MEMORY
 from .engine import Engine, Function
 from .kernel import JitKernel
@@ -22,7 +22,7 @@ NATIVE_SIZE: Final = (
     4  # bytes of the elements, and the most rows, that the native module's loops weave (`copy_loops.cpp`)
 )
 NATIVE_ROWS: Final = 4
-ZERO: Final = V("0", "i64", 0)
+ZERO: Final = i64(0)
 
 
 class _Plan(NamedTuple):
@@ -77,9 +77,9 @@ def _write(c: Code, plan: _Plan) -> None:
     bases = [c.load(c.gep(buffers, k, "ptr"), "ptr", 0) for k in range(2)]
     refs = plan.args.load(c)
     *outer, long = (refs[a] for a in plan.extents)
-    block = V(str(BLOCK), "i64", 0)
-    blocks = c.op("udiv", c.op("add", long, V(str(BLOCK - 1), "i64", 0)), block)
-    last = c.op("sub", long, V(str(n), "i64", 0))
+    block = i64(BLOCK)
+    blocks = c.op("udiv", c.op("add", long, i64(BLOCK - 1)), block)
+    last = c.op("sub", long, i64(n))
 
     def item(index: list[V], _: V) -> None:
         source, target = bases
@@ -92,9 +92,9 @@ def _write(c: Code, plan: _Plan) -> None:
         def some(i: V, _: list[V]) -> list[V]:
             i = c.intrinsic("smin", i, last)  # the last vector may begin within the one before
             at = c.gep(source, i, elem)
-            offsets = [c.op("mul", refs[plan.apart], V(str(r), "i64", 0)) for r in range(plan.rows)]
+            offsets = [c.op("mul", refs[plan.apart], i64(r)) for r in range(plan.rows)]
             rows = [c.load(c.gep(at, offset, elem), elem, n) for offset in offsets]
-            c.store(c.gep(target, c.op("mul", i, V(str(plan.rows), "i64", 0)), elem), _woven(c, rows))
+            c.store(c.gep(target, c.op("mul", i, i64(plan.rows)), elem), _woven(c, rows))
             return []
 
         c.loop(begin, end, n, some)
