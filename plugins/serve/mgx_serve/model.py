@@ -92,7 +92,8 @@ class Model:
         outputs = tuple(_tensor("output", n, s) for n, s in results.items())
         stated = _stated("output", outputs, settings.outputs)
         outputs = tuple(own if s.inner is None else s for own, s in zip(outputs, stated, strict=True))
-        self.batches = settings.max_batch > 1 and _one_batch([*given.values()], [*results.values()])
+        batch = _one_batch([*given.values()], [*results.values()])
+        self.batches = settings.max_batch > 1 and batch and all(map(_keeps_rows, (*inputs, *outputs)))
         most = settings.max_batch if self.batches else 0
         self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs, most)
         self.sizes = batch_sizes(settings.max_batch, settings.preferred) if self.batches else ()
@@ -133,15 +134,23 @@ class Model:
         """Returns the outputs in order.  Errors: BadRequest where the values do not fit; Internal where the run fails."""
         try:
             results = [np.asarray(r) for r in self._results(feeds)]
-            outputs = self.signature.outputs
-            return [
-                r if t.inner is None else reshaped(r, t.inner, t.shape) for t, r in zip(outputs, results, strict=True)
-            ]
         except (mgx.ParameterError, mgx.ShapeError) as error:  # it was compiled: what does not fit are the arguments
             raise BadRequest(f"model {self.signature.name!r}: {told(error)}") from error
         except MgxError as error:
             log.exception("model %s failed", self.signature.name)
             raise Internal(f"model {self.signature.name!r} failed: {told(error)}") from error
+        return [self._told(t, r) for t, r in zip(self.signature.outputs, results, strict=True)]
+
+    def _told(self, tensor: Tensor, result: Array) -> Array:
+        """Returns a result as requests have it.  Errors: BadRequest where it is not what the settings reshape."""
+        if tensor.inner is None:
+            return result
+        try:
+            return reshaped(result, tensor.inner, tensor.shape)
+        except ValueError as error:  # the inputs decide what the model's open extents are
+            raise BadRequest(
+                f"output {tensor.name!r} of model {self.signature.name!r} is reshaped by its settings: {error}"
+            ) from error
 
     def _results(self, feeds: Mapping[str, Array]) -> Sequence[mgx.Argument]:
         """Returns what a run makes of a request alone: a program with states begins anew, whoever asked before."""
@@ -212,6 +221,11 @@ def _stated(what: str, found: Sequence[Tensor], stated: Sequence[Tensor]) -> tup
         dims = tuple(b if a == OPEN else a for a, b in zip(own.shape, extents, strict=True))
         known[tensor.name] = tensor if tensor.inner is not None else Tensor(own.name, own.datatype, dims)
     return tuple(known.values())
+
+
+def _keeps_rows(tensor: Tensor) -> bool:
+    """Returns True if requests have the tensor with the model's first axis, so that they can be joined along it."""
+    return tensor.inner is None or tensor.shape[:1] == tensor.inner[:1] == (OPEN,)
 
 
 def _one_batch(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:

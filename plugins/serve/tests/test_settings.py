@@ -254,6 +254,31 @@ def test_tensors_that_requests_have_with_other_extents(
     assert read_signature(signature_message(model.signature)) == model.signature
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'input { name: "x" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: [ 1, 4 ] } }',
+        'input { name: "x" data_type: TYPE_FP32 dims: [ 4, -1 ] reshape { shape: [ -1, 4 ] } }',
+        'output { name: "y" data_type: TYPE_FP32 dims: [ 4, -1 ] reshape { shape: [ -1, 4 ] } }',
+    ],
+)
+def test_rows_are_joined_only_where_requests_have_them_first(
+    text: str, small_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = dataclasses.replace(read(tmp_path, text), max_batch=8)
+    model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), settings)
+    assert not model.batches and not model.signature.max_batch
+    plain = dataclasses.replace(settings, inputs=(), outputs=())
+    assert Model.read("m", "1", tmp_path / "m.onnx", plain).batches
+
+
+def test_a_result_that_the_settings_do_not_reshape_is_refused(made: Callable[..., Model]) -> None:
+    model = made('output { name: "y" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: [ 1, 4 ] } }')
+    assert model.run({"x": np.ones((1, 4), np.float32)})[0].shape == (2, 2)
+    with pytest.raises(BadRequest, match=r"output 'y' of model 'm' .*\[1, 4\] are required, got \[3, 4\]"):
+        model.run({"x": np.ones((3, 4), np.float32)})
+
+
 def test_the_batch_axis_is_not_written(made: Callable[..., Model]) -> None:
     text = 'max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: 4 }'
     model = made(text + ' output { name: "z" data_type: TYPE_FP32 dims: 1 }')
