@@ -20,6 +20,7 @@ __all__ = ["with_casts"]
 Region: TypeAlias = Sequence[Any]  # the arguments of torch.autocast: device, element type, whether it is on, cache
 DEVICES = ("cuda", "cpu")
 AUTOCAST = torch.ops.higher_order.wrap_with_autocast
+ENTER, EXIT = torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast  # around torch.cond
 ASSERTS = torch.ops.aten._assert_tensor_metadata.default
 
 
@@ -30,7 +31,7 @@ def with_casts(exported: ExportedProgram) -> ExportedProgram:
     them apart below autocast: either way they would compute in float32.
     """
     around = next(((d, torch.get_autocast_dtype(d), True, None) for d in DEVICES if torch.is_autocast_enabled(d)), None)
-    if around is None and not any(_regions(gm) for gm in exported.graph_module.modules()):
+    if around is None and not any(map(_autocasts, exported.graph_module.modules())):
         return exported
     module = copy.deepcopy(exported.graph_module)
     _cast(module, around)
@@ -47,26 +48,34 @@ def with_casts(exported: ExportedProgram) -> ExportedProgram:
     )
 
 
-def _regions(gm: Any) -> dict[str, Region]:
-    """Returns the sub-graphs that a graph calls under autocast, by name."""
-    if not isinstance(gm, torch.fx.GraphModule):
-        return {}
-    return {str(n.args[4].target): n.args[:4] for n in gm.graph.nodes if n.target is AUTOCAST}
+def _autocasts(gm: torch.nn.Module) -> bool:
+    return isinstance(gm, torch.fx.GraphModule) and any(n.target in (AUTOCAST, ENTER) for n in gm.graph.nodes)
 
 
 def _cast(gm: torch.fx.GraphModule, region: Region | None) -> None:
     """Inserts casts into a graph that is called in a region, and into the graphs within it."""
-    regions = _regions(gm)
+    around: list[Region | None] = []
     for node in list(gm.graph.nodes):
-        if node.op == "get_attr":
-            inner = getattr(gm, str(node.target), None)
-            if isinstance(inner, torch.fx.GraphModule):
-                _cast(inner, regions.get(str(node.target), region))
-        elif node.target is ASSERTS:  # the types of before
+        if node.op != "call_function":  # inputs may have the names of operators
+            continue
+        for inner in _called(gm, node):
+            _cast(inner, node.args[:4] if node.target is AUTOCAST else region)
+        if node.target is ASSERTS:  # the types of before
             gm.graph.erase_node(node)
+        elif node.target is ENTER:
+            around.append(region)
+            region = node.args
+        elif node.target is EXIT:
+            region = around.pop()
         elif region is not None and name_of(node.target)[1] in PASSED_BY and _narrows(node, region):
             _cast_operands(gm.graph, node, region[1])
     gm.recompile()
+
+
+def _called(gm: torch.fx.GraphModule, node: torch.fx.Node) -> list[torch.fx.GraphModule]:
+    """Returns the graphs within a graph that a node calls."""
+    given = [getattr(gm, str(x.target), None) for x in node.all_input_nodes if x.op == "get_attr"]
+    return [inner for inner in given if isinstance(inner, torch.fx.GraphModule)]
 
 
 def _narrows(node: torch.fx.Node, region: Region) -> bool:
@@ -92,7 +101,11 @@ def _cast_operands(graph: torch.fx.Graph, node: torch.fx.Node, dtype: torch.dtyp
 
     def cast(x: torch.fx.Node) -> torch.fx.Node:
         value = x.meta.get("val")
-        if not isinstance(value, torch.Tensor) or value.dtype is not torch.float32:
+        if (
+            not isinstance(value, torch.Tensor)
+            or not value.is_floating_point()
+            or value.dtype in (dtype, torch.float64)
+        ):
             return x
         if x not in made:
             with graph.inserting_before(node):

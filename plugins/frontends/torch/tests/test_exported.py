@@ -233,40 +233,6 @@ def test_lowered_module_gives_constants_among_its_results() -> None:
     torch.testing.assert_close([doubled, total], [x * 2, x.sum()])
 
 
-class Mixed(nn.Module):
-    """What torch's autocast casts through: it passes by these operators, and casts the products within."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.cell, self.both = nn.LSTM(8, 6, batch_first=True), nn.GRUCell(8, 8), nn.Bilinear(8, 8, 3)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = torch.einsum("bij,bkj->bik", x, x), self.lstm(x)[0], self.cell(x[0]), self.both(x, x)
-            found = *found, torch.einsum("bij,bkj->bik", found[1], found[1]).float()
-        return found, torch.einsum("bij,bkj->bik", x, x)
-
-
-def test_autocast_within_an_exported_program_casts_as_torch_does() -> None:
-    module, x = Mixed().eval(), torch.randn(2, 5, 8)
-    with torch.no_grad():
-        want = module(x)
-    got = lower_to_mgx(module, [x])(x)
-    assert want[0][0].dtype is torch.bfloat16
-    torch.testing.assert_close(got, want, rtol=2e-2, atol=3e-2)
-
-
-def test_autocast_around_an_export_casts_as_torch_does() -> None:
-    class Product(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.einsum("ij,kj->ik", x, x)
-
-    x = torch.randn(3, 4)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        lowered, want = lower_to_mgx(Product(), [x]), Product()(x)
-    torch.testing.assert_close(lowered(x), want, rtol=2e-2, atol=3e-2)
-
-
 def test_places_by_axis_are_taken() -> None:
     class Routed(nn.Module):
         def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
