@@ -221,3 +221,19 @@ def test_autocast_within_a_part_that_is_computed_again_reaches_them() -> None:
         want = cast(x)
         assert want.dtype is torch.bfloat16
         torch.testing.assert_close(torch.compile(again, backend="mgx")(x), want, rtol=1e-2, atol=1e-2)
+
+
+def test_products_may_be_wider_than_their_operands() -> None:
+    """What torch itself computes on devices alone."""
+    a, b, c = torch.randn(3, 40).half(), torch.randn(40, 5).half(), torch.randn(3, 5)
+
+    def run(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
+        return (
+            torch.mm(a, b, out_dtype=torch.float32),
+            torch.bmm(a[None], b[None], out_dtype=torch.float32),
+            torch.addmm(c, a, b, out_dtype=torch.float32, beta=0.5, alpha=2),
+        )
+
+    product = a.float() @ b.float()
+    got = torch.compile(run, backend="mgx")(a, b, c)
+    torch.testing.assert_close(got, (product, product[None], 0.5 * c + 2 * product), rtol=1e-6, atol=1e-5)

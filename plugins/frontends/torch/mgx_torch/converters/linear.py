@@ -51,6 +51,12 @@ def matmul(n: Node, a: Instruction, b: Instruction) -> Instruction:
     return product(n, a, b)
 
 
+@converts("mm.dtype", "bmm.dtype")
+def matmul_into(n: Node, a: Instruction, b: Instruction, out_dtype: Any) -> Instruction:
+    """Returns a product of another element type than its operands', that of the node."""
+    return product(n, a, b)
+
+
 @converts("outer", "ger")
 def outer(n: Node, a: Instruction, b: Instruction) -> Instruction:
     return n.pointwise("mul", n.unsqueeze(n.convert(a, n.dtype), [1]), n.convert(b, n.dtype))
@@ -71,6 +77,13 @@ def combined(n: Node, x: Instruction, y: Instruction, beta: Any, alpha: Any) -> 
 @converts("addmm", "baddbmm", "addmv")
 def addmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
     return combined(n, x, product(n, a, b), beta, alpha)
+
+
+@converts("addmm.dtype", "baddbmm.dtype")
+def addmm_into(
+    n: Node, x: Instruction, a: Instruction, b: Instruction, out_dtype: Any, beta: Any = 1, alpha: Any = 1
+) -> Instruction:
+    return addmm(n, x, a, b, beta, alpha)
 
 
 @converts("addbmm")
