@@ -125,6 +125,24 @@ def test_guarded_rows(engine):
     np.testing.assert_allclose(out, wanted, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("m", [1, 9])
+def test_rows_without_keys_beside_scores_that_are_nan(engine, m):
+    """Where rows without keys give zeros, a NaN in a key makes NaN of the rows that see it, and of no others."""
+    q, k, v = operands((1, 1), m, 20, 16, 16)
+    k[:, :, 3, 5] = np.nan
+    for seen in (True, False):
+        flag = np.ones((m, 20), bool)
+        flag[0, 3] = seen
+        flag[m // 2] &= m == 1
+        out = np.ones((1, 1, m, 16), np.float32)
+        run(engine, q, k, v, out, score([1, 1, m, 20], 0.25, flag=(m, 20)), [flag], closes=True)
+        wanted = expected(q, k, v, 0.25, flag=flag)
+        if m > 1:
+            wanted[:, :, m // 2] = 0
+        assert np.isnan(wanted[0, 0, 0]).all() == seen
+        np.testing.assert_allclose(out, wanted, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize(("m", "n"), [(50, 50), (200, 200), (7, 150), (1, 40)])
 def test_causal(engine, m, n):
     q, k, v = operands((1, 3), m, n, 24, 24)

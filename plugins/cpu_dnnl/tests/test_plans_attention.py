@@ -22,7 +22,7 @@ def floats(*lens: int, dtype: Any = np.float32) -> Any:
     return rng.standard_normal(lens).astype(dtype)
 
 
-def steps(op: Any, operands: list[Any], tolerance: float) -> list[str]:
+def steps(op: Any, operands: list[Any], tolerance: float, finite: bool = True) -> list[str]:
     """Names of the native steps of a program of one op, whose results agree with the op's own."""
     program = mgx.Program()
     m = program.get_main_module()
@@ -37,7 +37,7 @@ def steps(op: Any, operands: list[Any], tolerance: float) -> list[str]:
     (wanted,) = Interpreter().run(m, list(given.values()))
     program.compile(CpuTarget())
     (found,) = program.run(given)
-    assert np.isfinite(np.asarray(wanted, np.float64)).all()
+    assert np.isfinite(np.asarray(wanted, np.float64)).all() == finite
     np.testing.assert_allclose(
         np.asarray(found, np.float64), np.asarray(wanted, np.float64), rtol=tolerance, atol=tolerance
     )
@@ -62,6 +62,13 @@ def steps(op: Any, operands: list[Any], tolerance: float) -> list[str]:
 def test_attention(attributes: dict[str, Any], mask: Any, lengths: Any, offsets: Any) -> None:
     operands = [floats(B, H, S, D), floats(B, G, T, D), floats(B, G, T, E), mask, lengths, offsets]
     assert steps(mgx.op("attention", **attributes), operands, 2e-6) == ["attention-op attention"]
+
+
+def test_masked_attention_keeps_scores_that_are_nan() -> None:
+    keys = floats(B, G, T, D)
+    keys[0, 0, 7, 2] = np.nan
+    operands = [floats(B, H, S, D), keys, floats(B, G, T, E), MASK]
+    assert steps(mgx.op("attention"), operands, 2e-6, finite=False) == ["attention-op attention"]
 
 
 @pytest.mark.parametrize("queries", [1, 2, 300])

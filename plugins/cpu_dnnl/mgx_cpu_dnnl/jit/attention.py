@@ -34,13 +34,15 @@ def compile_attention(
     offset: int | None = None,
     name: str = "attention",
     guarded: bool = False,
+    closes: bool = False,
 ) -> JitKernel | No:
     """softmax(score(q k^T)) v.
 
     q [b.., m, d], k [b.., n, d], v [b.., n, e], out [b.., m, e], any strides, but v and out contiguous in e; batch axes are
     equal (repeat heads by a stride of 0).  score: a module of pointwise ops and views whose first parameter is the scores
     [b.., m, n], the others `extra` (kernel inputs after q, k, v).  causal: row i sees keys up to i + offset (default n - m).
-    guarded: rows whose weights are NaN (all keys masked) count as weights of 0.
+    guarded: rows whose weights are NaN (all keys masked, or a score that is NaN) count as weights of 0.
+    closes: rows whose keys are all masked count as weights of 0; a score that is NaN still makes NaN of its row.
     """
     shapes = (q, k, v, out)
     if any(s.dtype not in FLOATS for s in shapes) or len({s.rank for s in shapes}) != 1 or q.rank < 2:
@@ -70,6 +72,7 @@ def compile_attention(
         q, k, v, out, extra, graph, loads,
         rows=tile_rows(m), causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
         packed=m > 1 or k.strides()[-1] != 1, across=across, even=e % tile == 0, guarded=guarded,
+        closes=closes,
     )  # fmt: skip
     chunk = chunk_of(plan, m, math.prod(batch))
     add_args(plan, batch, (m, n, d, e), n - m if offset is None else offset, chunk)

@@ -200,7 +200,8 @@ class _Writer:
         c, plan, n = self.c, self.plan, self.lanes
         total = c.load(c.gep(self.item.part["sums"], r, "float"), "float", 0)
         inverse = c.splat(c.op("fdiv", c.const(1.0, total), total), n)
-        right = c.compare("ogt", total, c.const(0.0, total))
+        guarded = plan.guarded or plan.closes
+        right = c.compare("ogt" if plan.guarded else "une", total, c.const(0.0, total))
         row = c.op("mul", c.op("add", self.item.first, r), self.item.arg(f"o{self.item.rank - 2}"))
         target = c.gep(self.item.here["o"], row, self.item.elem["o"])
         source = c.gep(self.item.part["result"], c.op("mul", r, self.item.wide), "float")
@@ -208,7 +209,7 @@ class _Writer:
         def step(i: V, _: list[V]) -> list[V]:
             mask = None if plan.even else c.first(c.op("sub", self.item.e, i), n)
             value = c.op("fmul", c.load(c.gep(source, i, "float"), "float", n), inverse)
-            if plan.guarded:
+            if guarded:
                 value = c.select(right, value, c.const(0.0, value))
             c.store(c.gep(target, i, self.item.elem["o"]), to_memory(c, value, plan.out.dtype), mask)
             return []

@@ -37,6 +37,7 @@ class Plan:
     across: int  # vectors of the head in a register tile of results
     even: bool  # the head extent is a whole number of tiles
     guarded: bool
+    closes: bool
     args: Args = field(default_factory=Args)
     slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
@@ -111,7 +112,7 @@ def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: i
 def key_of(plan: Plan) -> str:
     words = [
         f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}",
-        f"guarded={plan.guarded} packed={plan.packed} across={plan.across}",
+        f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} across={plan.across}",
     ]
     words.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
     words.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))

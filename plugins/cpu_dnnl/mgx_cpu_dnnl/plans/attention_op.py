@@ -73,7 +73,7 @@ def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
     kernel = compile_attention(
         heads[0].shape, served[0].shape, served[1].shape, heads[1].shape, e.engine,
         score=scores.finished(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
-        offset=op.offset, guarded=closes,
+        offset=op.offset, closes=closes,
     )  # fmt: skip
     if isinstance(kernel, No):
         raise Refused(kernel.why)
