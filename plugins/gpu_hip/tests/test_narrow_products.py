@@ -301,6 +301,24 @@ def test_gelu_and_rounding_follow_the_sums_in_one_launch() -> None:
     assert len(np.unique(got)) > 20
 
 
+def test_comparisons_behind_the_sums_get_an_exact_gelu() -> None:
+    """A truth value has 8 bits, and shows the last digit of what it is of."""
+    rng = np.random.default_rng(9)
+    a, b = numbers(rng, "int8", (6, 32)), numbers(rng, "int8", (32, 16))
+    program = mgx.Program()
+    main = program.get_main_module()
+    sums = main.add(QuantDot(), main.add_parameter("a", mgx.Shape(dt.int8, a.shape)), main.add_literal(b))
+    scaled = main.add(mgx.op("mul"), main.add(mgx.op("convert", target_type=dt.float32), sums),
+                      main.add_literal(np.full((6, 16), 2.0**-14, np.float32)))  # fmt: skip
+    x = (a.astype(np.int64) @ b.astype(np.int64)).astype(np.float32) / np.float32(2**14)
+    exact = mgx.op("gelu_erf").compute(x)
+    least = main.add_literal(exact - np.float32(3e-6))
+    main.add_return([main.add(mgx.op("greater"), main.add(mgx.op("gelu_erf"), scaled), least)])
+    program.compile(GpuTarget("host", 1))
+    assert np.asarray(program.run({"a": a})[0]).all()
+    assert len(program.executable.instances()[0].runner.schedule.steps) == 1
+
+
 def test_cudnn_gets_gelu_by_tanh() -> None:
     """The steps, read as a library does: numbers are numbers, whole ones are earlier steps, -1 the sums."""
     x = np.linspace(-40, 40, 16001)

@@ -87,7 +87,9 @@ def after_product(
     made = Module("finish")
     went = {j: made.add_parameter(f"sum{n}", Shape.of(j.shape.dtype, dims)) for n, j in enumerate(joints)}
     given, index = [Tensor.of(Shape.of(j.shape.dtype, dims)) for j in joints], [-1] * len(joints)
-    coarse = all(o.shape.dtype.bits <= 8 for o in body.outputs)
+    coarse = all(
+        o.shape.dtype.bits <= 8 and o.shape.dtype is not dt.bool_ for o in body.outputs
+    )  # comparisons show all digits
     for ins in body:
         if ins in went or ins.is_return or ins.is_absent or (ins in skipped and not _read_behind(ins, skipped)):
             continue
