@@ -141,3 +141,28 @@ def test_a_chain_of_sums_of_products_is_stored_in_bytes() -> None:
     out = b.narrow(b.add("add", x, total), 0.2, 128)
     steps = b.compared({"x": rng.integers(0, 256, (1, 16, 50), np.uint8)}, out)
     assert [steps.count(s) for s in ("conv", "loop")] == [8, 1]
+
+
+@pytest.mark.parametrize("zero", [82, 83])
+@pytest.mark.parametrize("kind", ["quant_convolution", "quant_dot"])
+def test_numbers_beside_a_tie_are_rounded_before_the_zero_point_is_added(kind: str, zero: int) -> None:
+    """12.500001 is 13; with 82 added it is 94.5 in float32, which rounds to 94."""
+    b, window = Builder(), kind == "quant_convolution"
+    lens = [1, 64, 8, 8] if window else [64, 64]
+    picked = np.eye(64, dtype=np.int8)
+    if window:
+        picked = np.pad(picked[:, :, None, None], ((0, 0), (0, 0), (1, 1), (1, 1)))
+    x, w = b.given("x", *lens), b.main.add_parameter("w", mgx.Shape(dt.int8, list(picked.shape)))
+    product = b.add(kind, x, w, **({"padding": (1, 1, 1, 1)} if window else {}))
+    factor = b.main.add_literal(np.nextafter(np.float32(0.5), np.float32(1)))
+    scaled = b.add(
+        "mul", b.add("convert", product, target_type=dt.float32), b.add("multibroadcast", factor, out_lens=lens)
+    )
+    feed = {"x": rng.integers(0, 256, lens, np.uint8), "w": picked}
+    b.main.add_return([b.narrow(scaled, 1.0, zero)])
+    b.program.compile(CpuTarget())
+    got = np.asarray(b.program.run(feed)[0])
+    steps = [s.name.split()[0] for s in b.program.executable.instances()[-1].runner.schedule.steps]
+    assert ("conv" if window else "matmul") in steps
+    assert "loop" not in steps
+    np.testing.assert_array_equal(got, (feed["x"].astype(np.int64) + 1) // 2 + zero)

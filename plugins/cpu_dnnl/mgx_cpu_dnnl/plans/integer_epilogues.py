@@ -105,12 +105,7 @@ def joined(links: list[tuple[Link, Value | None]], stored: DType) -> list[tuple[
     if stored in BYTES:
         while found and found[-1][0].algorithm == "clip" and _covers(found[-1][0], stored):
             found.pop()
-        shift = found[-1][0] if found and found[-1][0].algorithm == "linear" and found[-1][0].alpha == 1.0 else None
-        if shift is not None and len(found) > 1 and found[-2][0].algorithm == "round":
-            if shift.beta % 2 == 0:  # else ties between two numbers go the other way after the shift than before it
-                del found[-2]
-                found = joined(found, dt.float32)
-        elif found and found[-1][0].algorithm == "round":
+        if found and found[-1][0].algorithm == "round":
             found.pop()
         if stored is dt.uint8 and found and found[-1][0].algorithm == "relu" and not found[-1][0].alpha:
             found.pop()
