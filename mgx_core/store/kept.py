@@ -17,7 +17,6 @@ import hashlib
 import mmap
 import os
 import stat
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -39,10 +38,10 @@ from ..settings import of_code
 from ..targets.calls import called
 from ..types.argument import Array
 from ..types.dynamic_dimension import DynamicDimension
-from ..types.mapped import forget_pages
 from ..types.signature import Signature
 from . import kept_chunks, load_kept
 from .codec import Decoder, Encoder
+from .digests import RememberedDigest, digest_of, identity_of
 from .seal import SIZE, seal, sealed, seals
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ __all__ = ["Origin", "Place"]
 
 FORMAT: Final = 3
 LIMIT: Final = 4 << 30  # bytes of all programs together; a file of more than a quarter is not kept
-SLACK: Final = 2 * 10**9  # nanoseconds by which a file system's times may lag behind
-DIGESTED: Final = 64 << 20  # bytes of a file that a digest reads at once
 INSTANCES: Final = 4  # sets of input shapes of one program, and how often a process writes it
 PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
@@ -65,14 +62,17 @@ class Origin:
     digest: of the contents; key: a name for everything.
     """
 
-    def __init__(self, path: Path, mapped: mmap.mmap, digest: str, key: str, state: os.stat_result) -> None:
+    def __init__(
+        self, path: Path, mapped: mmap.mmap, digest: str, key: str, state: os.stat_result, rests: bool
+    ) -> None:
         self.path = path
         self.source: Array = np.frombuffer(mapped, np.uint8)
         self.digest = digest
         self.key = key
         self.known: Signature | None = None  # what an earlier process noted of the program
         self._mapped = mapped
-        self._state = _identity(state)
+        self._state = identity_of(state)
+        self._rests = rests
 
     @classmethod
     def of(cls, path: Any, frontend: str, options: Mapping[str, Any]) -> Self | None:
@@ -90,34 +90,38 @@ class Origin:
                 if not stat.S_ISREG(state.st_mode) or not 0 < state.st_size <= LIMIT // 4:
                     return None
                 mapped = mmap.mmap(file.fileno(), state.st_size, access=mmap.ACCESS_READ)
-                remembered = _RememberedDigest(path, state)
-                digest = remembered.found or _digest(np.frombuffer(mapped, np.uint8))
-                if _identity(os.fstat(file.fileno())) != _identity(state):
+                remembered = RememberedDigest(path, state)
+                digest = remembered.found or digest_of(np.frombuffer(mapped, np.uint8))
+                if identity_of(os.fstat(file.fileno())) != identity_of(state):
                     return None
                 remembered.remember(digest)
         except (OSError, TypeError, ValueError):
             return None
         about = repr((FORMAT, digest, frontend, given, code, of_code("MGX_")))
-        return cls(Path(path).absolute(), mapped, digest, hashlib.sha256(about.encode()).hexdigest(), state)
+        key = hashlib.sha256(about.encode()).hexdigest()
+        return cls(Path(path).absolute(), mapped, digest, key, state, remembered.rests)
 
     @property
     def there(self) -> bool:
         """True if its path still leads to the file that was read."""
         try:
-            return _identity(self.path.stat()) == self._state
+            return identity_of(self.path.stat()) == self._state
         except OSError:
             return False
 
     @property
     def unchanged(self) -> bool:
-        """True if its path still leads to the file that was read, with the same contents."""
-        return self.there and self._whole and _digest(self.source) == self.digest
+        """True if its path still leads to the file that was read, with the same contents.
+
+        The contents are read again only where a change could have left all that the system notes of the file as it was.
+        """
+        return self.there and self._whole and (self._rests or digest_of(self.source) == self.digest)
 
     def contents(self) -> bytes:
         """Returns the bytes that were read, whatever the path leads to now.  Errors: ParseError if they were overwritten."""
         if self._whole:
             data = self.source.copy()
-            if _digest(data) == self.digest:
+            if digest_of(data) == self.digest:
                 return data.tobytes()
         raise ParseError("the file was overwritten after it was parsed; parse it again")
 
@@ -163,31 +167,6 @@ class Origin:
             return None
         about = repr((self.key, passes, target.name, target.machine(context), settings, options))
         return Place(self, hashlib.sha256(about.encode()).hexdigest(), target, context)
-
-
-class _RememberedDigest:
-    """The digest of a file that another process took, as long as the system changed nothing of what it notes of the file.
-
-    The time of the last change to a file's data or names is set by the system alone.  It counts only where it lies back far
-    enough that a later change cannot have the same.
-    """
-
-    def __init__(self, path: Any, state: os.stat_result) -> None:
-        self._key = repr((os.path.abspath(path), _identity(state)))
-        self._settled = max(state.st_mtime_ns, state.st_ctime_ns) < time.time_ns() - SLACK
-        self.found = ""  # the digest, if it is known
-        noted = self._disk.get(self._key) if self._settled else None
-        if noted is not None and sealed(self._key.encode() + noted[SIZE:], noted[:SIZE]):
-            self.found = noted[SIZE:].decode()
-
-    @property
-    def _disk(self) -> DiskCache:
-        return DiskCache("digests", FORMAT, limit=1 << 20)
-
-    def remember(self, digest: str) -> None:
-        """Notes the digest, unless it is known or the file is too young."""
-        if self._settled and not self.found:
-            self._disk.put(self._key, seal(self._key.encode() + digest.encode()) + digest.encode())
 
 
 @dataclass
@@ -270,20 +249,6 @@ class _Whole:
 
 def _programs() -> DiskCache:
     return DiskCache("programs", FORMAT, limit=LIMIT)
-
-
-def _digest(source: Array) -> str:
-    """Returns a cryptographic digest of some bytes, whose pages of a file are given back: models come from anywhere."""
-    made = hashlib.sha256()
-    for at in range(0, source.size, DIGESTED):
-        part = source[at : at + DIGESTED]
-        made.update(part)
-        forget_pages(part)
-    return made.hexdigest()
-
-
-def _identity(state: os.stat_result) -> tuple[int, ...]:
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def _as_text(value: Any) -> Any:

@@ -19,6 +19,7 @@ from .codec import dtype_named
 __all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "aligned"]
 
 ALIGNMENT: Final = 64
+COMPARED: Final = 1 << 18  # bytes that are compared at once
 
 
 def aligned(offset: int) -> int:
@@ -69,8 +70,7 @@ class LiteralWriter:
         if index is None:
             dtype = dt.of(array.dtype)
             raw = _raw(array)
-            checksum = zlib.crc32(raw)
-            there = None if self.source is None else _place_in_file(array, raw, self.source)
+            checksum, there = _compared(array, raw, self.source)
             if there is not None:
                 self.table.append([dtype.name, list(array.shape), -1 - there, raw.size, checksum])
             else:
@@ -142,16 +142,23 @@ class LiteralReader:
         return array
 
 
-def _place_in_file(array: Array, raw: Array, file: Array) -> int | None:
-    """Returns the offset of an array's bytes in a file that it was mapped from; None if it was not, or if they are not there."""
-    place = mapped(array)
-    if place is None or place.bytes.size != file.size or not array.flags.c_contiguous:
-        return None
+def _compared(array: Array, raw: Array, file: Array | None) -> tuple[int, int | None]:
+    """Returns the checksum of an array's bytes, and their offset in a file that it was mapped from.
+
+    The offset is None if it was not mapped from the file, or if the bytes are not there.
+    """
+    place = None if file is None else mapped(array)
+    if file is None or place is None or place.bytes.size != file.size or not array.flags.c_contiguous:
+        return zlib.crc32(raw), None
     there = file[place.first : place.end]
-    same = np.array_equal(raw, there)
+    checksum, same = 0, True
+    for at in range(0, raw.size, COMPARED):  # what the checksum has just read is still in the processor's cache
+        part = raw[at : at + COMPARED]
+        checksum = zlib.crc32(part, checksum)
+        same = same and np.array_equal(part, there[at : at + COMPARED])
     for read in (raw, there):  # compiled programs have their own copies of what is large
         forget_pages(read)
-    return place.first if same else None
+    return checksum, place.first if same else None
 
 
 def _raw(array: Array) -> Array:

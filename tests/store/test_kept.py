@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from mgx_core.plugins import stamp as stamps
 from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 from mgx_core.run.executable import Executable
 from mgx_core.seen import FirstSight
-from mgx_core.store import kept
+from mgx_core.store import digests, kept, literals
 from mgx_core.store.container import msgpack_chunks, read_file
 from mgx_core.store.literals import LiteralWriter
 from mgx_core.version import IMPORTED
@@ -310,7 +312,7 @@ def test_by_default_a_first_compilation_takes_no_digest_and_no_stamp(path, monke
         raise AssertionError("looked at")
 
     monkeypatch.delenv("MGX_KEEP_PROGRAMS")
-    for part in ("_digest", "stamp"):
+    for part in ("digest_of", "stamp"):
         monkeypatch.setattr(kept, part, failing)
     assert runners(compiled(path)) == [CpuRunner]
 
@@ -367,11 +369,11 @@ def test_the_digest_of_a_file_that_rests_is_taken_once(path, monkeypatch):
         taken.append(1)
         return ours(source)
 
-    ours = kept._digest
-    monkeypatch.setattr(kept, "_digest", digest)
+    ours = kept.digest_of
+    monkeypatch.setattr(kept, "digest_of", digest)
     of = [kept.Origin.of(path, "onnx", {}).digest for _ in range(2)]
     assert (len(taken), entries("digests")) == (2, [])  # it was written just now
-    monkeypatch.setattr(kept, "SLACK", -(1 << 62))
+    monkeypatch.setattr(digests, "SLACK", -(1 << 62))
     of += [kept.Origin.of(path, "onnx", {}).digest for _ in range(3)]
     assert (len(taken), len(set(of))) == (3, 1)
     (entry,) = entries("digests")
@@ -385,10 +387,10 @@ def test_the_digest_of_a_file_that_rests_is_taken_once(path, monkeypatch):
 
 
 def test_a_remembered_digest_without_the_users_seal_is_not_taken(path, monkeypatch):
-    monkeypatch.setattr(kept, "SLACK", -(1 << 62))
+    monkeypatch.setattr(digests, "SLACK", -(1 << 62))
     right = kept.Origin.of(path, "onnx", {}).digest
     (entry,) = entries("digests")
-    other = DiskCache("digests", kept.FORMAT)
+    other = DiskCache("digests", digests.FORMAT)
     monkeypatch.setattr(DiskCache, "path", lambda self, key: entry)
     other.put("", b"x" * kept.SIZE + b"0" * 64)
     assert kept.Origin.of(path, "onnx", {}).digest == right
@@ -481,6 +483,36 @@ def test_a_file_that_changes_while_it_is_kept_leaves_no_entry(path, monkeypatch)
         overwrite(path)
 
     ours = kept.kept_chunks
+    monkeypatch.setattr(kept, "kept_chunks", chunks)
+    assert compiled(path).executable.notes == []
+    assert (entries(), entries("parsed")) == ([], [])
+
+
+def test_a_file_that_rests_is_read_once_to_keep_it(path, monkeypatch):
+    def digest(source: object) -> str:
+        taken.append(1)
+        return ours(source)
+
+    taken: list[int] = []
+    ours = kept.digest_of
+    monkeypatch.setattr(kept, "digest_of", digest)
+    compiled(path)
+    assert len(taken) == 2  # it was written just now
+    monkeypatch.setattr(digests, "SLACK", -(1 << 62))
+    wanted = result(compiled(model(path, seed=2)))
+    assert (len(taken), len(entries())) == (3, 2)
+    program = compiled(path)
+    assert runners(program) == [RestoredRunner]
+    np.testing.assert_array_equal(result(program), wanted)
+
+
+def test_a_file_that_rests_and_changes_while_it_is_kept_leaves_no_entry(path, monkeypatch):
+    def chunks(*given: object) -> object:
+        yield from ours(*given)
+        overwrite(path)
+
+    ours = kept.kept_chunks
+    monkeypatch.setattr(digests, "SLACK", -(1 << 62))
     monkeypatch.setattr(kept, "kept_chunks", chunks)
     assert compiled(path).executable.notes == []
     assert (entries(), entries("parsed")) == ([], [])
@@ -782,9 +814,39 @@ def test_what_is_read_of_the_model_to_keep_it_is_given_back(tmp_path):
     np.arange(1 << 18, dtype=np.float32).tofile(path)
     with path.open("rb") as file:
         source, read = (np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8) for _ in range(2))
-    assert kept._digest(source) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert kept.digest_of(source) == hashlib.sha256(path.read_bytes()).hexdigest()
     assert resident_of(path) == 0
     writer = LiteralWriter(source)
     writer.array(read.view(np.float32).reshape(512, 512))
     assert writer.table[0][2] == -1  # it lies where it did
     assert resident_of(path) == 0
+
+
+@pytest.mark.parametrize("changed", [None, 0, literals.COMPARED, literals.COMPARED * 2 + 5])
+def test_weights_are_named_by_their_place_only_where_all_bytes_are_there(tmp_path, changed):
+    data = np.arange(literals.COMPARED * 2 + 8).astype(np.uint8)
+    other = data.copy()
+    if changed is not None:
+        other[changed] ^= 1
+    maps = []
+    for name, bytes_ in (("source", other), ("read", data)):
+        bytes_.tofile(tmp_path / name)
+        with (tmp_path / name).open("rb") as file:
+            maps.append(np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8))
+    writer = LiteralWriter(maps[0])
+    writer.array(maps[1])
+    assert writer.table == [["uint8", [data.size], -1 if changed is None else 0, data.size, zlib.crc32(data)]]
+
+
+def test_comparing_with_the_file_takes_little_memory(tmp_path):
+    path = tmp_path / "weights.bin"
+    np.zeros(1 << 23, np.uint8).tofile(path)
+    with path.open("rb") as file:
+        source, read = (np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8) for _ in range(2))
+    writer = LiteralWriter(source)
+    tracemalloc.start()
+    try:
+        writer.array(read)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
