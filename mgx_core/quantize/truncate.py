@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import MgxError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ir.symbols import found_extents
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.coded_product import DequantDot
 from ..ops.control import GetTupleElem
@@ -116,6 +117,8 @@ def _narrow(module: Module, ins: Instruction, to: DType) -> None:
         narrow = module.add(op, *inputs, before=ins, sources=ins.sources)
     except MgxError:
         return  # its rule wants float32
+    # a data-dependent extent keeps its symbol, since others may be computed from it
+    narrow.result = narrow.result.substitute(found_extents(narrow.result, ins.result))
     if isinstance(ins.result, TupleShape):
         _parts(module, ins, narrow)
         return

@@ -236,3 +236,29 @@ def test_constants_beyond_the_range_become_its_ends(to, masked):
     QUANTIZE[to](program)
     (found,) = Interpreter().run(m, given)
     np.testing.assert_array_equal(found, [[0.5, 0.5, 0, 0], [0.25] * 4])
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+def test_an_extent_that_depends_on_data_keeps_its_symbol(to):
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [6]))
+    start, end = (m.add_parameter(name, Shape("int64", [1])) for name in ("start", "end"))
+    part = m.add(op("slice", axes=(0,)), x, start, end)
+    wide = m.add(op("multibroadcast", out_lens=(2, *part.shape.dims)), part)
+    m.add_return([m.add(op("neg"), wide)])
+    QUANTIZE[to](program)
+    (found,) = Interpreter().run(m, [np.arange(6, dtype=np.float32), np.array([1]), np.array([4])])
+    np.testing.assert_array_equal(found, -np.float32([[1, 2, 3]] * 2))
+
+
+def test_parts_whose_extents_depend_on_data_keep_their_symbols():
+    program = Program()
+    m = program.get_main_module()
+    x, sizes = m.add_parameter("x", Shape("float32", [6])), m.add_parameter("sizes", Shape("int64", [2]))
+    parts = m.add(op("split", axis=0, count=2), x, sizes)
+    last = m.add(op("get_tuple_elem", index=1), parts)
+    m.add_return([m.add(op("multibroadcast", out_lens=(2, *last.shape.dims)), last)])
+    quantize_fp16(program)
+    (found,) = Interpreter().run(m, [np.arange(6, dtype=np.float32), np.array([2, 4])])
+    np.testing.assert_array_equal(found, np.float32([[2, 3, 4, 5]] * 2))
