@@ -26,21 +26,26 @@ def _inputs(n: Node, first: int = 0) -> list[Any]:
     return [n.scope.any(i) for i in n.operator.inputs[first:]]
 
 
+def _called(n: Node, place: int, given: Sequence[Any], count: int, module: Module | None = None) -> list[Any]:
+    """Returns the results of a subgraph.  Errors: ParseError if it gives another number of them."""
+    found: list[Any] = n.scope.call(place, given, module)
+    if len(found) != count:
+        n.fail(f"{count} results are required of subgraph {place}, it gives {len(found)}")
+    return found
+
+
 @converts("IF")
 def if_(n: Node, condition: Instruction, *_: Instruction | None) -> Any:
     xs = _inputs(n, 1)
     places = n.option("ThenSubgraphIndex", -1), n.option("ElseSubgraphIndex", -1)
-    condition = n.reshape(condition, ())
+    condition, count = n.reshape(condition, ()), len(n.operator.outputs)
     decided = n.constant(condition)
     if decided is not None:
-        return results_of(n, n.scope.call(places[0 if decided[()] else 1], xs))
+        return results_of(n, _called(n, places[0 if decided[()] else 1], xs, count))
     ways = []
     for name, place in zip(("then", "else"), places, strict=True):
         module = n.scope.submodule(f"{n.name}:{name}")
-        ways.append((module, *n.scope.apart(partial(n.scope.call, place, xs, module))))
-    counts = [len(values) for _, values, _ in ways]
-    if counts != [len(n.operator.outputs)] * 2:
-        n.fail(f"IF has {len(n.operator.outputs)} results, its branches give {counts[0]} and {counts[1]}")
+        ways.append((module, *n.scope.apart(partial(_called, n, place, xs, count, module))))
     keys = sorted({k for _, _, changed in ways for k in changed})
     after: list[Any] = []
     for (module, values, changed), other_way in zip(ways, ways[::-1], strict=True):
@@ -75,7 +80,9 @@ def while_(n: Node, *_: Instruction | None) -> Any:
         return [now.get(k, x) for k, x in enumerate(xs)]
 
     def going(module: Module, values: Sequence[Any]) -> Instruction:
-        found: Instruction = n.scope.call(test, whole(values), module)[0]
+        (found,) = _called(n, test, whole(values), 1, module)
+        if not isinstance(found, Instruction) or found.shape.dtype is not dt.bool_:
+            n.fail(f"a truth value is required of subgraph {test}, which says whether the loop goes on")
         if not found.shape.rank:
             return found
         from mgx_core import op
@@ -91,7 +98,7 @@ def while_(n: Node, *_: Instruction | None) -> Any:
         now = [v if isinstance(v, Composite) and v.open() else g for v, g in zip(states, given, strict=True)]
 
         def trial_trip() -> None:
-            after = n.scope.call(body, whole(now), trial)
+            after = _called(n, body, whole(now), len(xs), trial)
             if n.scope.stateful(test):
                 going(trial, [after[k] for k in moving])
 
@@ -108,7 +115,7 @@ def while_(n: Node, *_: Instruction | None) -> Any:
 
         def trip() -> list[Any]:
             inside = n.scope.assign(keys, rebuilt(states, given))
-            after = n.scope.call(body, whole(inside), module)
+            after = _called(n, body, whole(inside), len(xs), module)
             after = [after[k] for k in moving]
             return [going(module, after), *flattened(after), *n.scope.held(keys, {})]
 
@@ -124,7 +131,7 @@ def while_(n: Node, *_: Instruction | None) -> Any:
 
 @converts("CALL")
 def call(n: Node, *_: Instruction | None) -> Any:
-    return results_of(n, n.scope.call(n.option("Subgraph", -1), _inputs(n)))
+    return results_of(n, _called(n, n.option("Subgraph", -1), _inputs(n), len(n.operator.outputs)))
 
 
 @converts("CALL_ONCE")
