@@ -192,6 +192,9 @@ class Launch(Operation):
         self.of.check_arity(count)
 
     def infer(self, *xs: AnyShape, modules: Sequence[Any] = ()) -> AnyShape:
+        """Returns what the kernel gives.  Errors: those of the op's rule, where extents have become known that do not fit."""
+        if not modules:
+            self.of.result(xs, modules)
         return self.result_shape
 
     def substitute(self, values: Any) -> Launch:

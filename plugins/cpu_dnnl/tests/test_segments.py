@@ -246,3 +246,27 @@ def test_results_that_have_no_memory_of_their_own(opened: bool) -> None:
     assert negated.tolist() == [[-6, -7], [-4, -5]] and less.tolist() == (-given).tolist()
     assert absent is None and five.tolist() == [5] and same.tolist() == given.tolist() and same is not given
     assert [r.tolist() for r in rest] == [np.stack(np.nonzero(given)).tolist()] * opened
+
+
+@pytest.mark.parametrize(
+    ("op", "operand"),
+    [(mgx.op("concat", axis=1), (4, 2)), (mgx.op("dot"), (2, 4)), (mgx.op("add"), (4, 2))],
+    ids=["concat", "dot", "add"],
+)
+def test_operands_that_do_not_fit_once_rows_are_counted_are_not_read(op: Any, operand: tuple[int, int]) -> None:
+    """Four rows fit, more or fewer would be read from memory behind an operand."""
+    program = Program()
+    m = program.get_main_module()
+    found = m.add(mgx.op("nonzero"), m.add_parameter("x", Shape("float32", [3, 3])))
+    rows = m.add(mgx.op("transpose", permutation=[1, 0]), found)
+    other = m.add_literal(np.ones(operand, np.int64))
+    m.add_return([m.add(op, other, rows)])
+    program.compile(mgx.get_target("cpu"))
+    for count in (4, 2, 9, 4):
+        x = np.zeros(9, np.float32)
+        x[:count] = 1
+        if count == 4:
+            program.run({"x": x.reshape(3, 3)})
+        else:
+            with pytest.raises(mgx.ShapeError, match=r"equal|fit"):
+                program.run({"x": x.reshape(3, 3)})
