@@ -84,7 +84,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
     Errors: TooLarge as soon as it is; BadRequest for what cannot be unpacked; TooSlow for a body that does not come; ClientLeft.
     """
     packed = Packed.of(headers.get("content-encoding", "identity"))
-    parts, size, more = [], 0, True
+    parts, size, received, more = [], 0, 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
             while more:
@@ -92,6 +92,9 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
                 if message["type"] != "http.request":
                     raise ClientLeft
                 came, more = message.get("body", b""), message.get("more_body", False)
+                received += len(came)
+                if received > 2 * limit:  # compressed data may go on for ever without unpacking to anything
+                    raise TooLarge(f"a request has at most {limit} bytes")
                 for part in (came,) if packed is None else packed.parts(came):
                     size += len(part)
                     if size > limit:

@@ -8,7 +8,6 @@ import http.client
 import json
 import socket
 import time
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,8 +20,6 @@ import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
 from tritonclient.utils import InferenceServerException
-
-from mgx_serve.packed import PART, Packed
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 CLIENTS = [tritonclient.http, tritonclient.grpc]
@@ -282,16 +279,6 @@ def test_compressed_requests(encoding: str, rows: int, server: Any) -> None:
             "double", [given], request_compression_algorithm=encoding, response_compression_algorithm=encoding
         )
     np.testing.assert_array_equal(result.as_numpy("y"), 2 * x)
-
-
-@pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 3 * PART])
-def test_what_is_unpacked_comes_in_bounded_parts(size: int) -> None:
-    data = zlib.compress(bytes(size))
-    for step in (1, len(data)):
-        packed = Packed()
-        parts = [part for at in range(0, len(data), step) for part in packed.parts(data[at : at + step])]
-        packed.require_end()
-        assert sum(map(len, parts)) == size and max(map(len, parts)) <= PART
 
 
 @pytest.mark.parametrize(
