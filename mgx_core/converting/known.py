@@ -25,6 +25,7 @@ from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice, Split, Step
 from ..types.argument import Array
 from ..types.dim import Sym, compare, maximum, minimum, trunc_div
+from ..types.dtype import DType
 from ..types.shape import Shape
 
 __all__ = ["Known"]
@@ -146,7 +147,8 @@ class Known:
             dims = first.result.dims[op.start : op.end]
             return _vector(dims) if len(dims) == shape.elements() else None
         if isinstance(op, Convert):
-            return self.extents(first) if first.shape.dtype.kind in "iub" else _as_extents(self._evaluate(ins))
+            found = self.extents(first) if first.shape.dtype.kind in "iub" else _as_extents(self._evaluate(ins))
+            return found if found is None else _converted(found, shape.dtype)
         if not isinstance(op, (*MOVES, *ARITHMETIC, ReduceProd)):
             return _as_extents(self._evaluate(ins))
         args = [self.extents(i) for i in ins.inputs if not i.is_absent]
@@ -215,6 +217,16 @@ def _as_extents(value: Any) -> Array | None:
     if not isinstance(value, np.ndarray):
         return None
     return _vector([int(v) if value.dtype != np.bool_ else bool(v) for v in value.reshape(-1)]).reshape(value.shape)
+
+
+def _converted(values: Array, to: DType) -> Array | None:
+    """Returns extents as numbers of a type; None where it may not hold them all."""
+    numbers = [v for v in values.reshape(-1) if isinstance(v, (int, np.integer))]  # the others are symbolic
+    if to.kind == "b":
+        return (values != 0).astype(object) if len(numbers) == values.size else None
+    if any(not to.lowest <= v <= to.highest for v in numbers) or (len(numbers) < values.size and to.bits < 32):
+        return None
+    return values
 
 
 def _product(values: Array, shape: Shape) -> Array | None:

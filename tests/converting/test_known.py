@@ -40,3 +40,25 @@ def test_extents_rounded_from_constant_floats_are_known() -> None:
 
     open_ones = module.add_parameter("x", mgx.Shape.of(dt.float32, [2]))
     assert Known().extents(module.add(mgx.op("convert", target_type=dt.int64), open_ones)) is None
+
+
+def test_extents_are_those_of_the_type_that_they_are_converted_to() -> None:
+    """A truth value was known as the number that it was of, and a byte as one that it cannot hold."""
+    module = mgx.Module("main")
+    known, sizes = Known(), module.add_literal(np.asarray([5, 0, 300]))
+
+    def through(of: dt.DType) -> list[object] | None:
+        narrow = module.add(mgx.op("convert", target_type=of), sizes)
+        found = known.extents(module.add(mgx.op("convert", target_type=dt.int64), narrow))
+        return None if found is None else found.tolist()
+
+    assert through(dt.int32) == [5, 0, 300]
+    assert through(dt.bool_) == [1, 0, 1]
+    assert through(dt.uint8) is None  # 300 has no byte: computed when it is run
+
+    open_size = module.add_parameter("x", mgx.Shape.of(dt.float32, [symbol("n", 1, 900)]))
+    size = module.add(mgx.op("dimensions_of", end=1), open_size)
+    wide = known.extents(module.add(mgx.op("convert", target_type=dt.int32), size))
+    assert wide is not None and str(wide[0]) == "n"
+    for of in (dt.uint8, dt.bool_):
+        assert known.extents(module.add(mgx.op("convert", target_type=of), size)) is None
