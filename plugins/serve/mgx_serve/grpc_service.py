@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import grpc
 
 from .budget import SMALL, Share
-from .errors import ServeError, TooLarge
+from .errors import ServeError, TooLarge, Unavailable
 from .grpc_messages import answer_message, read_call, stream_message, wants_mark
 from .grpc_methods import NAMES, read
 from .inference import Inference
@@ -19,6 +19,7 @@ from .messages import SERVICE, messages
 __all__ = ["Others", "handler"]
 
 log = logging.getLogger("mgx_serve")
+LAST_WORD: Final = 0.1  # seconds in which a client's end of a stream comes that it sent before the server's
 Others = Callable[[str, bytes, Mapping[str, str]], Awaitable[bytes]]
 
 
@@ -61,20 +62,19 @@ class _Calls:
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Answers in the order of the requests; the failure of one is its own answer."""
-        async for given in _until(self.inference.ending, requests):
-            identity = ""
-            try:
-                with Share(self.inference.budget) as share:
-                    request = read("ModelInferRequest", given, share)
-                    identity = request.id
-                    made = stream_message(await self._answered(request, context, share), wants_mark(request))
-            except Exception as error:
-                made = _failure(identity, str(_told("ModelStreamInfer", error)))
-            yield made
-        if self.inference.ending.is_set():
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "the server is ending; requests that it has not answered are not run"
-            )
+        try:
+            async for given in _until(self.inference.ending, requests):
+                identity = ""
+                try:
+                    with Share(self.inference.budget) as share:
+                        request = read("ModelInferRequest", given, share)
+                        identity = request.id
+                        made = stream_message(await self._answered(request, context, share), wants_mark(request))
+                except Exception as error:
+                    made = _failure(identity, str(_told("ModelStreamInfer", error)))
+                yield made
+        except Unavailable as error:
+            await _refuse(context, "ModelStreamInfer", error)
 
     async def _answered(self, request: Any, context: Any, share: Share) -> bytes:
         """Returns the encoded answer."""
@@ -86,19 +86,31 @@ class _Calls:
 
 
 async def _until(ending: asyncio.Event, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Returns the requests of a stream, and no more once the server is ending: a client may hold a stream open for ever."""
+    """Returns the requests of a stream, and no more once the server is ending: a client may hold a stream open for ever.
+
+    Errors: Unavailable at the server's end, unless the client has said by then that it asks nothing more.
+    """
     ended = asyncio.ensure_future(ending.wait())
     coming: asyncio.Future[bytes] | None = None
     try:
-        while not ending.is_set():
-            coming = asyncio.ensure_future(anext(requests))
-            await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
+        while True:
+            late = ending.is_set()
+            if coming is None:
+                coming = asyncio.ensure_future(anext(requests))
+            if late:
+                await asyncio.wait((coming,), timeout=LAST_WORD)
+            else:
+                await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
             if coming.done():
                 try:
                     given = coming.result()
                 except StopAsyncIteration:
                     return
-                yield given
+                coming = None
+                if not late:
+                    yield given
+            if late:
+                raise Unavailable("the server is ending; requests that it has not answered are not run")
     finally:
         ended.cancel()
         if coming is not None:
