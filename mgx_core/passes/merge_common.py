@@ -27,7 +27,7 @@ class MergeCommon(Pass):
         changed = False
         for ins in module:
             for inner in ins.modules:
-                changed |= self._apply(inner, seen)
+                changed |= self._apply(inner, {} if ins.op.fused else seen)  # a group reads its inputs alone
             if ins.is_param or ins.is_return or ins.is_absent or ins.modules or ins.op.random or ins.op.effect:
                 continue
             key = _key(ins)

@@ -103,3 +103,22 @@ module else
     assert then.outputs[0].inputs[0] is relu
     assert other.outputs[0] is not neg
     assert other.outputs[0].parent is other
+
+
+def test_groups_reuse_nothing_of_what_encloses_them():
+    """A program that was compiled before has groups, whose modules read their inputs alone."""
+    module = run("""\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = @literal(1.0) -> float32[]
+  %2 = multibroadcast[out_lens=[2]](%1) -> float32[2]
+  %3 = pointwise(%x){inner}
+  @return(%2, %3)
+module inner
+  %x0 = @param["x0"] -> float32[2]
+  %4 = @literal(1.0) -> float32[]
+  %5 = multibroadcast[out_lens=[2]](%4) -> float32[2]
+  %6 = add(%x0, %5)
+  @return(%6)""")
+    (inner,) = module.outputs[1].modules
+    assert all(read.parent is inner for ins in inner for read in ins.inputs)
