@@ -137,7 +137,10 @@ class Reshape(_Regrouping):
 
     def normal(self, x: Shape, dims: AnyShape | None = None) -> Operation:
         """Returns the same with explicit extents."""
-        return self if dims is not None or not x.ranked else self.replace(dims=self.infer(x).dims, allowzero=False)
+        if dims is not None or not x.ranked:
+            return self
+        found = self.infer(x).dims
+        return self.replace(dims=found, allowzero=any(isinstance(d, int) and d == 0 for d in found))
 
     def compute(self, x: Array, dims: Array | None = None) -> Array:
         wanted = self.dims if dims is None else whole(dims)

@@ -105,3 +105,13 @@ def test_unsqueeze() -> None:
     for axes in ((4,), (0, 0), (0, -3)):
         with pytest.raises(ShapeError):
             Unsqueeze(axes=axes).result([Shape.of(dt.float32, (2,))])
+
+
+@pytest.mark.parametrize("dims", [(1, 0), (0, 3)])
+def test_the_normal_form_keeps_extents_of_zero(dims: tuple[int, ...]) -> None:
+    """They do not copy the operand's: it may turn out to be empty only at run time."""
+    x = Shape.of(dt.float32, (dim.symbol("m", 0, 64),))
+    for kind in (Reshape, ReshapeLazy):
+        found = kind(dims=dims, allowzero=True).normal(x)
+        assert found.result([x]) == Shape.of(dt.float32, dims)
+        assert kind(dims=(2, -1)).normal(Shape.of(dt.float32, (2, 3))) == kind(dims=(2, 3))
