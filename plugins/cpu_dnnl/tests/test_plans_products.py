@@ -107,3 +107,15 @@ def test_every_second_number_of_a_vector_multiplies_columns(name: str) -> None:
     )
     first, second = (given[f"v{n}"][::2].reshape(1, 50, *[1] * (wanted.ndim - 2)) for n in range(2))
     np.testing.assert_allclose(got, (wanted + first) * second, rtol=1e-5, atol=1e-4)
+
+
+def test_the_only_number_of_a_product_as_one_without_axes() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float", [1, 9]))
+    column = m.add_literal(np.arange(9, dtype=np.float32).reshape(9, 1))
+    total = m.add(mgx.op("reshape", dims=[]), m.add(mgx.op("dot"), x, column))
+    m.add_return([m.add(mgx.op("neg"), total)])
+    program.compile(CpuTarget())
+    got = program.run({"x": np.ones((1, 9), np.float32)})[0].to_numpy()
+    assert got.shape == () and float(got) == -36

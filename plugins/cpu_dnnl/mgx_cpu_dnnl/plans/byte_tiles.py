@@ -24,7 +24,7 @@ from ..packing import Derived
 from .integer_epilogues import BYTES
 from .loops import results_of
 from .offer import offer
-from .packed_products import Finish, group_of_product, innermost
+from .packed_products import Finish, extent, group_of_product, innermost
 from .pointwise_convolution import as_matrices
 
 __all__ = ["PLANS"]
@@ -100,7 +100,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     def finish(body: Module | None, at: int, extra: Sequence[Value]) -> list[Value]:
         shapes = [Shape(dt.int32, lens)] if body is None else [o.shape for o in body.outputs]
         results = [innermost(s, axis) for s in shapes]
-        if any(r.rank <= axis or r.dims[axis] != n for r in results):
+        if any(extent(r, axis) != n for r in results):
             raise Refused(f"the group on a product of {n} columns gives {results}")
         threads = e.threads or native().thread_count()
         others = [v.shape for v in extra]

@@ -23,7 +23,7 @@ from ..packing import is_bfloat16
 from .loops import results_of
 from .offer import FLOATS
 
-__all__ = ["Finish", "group_of_product", "innermost", "packed_group", "packed_product"]
+__all__ = ["Finish", "extent", "group_of_product", "innermost", "packed_group", "packed_product"]
 
 # With AVX-512 oneDNN's blocked products are as fast for few rows and for very many, unless the work behind them is dear: its
 # transcendental functions take twice the time of ours.  Between them ours are faster, as they load weights ahead.
@@ -63,7 +63,7 @@ def packed_product(
     rows = _rows(e, a, m, k)
     results = [_plain_result(a.shape, n)] if body is None else [innermost(o.shape, axis) for o in body.outputs]
     result = results[0]
-    if result.dims[axis] != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
+    if extent(result, axis) != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
         raise Refused(f"the group on a product of {m} x {n} gives {results}")
     extra = [_beside(e, x, result, axis) for x in extra]
     kept = _kept_in(e, b, m)
@@ -119,9 +119,16 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
     return m, k, n
 
 
+def extent(result: Shape, axis: int) -> int:
+    """Returns the extent of an axis; 0 if there is no such axis."""
+    return result.lens()[axis] if -result.rank <= axis < result.rank else 0
+
+
 @lru_cache(1024)
 def innermost(result: Shape, axis: int) -> Shape:
-    """Returns a dense shape with an axis innermost in memory."""
+    """Returns a dense shape with an axis innermost in memory; one number has no axis."""
+    if not result.rank:
+        return result
     order = [a for a in range(result.rank) if a != axis % result.rank]
     return Shape(result.dtype, result.lens(), packed_strides(result.lens(), [*order, axis % result.rank]))
 
