@@ -89,7 +89,7 @@ def section(op: dict[str, Any]) -> list[str]:
     return lines
 
 
-def floors() -> list[str]:
+def layers() -> list[str]:
     """Returns the layers of the core from the import contract, top first, each with its packages' first docstring line."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (contract,) = [c for c in config["tool"]["importlinter"]["contracts"] if c.get("containers") == ["mgx_core"]]
@@ -127,7 +127,7 @@ def flow() -> list[str]:
 def architecture() -> str:
     """Returns the page with its generated parts made again."""
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    for name, make in (("floors", floors), ("flow", flow)):
+    for name, make in (("layers", layers), ("flow", flow)):
         head, rest = text.split(f"<!-- {name}: generated -->\n")
         _, tail = rest.split("<!-- end -->", 1)
         text = f"{head}<!-- {name}: generated -->\n" + "\n".join(make()) + f"\n<!-- end -->{tail}"

@@ -1,4 +1,4 @@
-"""The functions that people call: thin doors to the plugin manager, the compiler and the store."""
+"""The functions that people call: thin wrappers over the plugin manager, the compiler and the store."""
 
 from __future__ import annotations
 
