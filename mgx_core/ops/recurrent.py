@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,19 +33,41 @@ def alive(sequence_lens: Array | None, steps: int) -> Array | None:
     return None if mask.all() else mask
 
 
-def _prepared(layer: Recurrent, x: Array, w: Array, bias: Array | None, d: int) -> tuple[Array, Array | None]:
-    """Returns products of all steps with w plus its bias [s, b, gates h], and the bias of r."""
-    wide = widen(x)
-    gates = np.matmul(wide, widen(w)[d].T)
-    if bias is None:
-        return gates, None
-    own, recurrent = np.split(widen(bias)[d], 2)
-    return gates + own, recurrent
-
-
 def _initial(state: Array | None, x: Array, d: int, h: int) -> Array:
     wide = widen(x).dtype
     return np.zeros((x.shape[1], h), wide) if state is None else widen(state)[d].astype(wide)
+
+
+Cell = Callable[..., tuple[Array, ...]]  # products of a step's inputs, and the states -> the states after it
+
+
+def _over_time(
+    layer: Recurrent,
+    operands: tuple[Array, Array, Array, Array | None, Array | None],
+    states: list[Array | None],
+    cell: Callable[[int, Array, Array], Cell],
+) -> tuple[Array, Array]:
+    """Returns hidden states [s, d, b, h] and each direction's last state of the last kind [d, b, h].
+
+    operands: x, w, r, bias, sequence_lens; cell: the function of a step, from a direction, its weights r [h, gates h] and the
+    bias of these.
+    """
+    x, w, r, bias, sequence_lens = operands
+    h, live = layer.hidden_size, alive(sequence_lens, x.shape[0])
+    wide = widen(x)
+    out = np.zeros((x.shape[0], layer.directions, x.shape[1], h), wide.dtype)
+    lasts = np.zeros(out.shape[1:], out.dtype)
+    for d in range(layer.directions):
+        gates = np.matmul(wide, widen(w)[d].T)
+        own, late = np.zeros((2, w.shape[1]), gates.dtype) if bias is None else np.split(widen(bias)[d], 2)
+        step = cell(d, widen(r)[d].T, late)
+        now = tuple(_initial(state, x, d, h) for state in states)
+        for t in layer.steps(d, x.shape[0]):
+            new = step(gates[t] + own, *now)
+            now = new if live is None else tuple(np.where(live[t], n, o) for n, o in zip(new, now, strict=True))
+            out[t, d] = now[0] if live is None else np.where(live[t], now[0], 0)
+        lasts[d] = now[-1] if live is None else np.where(live.any(0), now[-1], 0)  # zero for a sequence without steps
+    return convert(out, of(x.dtype)), convert(lasts, of(x.dtype))
 
 
 @op("rnn")
@@ -67,20 +90,11 @@ class Rnn(Recurrent):
         sequence_lens: Array | None = None,
         initial_h: Array | None = None,
     ) -> Array:
-        h = self.hidden_size
-        live = alive(sequence_lens, x.shape[0])
-        out = np.zeros((x.shape[0], self.directions, x.shape[1], h), widen(x).dtype)
-        for d in range(self.directions):
+        def cell(d: int, weights: Array, late: Array) -> Cell:
             (f,) = self.activations(d)
-            gates, more = _prepared(self, x, w, bias, d)
-            if more is not None:
-                gates = gates + more
-            weights, state = widen(r)[d].T, _initial(initial_h, x, d, h)
-            for t in self.steps(d, x.shape[0]):
-                new = f(self.clipped(gates[t] + state @ weights))
-                state = new if live is None else np.where(live[t], new, state)
-                out[t, d] = state if live is None else np.where(live[t], state, 0)
-        return convert(out, of(x.dtype))
+            return lambda gates, state: (f(self.clipped(gates + late + state @ weights)),)
+
+        return _over_time(self, (x, w, r, bias, sequence_lens), [initial_h], cell)[0]
 
     def decompose(self, b: Builder, *operands: Any) -> Operand | None:
         return rnn_parts(self, b, *operands)
@@ -111,24 +125,22 @@ class Gru(Recurrent):
         initial_h: Array | None = None,
     ) -> Array:
         h = self.hidden_size
-        live = alive(sequence_lens, x.shape[0])
-        out = np.zeros((x.shape[0], self.directions, x.shape[1], h), widen(x).dtype)
-        for d in range(self.directions):
+
+        def cell(d: int, weights: Array, late: Array) -> Cell:
             f, g = self.activations(d)
-            gates, more = _prepared(self, x, w, bias, d)
-            late = np.zeros(3 * h, gates.dtype) if more is None else more
-            weights, state = widen(r)[d].T, _initial(initial_h, x, d, h)
-            for t in self.steps(d, x.shape[0]):
-                both = f(self.clipped(gates[t, :, : 2 * h] + state @ weights[:, : 2 * h] + late[: 2 * h]))
+
+            def step(gates: Array, state: Array) -> tuple[Array, ...]:
+                both = f(self.clipped(gates[:, : 2 * h] + state @ weights[:, : 2 * h] + late[: 2 * h]))
                 update, reset = both[:, :h], both[:, h:]
                 if self.linear_before_reset:
                     inner = reset * (state @ weights[:, 2 * h :] + late[2 * h :])
                 else:
                     inner = (reset * state) @ weights[:, 2 * h :] + late[2 * h :]
-                new = (1 - update) * g(self.clipped(gates[t, :, 2 * h :] + inner)) + update * state
-                state = new if live is None else np.where(live[t], new, state)
-                out[t, d] = state if live is None else np.where(live[t], state, 0)
-        return convert(out, of(x.dtype))
+                return ((1 - update) * g(self.clipped(gates[:, 2 * h :] + inner)) + update * state,)
+
+            return step
+
+        return _over_time(self, (x, w, r, bias, sequence_lens), [initial_h], cell)[0]
 
     def decompose(self, b: Builder, *operands: Any) -> Operand | None:
         return gru_parts(self, self.linear_before_reset, b, *operands)
@@ -177,26 +189,19 @@ class Lstm(Recurrent):
         peephole: Array | None = None,
     ) -> tuple[Array, Array]:
         h = self.hidden_size
-        live = alive(sequence_lens, x.shape[0])
-        out = np.zeros((x.shape[0], self.directions, x.shape[1], h), widen(x).dtype)
-        cells = np.zeros((self.directions, x.shape[1], h), out.dtype)
-        for d in range(self.directions):
+
+        def cell(d: int, weights: Array, late: Array) -> Cell:
             f, g, last = self.activations(d)
-            gates, more = _prepared(self, x, w, bias, d)
-            if more is not None:
-                gates = gates + more
-            p = np.zeros(3 * h, gates.dtype) if peephole is None else widen(peephole)[d]
-            weights, state, cell = widen(r)[d].T, _initial(initial_h, x, d, h), _initial(initial_c, x, d, h)
-            for t in self.steps(d, x.shape[0]):
-                now = gates[t] + state @ weights
-                i = f(self.clipped(now[:, :h] + p[:h] * cell))
-                keep = 1 - i if self.input_forget else f(self.clipped(now[:, 2 * h : 3 * h] + p[2 * h :] * cell))
-                new_cell = keep * cell + i * g(self.clipped(now[:, 3 * h :]))
-                o = f(self.clipped(now[:, h : 2 * h] + p[h : 2 * h] * new_cell))
-                new = o * last(new_cell)
-                if live is not None:
-                    new, new_cell = np.where(live[t], new, state), np.where(live[t], new_cell, cell)
-                state, cell = new, new_cell
-                out[t, d] = state if live is None else np.where(live[t], state, 0)
-            cells[d] = cell if live is None else np.where(live.any(0), cell, 0)  # as the last hidden state, zero
-        return convert(out, of(x.dtype)), convert(cells, of(x.dtype))
+            p = np.zeros(3 * h, late.dtype) if peephole is None else widen(peephole)[d]
+
+            def step(gates: Array, state: Array, memory: Array) -> tuple[Array, ...]:
+                now = gates + late + state @ weights
+                i = f(self.clipped(now[:, :h] + p[:h] * memory))
+                keep = 1 - i if self.input_forget else f(self.clipped(now[:, 2 * h : 3 * h] + p[2 * h :] * memory))
+                new = keep * memory + i * g(self.clipped(now[:, 3 * h :]))
+                o = f(self.clipped(now[:, h : 2 * h] + p[h : 2 * h] * new))
+                return o * last(new), new
+
+            return step
+
+        return _over_time(self, (x, w, r, bias, sequence_lens), [initial_h, initial_c], cell)

@@ -60,14 +60,19 @@ class Recurrent(Operation):
     def directions(self) -> int:
         return 2 if self.direction == "bidirectional" else 1
 
-    def activations(self, direction: int) -> list[Function]:
-        """Returns the activation functions of one direction, in the cell's order."""
-        names = self.actv_func or self.functions * self.directions
+    def functions_of(self, direction: int) -> list[tuple[str, float, float]]:
+        """Returns names and parameters (alpha, beta) of one direction's activation functions, in the cell's order."""
         count = len(self.functions)
         at = range(direction * count, (direction + 1) * count)
-        alpha = self.actv_alpha or (None,) * len(names)
-        beta = self.actv_beta or (None,) * len(names)
-        return [activation(names[i], alpha[i], beta[i]) for i in at]
+        names = self.actv_func or self.functions * self.directions
+        known = [ACTIVATIONS[names[n]] for n in at]
+        alphas = [self.actv_alpha[n] if self.actv_alpha else k.alpha or 0.0 for n, k in zip(at, known, strict=True)]
+        betas = [self.actv_beta[n] if self.actv_beta else k.beta or 0.0 for n, k in zip(at, known, strict=True)]
+        return list(zip([names[n] for n in at], alphas, betas, strict=True))
+
+    def activations(self, direction: int) -> list[Function]:
+        """Returns the activation functions of one direction, in the cell's order."""
+        return [activation(*one) for one in self.functions_of(direction)]
 
     def infer(
         self,

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..types.dtype import float32, float64
 from .activation import Elu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Softplus, Softsign
-from .activation_table import ACTIVATIONS
 from .attention_parts import full
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
@@ -99,16 +98,12 @@ class Unrolled:
         layer, b = self.layer, self.b
         if clip and layer.clip:
             x = b.add(Clip(), x, full(b, -layer.clip, x), full(b, layer.clip, x))
-        names = layer.actv_func or layer.functions * layer.directions
-        at = self.d * len(layer.functions) + index
-        known = ACTIVATIONS[names[at]]
-        alpha = layer.actv_alpha[at] if layer.actv_alpha else known.alpha or 0.0
-        beta = layer.actv_beta[at] if layer.actv_beta else known.beta or 0.0
-        if names[at] in SIMPLE:
-            return b.add(SIMPLE[names[at]](alpha, beta), x)
-        if names[at] == "affine":
+        name, alpha, beta = layer.functions_of(self.d)[index]
+        if name in SIMPLE:
+            return b.add(SIMPLE[name](alpha, beta), x)
+        if name == "affine":
             return self.add(self.mul(x, full(b, alpha, x)), full(b, beta, x))
-        if names[at] == "scaled_tanh":
+        if name == "scaled_tanh":
             return self.mul(full(b, alpha, x), b.add(Tanh(), self.mul(x, full(b, beta, x))))
         over = b.add(GreaterOrEqual(), x, full(b, alpha, x))
         return b.add(Where(), over, x, full(b, 0.0, x))
@@ -133,117 +128,79 @@ def _alive(b: Builder, x: Operand, lens: Operand | None, hidden: int) -> list[Op
     return [b.add(GreaterOrEqual(), column, full(b, t + 1, column)) for t in range(steps)]
 
 
-Cell = Callable[["Unrolled", "Operand", tuple["Operand", ...]], tuple["Operand", ...]]
+Cell = Callable[[Operand, Operand], Operand]  # a step's products and the state -> the next state
 
 
 def _unroll(
-    layer: Recurrent,
-    b: Builder,
-    x: Operand,
-    w: Operand,
-    r: Operand,
-    lens: Operand | None,
-    states: list[Operand | None],
-    prepare: Callable[[Unrolled], Cell],
-) -> tuple[Operand, list[Operand]] | None:
-    """Returns hidden states [s, d, b, h] and each direction's last further state [1, b, h] (as many as there are states)."""
+    layer: Recurrent, b: Builder, operands: tuple[Operand | None, ...], prepare: Callable[..., Cell]
+) -> Operand | None:
+    """Returns hidden states [s, d, b, h] as an operand of x's type; None if the steps cannot be counted.
+
+    operands: of the layer, as it has them; prepare: makes one direction's cell from it, r and the bias.
+    Narrow floats are computed as float32, so that a long recurrence does not lose their precision.
+    """
+    given: list[Any] = [*operands, None, None, None][:6]
+    to, lens = given[0].shape.dtype, given.pop(4)
+    x, w, r, bias, state = [_wide(b, v) for v in given]
     if any(v.shape.dynamic() for v in (x, w, r)) or int(x.shape.dims[0]) > MOST_STEPS or not x.shape.elements():
         return None
     steps, size, h = int(x.shape.dims[0]), int(x.shape.dims[1]), layer.hidden_size
     alive = _alive(b, x, lens, h)
     sides: list[Operand] = []
-    lasts: list[Operand] = []
     for d in range(layer.directions):
         one = Unrolled(layer, b, d, x, w, r)
-        cell = prepare(one)
-        now = tuple(one.initial(s) for s in states)
+        cell = prepare(one, r, bias)
+        now = one.initial(state)
         inputs = one.products()
         rows: list[Any] = [None] * steps
         for t in layer.steps(d, steps):
-            new = cell(one, inputs[t], now)
+            new = cell(inputs[t], now)
             here = alive[t]
-            if here is None:
-                now, shown = new, new[0]
-            else:
-                now = tuple(b.add(Where(), here, n, o) for n, o in zip(new, now, strict=True))
-                shown = b.add(Where(), here, new[0], full(b, 0.0, new[0]))
+            now = new if here is None else b.add(Where(), here, new, now)
+            shown = new if here is None else b.add(Where(), here, new, full(b, 0.0, new))
             rows[t] = b.add(Reshape(dims=(1, 1, size, h)), shown)
         sides.append(b.add(Concat(axis=0), *rows))
-        lasts.append(b.add(Reshape(dims=(1, size, h)), now[-1]))
-    return (sides[0] if len(sides) == 1 else b.add(Concat(axis=1), *sides)), lasts
+    whole = sides[0] if len(sides) == 1 else b.add(Concat(axis=1), *sides)
+    return b.add(Convert(target_type=to), whole)
 
 
-def _widened(b: Builder, *xs: Operand | None) -> list[Any]:
-    """Narrows float operands as float32, so that a long recurrence does not lose their precision."""
-
-    def wide(x: Operand | None) -> Operand | None:
-        if x is None or x.shape.dtype in (float32, float64):
-            return x
-        return b.add(Convert(target_type=float32), x)
-
-    return [wide(x) for x in xs]
+def _wide(b: Builder, x: Any) -> Any:
+    if x is None or x.shape.dtype in (float32, float64):
+        return x
+    return b.add(Convert(target_type=float32), x)
 
 
-def rnn_parts(
-    layer: Recurrent,
-    b: Builder,
-    x: Operand,
-    w: Operand,
-    r: Operand,
-    bias: Operand | None = None,
-    lens: Operand | None = None,
-    initial_h: Operand | None = None,
-) -> Operand | None:
+def rnn_parts(layer: Recurrent, b: Builder, *operands: Operand | None) -> Operand | None:
     """Decomposes a default `rnn` into simpler ops; None if its steps cannot be counted."""
-    to = x.shape.dtype
-    x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
 
-    def prepare(one: Unrolled) -> Cell:
+    def prepare(one: Unrolled, r: Operand, bias: Operand | None) -> Cell:
         weights, both = one.turned(r), one.bias(bias)
         shift = None if both is None else one.add(*both)
+        return lambda now, state: one.active(0, one.add(now, b.add(Dot(), state, weights), shift))
 
-        def cell(one: Unrolled, now: Operand, state: tuple[Operand, ...]) -> tuple[Operand, ...]:
-            return (one.active(0, one.add(now, b.add(Dot(), state[0], weights), shift)),)
-
-        return cell
-
-    made = _unroll(layer, b, x, w, r, lens, [initial_h], prepare)
-    return None if made is None else b.add(Convert(target_type=to), made[0])
+    return _unroll(layer, b, operands, prepare)
 
 
-def gru_parts(
-    layer: Recurrent,
-    linear_before_reset: bool,
-    b: Builder,
-    x: Operand,
-    w: Operand,
-    r: Operand,
-    bias: Operand | None = None,
-    lens: Operand | None = None,
-    initial_h: Operand | None = None,
-) -> Operand | None:
+def gru_parts(layer: Recurrent, linear_before_reset: bool, b: Builder, *operands: Operand | None) -> Operand | None:
     """Decomposes a default `gru` into simpler ops; None if its steps cannot be counted."""
-    to = x.shape.dtype
-    x, w, r, bias, initial_h = _widened(b, x, w, r, bias, initial_h)
     h = layer.hidden_size
 
-    def prepare(one: Unrolled) -> Cell:
+    def prepare(one: Unrolled, r: Operand, bias: Operand | None) -> Cell:
         weights, both = one.turned(r), one.bias(bias)
         early, late = one.part(weights, 1, 0, 2 * h), one.part(weights, 1, 2 * h, 3 * h)
         shift = None if both is None else one.gate(one.add(*both), 0, 2)
         own, other = (None, None) if both is None else (one.gate(both[0], 2), one.gate(both[1], 2))
 
-        def cell(one: Unrolled, now: Operand, state: tuple[Operand, ...]) -> tuple[Operand, ...]:
-            gates = one.active(0, one.add(one.gate(now, 0, 2), b.add(Dot(), state[0], early), shift))
+        def cell(now: Operand, state: Operand) -> Operand:
+            gates = one.active(0, one.add(one.gate(now, 0, 2), b.add(Dot(), state, early), shift))
             update, reset = one.gate(gates, 0), one.gate(gates, 1)
             if linear_before_reset:
-                inner = one.mul(reset, one.add(b.add(Dot(), state[0], late), other))
+                inner = one.mul(reset, one.add(b.add(Dot(), state, late), other))
             else:
-                inner = one.add(b.add(Dot(), one.mul(reset, state[0]), late), other)
+                inner = one.add(b.add(Dot(), one.mul(reset, state), late), other)
             new = one.active(1, one.add(one.gate(now, 2), own, inner))
-            return (one.add(one.mul(one.one_minus(update), new), one.mul(update, state[0])),)
+            return one.add(one.mul(one.one_minus(update), new), one.mul(update, state))
 
         return cell
 
-    made = _unroll(layer, b, x, w, r, lens, [initial_h], prepare)
-    return None if made is None else b.add(Convert(target_type=to), made[0])
+    return _unroll(layer, b, operands, prepare)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
@@ -15,6 +15,7 @@ from mgx_core.types.dim import compare
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
+from ..kernel import Emit
 from .offer import offer
 from .recurrent_loop import emit_gru_loop, emit_lstm_loop, emit_rnn_loop, most_sequences
 from .recurrent_operands import Operands
@@ -67,26 +68,14 @@ def operands(e: CpuEmitter, args: Sequence[Value | None]) -> Operands:
     return Operands(e.row_major(x), weights[0], weights[1], weights[2], first[0], first[1])
 
 
-@offer(PLANS, Lstm, when=few, name="loop")
-def emit_few_lstm(e: CpuEmitter, op: Lstm, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return emit_lstm_loop(e, op, operands(e, args))
+def _on_operands(emit: Callable[[CpuEmitter, Any, Operands], Results]) -> Emit:
+    return lambda e, op, modules, args: emit(e, op, operands(e, args))
 
 
-@offer(PLANS, Gru, when=few, name="loop")
-def emit_few_gru(e: CpuEmitter, op: Gru, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return emit_gru_loop(e, op, operands(e, args))
-
-
-@offer(PLANS, Rnn, when=few, name="loop")
-def emit_few_rnn(e: CpuEmitter, op: Rnn, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return emit_rnn_loop(e, op, operands(e, args))
-
-
-@offer(PLANS, Lstm, when=plain, name="onednn")
-def emit_lstm(e: CpuEmitter, op: Lstm, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return emit_lstm_primitive(e, op, operands(e, args))
-
-
-@offer(PLANS, Gru, Rnn, when=plain, name="onednn")
-def emit_gru(e: CpuEmitter, op: Gru | Rnn, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return emit_gru_primitive(e, op, operands(e, args))
+for layer, loop, primitive in (
+    (Lstm, emit_lstm_loop, emit_lstm_primitive),
+    (Gru, emit_gru_loop, emit_gru_primitive),
+    (Rnn, emit_rnn_loop, emit_gru_primitive),
+):
+    offer(PLANS, layer, when=few, name="loop")(_on_operands(loop))
+    offer(PLANS, layer, when=plain, name="onednn")(_on_operands(primitive))

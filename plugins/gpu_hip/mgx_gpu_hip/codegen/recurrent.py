@@ -7,7 +7,6 @@ from typing import Any
 
 from mgx_core import No
 from mgx_core import dtype as dt
-from mgx_core.ops.activation_table import ACTIVATIONS
 from mgx_core.ops.recurrent import Gru, Lstm
 
 from .elements import pointers
@@ -60,15 +59,9 @@ def activation_functions(op: Any, fast: bool = False) -> str:
 
 def _activations(op: Any, direction: int, forms: Mapping[str, str]) -> list[str]:
     """Device functions f0.. of one direction; those of gates clip their operand first."""
-    names = op.actv_func or op.functions * op.directions
-    count = len(op.functions)
     out = []
-    for i in range(count):
-        at = direction * count + i
-        known = ACTIVATIONS[names[at]]
-        alpha = op.actv_alpha[at] if op.actv_alpha else known.alpha or 0.0
-        beta = op.actv_beta[at] if op.actv_beta else known.beta or 0.0
-        form = forms[names[at]].format(x="x", a=constant(alpha, "float"), b=constant(beta, "float"))
+    for i, (name, alpha, beta) in enumerate(op.functions_of(direction)):
+        form = forms[name].format(x="x", a=constant(alpha, "float"), b=constant(beta, "float"))
         limit = constant(op.clip, "float")
         gate = not (isinstance(op, Lstm) and i == 2)
         clipped = f"x = m::min(m::max(x, -{limit}), {limit}); " if op.clip and gate else ""
