@@ -21,19 +21,18 @@ MOST: Final = 12  # threads: concurrent calls are limited by the libraries' own 
 class Question(NamedTuple):
     """A problem and how libraries are asked for plans of it.
 
-    many: for plans to time against each other; one: for the plan of a saved choice, or for the first good one.
+    many: for plans to time against each other.
     """
 
     problem: Any
     many: Callable[[Libraries], Sequence[Any] | No]
-    one: Callable[[Libraries, Any], Any]
     fall_back: bool = True  # ask for one where there are not several
 
     def plans(self, libraries: Libraries) -> Sequence[Any] | No:
         several = self.many(libraries)
         if several and not isinstance(several, No):
             return several
-        single = self.one(libraries, None) if self.fall_back else No("no ready-made kernel")
+        single = libraries.plan(self.problem) if self.fall_back else No("no ready-made kernel")
         return single if isinstance(single, No) else [single]
 
 

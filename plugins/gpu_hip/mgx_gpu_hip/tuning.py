@@ -87,12 +87,11 @@ class Tuner(TuningStore):
 
         def many(libraries: Libraries) -> Any:
             if exhaustive:
-                return libraries.gemms(p, 32, True)
-            plans = libraries.gemms(p, 16 if p.flops < 4e9 else 6, False)
-            return libraries.gemms(p, 3, True) if isinstance(plans, No) and compiled else plans
+                return libraries.plans(p, 32, True)
+            plans = libraries.plans(p, 16 if p.flops < 4e9 else 6, False)
+            return libraries.plans(p, 3, True) if isinstance(plans, No) and compiled else plans
 
-        question = Question(p, many, lambda libraries, choice: libraries.gemm(p, choice), compiled)
-        return self._best(question, sizes, exhaustive)
+        return self._best(Question(p, many, compiled), sizes, exhaustive)
 
     def convolution(self, p: ConvProblem, exhaustive: bool = False) -> Timed | No:
         """Returns the fastest plan of a convolution."""
@@ -106,20 +105,12 @@ class Tuner(TuningStore):
             sizes["residual"] = sizes["y"]
         if "bias" in p.epilogue:
             sizes["bias"] = 8 * p.filters
-        question = Question(
-            p,
-            lambda libraries: libraries.convolutions(p, *((24, True) if exhaustive else (8, False))),
-            lambda libraries, choice: libraries.convolution(p, choice),
-        )
+        question = Question(p, lambda libraries: libraries.plans(p, *((24, True) if exhaustive else (8, False))))
         return self._best(question, sizes, exhaustive)
 
     def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> Timed | No:
         """Returns the fastest plan of a product of bytes or 8-bit floats with its pointwise work."""
-        question = Question(
-            p,
-            lambda libraries: libraries.narrows(p, 12 if exhaustive else 4),
-            lambda libraries, choice: libraries.narrow(p, choice),
-        )
+        question = Question(p, lambda libraries: libraries.plans(p, 12 if exhaustive else 4))
         return self._best(question, p.sizes, exhaustive)
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> Timed | No:
@@ -135,11 +126,7 @@ class Tuner(TuningStore):
         }
         if p.bias is not None:
             sizes["bias"] = 4 * _reach(p.bias, p.bias_strides or packed(p.bias))
-        question = Question(
-            p,
-            lambda libraries: libraries.attentions(p) if exhaustive else No(""),
-            lambda libraries, choice: libraries.attention(p, choice),
-        )
+        question = Question(p, lambda libraries: libraries.plans(p) if exhaustive else No(""))
         return self._best(question, sizes, exhaustive)
 
     def _hurried(self, exhaustive: bool) -> bool:
@@ -203,7 +190,7 @@ class Tuner(TuningStore):
             return self._found(problem, exhaustive, No(kept["refused"]))
 
         def make() -> Any:
-            plan = question.one(self.libraries, kept["choice"])
+            plan = self.libraries.plan(problem, kept["choice"])
             if not isinstance(plan, No) and plan.choice.get("version") == kept["choice"].get("version"):
                 return plan
             with self.lock:
@@ -250,7 +237,7 @@ class Tuner(TuningStore):
     def _measured(self, asked: _Asked, exhaustive: bool) -> Timed | No:
         problem = asked.question.problem
         if self._hurried(exhaustive):
-            plan = asked.question.one(self.libraries, None) if asked.question.fall_back else No("no ready-made kernel")
+            plan = self.libraries.plan(problem) if asked.question.fall_back else No("no ready-made kernel")
             made = plan if isinstance(plan, No) else Timed.of(plan, 5.0 + problem.flops / GUESS)
         else:
             made = self._timed(asked, exhaustive, asked.question.plans(self.libraries))

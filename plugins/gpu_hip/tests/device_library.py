@@ -26,7 +26,6 @@ from mgx_gpu_hip.library import (
     Libraries,
     LibraryPlan,
     Matrix,
-    fastest,
 )
 
 RELU, RELU6 = Activation("relu"), Activation("relu", high=6.0)
@@ -336,19 +335,12 @@ class Runner:
         made = {GemmProblem: gemm_case, ConvProblem: conv_case, AttentionProblem: attention_case}[type(p)]
         return made(p)
 
-    def plan(self, p: Any) -> LibraryPlan | No:
-        x = self.libraries
-        made = {GemmProblem: x.gemm, ConvProblem: x.convolution, AttentionProblem: x.attention}[type(p)]
-        return made(p)  # type: ignore[operator,no-any-return]
-
     def plans(self, p: Any, count: int) -> list[LibraryPlan] | No:
         """Plans that need no compilation; where there are none, a few that do."""
-        x = self.libraries
         if isinstance(p, AttentionProblem):
-            return x.attentions(p, count)
-        made = x.gemms if isinstance(p, GemmProblem) else x.convolutions
-        ready = made(p, count, compiled=False)  # type: ignore[operator]
-        return made(p, 3) if isinstance(ready, No) else ready  # type: ignore[operator,no-any-return]
+            return self.libraries.plans(p, count)
+        ready = self.libraries.plans(p, count, compiled=False)
+        return self.libraries.plans(p, 3) if isinstance(ready, No) else ready
 
     def launcher(self, plan: LibraryPlan, case: Case) -> Callable[[], None]:
         import torch
@@ -386,7 +378,7 @@ def runner() -> Runner:
 @pytest.mark.gpu
 @pytest.mark.parametrize("problem", CHECKED, ids=str)
 def test_numbers(runner: Runner, problem: Any) -> None:
-    plan = runner.plan(problem)
+    plan = runner.libraries.plan(problem)
     assert not isinstance(plan, No), plan.why
     assert runner.error(plan, runner.case(problem)) <= limit(problem)
 
@@ -394,12 +386,9 @@ def test_numbers(runner: Runner, problem: Any) -> None:
 @pytest.mark.gpu
 def test_a_saved_choice_gives_the_same_plan(runner: Runner) -> None:
     for problem in (next(gemms()), next(convolutions()), next(attentions())):
-        plan = runner.plan(problem)
+        plan = runner.libraries.plan(problem)
         assert not isinstance(plan, No)
-        x = runner.libraries
-        again = {GemmProblem: x.gemm, ConvProblem: x.convolution, AttentionProblem: x.attention}[type(problem)](
-            problem, plan.choice
-        )  # type: ignore[operator]
+        again = runner.libraries.plan(problem, plan.choice)
         assert again.choice == plan.choice
         assert runner.error(again, runner.case(problem)) <= limit(problem)
 
@@ -409,7 +398,7 @@ def report(runner: Runner, problems: list[Any], tune: int) -> tuple[list[float],
     ratios, failed = [], 0
     for p in problems:
         started = time.perf_counter()
-        plan = runner.plan(p)
+        plan = runner.libraries.plan(p)
         made = time.perf_counter() - started
         kind = type(p).__name__[:4].lower()
         if isinstance(plan, No):
@@ -426,7 +415,9 @@ def report(runner: Runner, problems: list[Any], tune: int) -> tuple[list[float],
         if tune:
             plans = runner.plans(p, tune)
             if not isinstance(plans, No):
-                chosen, measured = fastest(plans, lambda x, case=case: seconds(runner.launcher(x, case)))  # type: ignore[misc]
+                times = [(x, seconds(runner.launcher(x, case))) for x in plans]
+                measured = sorted(times, key=lambda pair: pair[1])
+                chosen = measured[0][0]
                 best = min(first, measured[0][1])
                 wrong = runner.error(chosen, case)
                 note += f" -> {chosen.name.split()[0]} of {len(measured)}" + (
@@ -464,7 +455,7 @@ def main() -> None:
         problems = [p for p in usual() if options.only in f"{word} {p}"]
         if options.check:
             for p in odd():
-                plan = runner.plan(p)
+                plan = runner.libraries.plan(p)
                 error = math.nan if isinstance(plan, No) else runner.error(plan, runner.case(p))
                 good = error <= limit(p)
                 failed += not good
@@ -477,11 +468,11 @@ def main() -> None:
             f"== {word}: {len(ratios)} problems, geometric mean of time over torch eager {mean(ratios):.3f}, failed {wrong}"
         )
     print("failed", failed)
-    plan = runner.plan(next(gemms()))
+    plan = runner.libraries.plan(next(gemms()))
     assert not isinstance(plan, No)
     case = runner.case(next(gemms()))
     for p in (next(gemms()), next(convolutions()), next(attentions())):
-        plan, case = runner.plan(p), runner.case(p)
+        plan, case = runner.libraries.plan(p), runner.case(p)
         assert not isinstance(plan, No)
         launch = runner.launcher(plan, case)
         launch()

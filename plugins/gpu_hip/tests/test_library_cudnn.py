@@ -9,9 +9,9 @@ import pytest
 
 from mgx_core import dtype
 from mgx_core.errors import DeviceError, No, ParameterError, UnsupportedError
-from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmProblem, Libraries, fastest
-from mgx_gpu_hip.library.attention import attention_graph, plan_attention
-from mgx_gpu_hip.library.convolution import channels_last, conv_graph, plan_conv, plans_conv
+from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmProblem, Libraries, cudnn_problems
+from mgx_gpu_hip.library.attention import attention_graph
+from mgx_gpu_hip.library.convolution import channels_last, conv_graph
 from mgx_gpu_hip.library.cudnn import EXACT, NARROW, Cudnn, notes_for
 from mgx_gpu_hip.library.cudnn_gemm import gemm_graph
 from mgx_gpu_hip.library.cudnn_graph import Convolve, Graph, MatMul, Pointwise, Reduce
@@ -173,7 +173,7 @@ def test_convolutions_that_do_not_fit_are_errors(given: Any) -> None:
 
 def test_descriptors_of_a_convolution() -> None:
     fake = FakeCudnn()
-    plan = plan_conv(Cudnn(fake), CONV)
+    plan = cudnn_problems.plan(Cudnn(fake), CONV)
     assert isinstance(plan, CudnnPlan)
     (conv,) = fake.of(Kind.CONVOLUTION)
     assert conv == {
@@ -194,7 +194,7 @@ def test_descriptors_of_a_convolution() -> None:
 def test_parameters_of_activations() -> None:
     fake = FakeCudnn()
     steps = (Activation("relu", high=6.0, slope=0.1), Activation("elu", alpha=2.0), Activation("swish"))
-    plan_conv(Cudnn(fake), ConvProblem((1, 8, 6, 6), 8, (1, 1), epilogue=steps))
+    cudnn_problems.plan(Cudnn(fake), ConvProblem((1, 8, 6, 6), 8, (1, 1), epilogue=steps))
     relu, least, elu, swish = fake.of(Kind.POINTWISE)
     assert (relu[Attr.POINTWISE_MODE], relu[Attr.POINTWISE_RELU_LOWER_CLIP_SLOPE]) == ([100], [0.1])
     assert least[Attr.POINTWISE_MODE] == [2]  # the upper clip is a node of its own, with a number
@@ -207,32 +207,32 @@ def test_engines_that_round_operands_are_not_taken_for_float32() -> None:
     assert notes_for(dtype.float16) is NARROW
     fake = FakeCudnn(engines=((Note.TENSOR_CORE,), (Note.WINOGRAD,)))
     cudnn = Cudnn(fake)
-    half, single = plan_conv(cudnn, CONV), plan_conv(cudnn, replace(CONV, dtype=dtype.float32))
+    half, single = cudnn_problems.plan(cudnn, CONV), cudnn_problems.plan(cudnn, replace(CONV, dtype=dtype.float32))
     assert isinstance(half, CudnnPlan) and isinstance(single, CudnnPlan)
     assert (half.saved, single.saved) == ("engine 0", "engine 1")
 
 
 def test_an_engine_that_fails_gives_way_to_the_next() -> None:
     fake = FakeCudnn(broken=(0,))
-    plan = plan_conv(Cudnn(fake), CONV)
+    plan = cudnn_problems.plan(Cudnn(fake), CONV)
     assert isinstance(plan, CudnnPlan) and plan.saved == "engine 1"
-    answer = plan_conv(Cudnn(FakeCudnn(engines=())), CONV)
+    answer = cudnn_problems.plan(Cudnn(FakeCudnn(engines=())), CONV)
     assert isinstance(answer, No) and "no (further) engine of cuDNN 91900" in answer.why
-    answer = plan_conv(Cudnn(FakeCudnn(space=1 << 40)), CONV)
+    answer = cudnn_problems.plan(Cudnn(FakeCudnn(space=1 << 40)), CONV)
     assert isinstance(answer, No)
 
 
 def test_several_plans_differ() -> None:
     fake = FakeCudnn(engines=((), (), ()))
     fake.compiling = (1,)
-    plans = plans_conv(Cudnn(fake), CONV, 8)
+    plans = cudnn_problems.plans(Cudnn(fake), CONV, 8)
     assert not isinstance(plans, No)
     assert [(plan.saved, plan.compiled) for plan in plans] == [
         ("engine 0", False),
         ("engine 1", True),
         ("engine 2", False),
     ]
-    ready = plans_conv(Cudnn(fake), CONV, 8, compiled=False)
+    ready = cudnn_problems.plans(Cudnn(fake), CONV, 8, compiled=False)
     assert not isinstance(ready, No)
     assert [plan.saved for plan in ready] == ["engine 0", "engine 2"]
 
@@ -258,16 +258,16 @@ def test_large_products_are_not_fused_by_cudnn_unmeasured() -> None:
     libraries = Libraries("cuda", device={"deviceVer": 900}, loaded={"cudnn": Cudnn(FakeCudnn())})
     gelu = (Activation("gelu_erf"),)
     large = GemmProblem.packed(4096, 3072, 768, epilogue=gelu)
-    answer = libraries.gemm(large)
+    answer = libraries.plan(large)
     assert isinstance(answer, No) and "result is large" in answer.why
-    plans = libraries.gemms(large)
-    assert not isinstance(plans, No) and isinstance(libraries.gemm(large, plans[0].choice), CudnnPlan)
-    assert isinstance(libraries.gemms(large, compiled=False), No)
+    plans = libraries.plans(large)
+    assert not isinstance(plans, No) and isinstance(libraries.plan(large, plans[0].choice), CudnnPlan)
+    assert isinstance(libraries.plans(large, compiled=False), No)
 
 
 def test_launch_packs_addresses_and_numbers() -> None:
     fake = FakeCudnn(space=64)
-    plan = plan_conv(Cudnn(fake), CONV)
+    plan = cudnn_problems.plan(Cudnn(fake), CONV)
     assert isinstance(plan, CudnnPlan)
     with pytest.raises(ParameterError, match="workspace of 64"):
         plan.launch(0x5, x=1, w=2, y=3, bias=4)
@@ -289,13 +289,13 @@ def test_launch_packs_addresses_and_numbers() -> None:
 def test_a_saved_plan_needs_no_search() -> None:
     fake = FakeCudnn()
     cudnn = Cudnn(fake)
-    plan = plan_conv(cudnn, CONV)
+    plan = cudnn_problems.plan(cudnn, CONV)
     assert isinstance(plan, CudnnPlan)
     searches = len(fake.of(Kind.ENGINE_HEURISTIC))
-    again = plan_conv(cudnn, CONV, plan.choice)
+    again = cudnn_problems.plan(cudnn, CONV, plan.choice)
     assert isinstance(again, CudnnPlan) and again.choice == plan.choice
     assert len(fake.of(Kind.ENGINE_HEURISTIC)) == searches
-    plan_conv(cudnn, CONV, plan.choice | {"version": 90000})
+    cudnn_problems.plan(cudnn, CONV, plan.choice | {"version": 90000})
     assert len(fake.of(Kind.ENGINE_HEURISTIC)) == searches + 1
 
 
@@ -304,7 +304,7 @@ def test_a_device_that_is_not_there_is_described() -> None:
     fake.status["create"] = 1001
     with pytest.raises(DeviceError, match=r"cudnnCreate: CUDNN_STATUS_1001 \(1001\)"):
         Cudnn(fake)
-    plan = plan_conv(Cudnn(fake, device={"deviceVer": 900}), CONV)
+    plan = cudnn_problems.plan(Cudnn(fake, device={"deviceVer": 900}), CONV)
     assert isinstance(plan, CudnnPlan)
     (properties,) = fake.of(Kind.DEVICE_PROPERTIES)
     assert properties[Attr.DEVICE_JSON] == b'{"deviceVer": 900}'
@@ -344,7 +344,7 @@ def test_a_causal_mask_compares_indices() -> None:
 )
 def test_attention_that_cudnn_lacks_is_refused(given: Any, word: str) -> None:
     size = given.pop("size", 64)
-    answer = plan_attention(Cudnn(FakeCudnn()), AttentionProblem.packed(1, 2, 8, 8, size, **given))
+    answer = cudnn_problems.plan(Cudnn(FakeCudnn()), AttentionProblem.packed(1, 2, 8, 8, size, **given))
     assert isinstance(answer, No) and word in answer.why
 
 
@@ -357,7 +357,7 @@ def test_attention_that_does_not_fit_is_an_error() -> None:
 
 def test_a_number_is_packed_by_its_address() -> None:
     fake = FakeCudnn()
-    plan = plan_attention(Cudnn(fake), AttentionProblem.packed(1, 2, 8, 8, 64))
+    plan = cudnn_problems.plan(Cudnn(fake), AttentionProblem.packed(1, 2, 8, 8, 64))
     assert isinstance(plan, CudnnPlan)
     plan.launch(1, q=16, k=32, v=48, o=64)
     (pack,) = fake.of(Kind.VARIANT_PACK)
@@ -379,11 +379,11 @@ def test_a_product_with_erf_gelu() -> None:
 def test_libraries_answer_through_one_interface() -> None:
     fake = FakeCudnn()
     libraries = Libraries("cuda", device={"deviceVer": 900}, loaded={"cudnn": Cudnn(fake)})
-    plan = libraries.gemm(GemmProblem.packed(8, 8, 8, epilogue=(Activation("gelu_erf"),)))
+    plan = libraries.plan(GemmProblem.packed(8, 8, 8, epilogue=(Activation("gelu_erf"),)))
     assert isinstance(plan, CudnnPlan)
-    assert isinstance(libraries.convolution(CONV), CudnnPlan)
-    assert isinstance(libraries.attention(AttentionProblem.packed(1, 2, 8, 8, 64), plan.choice), CudnnPlan)
-    plans = libraries.gemms(GemmProblem.packed(8, 8, 8), 4)
+    assert isinstance(libraries.plan(CONV), CudnnPlan)
+    assert isinstance(libraries.plan(AttentionProblem.packed(1, 2, 8, 8, 64), plan.choice), CudnnPlan)
+    plans = libraries.plans(GemmProblem.packed(8, 8, 8), 4)
     assert not isinstance(plans, No) and len(plans) == 2
     libraries.close()
     with pytest.raises(UnsupportedError):
@@ -392,23 +392,8 @@ def test_libraries_answer_through_one_interface() -> None:
 
 def test_an_absent_library_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MGX_MIOPEN_LIBRARY", "/nowhere/libMIOpen.so")
-    answer = Libraries("hip").convolution(CONV)
+    answer = Libraries("hip").plan(CONV)
     assert (
         isinstance(answer, No) and "libMIOpen.so.1 was not found" in answer.why and "MGX_MIOPEN_LIBRARY" in answer.why
     )
-    assert isinstance(Libraries("hip").attention(AttentionProblem.packed(1, 2, 8, 8, 64)), No)
-
-
-def test_the_fastest_plan_wins_and_failures_are_left_out() -> None:
-    plans = plans_conv(Cudnn(FakeCudnn(engines=((), (), ()))), CONV)
-    assert not isinstance(plans, No)
-
-    def seconds(plan: CudnnPlan) -> float:
-        if plan is plans[1]:
-            raise DeviceError("launch failed")
-        return {plans[0]: 2.0, plans[2]: 1.0}[plan]
-
-    best, measured = fastest(plans, seconds)
-    assert best is plans[2] and measured == [(plans[2], 1.0), (plans[0], 2.0)]
-    with pytest.raises(DeviceError, match="none of 1 plans could be launched: launch failed"):
-        fastest(plans[1:2], seconds)
+    assert isinstance(Libraries("hip").plan(AttentionProblem.packed(1, 2, 8, 8, 64)), No)

@@ -41,11 +41,11 @@ class Library:
     def another(self) -> Library:
         return self
 
-    def gemm(self, problem: GemmProblem, choice: Any) -> Plan:
+    def plan(self, problem: GemmProblem, choice: Any = None) -> Plan:
         self.asked.append("first" if choice is None else choice["plan"])
         return self.all[self.asked[-1]]
 
-    def gemms(self, problem: GemmProblem, count: int, compiled: bool) -> Any:
+    def plans(self, problem: GemmProblem, count: int, compiled: bool = True) -> Any:
         self.asked.append("all")
         return list(self.all.values())
 
@@ -72,7 +72,6 @@ def test_the_fastest_is_taken_and_asked_for_once(tuned) -> None:
 @pytest.mark.parametrize("of", [dtype.int8, dtype.float8_e4m3fn])
 def test_plans_of_narrow_numbers_are_timed_on_data(tuned, of) -> None:
     library: Any = Library()
-    library.narrows = lambda problem, count: list(library.all.values())
     problem = NarrowProblem((1, 64, 32), (1, 32, 48), (1, 64, 48), (of, of, dtype.float16), (("mul", -1, 0.5),))
     assert tuned(library).narrow(problem).plan is library.all["second"]
 
@@ -103,7 +102,7 @@ def test_a_plan_of_another_version_is_measured_again(tuned) -> None:
 
 
 def test_a_refusal_is_remembered_in_files_but_not_on_disk(tuned) -> None:
-    none: Any = SimpleNamespace(gemm=lambda *_: No("no such product"), gemms=lambda *_: No("none"))
+    none: Any = SimpleNamespace(plan=lambda *_: No("no such product"), plans=lambda *_: No("none"))
     first = tuned(none)
     assert first.gemm(PROBLEM).why == "no such product"
     first.done()
@@ -126,7 +125,7 @@ def test_after_many_sets_of_shapes_the_librarys_choice_is_taken(tuned) -> None:
 def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
     first = tuned(Library())
     first.gemm(PROBLEM)
-    none: Any = SimpleNamespace(gemm=lambda *_: No("gone"), gemms=lambda *_: No("gone"))
+    none: Any = SimpleNamespace(plan=lambda *_: No("gone"), plans=lambda *_: No("gone"))
     second = tuned(none, "b")
     second.learn(first.asked())
     with pytest.raises(DeviceError, match="gone"):
@@ -138,8 +137,8 @@ def test_an_exhaustive_search_tries_more_and_takes_nothing_else_for_granted(tune
     quick.gemm(PROBLEM)
     quick.done()
     asked: list[tuple[int, bool]] = []
-    once = library.gemms
-    library.gemms = lambda problem, count, compiled: asked.append((count, compiled)) or once(problem, count, compiled)
+    once = library.plans
+    library.plans = lambda problem, count, compiled: asked.append((count, compiled)) or once(problem, count, compiled)
     thorough = tuned(library, budget=0)
     thorough.gemm(PROBLEM, exhaustive=True)
     assert asked == [(32, True)]
@@ -156,8 +155,8 @@ def test_what_will_be_asked_is_prepared_by_threads_with_handles_of_their_own(tun
     def another() -> Any:
         made: Any = Library()
         others.append(made)
-        once = made.gemms
-        made.gemms = lambda *given: (together.wait(), once(*given))[1]
+        once = made.plans
+        made.plans = lambda *given: (together.wait(), once(*given))[1]
         return made
 
     library.another = another
@@ -210,15 +209,15 @@ def test_a_dry_run_that_fails_leaves_the_questions_to_the_program(tuned) -> None
 
 def test_a_problem_that_fails_while_it_is_prepared_fails_only_where_it_is_asked_for(tuned) -> None:
     library = Library()
-    once = library.gemms
+    once = library.plans
 
-    def gemms(problem: GemmProblem, count: int, compiled: bool) -> Any:
-        plans = once(problem, count, compiled)
+    def plans(problem: GemmProblem, count: int, compiled: bool) -> Any:
+        found = once(problem, count, compiled)
         if problem == OTHER:
             raise DeviceError("no memory")
-        return plans
+        return found
 
-    library.gemms = gemms
+    library.plans = plans
     tuner = tuned(library)
     with tuner.expecting(lambda: [tuner.gemm(p) for p in (OTHER, PROBLEM)]):
         assert tuner.gemm(PROBLEM).us == 4.0

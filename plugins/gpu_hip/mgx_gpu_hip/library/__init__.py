@@ -11,7 +11,7 @@ from .attention import AttentionProblem
 from .convolution import ConvProblem
 from .epilogue import Activation, Epilogue
 from .gemm_problem import GemmProblem, Matrix
-from .vendor import Libraries, LibraryPlan, fastest
+from .vendor import Libraries, LibraryPlan
 
 __all__ = [
     "Activation",
@@ -22,5 +22,4 @@ __all__ = [
     "Libraries",
     "LibraryPlan",
     "Matrix",
-    "fastest",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,11 +10,9 @@ from mgx_core import dtype
 from mgx_core.errors import No, ParameterError
 from mgx_core.types.dtype import DType
 
-from .cudnn import Cudnn
 from .cudnn_graph import Graph, packed
-from .cudnn_plan import CudnnPlan
 
-__all__ = ["AttentionProblem", "attention_graph", "plan_attention", "plans_attention"]
+__all__ = ["AttentionProblem", "attention_graph"]
 
 LOWEST: Final = -1e9  # value of masked scores; finite, so that a row without keys is not NaN
 Strides = tuple[int, int, int, int]
@@ -144,15 +141,3 @@ def attention_graph(p: AttentionProblem) -> Graph | No:
     weights = graph.pointwise("div", powers, total, y=graph.like(scores, p.dtype))
     graph.matmul(weights, v, o)
     return graph
-
-
-def plan_attention(cudnn: Cudnn, p: AttentionProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """Returns the saved plan, or the first that cuDNN's heuristics find.  Launches take q, k, v, o, and bias if there is one."""
-    graph = attention_graph(p)
-    return graph if isinstance(graph, No) else cudnn.plan(f"cudnn attention {p}", graph, frozenset(), choice)
-
-
-def plans_attention(cudnn: Cudnn, p: AttentionProblem, count: int = 8) -> list[CudnnPlan] | No:
-    """Returns several plans to time against each other."""
-    graph = attention_graph(p)
-    return graph if isinstance(graph, No) else cudnn.plans(f"cudnn attention {p}", graph, frozenset(), count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,12 +11,10 @@ from mgx_core import dtype
 from mgx_core.errors import No, ParameterError
 from mgx_core.types.dtype import DType
 
-from .cudnn import Cudnn, notes_for
 from .cudnn_graph import Convolve, Graph, packed
-from .cudnn_plan import CudnnPlan
 from .epilogue import Epilogue, check, residual_first, split, words
 
-__all__ = ["ConvProblem", "conv_graph", "plan_conv", "plans_conv"]
+__all__ = ["ConvProblem", "conv_graph"]
 
 
 @dataclass(frozen=True)
@@ -166,20 +163,3 @@ def conv_graph(p: ConvProblem) -> Graph | No:
             assert not isinstance(step, str)
             at = graph.activate(step, at, last)
     return graph
-
-
-def plan_conv(cudnn: Cudnn, p: ConvProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """Returns the saved plan, or the first that cuDNN's heuristics find.
-
-    Launches take x, w, y, and bias and residual where the epilogue has them.
-    """
-    graph = conv_graph(p)
-    return graph if isinstance(graph, No) else cudnn.plan(f"cudnn conv {p}", graph, notes_for(p.dtype, p.tf32), choice)
-
-
-def plans_conv(cudnn: Cudnn, p: ConvProblem, count: int = 8, compiled: bool = True) -> list[CudnnPlan] | No:
-    """Returns several plans to time against each other; compiled: also of engines that compile kernels for the graph."""
-    graph = conv_graph(p)
-    if isinstance(graph, No):
-        return graph
-    return cudnn.plans(f"cudnn conv {p}", graph, notes_for(p.dtype, p.tf32), count, compiled)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mgx_core import dtype
 from mgx_core.errors import No
 
-from .cudnn import Cudnn, notes_for
 from .cudnn_graph import Graph
-from .cudnn_plan import CudnnPlan
 from .cudnn_tables import DATA_TYPES
 from .epilogue import residual_first
 from .gemm_problem import GemmProblem, Matrix
 
-__all__ = ["gemm_graph", "plan_gemm", "plans_gemm"]
+__all__ = ["gemm_graph"]
 
 
 def strides(x: Matrix, rows: int, columns: int, batch: int) -> tuple[int, int, int]:
@@ -58,22 +53,3 @@ def gemm_graph(problem: GemmProblem) -> Graph | No:
             assert not isinstance(step, str)
             at = graph.activate(step, at, last)
     return graph
-
-
-def plan_gemm(cudnn: Cudnn, p: GemmProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """Returns the saved plan, or the first that cuDNN's heuristics find.
-
-    Launches take a, b, d, and bias and residual if asked for.
-    """
-    graph = gemm_graph(p)
-    if isinstance(graph, No):
-        return graph
-    return cudnn.plan(f"cudnn gemm {p}", graph, notes_for(p.a.dtype, p.compute == "tf32"), choice)
-
-
-def plans_gemm(cudnn: Cudnn, p: GemmProblem, count: int = 8) -> list[CudnnPlan] | No:
-    """Returns several plans to time against each other."""
-    graph = gemm_graph(p)
-    if isinstance(graph, No):
-        return graph
-    return cudnn.plans(f"cudnn gemm {p}", graph, notes_for(p.a.dtype, p.compute == "tf32"), count)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from mgx_core import dtype
-from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 
 from ..coarse_gelu import ERF, SATURATED
 from .convolution import channels_last
-from .cudnn import Cudnn
 from .cudnn_graph import Convolve, Graph, MatMul, Tensor, packed
-from .cudnn_plan import CudnnPlan
 from .epilogue import Activation
 
-__all__ = ["NarrowProblem", "Operand", "Source", "Step", "gelu_by_tanh", "narrow_graph", "plan_narrow", "plans_narrow"]
+__all__ = ["NarrowProblem", "Operand", "Source", "Step", "gelu_by_tanh", "narrow_graph"]
 
 Step: TypeAlias = "tuple[str, Source, Source | None]"  # a mode of a pointwise node, or an activation's kind
 Source: TypeAlias = "int | float | str"  # an earlier step (-1: the sums), a number, an operand by name
@@ -134,13 +130,3 @@ def narrow_graph(p: NarrowProblem) -> Graph:
         else:
             made[n] = graph.pointwise(mode, first, source(right), y=out)
     return graph
-
-
-def plan_narrow(cudnn: Cudnn, p: NarrowProblem, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """Returns the saved plan, or the first that cuDNN's heuristics find.  Launches take x, w, y and the operands."""
-    return cudnn.plan(f"cudnn narrow {p}", narrow_graph(p), frozenset(), choice)
-
-
-def plans_narrow(cudnn: Cudnn, p: NarrowProblem, count: int = 4) -> list[CudnnPlan] | No:
-    """Returns several plans to time against each other."""
-    return cudnn.plans(f"cudnn narrow {p}", narrow_graph(p), frozenset(), count)

@@ -108,6 +108,10 @@ class GemmProblem:
         return self.a.dtype
 
     @property
+    def tf32(self) -> bool:
+        return self.compute == "tf32"
+
+    @property
     def flops(self) -> int:
         return 2 * self.batch * self.m * self.n * self.k
 

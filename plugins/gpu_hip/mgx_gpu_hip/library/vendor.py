@@ -1,15 +1,14 @@
-"""One interface per family over a vendor's libraries: products, convolutions, attention."""
+"""One interface over a vendor's libraries: plans of products, convolutions and attention."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 from mgx_core.errors import DeviceError, No, UnsupportedError
 
-from . import attention, convolution, cudnn_gemm, cudnn_narrow
+from . import cudnn_problems
 from .attention import AttentionProblem
 from .blas_tables import CUBLASLT, HIPBLASLT, BlasTable
 from .convolution import ConvProblem
@@ -19,10 +18,13 @@ from .gemm import Blas
 from .gemm_problem import GemmProblem
 from .miopen import MIOpen
 
-__all__ = ["Libraries", "LibraryPlan", "fastest"]
+__all__ = ["Libraries", "LibraryPlan"]
 
 Choice = Mapping[str, Any]
-P = TypeVar("P", bound="LibraryPlan")
+REFUSED: Final[Mapping[type, str]] = {  # by AMD's libraries
+    NarrowProblem: "no AMD library finishes sums of bytes with work of any kind",
+    AttentionProblem: "no AMD library has a stable C interface for attention",
+}
 
 
 class LibraryPlan(Protocol):
@@ -69,105 +71,52 @@ class Libraries:
         """Returns the same libraries with handles of their own, for another thread."""
         return Libraries(self.vendor, self.device)
 
-    def gemm(self, problem: GemmProblem, choice: Choice | None = None) -> LibraryPlan | No:
+    def plan(self, problem: Any, choice: Choice | None = None) -> LibraryPlan | No:
         """Returns the plan of a saved choice, or the first good one."""
         saved_by = (choice or {}).get("library")
         refused = []
-        for name, ask in self._gemm_makers():
+        for name in self._names(problem):
             if saved_by is None or saved_by == name:
-                plan: LibraryPlan | No = self._ask(name, partial(_swapped, ask, problem, choice))
-                if not isinstance(plan, No):
-                    return plan
-                refused.append(plan.why)
-        return No("; ".join(refused) or f"no library {saved_by!r} for {self.vendor}")
+                found: LibraryPlan | No = self._ask(name, _plan, problem, choice)
+                if not isinstance(found, No):
+                    return found
+                refused.append(found.why)
+        return No("; ".join(refused) or REFUSED.get(type(problem)) or f"no library {saved_by!r} for {self.vendor}")
 
-    def gemms(self, problem: GemmProblem, count: int = 8, compiled: bool = True) -> list[LibraryPlan] | No:
+    def plans(self, problem: Any, count: int = 8, compiled: bool = True) -> list[LibraryPlan] | No:
         """Plans to time against each other, at most `count` from each library.
 
         compiled: also engines that compile kernels for the problem, which takes a fraction of a second each.
         """
-        asks: list[tuple[str, Callable[[Any], Any]]] = [(self._blas.name, lambda made: made.plans(problem, count))]
-        if self.vendor == "cuda" and compiled:
-            asks.append(("cudnn", lambda made: cudnn_gemm.plans_gemm(made, problem, count)))
-        return self._all(asks)
-
-    def convolution(self, problem: ConvProblem, choice: Choice | None = None) -> LibraryPlan | No:
-        """Returns the plan of a saved choice, or the first good one."""
-        if self.vendor == "hip":
-            ours: LibraryPlan | No = self._ask("miopen", lambda made: made.plan(problem, choice))
-            return ours
-        answer: LibraryPlan | No = self._ask("cudnn", lambda made: convolution.plan_conv(made, problem, choice))
-        return answer
-
-    def convolutions(self, problem: ConvProblem, count: int = 8, compiled: bool = True) -> list[LibraryPlan] | No:
-        """Plans to time against each other; compiled: also of engines that compile kernels for the problem."""
-        if self.vendor == "hip":
-            ours: list[LibraryPlan] | No = self._ask("miopen", lambda made: made.plans(problem, count))
-            return ours
-        answer: list[LibraryPlan] | No = self._ask(
-            "cudnn", lambda made: convolution.plans_conv(made, problem, count, compiled)
-        )
-        return answer
-
-    def narrow(self, problem: NarrowProblem, choice: Choice | None = None) -> LibraryPlan | No:
-        """Returns the plan of a saved choice, or the first good one."""
-        if self.vendor == "hip":
-            return No("no AMD library finishes sums of bytes with work of any kind")
-        answer: LibraryPlan | No = self._ask("cudnn", lambda made: cudnn_narrow.plan_narrow(made, problem, choice))
-        return answer
-
-    def narrows(self, problem: NarrowProblem, count: int = 4) -> list[LibraryPlan] | No:
-        """Plans to time against each other."""
-        if self.vendor == "hip":
-            return No("no AMD library finishes sums of bytes with work of any kind")
-        answer: list[LibraryPlan] | No = self._ask(
-            "cudnn", lambda made: cudnn_narrow.plans_narrow(made, problem, count)
-        )
-        return answer
-
-    def attention(self, problem: AttentionProblem, choice: Choice | None = None) -> LibraryPlan | No:
-        """Returns the plan of a saved choice, or the first good one."""
-        if self.vendor == "hip":
-            return No("no AMD library has a stable C interface for attention")
-        answer: LibraryPlan | No = self._ask("cudnn", lambda made: attention.plan_attention(made, problem, choice))
-        return answer
-
-    def attentions(self, problem: AttentionProblem, count: int = 8) -> list[LibraryPlan] | No:
-        """Plans to time against each other."""
-        if self.vendor == "hip":
-            return No("no AMD library has a stable C interface for attention")
-        answer: list[LibraryPlan] | No = self._ask(
-            "cudnn", lambda made: attention.plans_attention(made, problem, count)
-        )
-        return answer
+        found: list[LibraryPlan] = []
+        refused = []
+        for name in self._names(problem):
+            if name == "cudnn" and isinstance(problem, GemmProblem) and not compiled:
+                continue
+            answer = self._ask(name, _plans, problem, count, compiled)
+            if isinstance(answer, No):
+                refused.append(answer.why)
+            else:
+                found += answer
+        return found or No("; ".join(refused) or REFUSED.get(type(problem), ""))
 
     @property
     def _blas(self) -> BlasTable:
         return CUBLASLT if self.vendor == "cuda" else HIPBLASLT
 
-    def _gemm_makers(self) -> list[tuple[str, Callable[[Any, GemmProblem, Choice | None], Any]]]:
-        makers: list[tuple[str, Any]] = [(self._blas.name, lambda made, p, choice: made.plan(p, choice))]
+    def _names(self, problem: Any) -> list[str]:
+        """Returns the libraries that have plans of such a problem, in order of preference."""
+        products = [self._blas.name] if isinstance(problem, GemmProblem) else []
         if self.vendor == "cuda":
-            makers.append(("cudnn", _small_gemm))
-        return makers
+            return [*products, "cudnn"]
+        return [*products, "miopen"] if isinstance(problem, ConvProblem) else products
 
-    def _ask(self, name: str, ask: Callable[[Any], Any]) -> Any:  # the maker's answer, or a refusal
+    def _ask(self, name: str, ask: Callable[..., Any], *given: Any) -> Any:  # the library's answer, or a refusal
         try:
             made = self._get(name)
         except DeviceError as error:
             return No(str(error))
-        return ask(made)
-
-    def _all(self, asks: Sequence[tuple[str, Callable[[Any], Any]]]) -> list[LibraryPlan] | No:
-        found: list[LibraryPlan] = []
-        refused = []
-        for name, ask in asks:
-            answer = self._ask(name, ask)
-            if isinstance(answer, No):
-                refused.append(answer.why)
-            else:
-                found += answer
-        return found or No("; ".join(refused))
+        return ask(made, *given)
 
     def _get(self, name: str) -> Any:
         with self._lock:
@@ -200,33 +149,19 @@ class Libraries:
             self._loaded.clear()
 
 
-def _small_gemm(cudnn: Cudnn, problem: GemmProblem, choice: Choice | None) -> Any:
-    """cuDNN's plan without a measurement: only for small results.
+def _plan(library: Any, problem: Any, choice: Choice | None) -> Any:
+    """A plan without a measurement: cuDNN's of products only for small results.
 
     On an H200 a product with erf GELU took 4.0 to 6.4 us for 128x3072 (two launches: 6.0), but 60 us for 4096x3072 (49).
     """
-    if choice is None and problem.batch * problem.m * problem.n > 1 << 20:
+    if not isinstance(library, Cudnn):
+        return library.plan(problem, choice)
+    if isinstance(problem, GemmProblem) and choice is None and problem.batch * problem.m * problem.n > 1 << 20:
         return No("cuDNN's fused product is slower than a product and a launch for the rest where the result is large")
-    return cudnn_gemm.plan_gemm(cudnn, problem, choice)
+    return cudnn_problems.plan(library, problem, choice)
 
 
-def _swapped(ask: Callable[..., Any], problem: GemmProblem, choice: Choice | None, made: Any) -> Any:
-    return ask(made, problem, choice)
-
-
-def fastest(plans: Sequence[P], seconds: Callable[[P], float]) -> tuple[P, list[tuple[P, float]]]:
-    """Returns the plan that `seconds` measures lowest, and all measures in rising order; a plan whose launch fails is left out.
-
-    Errors: DeviceError if none can be launched.
-    """
-    measured: list[tuple[P, float]] = []
-    failures: list[str] = []
-    for plan in plans:
-        try:
-            measured.append((plan, seconds(plan)))
-        except DeviceError as error:
-            failures.append(str(error))
-    if not measured:
-        raise DeviceError(f"none of {len(plans)} plans could be launched: {'; '.join(failures)}")
-    measured.sort(key=lambda pair: pair[1])
-    return measured[0][0], measured
+def _plans(library: Any, problem: Any, count: int, compiled: bool) -> Any:
+    if isinstance(library, Cudnn):
+        return cudnn_problems.plans(library, problem, count, compiled)
+    return library.plans(problem, count)

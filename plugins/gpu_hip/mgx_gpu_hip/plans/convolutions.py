@@ -167,7 +167,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     assert libraries is not None
     constant = e.constant(w) is not None
     if tuner is None:
-        plan = libraries.convolution(p)
+        plan = libraries.plan(p)
         return plan if isinstance(plan, No) else Route(Timed.of(plan, 0.0), 0.0, p.dims[1])
     routes: list[Route] = []
     refused: No | None = None

@@ -191,7 +191,7 @@ def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) ->
     if tuner is not None:
         found = tuner.gemm(problem, compiled, e.exhaustive)
     else:
-        plan = libraries.gemm(problem)
+        plan = libraries.plan(problem)
         found = plan if isinstance(plan, No) else Timed.of(plan, 0.0)
     if isinstance(found, No):
         return found
