@@ -186,32 +186,32 @@ def _factor(ins: Instruction, axis: int, b: Builder) -> Instruction | None:
     return None
 
 
+def _taken_in(
+    i: Instruction, b: Builder, norms: tuple[type[LayerNorm | RmsNorm], ...], before: int, what: str
+) -> Instruction | No | None:
+    """Returns a norm that has `before` operands with the other operand of `i` as one more."""
+    for norm, term in either(i):
+        given = norm.inputs[:before]
+        if isinstance(norm.op, norms) and len(given) == before and all(x.is_absent for x in norm.inputs[before:]):
+            if len(norm.users) > 1:
+                return No("the norm is read elsewhere too")
+            found = _factor(term, norm.op.axis % i.shape.rank, b)
+            if found is None:
+                return No(f"the {what} is not one for each place of the normalised axes")
+            return b.add(norm.op, *given, found)
+    return None
+
+
 @NORMS.on(Mul, changes=ROUNDING)
 def scale_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
     """layernorm(x) * scale -> layernorm(x, scale); rmsnorm likewise."""
-    for norm, factor in either(i):
-        if isinstance(norm.op, (LayerNorm, RmsNorm)) and all(x.is_absent for x in norm.inputs[1:]):
-            if len(norm.users) > 1:
-                return No("the norm is read elsewhere too")
-            scale = _factor(factor, norm.op.axis % i.shape.rank, b)
-            if scale is None:
-                return No("the factor is not one for each place of the normalised axes")
-            return b.add(norm.op, norm.inputs[0], scale)
-    return None
+    return _taken_in(i, b, (LayerNorm, RmsNorm), 1, "factor")
 
 
 @NORMS.on(Add, changes=ROUNDING)
 def bias_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
     """layernorm(x, scale) + bias -> layernorm(x, scale, bias)."""
-    for norm, term in either(i):
-        if isinstance(norm.op, LayerNorm) and len(norm.inputs) >= 2 and all(x.is_absent for x in norm.inputs[2:]):
-            if len(norm.users) > 1:
-                return No("the norm is read elsewhere too")
-            bias = _factor(term, norm.op.axis % i.shape.rank, b)
-            if bias is None:
-                return No("the term is not one for each place of the normalised axes")
-            return b.add(norm.op, *norm.inputs[:2], bias)
-    return None
+    return _taken_in(i, b, (LayerNorm,), 2, "term")
 
 
 # group normalisation --------------------------------------------------------------------------------------------------
