@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from mgx_core.ops.control import FusedReduce, PointwiseGroup
 from mgx_core.ops.softmax import Logsoftmax, Softmax
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
@@ -64,50 +65,53 @@ def results_of(e: CpuEmitter, kernel: JitKernel, given: Sequence[Value], shapes:
     return found
 
 
+def _emit_group(
+    e: CpuEmitter,
+    body: Module,
+    args: Sequence[Value | None],
+    axes: Any,
+    compiled: Callable[[list[Shape], list[Shape]], JitKernel | No],
+    kind: str,
+) -> Results:
+    """Returns a group as one loop, compiled for the shapes of its operands and results unless that was done before."""
+    given = [a for a in args if a is not None]
+    inputs, results = [a.shape for a in given], shapes_of(body, given)
+    kernel = e.shared.kernels.kernel(body, axes, [*inputs, *results], lambda: compiled(inputs, results))
+    if isinstance(kernel, No):
+        raise Refused(kernel.why)
+    outputs = results_of(e, kernel, given, results)
+    e.loop(kernel, given, outputs, kind)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
 @offer(PLANS, PointwiseGroup, when=body_dtypes, name="loop")
 def emit_loop(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit.pointwise import compile_pointwise
 
-    given = [a for a in args if a is not None]
-    inputs, results = [a.shape for a in given], shapes_of(modules[0], given)
-    kernel = e.shared.kernels.kernel(
-        modules[0],
-        None,
-        [*inputs, *results],
-        lambda: compile_pointwise(modules[0], inputs, results, e.engine),
-    )
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
-    outputs = results_of(e, kernel, given, results)
-    e.loop(kernel, given, outputs, "loop")
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    body = modules[0]
+    return _emit_group(e, body, args, None, lambda xs, ys: compile_pointwise(body, xs, ys, e.engine), "loop")
 
 
 @offer(PLANS, FusedReduce, when=body_dtypes, name="reduce-loop")
 def emit_reduce(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     from ..jit.reduce import compile_reduce
 
-    given = [a for a in args if a is not None]
-    inputs, results = [a.shape for a in given], shapes_of(modules[0], given)
-    kernel = e.shared.kernels.kernel(
-        modules[0],
-        op.axes,
-        [*inputs, *results],
-        lambda: compile_reduce(modules[0], op.axes, inputs, results, e.engine),
-    )
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
-    outputs = results_of(e, kernel, given, results)
-    e.loop(kernel, given, outputs, "reduce")
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    body, axes = modules[0], op.axes
+    return _emit_group(e, body, args, axes, lambda xs, ys: compile_reduce(body, axes, xs, ys, e.engine), "reduce")
 
 
 @offer(PLANS, Softmax, Logsoftmax, when=only(NUMBERS), name="norm-loop")
 def emit_norm(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    given = [a for a in args if a is not None]
+    return _emit_op(e, op, args, given[0].shape.dtype, given[0].lens)
+
+
+def _emit_op(e: CpuEmitter, op: Any, args: Sequence[Value | None], dtype: DType, lens: Sequence[int]) -> Value:
+    """Returns one op as a loop of its own, whose result has these extents."""
     from ..jit.norm import compile_op
 
     given = [a for a in args if a is not None]
-    output = output_like(e, given[0].shape.dtype, given[0].lens, given)
+    output = output_like(e, dtype, lens, given)
     kernel = compile_op(op, [None if a is None else a.shape for a in args], [output.shape], e.engine)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
@@ -128,15 +132,7 @@ def elementwise(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 @offer(PLANS, when=elementwise, name="loop-of-one")
 def emit_one(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Returns a single pointwise op or reduction, as unfused programs have them."""
-    from ..jit.norm import compile_op
-
-    given = [a for a in args if a is not None]
-    result = op.infer(*(Shape(a.shape.dtype, a.lens) for a in given))
+    result = op.infer(*(Shape(a.shape.dtype, a.lens) for a in args if a is not None))
     if result.dtype not in NUMBERS:
         raise Refused(f"the result is {result.dtype}")
-    output = output_like(e, result.dtype, result.lens(), given)
-    kernel = compile_op(op, [a.shape for a in given], [output.shape], e.engine)
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
-    e.loop(kernel, given, [output])
-    return output
+    return _emit_op(e, op, args, result.dtype, result.lens())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-from mgx_core import DeviceError, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import DeviceError, Kernels, Module, No, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.pooling import Pooling
@@ -17,7 +17,7 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
 from .native_loops import grain_of, native_loop
-from .offer import FLOATS, offer
+from .offer import FLOATS, offer, only
 
 __all__ = ["PLANS"]
 
@@ -25,13 +25,8 @@ PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
 
 
-def supported(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    x = inputs[0]
-    if not isinstance(x, Shape) or x.dtype not in FLOATS | BYTES:
-        return No(f"pooling of {x}")
-    if getattr(op, "mode", "") == "lpnorm":
-        return No("oneDNN has no norm pooling")
-    return None
+def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    return No("oneDNN has no norm pooling") if op.mode == "lpnorm" else only(FLOATS | BYTES)(op, inputs, modules)
 
 
 def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
@@ -49,13 +44,8 @@ def _hangs_over(op: Any, x: Value, lens: Sequence[int]) -> bool:
     return not op.dyn_global and any(op.around(x.lens[2:], lens[2:])[2])
 
 
-def maxima(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    x = inputs[0]
-    if not isinstance(x, Shape) or x.dtype not in FLOATS:
-        return No(f"maxima of {x}")
-    if getattr(op, "mode", "") != "max":
-        return No("only maxima")
-    return None
+def maxima(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    return No("only maxima") if op.mode != "max" else only(FLOATS)(op, inputs, modules)
 
 
 @offer(PLANS, Pooling, when=maxima, name="native")
