@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from mgx_core import Module
 
@@ -144,7 +145,7 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
             f"{store_code(y, width)}(q{n} + ({at}), b{n});"
             for n, (y, at) in enumerate(zip(plan.outputs, places, strict=True))
         ]
-    numbers = [Number("u32", ceil_div(plan.loop.count, width) if flat else _product(groups))]
+    numbers = [Number("u32", ceil_div(plan.loop.count, width) if flat else prod(groups))]
     parameters = [*plan.pointers, "u32 n"]
     if tail:
         parameters.append("u32 odd")
@@ -166,13 +167,6 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     text = plan.function + kernel(NAME, parameters, [*head, *fast], threads)
     grid = (ceil_div(int(numbers[0].value), threads), 1, 1)
     return text, KernelLaunch(NAME, grid, (threads, 1, 1), (*plan.buffers, *numbers))
-
-
-def _product(dims: Sequence[int]) -> int:
-    out = 1
-    for d in dims:
-        out *= d
-    return out
 
 
 def kernel(
@@ -255,7 +249,7 @@ def _tiled(plan: _Plan, traits: DeviceTraits, across: int) -> tuple[str, KernelL
     ]
     call += [f"q{n}[{at(s, 0, 'r', 's')}]" for n, s in enumerate(plan.write_strides)]
     lines += [f"      {NAME}_at({', '.join(call)});", "    }", "  }"]
-    grid = (ceil_div(rows, side) * ceil_div(columns, side), _product([dims[a] for a in rest]), 1)
+    grid = (ceil_div(rows, side) * ceil_div(columns, side), prod([dims[a] for a in rest]), 1)
     if grid[1] > 65535:
         return _linear(plan, traits)
     text = plan.function + kernel(NAME, plan.pointers, lines, 256)

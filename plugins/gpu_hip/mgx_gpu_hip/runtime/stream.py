@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from .driver_context import DriverContext
 from .failures import NOT_READY, CallError
 
 __all__ = ["Event", "Stream"]
+
+
+def _reached(query: Callable[[int], Any], handle: int) -> bool:
+    try:
+        query(handle)
+    except CallError as error:
+        if error.code == NOT_READY:
+            return False
+        raise
+    return True
 
 
 class Event:
@@ -30,13 +41,7 @@ class Event:
         self.device.driver.event_sync(self.handle)
 
     def done(self) -> bool:
-        try:
-            self.device.driver.event_query(self.handle)
-        except CallError as error:
-            if error.code == NOT_READY:
-                return False
-            raise
-        return True
+        return _reached(self.device.driver.event_query, self.handle)
 
     def since(self, earlier: Event) -> float:
         """Returns milliseconds from an earlier event; both must have been made with timing and be reached."""
@@ -69,13 +74,7 @@ class Stream:
         self.device.driver.stream_sync(self.handle)
 
     def done(self) -> bool:
-        try:
-            self.device.driver.stream_query(self.handle)
-        except CallError as error:
-            if error.code == NOT_READY:
-                return False
-            raise
-        return True
+        return _reached(self.device.driver.stream_query, self.handle)
 
     def captured(self) -> bool:
         """Returns True while its work is being recorded into a graph, in which no other graph can be launched."""
