@@ -7,7 +7,7 @@ primitives' names.  Operands of one primitive share one dtype; comparisons and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -25,6 +25,7 @@ __all__ = [
     "attr",
     "call",
     "fold",
+    "leaf_of",
     "operands",
     "primitives",
     "rounds",
@@ -200,6 +201,18 @@ def fold(
         case Cast():
             return cast(expr, fold(expr.value, leaf, node, cast))
     return leaf(expr)
+
+
+def leaf_of(e: Expr, inputs: Sequence[Any], attributes: Any) -> Any:
+    """Returns what a leaf stands for: one of the inputs, a number, or an attribute's value."""
+    match e:
+        case Input(index=index):
+            return inputs[index]
+        case Const(value=value):
+            return value
+        case Attr(name=name):
+            return getattr(attributes, name)
+    raise TypeError(e)
 
 
 def operands(expr: Expr) -> int:

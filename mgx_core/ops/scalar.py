@@ -25,6 +25,7 @@ from .expression import (
     attr,
     call,
     fold,
+    leaf_of,
     primitives,
     rounds,
     text,
@@ -35,7 +36,7 @@ from .expression import (
 
 __all__ = [
     "EXACT", "NUMPY", "PRIMITIVES", "Attr", "Call", "Cast", "Const", "Expr", "Input", "attr", "call", "convert", "evaluate",
-    "fold", "primitives", "rounds", "same", "text", "widen", "x0", "x1", "x2",
+    "fold", "leaf_of", "primitives", "rounds", "same", "text", "widen", "x0", "x1", "x2",
 ]  # fmt: skip
 
 
@@ -43,16 +44,6 @@ def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
     """Returns the expression over whole arrays: narrow floats compute in float32, the caller rounds the result."""
 
     wide: list[Any] = [widen(x) for x in inputs]
-
-    def leaf(e: Expr) -> Any:
-        match e:
-            case Input(index=index):
-                return wide[index]
-            case Const(value=value):
-                return value
-            case Attr(name=name):
-                return getattr(attributes, name)
-        raise TypeError(e)
 
     def cast(e: Cast, value: Any) -> Any:
         to = getattr(attributes, e.to) if isinstance(e.to, str) else e.to
@@ -65,7 +56,7 @@ def evaluate(expr: Expr, inputs: Sequence[Array], attributes: Any) -> Array:
         return NUMPY[e.primitive](*args[:given], *same(args[given:], like))
 
     with np.errstate(all="ignore"):
-        return np.asarray(fold(expr, leaf, node, cast))
+        return np.asarray(fold(expr, lambda e: leaf_of(e, wide, attributes), node, cast))
 
 
 def same(args: list[Any], like: np.dtype[Any]) -> list[Any]:

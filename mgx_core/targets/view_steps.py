@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import No
+from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast
 from ..ops.operation import Operation
 from .step_list import StepList
 from .values import Value
 
-__all__ = ["emit_view"]
+__all__ = ["emit_view", "viewed"]
 
 
 def emit_view(e: StepList, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Value | No:
@@ -26,3 +27,18 @@ def emit_view(e: StepList, op: Operation, modules: Sequence[Module], args: Seque
     if found is None:
         found = e.view_of(op, e.row_major(x), others)
     return No("the elements must be moved") if found is None else found
+
+
+def viewed(e: StepList, ins: Instruction, env: Mapping[Instruction, Any]) -> Value | None:
+    """Returns the value of an instruction that `env` holds, of a literal, or of views of one; None for what steps compute."""
+    if ins in env:
+        found: Value = env[ins]
+        return found
+    if ins.literal is not None:
+        return e.literal(ins.literal.to_numpy())
+    view = ins.op.view
+    if view is None or len(ins.inputs) != 1:
+        return None
+    source = viewed(e, ins.inputs[0], env)
+    seen = None if source is None else view(source.shape)
+    return None if source is None or seen is None else source.seen_as(*seen)

@@ -19,13 +19,11 @@ from mgx_core.ops.reduce import ReduceMean
 from mgx_core.ops.scalar import (
     NUMPY,
     PRIMITIVES,
-    Attr,
     Call,
     Cast,
-    Const,
     Expr,
-    Input,
     fold,
+    leaf_of,
     same,
 )
 from mgx_core.types.dtype import DType
@@ -216,16 +214,6 @@ def _expression(
     """Returns one op's expression, by the rules of `mgx_core.ops.scalar.evaluate`: numbers take the type of the other operand."""
     like = computed(stored[0]) if stored else dt.float32
 
-    def leaf(e: Expr) -> Any:
-        match e:
-            case Input(index=index):
-                return nodes[index]
-            case Const(value=value):
-                return value
-            case Attr(name=name):
-                return getattr(attributes, name)
-        raise TypeError(e)
-
     def as_node(value: Any, dtype: DType) -> Node:
         if isinstance(value, Node):
             return value
@@ -260,6 +248,6 @@ def _expression(
             raise Refused(f"loops do not compute with {to}")
         return graph.convert(as_node(value, like), to)
 
-    made = fold(expr, leaf, node, cast)
+    made = fold(expr, lambda e: leaf_of(e, nodes, attributes), node, cast)
     out = as_node(made, computed(result))
     return out if computed(out.dtype) is computed(result) else graph.convert(out, result)

@@ -17,6 +17,7 @@ from mgx_core.rules.constants import scalar_of
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.targets.view_steps import viewed
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
@@ -181,7 +182,7 @@ def _epilogue(
     for link in _dequantized(_flat(links, inner), inner):
         operand = None
         if link.operand is not None:
-            operand = _resolved(e, link.operand, inner) or _computed(e, link.operand, inner)
+            operand = viewed(e, link.operand, inner) or _computed(e, link.operand, inner)
             if operand is None or operand.shape.dtype not in NAMES:
                 return No("an operand of the epilogue is computed inside the group")
             if residual is None and link.algorithm == "add" and e.may_overwrite(operand, result.dtype):
@@ -190,22 +191,6 @@ def _epilogue(
     if residual is not None and sum(v is not None and v.buffer is residual.buffer for _, v in bound) > 1:
         residual = None  # another link reads it as well
     return Epilogue(result.dtype, result.lens(), bound, residual=residual)
-
-
-def _resolved(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) -> Value | None:
-    """Returns a parameter of the group, or views of one."""
-    if ins in env:
-        return env[ins]
-    if ins.literal is not None:
-        return e.literal(ins.literal.to_numpy())
-    view = ins.op.view
-    if view is None or len(ins.inputs) != 1:
-        return None
-    source = _resolved(e, ins.inputs[0], env)
-    if source is None:
-        return None
-    found = view(source.shape)
-    return None if found is None else source.seen_as(*found)
 
 
 def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
@@ -268,7 +253,7 @@ def _computed(e: CpuEmitter, ins: Instruction, env: dict[Instruction, Value]) ->
         return env[ins]
     if ins.is_param:
         return None
-    found = _resolved(e, ins, env)
+    found = viewed(e, ins, env)
     if found is not None:
         return found
     for i in ins.inputs:

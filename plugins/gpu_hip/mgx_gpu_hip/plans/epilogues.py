@@ -17,6 +17,7 @@ from mgx_core.ops.pointwise import Add
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.values import Value
+from mgx_core.targets.view_steps import viewed
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import GpuEmitter
@@ -119,7 +120,7 @@ def _read(
         if link.algorithm != "add" or link.operand is None:
             return No(f"{link.algorithm} of an operand")
         for term in _terms(link.operand, inner):
-            operand = _resolved(e, term, inner)
+            operand = viewed(e, term, inner)
             if operand is None:
                 return No("an operand of the epilogue is computed inside the group")
             refused = _add(e, found, operand, anchor)
@@ -191,17 +192,3 @@ def _is_bias(operand: Value, anchor: Instruction) -> bool:
     axis = 1 if isinstance(anchor.op, Convolution) else anchor.shape.rank - 1
     varies = [a for a, (n, s) in enumerate(zip(operand.lens, operand.strides, strict=True)) if s and n != 1]
     return varies == [axis] and operand.strides[axis] == 1
-
-
-def _resolved(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value | None:
-    if ins in env:
-        found: Value = env[ins]
-        return found
-    if ins.literal is not None:
-        return e.literal(ins.literal.to_numpy())
-    view = ins.op.view
-    if view is None or len(ins.inputs) != 1:
-        return None
-    source = _resolved(e, ins.inputs[0], env)
-    seen = None if source is None else view(source.shape)
-    return None if source is None or seen is None else source.seen_as(*seen)

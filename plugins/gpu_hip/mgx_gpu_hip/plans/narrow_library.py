@@ -21,6 +21,7 @@ from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.rules.constants import scalar_of
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
+from mgx_core.targets.view_steps import viewed
 from mgx_core.types.dtype import DType
 
 from ..codegen.bodies import flat
@@ -259,7 +260,7 @@ class _Steps:
         return len(self.steps) - 1
 
     def _operand(self, ins: Instruction) -> str:
-        value = self._seen(ins)
+        value = viewed(self.e, ins, self.env)
         if value is None:
             raise Refused("an operand is computed inside the group")
         form, name = self.form, f"o{len(self.found)}"
@@ -284,16 +285,3 @@ class _Steps:
         self.found[name] = Operand(name, dims, tuple(steps), value.shape.dtype)
         self.values[name] = value
         return name
-
-    def _seen(self, ins: Instruction) -> Value | None:
-        if ins in self.env:
-            found: Value = self.env[ins]
-            return found
-        if ins.literal is not None:
-            return self.e.literal(np.asarray(ins.literal.to_numpy()))
-        view = ins.op.view
-        if view is None or len(ins.inputs) != 1:
-            return None
-        source = self._seen(ins.inputs[0])
-        seen = None if source is None else view(source.shape)
-        return None if source is None or seen is None else source.seen_as(*seen)
