@@ -9,14 +9,14 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from .access import EVERYTHING
-from .budget import JSON_COST, TENSOR_COST, Share
+from .budget import TENSOR_COST, Share
 from .device_memory import DeviceRegion
 from .errors import BadRequest, ServeError
 from .host_memory import HostRegion
 from .inference import EXTENSIONS, Service, refuse_overrides
 from .messages import messages
 
-__all__ = ["NAMES", "Methods", "read"]
+__all__ = ["NAMES", "Methods"]
 
 HEALTH: Final = ("ServerLive", "ServerReady")
 OF_A_MODEL: Final = ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics")
@@ -38,19 +38,16 @@ NAMES: Final = (
 )
 
 
-def read(name: str, given: bytes, share: Share) -> Any:
+def _read(name: str, given: bytes, share: Share) -> Any:
     """Returns a message.
 
     Errors: BadRequest for bytes that are no such message; TooLarge, Busy for those that there is no memory for.
     """
     share.take(len(given) * TENSOR_COST)
     try:
-        made = messages()[name].FromString(given)
+        return messages()[name].FromString(given)
     except DecodeError as error:
         raise BadRequest(f"the request is no {name}: {error}") from None
-    if name == "ModelInferRequest" and not made.raw_input_contents:
-        share.take(len(given) * JSON_COST)
-    return made
 
 
 class Methods:
@@ -62,7 +59,7 @@ class Methods:
     async def answered(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
         """Returns the encoded answer to an encoded request for one of `NAMES`.  Errors: any `ServeError`."""
         with Share(self.service.budget) as share:
-            given = read(f"{name}Request", request, share)
+            given = _read(f"{name}Request", request, share)
             if name not in HEALTH:
                 model = given.name if name in OF_A_MODEL else ""
                 self.service.access.check(headers.get("authorization"), model or EVERYTHING)

@@ -11,8 +11,9 @@ import grpc
 
 from .budget import SMALL, Share
 from .errors import ServeError, TooLarge, Unavailable
-from .grpc_messages import answer_message, read_call, stream_message, wants_mark
-from .grpc_methods import NAMES, read
+from .grpc_answers import answer_message, stream_message
+from .grpc_methods import NAMES
+from .grpc_requests import Request, read_request
 from .inference import Inference
 from .messages import SERVICE, messages
 
@@ -56,7 +57,7 @@ class _Calls:
     async def infer(self, request: bytes, context: Any) -> bytes:
         try:
             with Share(self.inference.budget) as share:
-                return await self._answered(read("ModelInferRequest", request, share), context, share)
+                return await self._answered(read_request(request, share), context, share)
         except Exception as error:
             await _refuse(context, "ModelInfer", error)
 
@@ -67,20 +68,20 @@ class _Calls:
                 identity = ""
                 try:
                     with Share(self.inference.budget) as share:
-                        request = read("ModelInferRequest", given, share)
+                        request = read_request(given, share)
                         identity = request.id
-                        made = stream_message(await self._answered(request, context, share), wants_mark(request))
+                        made = stream_message(await self._answered(request, context, share), request.head.marked)
                 except Exception as error:
                     made = _failure(identity, str(_told("ModelStreamInfer", error)))
                 yield made
         except Unavailable as error:
             await _refuse(context, "ModelStreamInfer", error)
 
-    async def _answered(self, request: Any, context: Any, share: Share) -> bytes:
+    async def _answered(self, request: Request, context: Any, share: Share) -> bytes:
         """Returns the encoded answer."""
         headers = _headers(context) if self.inference.reads_headers else {}
-        self.inference.access.check(headers.get("authorization"), request.model_name)
-        call = read_call(request)
+        self.inference.access.check(headers.get("authorization"), request.head.model)
+        call = request.call()
         call.headers = headers
         return answer_message(await self.inference.infer(call, share))
 

@@ -18,6 +18,7 @@ from .errors import BadRequest
 __all__ = [
     "DATATYPES",
     "OPEN",
+    "Layout",
     "Tensor",
     "datatype_of",
     "elements",
@@ -107,19 +108,39 @@ def elements(name: str, shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
-def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:
-    """Returns a tensor from little-endian elements; of BYTES each has its length before it, 4 bytes.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the elements of an input lie in bytes: little-endian; of BYTES each has its length before it, 4 bytes.
 
-    Errors: BadRequest that says how many bytes were required.
+    size: in bytes, of those whose elements are of one size.
     """
-    dtype, count = _dtype(name, datatype), elements(name, shape)
-    if dtype.hasobject:
-        return of_items(name, shape, list(_strings(name, bytes(raw))))
-    if len(raw) != count * dtype.itemsize:
-        raise BadRequest(
-            f"input {name!r}: {count * dtype.itemsize} bytes are required for {datatype}{list(shape)}, got {len(raw)}"
-        )
-    return np.frombuffer(raw, dtype).reshape(shape)
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    dtype: np.dtype[Any]
+    size: int
+
+    @classmethod
+    def of(cls, name: str, datatype: str, shape: Sequence[int]) -> Layout:
+        """Errors: BadRequest for an element type or extents that are none."""
+        dtype = _dtype(name, datatype)
+        return cls(name, datatype, shape, dtype, elements(name, shape) * dtype.itemsize)
+
+    def read(self, raw: bytes | memoryview) -> Array:
+        """Returns a tensor.  Errors: BadRequest that says how many bytes were required."""
+        if self.dtype.hasobject:
+            return of_items(self.name, self.shape, list(_strings(self.name, bytes(raw))))
+        if len(raw) != self.size:
+            raise BadRequest(
+                f"input {self.name!r}: {self.size} bytes are required for {self.datatype}{list(self.shape)}, got {len(raw)}"
+            )
+        return np.frombuffer(raw, self.dtype).reshape(self.shape)
+
+
+def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:
+    """Returns a tensor whose elements lie as `Layout` says.  Errors: BadRequest."""
+    return Layout.of(name, datatype, shape).read(raw)
 
 
 def of_items(name: str, shape: Sequence[int], items: Sequence[bytes]) -> Array:
