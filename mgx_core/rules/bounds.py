@@ -14,7 +14,7 @@ from ..ops.compare import Equal, Not, NotEqual
 from ..ops.pointwise import Clip, Max, Min, Where
 from .constants import aligned, decided, split, spread, uniform
 from .engine import Builder, Rules
-from .matching import one_user
+from .matching import certain, one_user
 
 __all__ = ["BOUNDS"]
 
@@ -115,10 +115,15 @@ def relu_of_clip(i: Instruction, b: Builder) -> Instruction | No | None:
 def known_choice(i: Instruction, b: Builder) -> Instruction | No | None:
     """where(true, x, y) -> x; where(false, x, y) -> y; where(c, x, x) -> x."""
     c, x, y = i.inputs
-    if x is y:
-        return x
     answer = decided(c)
-    return None if answer is None else x if answer else y
+    if answer is None and x is not y:
+        return None
+    kept, dropped = (y, x) if answer is False else (x, y)
+    if any(v.shape.dims != i.shape.dims for v in i.inputs) or not all(
+        certain(v) for v in (c, dropped) if v is not kept
+    ):
+        return No("whether the operands' extents fit is known only at run time")
+    return kept
 
 
 @BOUNDS.on(Where)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ..ir.instruction import Instruction
+from ..ops.broadcast import Multibroadcast
 from ..ops.operation import Operation
 
-__all__ = ["either", "one_user", "op_as", "other"]
+__all__ = ["certain", "either", "one_user", "op_as", "other"]
 
 Op = TypeVar("Op", bound=Operation)
 
@@ -34,3 +35,18 @@ def other(ins: Instruction, operand: Instruction) -> Instruction | None:
 def one_user(ins: Instruction) -> bool:
     """Returns True if exactly one instruction reads a value, so that a rewrite may take it away."""
     return len(ins.users) == 1
+
+
+def certain(ins: Instruction) -> bool:
+    """Returns True if a value is repeated, where it is, to extents that it fits for any values of the symbols.
+
+    A rule that drops an operand asks: where this is False, the repetition is what refuses extents that do not fit.
+    """
+    while isinstance(ins.op, Multibroadcast):
+        dims = ins.inputs[0].shape.dims
+        if len(ins.inputs) > 1 or any(
+            n not in (1, m) for n, m in zip(reversed(dims), reversed(ins.shape.dims), strict=False)
+        ):
+            return False
+        ins = ins.inputs[0]
+    return True

@@ -142,9 +142,14 @@ def concat_of_one(i: Instruction, b: Builder) -> Instruction | No | None:
     """concat(x) -> x; empty operands are left out."""
     axis = op_as(i, Concat).axis % i.shape.rank
     kept = [x for x in i.inputs if x.shape.dims[axis] != 0]
-    if len(kept) == 1:
-        return kept[0] if kept[0].result == i.result else None
-    return b.add(i.op, *kept) if 1 < len(kept) < len(i.inputs) else None
+    if not kept or len(kept) == len(i.inputs) > 1:
+        return None
+    if any(
+        x.shape.dims[:axis] != i.shape.dims[:axis] or x.shape.dims[axis + 1 :] != i.shape.dims[axis + 1 :]
+        for x in i.inputs
+    ):
+        return No("whether the operands' extents fit is known only at run time")
+    return b.add(i.op, *kept) if len(kept) > 1 else kept[0]
 
 
 @SLICES.on(Concat)

@@ -674,6 +674,16 @@ def test_turns(rule_turns, name, before, after):
 
 REFUSES = [
     (
+        "known-choice",
+        """\
+  %x = @param["x"] -> float32[5]
+  %c = @param["c"] -> bool[n]
+  %m = multibroadcast[out_lens=[5]](%c)
+  %1 = where(%m, %x, %x)
+  @return(%1)""",
+        "whether the operands' extents fit is known only at run time",
+    ),
+    (
         "product-with-zero",
         """\
   %x = @param["x"] -> float32[2]

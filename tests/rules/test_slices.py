@@ -175,6 +175,15 @@ def test_turns(rule_turns, name, before, after):
 
 REFUSES = [
     (
+        "concat-of-one",
+        """\
+  %x = @param["x"] -> float32[5, 2]
+  %y = @param["y"] -> float32[n, 0]
+  %1 = concat[axis=1](%x, %x, %y)
+  @return(%1)""",
+        "whether the operands' extents fit is known only at run time",
+    ),
+    (
         "join-slices",
         """\
   %x = @param["x"] -> float32[5]
