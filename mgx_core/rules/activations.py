@@ -59,9 +59,9 @@ def one_plus(ins: Instruction, cls: type[Operation]) -> Instruction | None:
     return next((x.inputs[0] for x, one in either(ins) if isinstance(x.op, cls) and scalar_of(one) == 1.0), None)
 
 
-def close(a: float, b: float) -> bool:
-    """Returns True if a constant of a model is the one of the formula, up to rounding."""
-    return math.isclose(a, b, rel_tol=1e-3)
+def close(i: Instruction, a: float, b: float) -> bool:
+    """Returns True if a constant of a model is the one of the formula, up to rounding in the result's type."""
+    return math.isclose(a, b, rel_tol=min(1e-3, 64 * i.shape.dtype.epsilon))
 
 
 @ACTIVATIONS.on(Mul, changes=ROUNDING)
@@ -74,10 +74,10 @@ def gelu_from_erf(i: Instruction, b: Builder) -> Instruction | No | None:
             continue
         x = parts[1 - n]
         scale, inside = factors(inner)
-        if inside != [x] or not close(scale, math.sqrt(0.5)):
+        if inside != [x] or not close(i, scale, math.sqrt(0.5)):
             return No("the argument of erf is not x / sqrt(2)")
         gelu = b.add(GeluErf(), x)
-        return gelu if close(c, 0.5) else No(f"the factor is {c}, not 0.5")
+        return gelu if close(i, c, 0.5) else No(f"the factor is {c}, not 0.5")
     return None
 
 
@@ -91,7 +91,7 @@ def gelu_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
             continue
         x = parts[1 - n]
         scale, inside = factors(inner)
-        if len(inside) != 1 or not close(scale, math.sqrt(2 / math.pi)) or not close(c, 0.5):
+        if len(inside) != 1 or not close(i, scale, math.sqrt(2 / math.pi)) or not close(i, c, 0.5):
             return No("the constants are not those of gelu")
         if not _cubic(inside[0], x):
             return No("the argument of tanh is not x + 0.044715 * x^3")
@@ -104,7 +104,7 @@ def _cubic(ins: Instruction, x: Instruction) -> bool:
         return False
     other = ins.inputs[1] if ins.inputs[0] is x else ins.inputs[0]
     scale, parts = factors(other)
-    if not close(scale, 0.044715):
+    if not close(ins, scale, 0.044715):
         return False
     if len(parts) == 1 and isinstance(parts[0].op, Pow):
         return parts[0].inputs[0] is x and scalar_of(parts[0].inputs[1]) == 3.0
@@ -164,7 +164,7 @@ def hard_sigmoid_from_clip(i: Instruction, b: Builder) -> Instruction | No | Non
         return None
     total, low, high = parts[0].inputs
     top = scalar_of(high)
-    if scalar_of(low) != 0.0 or top is None or not close(c * top, 1.0) or not isinstance(total.op, Add):
+    if scalar_of(low) != 0.0 or top is None or not close(i, c * top, 1.0) or not isinstance(total.op, Add):
         return No("the bounds and the factor do not make 0 and 1")
     for x, constant in either(total):
         offset = scalar_of(constant)
@@ -181,14 +181,14 @@ def hard_swish_from_hard_sigmoid(i: Instruction, b: Builder) -> Instruction | No
         return None
     for gate, x in (parts, parts[::-1]):
         if isinstance(gate.op, HardSigmoid) and gate.inputs[0] is x and c == 1.0:
-            if close(gate.op.alpha, 1 / 6) and close(gate.op.beta, 0.5):
+            if close(i, gate.op.alpha, 1 / 6) and close(i, gate.op.beta, 0.5):
                 return b.add(HardSwish(), x)
             return No("the slope and offset are not 1/6 and 1/2")
         if isinstance(gate.op, Clip) and isinstance(gate.inputs[0].op, Add) and x in gate.inputs[0].inputs:
             total, low, high = gate.inputs
             offset = other(total, x)
             bounds = offset and scalar_of(offset), scalar_of(low), scalar_of(high)
-            if bounds == (3.0, 0.0, 6.0) and close(c, 1 / 6):
+            if bounds == (3.0, 0.0, 6.0) and close(i, c, 1 / 6):
                 return b.add(HardSwish(), x)
             return No("the constants are not those of hard_swish")
     return None

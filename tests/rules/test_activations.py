@@ -192,6 +192,30 @@ def test_turns(rule_turns, name, before, after):
 
 REFUSES = [
     (
+        "gelu-from-tanh",
+        """\
+  %x = @param["x"] -> float64[2]
+  %a = @literal(0.044715) -> float64[]
+  %s = @literal(0.79788) -> float64[]
+  %o = @literal(1.0) -> float64[]
+  %h = @literal(0.5) -> float64[]
+  %c = mul(%x, %x)
+  %1 = mul(%c, %x)
+  %2 = multibroadcast[out_lens=[2]](%a)
+  %3 = mul(%1, %2)
+  %4 = add(%x, %3)
+  %5 = multibroadcast[out_lens=[2]](%s)
+  %6 = mul(%4, %5)
+  %7 = tanh(%6)
+  %8 = multibroadcast[out_lens=[2]](%o)
+  %9 = add(%7, %8)
+  %10 = multibroadcast[out_lens=[2]](%h)
+  %11 = mul(%x, %10)
+  %12 = mul(%11, %9)
+  @return(%12)""",
+        "the constants are not those of gelu",
+    ),
+    (
         "gelu-from-erf",
         """\
   %x = @param["x"] -> float32[]
