@@ -208,7 +208,7 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
             for move in reversed(moves):
                 operands[side] = b.add(move.op, operands[side])
             product = b.add(Dot(), *operands)
-            return b.add(Mul(), product, b.add(Multibroadcast(out_lens=product.shape.dims), scale))
+            return b.add(Mul(), product, spread(b, np.asarray(scale.literal.value).reshape(()), product.shape.dims))
     return None
 
 

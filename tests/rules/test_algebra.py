@@ -126,11 +126,34 @@ TURNS = [
         """\
   %x = @param["x"] -> float32[3, 2]
   %y = @param["y"] -> float32[2, 4]
-  %1 = @literal(0.25) -> float32[]
-  %2 = dot(%x, %y) -> float32[3, 4]
-  %3 = multibroadcast[out_lens=[3, 4]](%1) -> float32[3, 4]
-  %4 = mul(%2, %3) -> float32[3, 4]
+  %1 = dot(%x, %y) -> float32[3, 4]
+  %2 = @literal(0.25) -> float32[]
+  %3 = multibroadcast[out_lens=[3, 4]](%2) -> float32[3, 4]
+  %4 = mul(%1, %3) -> float32[3, 4]
   @return(%4)""",
+    ),
+    (
+        "scale-out-of-dot",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[3, 1]
+  %s = @literal(0.25) -> float32[1, 1, 1]
+  %v = unsqueeze[axes=[2]](%x)
+  %m = multibroadcast[out_lens=[2, 3, 1]](%s)
+  %1 = mul(%v, %m)
+  %2 = squeeze[axes=[2]](%1)
+  %3 = dot(%2, %y)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[2, 3]
+  %y = @param["y"] -> float32[3, 1]
+  %1 = unsqueeze[axes=[2]](%x) -> float32[2, 3, 1]
+  %2 = squeeze[axes=[2]](%1) -> float32[2, 3]
+  %3 = dot(%2, %y) -> float32[2, 1]
+  %4 = @literal(0.25) -> float32[]
+  %5 = multibroadcast[out_lens=[2, 1]](%4) -> float32[2, 1]
+  %6 = mul(%3, %5) -> float32[2, 1]
+  @return(%6)""",
     ),
     (
         "dot-of-transposes",
