@@ -8,6 +8,7 @@ from dataclasses import field
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import captures, reads
+from ..ir.symbols import mentioned
 from ..ops.control import If
 from ..records import dataclass
 from ..types.shape import Shape, TupleShape
@@ -19,8 +20,8 @@ __all__ = ["Split", "fixed", "fixed_tensor", "given", "given_fixed", "numbered",
 class Split:
     """A lowered module in two: what runs regardless of values, and what is decided at run time.
 
-    static: instructions with static extents, each with what it reads; rest: all others but parameters and literals, in order;
-    wanted: the instructions of the static part that the rest or the caller reads.
+    static: instructions that compute with static extents alone, each with what it reads; rest: all others but parameters and
+    literals, in order; wanted: the instructions of the static part that the rest or the caller reads.
     """
 
     static: dict[Instruction, list[Instruction]] = field(default_factory=dict)
@@ -47,7 +48,8 @@ def split(module: Module, planned: Callable[[Instruction], bool] | None = None) 
         if at not in known:
             known[at] = fixed(ins)
         inside = not ins.op.control or (planned is not None and planned(ins))
-        if not known[at] or not inside or read_whole(ins):
+        # What introduces a symbol is itself left for run time, so before the first of these nothing can mention one.
+        if not known[at] or not inside or read_whole(ins) or (rest and mentioned([ins])):
             rest.append(ins)
             continue
         needs = list(ins.inputs)

@@ -80,6 +80,21 @@ def test_an_absent_limit_gives_no_boxes() -> None:
     assert Nonmaxsuppression().bounded(shapes, [None, None]) == Shape("int64", [0, 3])
 
 
+def test_what_computes_with_an_open_extent_is_not_static() -> None:
+    """A number repeated to as many columns as are found, and from there to ten: its result alone is of fixed extents."""
+    m = Module("main")
+    found = m.add(mgx.op("nonzero"), m.add_parameter("x", Shape("float32", [12])))
+    body = Module("body")
+    number = body.add_parameter("v", Shape("float32", [1, 1]))
+    columns = body.add(mgx.op("multibroadcast", out_lens=found.shape.dims), number)
+    body.add_return([body.add(mgx.op("multibroadcast", out_lens=[1, 10]), columns)])
+    number = m.add_parameter("v", Shape("float32", [1, 1]))
+    row = m.add(mgx.op("group", tag="pointwise"), number, modules=[body])
+    m.add_return([row])
+    assert row.shape.dims == (1, 10)
+    assert split(lowered(m)).static == {}
+
+
 def test_values_that_decide_extents_are_read() -> None:
     m = Module("main")
     x, n = m.add_parameter("x", Shape("float32", [12])), m.add_parameter("n", Shape("int64", [1]))
