@@ -14,23 +14,25 @@ constexpr int64_t together = 64; // rows that go down a tree while it is in the 
 
 // A node sends a row to `yes` if the outcome of the comparison is one of `rule`'s (bits: less, equal, greater, not a number).
 // Below zero are leaves: leaf l is -1 - l.
+template <typename T>
 struct Node {
-    float split;
+    T split;
     int32_t feature_and_rule; // 4 bits of rule
     int32_t yes, no;
 };
 
 enum Transform : int64_t { none, softmax, logistic, softmax_zero };
 
+template <typename T>
 struct Ensemble {
-    const Node *nodes;
+    const Node<T> *nodes;
     const int32_t *roots, *starts, *targets; // votes of leaf l: [starts[l], starts[l + 1])
     const double *weights, *base;
     int64_t trees, outputs;
     bool average;
 
     // Takes walks from the nodes `at` to leaves.
-    void walk(const float *const (&x)[abreast], int32_t (&at)[abreast]) const {
+    void walk(const T *const (&x)[abreast], int32_t (&at)[abreast]) const {
         auto all_ended = [&] {
             int32_t sign = -1;
             for (int32_t n : at)
@@ -39,8 +41,8 @@ struct Ensemble {
         };
         while (!all_ended())
             for (int64_t i = 0; i < abreast; ++i) {
-                const Node &node = nodes[std::max(at[i], 0)];
-                const float value = x[i][node.feature_and_rule >> 4], split = node.split;
+                const Node<T> &node = nodes[std::max(at[i], 0)];
+                const T value = x[i][node.feature_and_rule >> 4], split = node.split;
                 const int outcome = (value < split) | (value == split) << 1 | (value > split) << 2 | (value != value) << 3;
                 const int32_t next = node.feature_and_rule & outcome ? node.yes : node.no;
                 at[i] = at[i] < 0 ? at[i] : next;
@@ -53,10 +55,10 @@ struct Ensemble {
     }
 
     // Sums of `count` rows [count, outputs], each in the order of the trees.
-    void sum(const float *x, int64_t features, int64_t count, double *scores) const {
+    void sum(const T *x, int64_t features, int64_t count, double *scores) const {
         std::fill_n(scores, count * outputs, 0.0);
         const int64_t whole = count / abreast * abreast;
-        const float *from[abreast];
+        const T *from[abreast];
         int32_t at[abreast];
         for (int64_t t = 0; t < trees && whole; ++t)
             for (int64_t r = 0; r < whole; r += abreast) {
@@ -107,12 +109,13 @@ void transform(double *scores, int64_t count, int64_t how) {
 // Buffers: x [n, features], nodes, roots, starts of the leaves' votes, their targets and weights, base of each output,
 // scores out; of a classifier also labels, labels out.  Numbers: features, trees, outputs, whether sums are averages,
 // transform, whether there are labels, and of a classifier whose votes are all for one class whether scores are probabilities
-// (-1: any other).  Scratch memory: sums of `together` rows.  Work: rows.
+// (-1: any other).  Scratch memory: sums of `together` rows.  Work: rows.  T: of features and splits; S: of scores.
+template <typename T, typename S>
 void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     Numbers numbers(args);
     const int64_t features = numbers.next();
-    Ensemble ensemble;
-    ensemble.nodes = static_cast<const Node *>(buffers[1]);
+    Ensemble<T> ensemble;
+    ensemble.nodes = static_cast<const Node<T> *>(buffers[1]);
     ensemble.roots = static_cast<const int32_t *>(buffers[2]);
     ensemble.starts = static_cast<const int32_t *>(buffers[3]);
     ensemble.targets = static_cast<const int32_t *>(buffers[4]);
@@ -122,8 +125,8 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
     const int64_t outputs = ensemble.outputs = numbers.next();
     ensemble.average = numbers.next();
     const int64_t how = numbers.next(), labelled = numbers.next(), probabilities = numbers.next();
-    auto *x = static_cast<const float *>(buffers[0]);
-    auto *out = static_cast<float *>(buffers[7]);
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *out = static_cast<S *>(buffers[7]);
     auto *labels = labelled ? static_cast<const int64_t *>(buffers[8]) : nullptr;
     auto *winners = labelled ? static_cast<int64_t *>(buffers[9]) : nullptr;
     auto *sums = static_cast<double *>(scratch);
@@ -140,17 +143,21 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
             } else {
                 if (labelled) // by scores as they would be stored: equal up to rounding, the first wins
                     winners[first + r] = labels[std::max_element(scores, scores + outputs, [](double a, double b) {
-                        return static_cast<float>(a) < static_cast<float>(b);
+                        return static_cast<S>(a) < static_cast<S>(b);
                     }) - scores];
                 transform(scores, outputs, how);
             }
-            std::transform(scores, scores + outputs, out + (first + r) * outputs, [](double s) { return static_cast<float>(s); });
+            std::transform(scores, scores + outputs, out + (first + r) * outputs, [](double s) { return static_cast<S>(s); });
         }
     }
 }
 
 } // namespace
 
-void add_tree_loops(NamedLoops &loops) { loops["tree_ensemble"] = &tree_ensemble; }
+void add_tree_loops(NamedLoops &loops) {
+    loops["tree_ensemble_float32_float32"] = &tree_ensemble<float, float>;
+    loops["tree_ensemble_float64_float32"] = &tree_ensemble<double, float>;
+    loops["tree_ensemble_float64_float64"] = &tree_ensemble<double, double>;
+}
 
 } // namespace mgx

@@ -40,10 +40,10 @@ def forest(trees: int, outputs: int, modes: int = 6, votes: int = 2) -> dict[str
     }
 
 
-def features(rows: int) -> Any:
-    near = np.float32(0.1)
-    numbers = [0, -1, 1, near, np.nextafter(near, np.float32(1)), np.nan, np.inf, -np.inf, np.finfo(np.float32).max]
-    return rng.choice(np.array(numbers, np.float32), (rows, 3))
+def features(rows: int, dtype: Any = np.float32) -> Any:
+    near = dtype(0.1)
+    numbers = [0, -1, 1, near, np.nextafter(near, dtype(1)), np.nan, np.inf, -np.inf, np.finfo(dtype).max]
+    return rng.choice(np.array(numbers, dtype), (rows, 3))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 75])
@@ -52,6 +52,19 @@ def test_scores(agrees: Check, rows: int, trees: int) -> None:
     for aggregate in ("SUM", "AVERAGE"):
         op = mgx.op("tree_ensemble", aggregate_function=aggregate, **forest(trees, 3), base_values=(0.5, -1.0, 2.0))
         agrees(op, features(rows), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("scores", [dt.float32, dt.float64])
+def test_features_in_float64_are_compared_unrounded(agrees: Check, scores: Any) -> None:
+    """0.1 and 0.1 + 1e-12 are one number in float32."""
+    for rows in (1, 75):
+        x = np.where(rng.random((rows, 3)) < 0.5, 0.1 + 1e-12, features(rows, np.float64))
+        agrees(mgx.op("tree_ensemble", dtype=scores, **forest(13, 3)), x, tolerance=1e-6)
+
+
+def test_classes_of_features_in_float64(agrees: Check) -> None:
+    op = mgx.op("tree_ensemble_classifier", labels_ints=(7, -1, 3), post_transform="SOFTMAX", **forest(5, 3))
+    agrees(op, features(75, np.float64))
 
 
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "SOFTMAX_ZERO", "LOGISTIC"])

@@ -15,6 +15,7 @@ from mgx_core.ops.trees import TreeEnsemble, TreeEnsembleClassifier
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
 from ..packing import Derived
@@ -35,13 +36,13 @@ LEQ, LT, GTE, GT, EQ, NEQ = range(6)
 
 
 def summed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    why = only(frozenset({dt.float32}))(op, inputs, modules)
+    why = only(frozenset({dt.float32, dt.float64}))(op, inputs, modules)
     if why is not None:
         return why
     if isinstance(op, TreeEnsembleClassifier) and op.labels_strings:
         return No("labels that are strings")
-    if op.dtype is not dt.float32:
-        return No(f"scores of type {op.dtype}")
+    if op.dtype not in (dt.float32, inputs[0].dtype):
+        return No(f"scores of type {op.dtype} of features of type {inputs[0].dtype}")
     if op.aggregate_function not in ("SUM", "AVERAGE"):
         return No(f"aggregate_function {op.aggregate_function}")
     if op.post_transform not in TRANSFORMS:
@@ -73,10 +74,13 @@ def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | Non
     needed = 1 + int(forest.feature.max(initial=-1))
     if not needed <= features < MOST_FEATURES:
         raise Refused(f"{features} features for trees that use {needed}")
-    out = e.allocate(dt.float32, [rows, op.n_targets])
+    out = e.allocate(op.dtype, [rows, op.n_targets])
     winners = None if labels is None else e.allocate(dt.int64, [rows])
     if rows:
-        tables = e.shared.weights.derived([forest.feature, forest.split], "trees", lambda: _tables(forest))
+        dtype = x.dtype
+        tables = e.shared.weights.derived(
+            [forest.feature, forest.split], f"trees {dtype}", lambda: _tables(forest, dtype)
+        )
         base = np.zeros(op.n_targets)
         base[: len(op.base_values)] = op.base_values
         given = [e.row_major(x), *(e.literal(a, owner=tables) for a in tables.arrays), e.literal(base)]
@@ -86,23 +90,24 @@ def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | Non
         numbers += [int(labels is not None), probabilities]
         grain, scratch = max(1, WALKS // max(1, len(forest.roots))), TOGETHER * op.n_targets * 8
         results = [out] if winners is None else [out, winners]
-        native_loop(e, op.name, "tree_ensemble", given, results, numbers, rows, grain, scratch)
+        native_loop(e, op.name, f"tree_ensemble_{dtype}_{op.dtype}", given, results, numbers, rows, grain, scratch)
     return out if winners is None else (winners, out)
 
 
-def _tables(forest: Forest) -> Derived:
-    """Returns nodes [k, 4], roots, starts of the leaves' votes, their targets and weights as the loop reads them."""
+def _tables(forest: Forest, dtype: DType) -> Derived:
+    """Returns nodes, roots, starts of the leaves' votes, their targets and weights as the loop for such features reads them."""
     mode = forest.mode
     rule = RULES[mode]
-    nodes = np.zeros((max(1, len(mode)), 4), np.int32)
+    fields = {"split": dtype.numpy, "feature_and_rule": np.int32, "yes": np.int32, "no": np.int32}
+    nodes = np.zeros(max(1, len(mode)), np.dtype(list(fields.items()), align=True))
     negated = mode == NEQ  # equal, with the children exchanged
     if len(mode):
-        nodes[:, 0] = _splits(forest.split, mode).view(np.int32)
-        nodes[:, 1] = forest.feature << 4 | rule | np.where(forest.missing ^ negated, MISSING, 0)
-        nodes[:, 2] = np.where(negated, forest.false, forest.true)
-        nodes[:, 3] = np.where(negated, forest.true, forest.false)
+        nodes["split"] = _splits(forest.split, mode) if dtype is dt.float32 else forest.split
+        nodes["feature_and_rule"] = forest.feature << 4 | rule | np.where(forest.missing ^ negated, MISSING, 0)
+        nodes["yes"] = np.where(negated, forest.false, forest.true)
+        nodes["no"] = np.where(negated, forest.true, forest.false)
     tables = [_some(a, np.int32) for a in (forest.roots, forest.leaf_start, forest.target)]
-    return Derived([forest.feature, forest.split], nodes, *tables, _some(forest.weight, np.float64))
+    return Derived([forest.feature, forest.split], nodes.view(np.int32), *tables, _some(forest.weight, np.float64))
 
 
 def _splits(split: Array, mode: Array) -> Array:
