@@ -44,6 +44,8 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     k, n = values.shape[-2:] if values.ndim > 1 else (1, 1)
     if wide.shape.dims[-2:] != (k, n) or values.size != k * n:
         return No("the weights are not one constant matrix for all batches")
+    if x.shape.dims[-1] != k:  # codes may be more than the row has numbers, so nothing would refuse other extents
+        return No(f"the rows are {x.shape.dims[-1]} long, which only a run knows to be {k}")
     bits = BITS.get(given.values.shape.dtype)
     if bits is None:
         return No(f"weights of {given.values.shape.dtype} are not codes of 4 or 8 bits")

@@ -147,3 +147,17 @@ def test_zero_points_in_the_middle_are_left_out(point: int, operands: int) -> No
     program.compile(mgx.get_target("ref"))
     wanted = x @ ((codes.astype(np.float32) - point) * scales.repeat(8, 0))
     np.testing.assert_allclose(np.asarray(program.run({"x": x})[0]), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_rows_of_open_length_fit_the_weights(rows: int) -> None:
+    """Rows of codes may be longer than what multiplies them, so such a product would compute where the definition refuses."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [2, symbol("n")]))
+    codes, scale = m.add_literal(np.ones((11, 3), np.int8)), m.add_literal(np.ones(3, np.float32))
+    m.add_return([m.add(mgx.op("dot"), x, m.add(mgx.op("dequantizelinear", axis=1), codes, scale))])
+    program.compile(mgx.get_target("ref"))
+    np.testing.assert_array_equal(program.run({"x": np.ones((2, 11), np.float32)})[0], np.full((2, 3), 11))
+    with pytest.raises(mgx.MgxError, match="must equal"):
+        program.run({"x": np.ones((2, rows), np.float32)})
