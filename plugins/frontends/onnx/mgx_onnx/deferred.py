@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from mgx_core import (
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Value, shape_of
+from mgx_core.types.dim import symbol
 from mgx_core.types.shape import AnyShape
 
 from .functions import type_proto
@@ -40,6 +41,8 @@ from .parser import GraphParser
 from .tensors import dtype_of, shape_of_type
 
 __all__ = ["OPS", "Deferred", "defer"]
+
+TRIED: Final = (2, 1, 3, 4, 0)  # ranks of operands, to find the element types of results, which hang on no rank
 
 
 @define_op("onnx.deferred")
@@ -156,7 +159,6 @@ def defer(parser: GraphParser, node: Node, error: MgxError) -> tuple[Instruction
         found = parser.find(name)
         if found is not None and not found.is_absent:
             names[name] = found
-    results = _result_types(parser, node, error)
     put = model.graph.node.add()
     put.CopyFrom(node.proto)
     for position, name in enumerate(put.input):
@@ -175,17 +177,18 @@ def defer(parser: GraphParser, node: Node, error: MgxError) -> tuple[Instruction
     for domain, version in parser.opsets.items():
         model.opset_import.append(onnx.helper.make_opsetid(domain, version))
     model.functions.extend(parser.context.functions.values())
+    results = _result_types(parser, node, model, error)
     op = Deferred(model=model.SerializeToString(deterministic=True), results=results)
     made = parser.module.add(op, *names.values(), sources=parser.sources(node))
     return tuple(node.get(made, n) for n in range(node.outputs))
 
 
-def _result_types(parser: GraphParser, node: Node, error: MgxError) -> tuple[AnyShape, ...]:
+def _result_types(parser: GraphParser, node: Node, model: onnx.ModelProto, error: MgxError) -> tuple[AnyShape, ...]:
     domain = "" if node.domain in ("", "ai.onnx") else node.domain
     try:
         schema = onnx.defs.get_schema(node.op_type, node.version, domain)
     except onnx.defs.SchemaError:
-        raise error from None
+        return _types_by_trial(model, error)
     bound: dict[str, AnyShape] = {}
     formals = list(schema.inputs)
     if (not formals and node.proto.input) or (not schema.outputs and node.outputs):
@@ -202,6 +205,26 @@ def _result_types(parser: GraphParser, node: Node, error: MgxError) -> tuple[Any
         formal = schema.outputs[min(position, len(schema.outputs) - 1)]
         out.append(_result_type(node, schema, formal.type_str, bound, error))
     return tuple(out)
+
+
+def _types_by_trial(model: onnx.ModelProto, error: MgxError) -> tuple[AnyShape, ...]:
+    """Returns the types that the converter of an operator without schema gives to operands of some rank, ranks left open."""
+    data = model.SerializeToString(deterministic=True)
+    for rank in TRIED:
+        shapes = [_of_rank(s, rank, f"tried_{n}") for n, s in enumerate(_declared(data))]
+        try:
+            program = parse_proto(_typed(data, tuple(shapes)), OnnxOptions())
+        except MgxError:
+            continue  # an operator may need more axes, or fewer
+        return tuple(_open(s) for s in program.get_output_shapes())
+    raise error from None
+
+
+def _of_rank(shape: AnyShape, rank: int, name: str) -> AnyShape:
+    """Returns a tensor's type with extents of a rank, if its own is not known."""
+    if not isinstance(shape, Shape) or shape.ranked:
+        return shape
+    return Shape(shape.dtype, [symbol(f"{name}_{axis}") for axis in range(rank)])
 
 
 def _result_type(node: Node, schema: Any, word: str, bound: dict[str, AnyShape], error: MgxError) -> AnyShape:

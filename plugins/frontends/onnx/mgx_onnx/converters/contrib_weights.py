@@ -65,6 +65,8 @@ def matmul_nbits(
         n.unsupported("weights packed for one device cannot be read")
     if isinstance(a.shape.dims[-1], int) and a.shape.dims[-1] != k:
         n.fail(f"the last extent of A must be K = {k}, got {a.shape.dims[-1]}")
+    if a.shape.dims[-1] != k:  # a run that gives another extent is refused
+        a = n.reshape(a, (*a.shape.dims[:-1], k))
     blocks, blob = ceil_div(k, size), size * bits // 8
     elements(n, b, rows * blocks * blob, f"B ({rows} rows of {blocks} blocks of {blob} bytes)")
     elements(n, scales, rows * blocks, f"scales ({rows} rows of {blocks} blocks)")

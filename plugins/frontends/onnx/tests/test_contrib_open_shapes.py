@@ -1,0 +1,57 @@
+"""Operators of com.microsoft on quantised tensors whose rank or extents a run finds out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import mgx_core as mgx
+
+F = np.float32
+
+
+def test_operands_whose_rank_a_run_finds_out() -> None:
+    """Squeeze of every axis of one leaves the rank open, and operators of com.microsoft have no schema here."""
+    zero, scales = numpy_helper.from_array(np.array(3, np.int8), "z"), numpy_helper.from_array(np.array(0.02, F), "s")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Squeeze", ["x"], ["y"]),
+            helper.make_node("QLinearSigmoid", ["y", "s", "z", "s", "z"], ["w"], domain="com.microsoft"),
+            helper.make_node("QLinearAdd", ["w", "s", "z", "y", "s", "z", "s", "z"], ["v"], domain="com.microsoft"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, ["n", 1])],
+        [helper.make_tensor_value_info("v", TensorProto.INT8, None)],
+        [zero, scales],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    program = mgx.parse_onnx_buffer(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    for n, dims in ((5, (5,)), (1, ())):
+        x = np.random.default_rng(n).integers(-128, 128, (n, 1)).astype(np.int8)
+        (got,) = (np.asarray(v) for v in program.run({"x": x}))
+        real = (x.reshape(dims).astype(F) - 3) * F(0.02)
+        wide = (np.clip(np.rint(1 / (1 + np.exp(-real)) / F(0.02)) + 3, -128, 127) - 3) * F(0.02)
+        assert got.dtype == np.int8 and got.shape == dims
+        np.testing.assert_allclose(got, np.clip(np.rint((wide + real) / F(0.02)) + 3, -128, 127), atol=1)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_matmul_nbits_of_rows_of_open_length(bits: int) -> None:
+    weights = numpy_helper.from_array(np.full((2, 1, 2 * bits), 17, np.uint8), "w")
+    given = {"N": 2, "K": 16, "bits": bits, "block_size": 16}
+    graph = helper.make_graph(
+        [helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], **given, domain="com.microsoft")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", "k"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [weights, numpy_helper.from_array(np.ones((2, 1), F), "s")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    program = mgx.parse_onnx_buffer(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    wanted = 16 * (1 - 8 if bits == 4 else 17 - 128)
+    np.testing.assert_array_equal(program.run({"x": np.ones((3, 16), F)})[0], np.full((3, 2), wanted))
+    with pytest.raises(mgx.MgxError, match="cannot be reshaped"):
+        program.run({"x": np.ones((3, 15), F)})
