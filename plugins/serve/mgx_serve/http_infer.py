@@ -101,7 +101,8 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
                         raise TooLarge(f"a request has at most {limit} bytes")
                     if share is not None:
                         share.take(len(part) * TENSOR_COST)
-                    parts.append(part)
+                    if part:  # compressed data may have any number of members that unpack to nothing
+                        parts.append(part)
                     if packed is not None:
                         await asyncio.sleep(0)  # few bytes may unpack to many, and others are waiting
     except TimeoutError:
