@@ -77,6 +77,58 @@ def test_an_infinite_value_of_the_last_key_stays_infinite(keys: int) -> None:
     same(got, Attention().compute(q, k, v), tolerance=LIMITS["float32"])
 
 
+FEW_TO_TILES = {
+    "few": (1, 4, 2, 1, 300, 64, 64),
+    "tiles": (1, 4, 2, 20, 90, 64, 64),
+    "no vectors": (1, 4, 2, 20, 33, 13, 9),
+}
+
+
+@pytest.mark.parametrize("mask", ["none", "closed", "added"])
+@pytest.mark.parametrize("of", ["float16", "float32"])
+@pytest.mark.parametrize("size", FEW_TO_TILES)
+def test_scores_that_are_nan_make_their_row_nan(size: str, of: str, mask: str) -> None:
+    """And rows without keys stay zero, whatever their scores are."""
+    b, h, g, s, t, d, e = FEW_TO_TILES[size]
+    rng = np.random.default_rng(3)
+    kind = dt.of(of)
+    q, k, v = (values(rng, kind, n) for n in ((b, h, s, d), (b, g, t, d), (b, g, t, e)))
+    k[0, 0, 5] = np.nan  # read by the first two heads
+    k[0, 1, 7] = np.inf  # scores of both signs
+    arrays = [q, k, v]
+    if mask != "none":
+        some = rng.random((1, h, s, t)) < 0.6
+        some[0, 0, :, 5], some[0, 1, :, 5], some[0, 3, 0] = False, True, False
+        added = np.where(some, 0, -np.inf).astype(kind.numpy)
+        arrays.append(some if mask == "closed" else added)
+    ins, outs = [tensor(x.dtype, x.shape) for x in arrays], [tensor(of, (b, h, s, e))]
+    with np.errstate(invalid="ignore"):
+        wanted = Attention().compute(*arrays)
+    assert np.isnan(wanted).any() and (mask == "none" or not wanted[0, 3, 0].any())
+    same(run(generate(Attention(), ins, outs, traits(32)), arrays, ins, outs, 32), wanted, tolerance=LIMITS[of])
+
+
+@pytest.mark.parametrize("of", ["float16", "float32"])
+@pytest.mark.parametrize("size", FEW_TO_TILES)
+def test_keys_behind_a_length_are_not_read(size: str, of: str) -> None:
+    """A cache's unwritten entries may hold anything."""
+    h, g, s, t, d, e = FEW_TO_TILES[size][1:]
+    rng = np.random.default_rng(3)
+    kind = dt.of(of)
+    q, k, v = (values(rng, kind, n) for n in ((3, h, s, d), (3, g, t, d), (3, g, t, e)))
+    lengths = np.asarray([t, 21, 0], np.int32)
+    for i, n in enumerate(lengths):
+        k[i, :, n:], v[i, :, n:] = np.nan, np.inf
+    arrays: list[Any] = [q, k, v, None, lengths]
+    ins = [None if x is None else tensor(x.dtype, x.shape) for x in arrays]
+    outs = [tensor(of, (3, h, s, e))]
+    for op in (Attention(), Attention(causal=True, offset=3), Attention(causal=True, left_window_size=6)):
+        with np.errstate(invalid="ignore"):
+            wanted = op.compute(*arrays)
+        assert np.isfinite(wanted).all() and not wanted[2].any()
+        same(run(generate(op, ins, outs, traits(32)), arrays, ins, outs, 32), wanted, tolerance=LIMITS[of])
+
+
 @pytest.mark.parametrize("of", ["float16", "float32"])
 def test_fused_group(of: str) -> None:
     b, h, s, d = 2, 3, 40, 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .attention_parts import batch_setup, flops, heads, logit
+from .attention_parts import attended, batch_setup, flops, heads, logit, shared_out
 from .attention_pattern import Pattern
 from .elements import pointers
 from .geometry import aligned, ceil_div, decompose
@@ -34,13 +34,15 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
     splits = max(1, min(ceil_div(p.t, 4 * teams), ceil_div(2 * traits.sm_count, total)))
     share = ceil_div(p.t, splits)
     split = splits > 1
+    bound, limit = attended(p, "row", 1)
     lines = [
         f"const u32 team = threadIdx.x / {lanes}u, lane = threadIdx.x % {lanes}u;  // {lanes} lanes read a key",
         f"const u32 row = blockIdx.y % {p.s}u, head = blockIdx.y / {p.s}u;",
         *batch_setup(p, "head"),
+        *bound,
         f"const vec<{t}, {step}> qv = ldv<{t}, {step}>(q + (u64)row * {p.q.strides[-2]}u + lane * {step});",
         f"float top = (float)-m::inf(), sum = 0.f, acc[{step}] = {{}};",
-        f"const u32 low = blockIdx.x * {share}u, high = low + {share}u < {p.t}u ? low + {share}u : {p.t}u;",
+        f"const u32 low = blockIdx.x * {share}u, high = low + {share}u < {limit} ? low + {share}u : {limit};",
         *_over_keys(p, t, step, lanes, teams),
         f"SHARED(float, tops, [{teams}]);",
         f"SHARED(float, sums, [{teams}]);",
@@ -57,9 +59,8 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
         "    weight += w * sums[i]; value += w * accs[i][c];",
         "  }",
     ]
-    empty = "0.f" if p.zero else "m::nan()"
     place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"
-    result = written(f"(weight > 0.f ? value / weight : {empty})", p.out.dtype)
+    result = written(shared_out(p, "value / weight", "weight"), p.out.dtype)
     if not split:
         lines += [f"  {place} = {result};", "}"]
         parameters, buffers = pointers(p.inputs, [p.out])

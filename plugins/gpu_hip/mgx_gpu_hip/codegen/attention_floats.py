@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit
+from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, shared_out
 from .attention_pattern import Pattern
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource
@@ -34,14 +34,14 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"SHARED(float, asked, [{queries * ld}]);",
         f"SHARED(float, keys, [{room}]);  // then the values",
         f"SHARED(float, weights, [{queries * lw}]);",
-        *copy_tile(p, p.q, "asked", "q", queries, p.d, "first", p.s, p.d, ld, 256),
+        *copy_tile(p, p.q, "asked", "q", queries, p.d, "first", f"{p.s}u", p.d, ld, 256),
         f"float acc[{rows}][{out}], top[{rows}], sum[{rows}];",
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         "  top[r] = (float)-m::inf(); sum[r] = 0.f;",
         f"  UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = 0.f;",
         "}",
     ]
-    before, limit = attended(p, queries)
+    before, limit = attended(p, "first", queries)
     lines += before
     step = 4 if by_four else 1
     lane = ".v[x]" if by_four else ""
@@ -91,12 +91,12 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         ]
     loop = [
         "__syncthreads();",
-        *copy_tile(p, p.k, "keys", "k", keys, p.d, "key", p.t, p.d, ld, 256),
+        *copy_tile(p, p.k, "keys", "k", keys, p.d, "key", limit, p.d, ld, 256),
         *arrived,
         f"float sf[{rows}][{columns}] = {{}};",
         *products,
         "__syncthreads();",
-        *copy_tile(p, p.v, "keys", "v", keys, p.e, "key", p.t, p.e, lv, 256),
+        *copy_tile(p, p.v, "keys", "v", keys, p.e, "key", limit, p.e, lv, 256),
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         "  float now = top[r], part = 0.f;",
         f"  UNROLL for (int c = 0; c < {columns}; ++c) {{",
@@ -118,7 +118,6 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         *arrived,
         *sums,
     ]
-    empty = "0.f" if p.zero else "m::nan()"
     lines += [
         f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
         *(f"  {line}" for line in loop),
@@ -128,7 +127,7 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"  if (row < {p.s}u)",
         f"    UNROLL for (int c = 0; c < {out}; ++c)",
         f"      if ({column} < {p.e}u) o[(u64)row * {p.o[-2]}u + (u64)({column}) * {p.o[-1]}u] = "
-        f"sum[r] > 0.f ? acc[r][c] / sum[r] : {empty};",
+        f"{shared_out(p, 'acc[r][c] / sum[r]', 'sum[r]')};",
         "}",
     ]
     return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), 256)

@@ -14,7 +14,7 @@ from .geometry import aligned, decompose
 from .pointwise import kernel
 from .source import NAME, KernelLaunch, KernelSource, finish, stored
 
-__all__ = ["attended", "batch_setup", "copy_tile", "finished", "flops", "heads", "logit"]
+__all__ = ["attended", "batch_setup", "copy_tile", "finished", "flops", "heads", "logit", "shared_out"]
 
 IN_FLIGHT: Final = 8  # elements that a thread reads before it stores the first, where they cannot be read as vectors
 
@@ -61,18 +61,30 @@ def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
     ]
 
 
-def attended(p: Pattern, queries: int) -> tuple[list[str], str]:
-    """Returns code that bounds the keys which any query from `first` on attends, and the bound's expression."""
-    if p.causal_offset is None:
-        return [], f"{p.t}u"
+def attended(p: Pattern, first: str, queries: int) -> tuple[list[str], str]:
+    """Returns code that bounds the keys which any of so many queries from `first` on attends, and the bound's expression.
+
+    What lies behind the bound is not read: in a cache it may never have been written.
+    """
+    most = "present" if p.present else f"{p.t}u"
+    if not p.causal:
+        return [], most
     return [
-        f"const i64 seen = (i64)first + {queries + p.causal_offset};",
-        f"const u32 last = seen < 0 ? 0u : seen < {p.t} ? (u32)seen : {p.t}u;",
+        f"const i64 seen = start + (i64){first} + {queries};",
+        f"const u32 last = seen < 0 ? 0u : seen < (i64){most} ? (u32)seen : {most};",
     ], "last"
 
 
+def shared_out(p: Pattern, value: str, total: str) -> str:
+    """Returns code of a result: `value`, a weighted sum divided by `total`, or zero for a query without keys.
+
+    Scores that are NaN make the total NaN, and so the result.
+    """
+    return f"({total} {p.sees} ? {value} : 0.f)" if p.sees else value
+
+
 def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
-               limit: int, columns: int, ld: int, threads: int) -> list[str]:  # fmt: skip
+               limit: str, columns: int, ld: int, threads: int) -> list[str]:  # fmt: skip
     """Returns statements that copy rows of an operand to shared memory; zeros beyond its extents."""
     tensor, strides = p.tensor(access), access.strides
     t = stored(tensor.dtype)
@@ -81,7 +93,7 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
         head = [
             f"for (u32 x = threadIdx.x; x < {rows * columns // step}u; x += {threads}u) {{",
             f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
-            f"  const bool in = {first} + r < {limit}u && c < {real}u;",
+            f"  const bool in = {first} + r < {limit} && c < {real}u;",
         ]
         place = f"{source} + (u64)({first} + r) * {strides[-2]}u + c"
         if ld % step == 0:
@@ -99,7 +111,7 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
     count = rows * columns
     whole = count % (IN_FLIGHT * threads) == 0
     found = [f"const u32 x = x0 + i * {threads}u, r = {pair[0]}, c = {pair[1]};"]
-    inside = f"{first} + r < {limit}u && c < {real}u" + ("" if whole else f" && x < {count}u")
+    inside = f"{first} + r < {limit} && c < {real}u" + ("" if whole else f" && x < {count}u")
     element = f"{source}[(u64)({first} + r) * {strides[-2]}u + (u64)c * {strides[-1]}u]"
     return [
         f"for (u32 x0 = threadIdx.x; x0 < {count}u; x0 += {IN_FLIGHT * threads}u) {{",

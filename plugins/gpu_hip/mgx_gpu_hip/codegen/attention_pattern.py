@@ -13,7 +13,7 @@ from mgx_core import Instruction, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.broadcast import Multibroadcast
-from mgx_core.ops.compare import Isnan
+from mgx_core.ops.compare import Equal, Isnan
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
@@ -39,7 +39,9 @@ class Pattern:
 
     batch: extents of the batch axes; q [*batch, s, d], k [*batch, t, d], v [*batch, t, e] as reads of inputs, out strides
     [*batch, s, e].  score: the expression from products to logits over [*batch, s, t], its input 0 the product.  lines and
-    keep: statements, and the condition under which key `col` counts for query `row`.  zero: rows without keys give zeros.
+    keep: statements, and the condition under which key `col` counts for query `row`; they declare `present`, how many keys
+    there are, where it is not t, and `start`, the last key of query 0, where it is causal.  sees: condition on a row's sum of
+    weights without which it gives zeros.
     """
 
     inputs: list[Tensor | None]
@@ -58,8 +60,9 @@ class Pattern:
     score_index: list[int] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     keep: str = ""
-    causal_offset: int | None = None
-    zero: bool = False
+    present: bool = False
+    causal: bool = False
+    sees: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -131,11 +134,11 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
         q, k = read(first.inputs[0], (0, 1)), read(first.inputs[1], (1, 0))
         v = read(second.inputs[1], (0, 1))
         dims = tuple(first.shape.lens())
-        zero = _weights(softmax, second)
+        sees = _weights(softmax, second)
         o = _way_out(module, second, out)
         pattern = Pattern(
             list(inputs), out, dims[:-2], dims[-2], dims[-1], first.inputs[0].shape.lens()[-1],
-            second.shape.lens()[-1], q, k, v, o, zero=zero,
+            second.shape.lens()[-1], q, k, v, o, sees=sees,
         )  # fmt: skip
         if softmax.inputs[0] is not first:
             _score(pattern, module, first, softmax.inputs[0], inputs)
@@ -144,17 +147,17 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
     return pattern
 
 
-def _weights(softmax: Instruction, second: Instruction) -> bool:
-    """Returns True if rows without keys give zeros; refuses weights that are changed in any other way."""
-    at, zero = second.inputs[0], False
+def _weights(softmax: Instruction, second: Instruction) -> str:
+    """Returns `Pattern.sees`; refuses weights that are changed otherwise than NaN to zeros."""
+    at, sees = second.inputs[0], ""
     while at is not softmax:
         if isinstance(at.op, Where) and isinstance(at.inputs[0].op, Isnan):
-            zero, at = True, at.inputs[2]
+            sees, at = "> 0.f", at.inputs[2]  # also of NaN scores
         elif isinstance(at.op, Convert):
             at = at.inputs[0]
         else:
             raise UnsupportedError(f"weights go through {at.op.name} before the second product")
-    return zero
+    return sees
 
 
 def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...]:
@@ -229,7 +232,7 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
 
     pattern = Pattern(
         list(inputs), out, batch, s, t, d, e, Access(0, heads(q, False)), Access(1, heads(k, True)),
-        Access(2, heads(v, True)), heads(out, False), zero=True,
+        Access(2, heads(v, True)), heads(out, False), sees="!= 0.f", causal=op.causal,
     )  # fmt: skip
     scale = 1 / math.sqrt(max(d, 1)) if op.scale is None else op.scale
     made = Module("score")
@@ -260,7 +263,8 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
                 from mgx_core.ops.convert import Convert
 
                 wide = made.add(Convert(target_type=dt.float32), wide)
-            at = made.add(Add(), at, wide)
+            closed = full(-math.inf)  # by the mask: a closed key's score may be infinite or NaN
+            at = made.add(Where(), made.add(Equal(), wide, closed), closed, made.add(Add(), at, wide))
         if lens[3] < t:
             if lens[3] == 1 and t != 1:
                 return No("a mask of one key has no kernel")
@@ -268,15 +272,17 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
     made.add_return([at])
     pattern.score, pattern.score_inputs, pattern.score_index = Body.of(made, given), given, index
     if lengths is not None:
-        pattern.lines.append(f"const i64 valid_keys = (i64)p4[h0 * {lengths.strides[0]}u];")
-        conditions.append("(i64)col < valid_keys")
+        pattern.lines += [
+            f"const i64 length = (i64)p4[h0 * {lengths.strides[0]}u];",
+            f"const u32 present = length < 0 ? 0u : length < {t} ? (u32)length : {t}u;",
+        ]
+        pattern.present = True
+        conditions.append("col < present")
     if op.causal or op.left_window_size >= 0 or op.right_window_size >= 0:
         if offsets is not None:
             pattern.lines.append(f"const i64 start = (i64)p5[h0 * {offsets.strides[0]}u];")
         else:
             pattern.lines.append(f"const i64 start = {int(op.offset)};")
-            if op.causal:
-                pattern.causal_offset = int(op.offset)
         if op.causal:
             conditions.append("(i64)col <= start + (i64)row")
         if op.left_window_size >= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit
+from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, shared_out
 from .attention_pattern import Pattern
 from .extents import plain
 from .geometry import ceil_div
@@ -36,14 +36,16 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     asked = 0 if taken(buffers) <= traits.shared_bytes else taken(buffers)
     nk, nd, ne = keys // 16, d // 16, e // 16
 
+    before, limit = attended(p, "first", queries)
+
     def load_keys(first: str, target: str) -> list[str]:
-        return copy_tile(p, p.k, target, "k", keys, p.d, first, p.t, d, ldk, threads)
+        return copy_tile(p, p.k, target, "k", keys, p.d, first, limit, d, ldk, threads)
 
     lines = [
         f"const u32 first = blockIdx.x * {queries}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
         *batch_setup(p, "blockIdx.y"),
         *_memory(t, buffers, plain(room), plain(keys * ldv), waves, dynamic=asked > 0),
-        *copy_tile(p, p.q, "keys[0]", "q", queries, p.d, "first", p.s, d, ldk, threads),
+        *copy_tile(p, p.q, "keys[0]", "q", queries, p.d, "first", f"{p.s}u", d, ldk, threads),
         "async_commit();",
         "async_wait<0>();",
         "__syncthreads();",
@@ -54,9 +56,8 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "float top[FRAG_ROWS], sum[FRAG_ROWS];",
         "UNROLL for (int i = 0; i < FRAG_ROWS; ++i) { top[i] = (float)-m::inf(); sum[i] = 0.f; }",
     ]
-    before, limit = attended(p, queries)
     lines += before
-    values = copy_tile(p, p.v, "values", "v", keys, p.e, "key", p.t, e, ldv, threads)
+    values = copy_tile(p, p.v, "values", "v", keys, p.e, "key", limit, e, ldv, threads)
     if buffers == 2:  # the next keys are prefetched while these are used
         lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
         fetch = [
@@ -119,9 +120,8 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "}",
         "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) sum[r] += frag_row_reduce<Sum>(part[r]);",
     ]
-    empty = "0.f" if p.zero else "m::nan()"
     row, column = p.o[-2], p.o[-1]
-    result = f"(total > 0.f ? of[j].x[i] * share : {empty})"
+    result = shared_out(p, "of[j].x[i] * share", "total")
     lines += [
         f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
         *(f"  {line}" for line in loop),

@@ -129,7 +129,7 @@ def _problem(
         reads = [a for a in p.score.accesses if a.index != 0]
         if len(reads) != 1:
             return No("the scores have more than one summand")
-        if p.zero and not _all_see(e, args[p.score_index[reads[0].index]]):
+        if p.sees and not _all_see(e, args[p.score_index[reads[0].index]]):
             return No("queries without keys give zeros, which the library does not")
         at = Access(p.score_index[reads[0].index], reads[0].strides, reads[0].offset)
         whole = (batch, heads, p.s, p.t)
