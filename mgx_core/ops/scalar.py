@@ -143,8 +143,11 @@ def _pow(a: Any, b: Any) -> Any:
         base = np.asarray(a)
         out = np.power(base, np.maximum(b, 0))
         with np.errstate(all="ignore"):
-            inverse = np.trunc(np.power(base.astype(np.float64), b)).astype(base.dtype)
-        return np.where(np.asarray(b) < 0, inverse, out)
+            inverse = np.trunc(np.power(base.astype(np.float64), b))
+        # 1/0 is the least number of the type, as conversions of infinity to 32 and 64 bits give and narrower ones need not
+        lost = np.iinfo(base.dtype).min
+        inverse = np.where(np.isfinite(inverse), inverse, 0).astype(base.dtype)
+        return np.where(np.asarray(b) < 0, np.where(base == 0, base.dtype.type(lost), inverse), out)
     return np.power(a, b)
 
 

@@ -99,6 +99,12 @@ def test_powers_of_integers_are_exact() -> None:
     np.testing.assert_array_equal(run(Pow(), a, b), [3**39, 0, -8, 10**18, 1])
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_zero_to_a_negative_power_is_the_least_integer(dtype: Any) -> None:
+    a, b = np.array([0, 0, -1, 2], dtype), np.array([-1, -2, -3, -1], dtype)
+    np.testing.assert_array_equal(run(Pow(), a, b), [np.iinfo(dtype).min] * 2 + [-1, 0])
+
+
 def test_clip_prefers_the_upper_bound() -> None:
     x = np.float32([-2, 0, 2, np.nan])
     np.testing.assert_array_equal(run(Clip(), x, np.float32([-1] * 4), np.float32([1] * 4)), [-1, 0, 1, np.nan])
