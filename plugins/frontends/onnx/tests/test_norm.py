@@ -6,9 +6,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 from mgx_core import MgxError
+from mgx_onnx.backend import RefBackend
 
 RNG = np.random.default_rng(13)
 
@@ -98,6 +101,15 @@ def test_group_norm(run: Any) -> None:
     np.testing.assert_allclose(old, grouped(x, 2) * each[0] + each[1], rtol=1e-4, atol=1e-5)
     with pytest.raises(MgxError, match="do not divide into 4 groups"):
         run("GroupNormalization", x, rand(6), rand(6), opset=21, num_groups=4)
+
+
+def test_group_norm_with_scales_of_open_extent(run: Any) -> None:
+    """Until opset 21 there is one scale a group, and that is what an open extent is."""
+    x, s, b = rand(2, 6, 3, 4), rand(2), rand(2)
+    text = """<ir_version: 8, opset_import: ["": 18]>
+        g (float[2, 6, 3, 4] x, float[c] s, float[c] b) => (y) { y = GroupNormalization<num_groups: int = 2>(x, s, b) }"""
+    found = RefBackend.prepare(onnx.parser.parse_model(text)).run([x, s, b])[0]
+    np.testing.assert_array_equal(found, run("GroupNormalization", x, s, b, opset=18, num_groups=2)[0])
 
 
 def test_contributed_group_norm(run: Any) -> None:

@@ -161,7 +161,7 @@ def per_group(n: Node, v: Instruction, groups: int, channels: dims_.Dim) -> Inst
     """Returns one number a group repeated for each of its channels; a single one, as lax exporters write it, for all of them."""
     if v.shape.rank == 1 and v.shape.dims[0] == 1:
         return n.broadcast_to(v, (channels,))
-    if v.shape.rank != 1 or v.shape.dims[0] != groups or groups == channels or groups < 1:
+    if v.shape.rank != 1 or not dims_.may_equal(v.shape.dims[0], groups) or groups == channels or groups < 1:
         return v
     return n.reshape(n.broadcast_to(n.unsqueeze(v, [1]), (groups, channels // groups)), (channels,))
 
