@@ -72,11 +72,20 @@ def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else check(value)
 
 
+# The type whose values a check takes as they are.
+PLAIN: Final[dict[Callable[[Any], Any], type]] = {_int: int, _float: float, _str: str}
+
+
 def _many(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    plain = PLAIN.get(check)
+
     def checked(value: Any) -> tuple[Any, ...]:
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise TypeError("a sequence")
-        return tuple(check(v) for v in value)
+        values = tuple(value)
+        if plain is not None and {plain}.issuperset(map(type, values)):
+            return values
+        return tuple(check(v) for v in values)
 
     return checked
 

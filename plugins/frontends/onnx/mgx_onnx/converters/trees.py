@@ -9,6 +9,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core.ops.forest import MODES
+from mgx_core.types.argument import Array
 
 from ..converter import converts
 from ..node import Node
@@ -16,6 +17,8 @@ from .classical import ML, labels
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+LEAF, UNKNOWN = -1, -2
+KINDS = {"LEAF": LEAF, **{mode: k for k, mode in enumerate(MODES[:-1])}}
 
 
 @converts("TreeEnsembleRegressor", domain=ML)
@@ -24,7 +27,7 @@ def tree_ensemble_regressor(n: Node, x: Instruction) -> Instruction:
     return n.add(
         "tree_ensemble",
         x,
-        n_targets=n.attr("n_targets", 1 + max(votes["vote_targetids"], default=0)),
+        n_targets=n.attr("n_targets", 1 + max(votes["targets"], default=0)),
         aggregate_function=n.attr("aggregate_function", "SUM"),
         **_numbered(n, votes),
     )
@@ -39,7 +42,7 @@ def tree_ensemble_classifier(n: Node, x: Instruction) -> Any:
 
 
 def _votes(n: Node, prefix: str) -> dict[str, Any]:
-    """Votes as the older forms list them; `vote_leafids` holds pairs of tree and node yet."""
+    """Returns votes as the older forms list them: leaves by tree and node."""
     trees, nodes = n.attr(f"{prefix}_treeids", []), n.attr(f"{prefix}_nodeids", [])
     targets, weights = n.attr(f"{prefix}_ids", []), _floats(n, f"{prefix}_weights")
     if not len(trees) == len(nodes) == len(targets) == len(weights):
@@ -47,13 +50,46 @@ def _votes(n: Node, prefix: str) -> dict[str, Any]:
             f"{prefix}_treeids, {prefix}_nodeids, {prefix}_ids and {prefix}_weights must have one length, got "
             f"{len(trees)}, {len(nodes)}, {len(targets)} and {len(weights)}"
         )
-    return {"vote_leafids": list(zip(trees, nodes, strict=True)), "vote_targetids": targets, "vote_weights": weights}
+    return {"trees": trees, "nodes": nodes, "targets": targets, "weights": weights}
 
 
 def _floats(n: Node, name: str) -> list[float]:
     """Returns a list of floats, or the tensor of doubles that may stand for it."""
     tensor = n.attr(f"{name}_as_tensor", None)
     return list(n.attr(name, []) if tensor is None else tensor.reshape(-1).astype(np.float64).tolist())
+
+
+class _Places:
+    """Positions of nodes that are named by tree and id; sorted, since ensembles have millions of nodes.
+
+    twice: the position of a node whose name another one before it has; None if there is none.
+    """
+
+    def __init__(self, trees: Sequence[int], ids: Sequence[int]) -> None:
+        self._trees, self._ids = (np.unique(np.array(v, np.int64)) for v in (trees, ids))
+        codes = self._codes(trees, ids)
+        self._order = np.argsort(codes, kind="stable")
+        self._sorted = codes[self._order]
+        again = self._order[1:][self._sorted[1:] == self._sorted[:-1]]
+        self.twice = int(again.min()) if again.size else None
+
+    def find(self, trees: Sequence[int] | Array, ids: Sequence[int] | Array) -> Array:
+        """Returns positions; -1 for nodes that are not there."""
+        codes = self._codes(trees, ids)
+        at = np.searchsorted(self._sorted, codes)
+        there = np.append(self._sorted, -1)[at] == codes
+        return np.where(there & (codes >= 0), np.append(self._order, -1)[at], -1)
+
+    def _codes(self, trees: Sequence[int] | Array, ids: Sequence[int] | Array) -> Array:
+        """Returns one number for each pair; -1 where the tree or the id is not known at all."""
+        known = np.ones(len(ids), np.bool_)
+        ranks = []
+        for table, given in ((self._trees, trees), (self._ids, ids)):
+            values = np.array(given, np.int64)
+            rank = np.searchsorted(table, values)
+            known &= (rank < len(table)) & (np.append(table, 0)[rank] == values)
+            ranks.append(rank)
+        return np.where(known, ranks[0] * len(self._ids) + ranks[1], -1)
 
 
 def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
@@ -67,50 +103,48 @@ def _numbered(n: Node, votes: dict[str, Any]) -> dict[str, Any]:
     for name, column in (("treeids", trees), ("missing_value_tracks_true", missing), *columns.items()):
         if len(column) != len(ids):
             n.fail(f"nodes_{name} must have one entry for each of the {len(ids)} nodes, got {len(column)}")
-    number: dict[tuple[int, int], int] = {}
-    inner: list[int] = []
-    leaves = 0
-    for i, key in enumerate(zip(trees, ids, strict=True)):
-        if key in number:
-            n.fail(f"tree {key[0]} has two nodes {key[1]}")
-        if columns["modes"][i] == "LEAF":
-            leaves += 1
-            number[key] = -leaves
-        elif columns["modes"][i] in MODES[:-1]:
-            number[key] = len(inner)
-            inner.append(i)
-        else:
-            n.fail(f"nodes_modes must be LEAF or one of {', '.join(MODES[:-1])}, got {columns['modes'][i]!r}")
-    sides: dict[str, list[int]] = {"truenodeids": [], "falsenodeids": []}
-    children = set()
-    for i in inner:
-        for name, side in sides.items():
-            child = trees[i], columns[name][i]
-            if child not in number:
-                n.fail(f"node {ids[i]} of tree {trees[i]} leads to node {child[1]}, which that tree lacks")
-            children.add(child)
-            side.append(number[child])
-    roots: dict[int, int] = {}
-    for key, at in number.items():
-        if key not in children:
-            roots.setdefault(key[0], at)
-    if len(roots) != len(set(trees)):
+    kinds = np.array([KINDS.get(m, UNKNOWN) for m in columns["modes"]], np.int64)
+    if (kinds == UNKNOWN).any():
+        got = columns["modes"][int(np.argmax(kinds == UNKNOWN))]
+        n.fail(f"nodes_modes must be LEAF or one of {', '.join(MODES[:-1])}, got {got!r}")
+    places = _Places(trees, ids)
+    if places.twice is not None:
+        n.fail(f"tree {trees[places.twice]} has two nodes {ids[places.twice]}")
+    is_leaf = kinds == LEAF
+    number = np.where(is_leaf, -np.cumsum(is_leaf), np.cumsum(~is_leaf) - 1)
+    inner = np.flatnonzero(~is_leaf)
+    sides: dict[str, Array] = {}
+    reached = np.zeros(len(ids), np.bool_)
+    for name in ("truenodeids", "falsenodeids"):
+        children = np.array(columns[name], np.int64)[inner]
+        at = places.find(np.array(trees, np.int64)[inner], children)
+        if (at < 0).any():
+            k = int(np.argmax(at < 0))
+            i = int(inner[k])
+            n.fail(f"node {ids[i]} of tree {trees[i]} leads to node {children[k]}, which that tree lacks")
+        reached[at] = True
+        sides[name] = number[at]
+    first: dict[int, int] = {}
+    for i in np.flatnonzero(~reached).tolist():
+        first.setdefault(trees[i], int(number[i]))
+    if len(first) != len(set(trees)):
         n.fail("a tree has no root: all its nodes are reached from others")
-    voters = [number.get(key, 0) for key in votes["vote_leafids"]]
-    for voter, key in zip(voters, votes["vote_leafids"], strict=True):
-        if voter >= 0:
-            n.fail(f"node {key[1]} of tree {key[0]} has a weight, but is not a leaf")
+    voters = places.find(votes["trees"], votes["nodes"])
+    voters = np.where(voters < 0, 0, number[voters]) if len(ids) else np.zeros(len(voters), np.int64)
+    if (voters >= 0).any():
+        k = int(np.argmax(voters >= 0))
+        n.fail(f"node {votes['nodes'][k]} of tree {votes['trees'][k]} has a weight, but is not a leaf")
     return {
-        "tree_roots": list(roots.values()),
-        "nodes_featureids": [columns["featureids"][i] for i in inner],
-        "nodes_modes": [MODES.index(columns["modes"][i]) for i in inner],
-        "nodes_splits": [columns["values"][i] for i in inner],
-        "nodes_truenodeids": sides["truenodeids"],
-        "nodes_falsenodeids": sides["falsenodeids"],
-        "nodes_missing_value_tracks_true": [missing[i] for i in inner],
-        "vote_leafids": [-1 - v for v in voters],
-        "vote_targetids": votes["vote_targetids"],
-        "vote_weights": votes["vote_weights"],
+        "tree_roots": list(first.values()),
+        "nodes_featureids": np.array(columns["featureids"], np.int64)[inner].tolist(),
+        "nodes_modes": kinds[inner].tolist(),
+        "nodes_splits": np.array(columns["values"], np.float64)[inner].tolist(),
+        "nodes_truenodeids": sides["truenodeids"].tolist(),
+        "nodes_falsenodeids": sides["falsenodeids"].tolist(),
+        "nodes_missing_value_tracks_true": np.array(missing, np.int64)[inner].tolist(),
+        "vote_leafids": (-1 - voters).tolist(),
+        "vote_targetids": votes["targets"],
+        "vote_weights": votes["weights"],
         "base_values": _floats(n, "base_values"),
         "post_transform": n.attr("post_transform", "NONE"),
     }
