@@ -72,6 +72,7 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
     """
     from .. import quantize as quantizers
     from ..api import get_target, save
+    from ..errors import MgxError
 
     report = Report(as_json)
     program = Source.of(given).program()
@@ -81,17 +82,24 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
     kind = given["kind"]
     if (kind in ("int8", "fp8") or (kind == "int4-weights" and given["method"] == "gptq")) and given["data"] is None:
         raise click.UsageError(f"--kind {kind} needs calibration data: --data PATH")
-    data = None if given["data"] is None else batches(given["data"], report)
+    open_files: list[Path] = []
+    data = None if given["data"] is None else batches(given["data"], report, open_files)
     names, skip = frozenset(given["only"]), frozenset(given["skip"])
-    if kind == "int4-weights":
-        quantizers.quantize_int4_weights(program, given["group_size"], given["method"], data, target, report=done)
-    elif kind == "dynamic":
-        quantizers.quantize_dynamic(program, names=names, skip=skip, report=done)
-    else:
-        function = quantizers.quantize_int8 if kind == "int8" else quantizers.quantize_fp8
-        settings: dict[str, Any] = {"smooth": not given["no_smooth"], "correct_bias": not given["no_bias_correction"]}
-        settings |= {"ranges": given["ranges"], "names": names, "skip": skip, "report": done}
-        function(program, target, data, **settings)
+    try:
+        if kind == "int4-weights":
+            quantizers.quantize_int4_weights(program, given["group_size"], given["method"], data, target, report=done)
+        elif kind == "dynamic":
+            quantizers.quantize_dynamic(program, names=names, skip=skip, report=done)
+        else:
+            function = quantizers.quantize_int8 if kind == "int8" else quantizers.quantize_fp8
+            settings: dict[str, Any] = {
+                "smooth": not given["no_smooth"],
+                "correct_bias": not given["no_bias_correction"],
+            }
+            settings |= {"ranges": given["ranges"], "names": names, "skip": skip, "report": done}
+            function(program, target, data, **settings)
+    except MgxError as error:
+        raise (error.located(f"file {str(open_files[-1])!r}") if open_files else error) from None
     save(program, output)
     if original is not None:
         from ..api import best_target
@@ -107,19 +115,26 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
     report.say(f"written to {output}")
 
 
-def batches(folder: Path, report: Report | None = None) -> Iterator[dict[str, Any]]:
+def batches(
+    folder: Path, report: Report | None = None, open_files: list[Path] | None = None
+) -> Iterator[dict[str, Any]]:
     """The arrays of each .npz file of a folder (or of one file), one file at a time, by name; with a bar where there is a report.
 
-    Errors: click.UsageError if there is none, or one that cannot be read.
+    open_files: holds the file whose arrays are in use.  Errors: click.UsageError if there is none, or one that cannot be read.
     """
+    import zipfile
+
     import numpy as np
 
     files = [folder] if folder.is_file() else sorted(folder.glob("*.npz"))
     if not files:
         raise click.UsageError(f"--data: there are no .npz files in {folder}")
+    using = [] if open_files is None else open_files
     for file in files if report is None else report.progress(files, "calibrating"):
+        using[:] = [file]
         try:
-            with np.load(file, allow_pickle=False) as held:
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
                 yield {name: held[name] for name in held.files}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise click.UsageError(f"--data: {file} cannot be read: {error}") from None
+    using.clear()

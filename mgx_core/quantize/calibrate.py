@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import MgxError, ParameterError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ops.builtin import Param
 from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.scalar import widen
 from ..ops.slice import Step
 from ..options import CompileOptions
 from ..run.compile_module import compile_module
+from ..run.executable import Executable
 from ..types.argument import Array
 from ..types.dim import Dim
 from .config import Calibration
+from .products import name_of
 from .ranges import Observer
 
 __all__ = ["observe", "watch"]
@@ -33,7 +34,7 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
     tensors: each with its axis of channels.  Extremes are found and samples taken within the run, so that no tensor outlives it.
     Errors: ParameterError without data, or for values that are not finite.
     """
-    observers = [Observer(_named(t)) for t in tensors]
+    observers = [Observer(name_of(t)) for t in tensors]
     after: dict[
         Instruction, Instruction | None
     ] = {}  # what follows the first that reads a tensor: caches hold it still
@@ -64,12 +65,6 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
 
     watch(main, list(tensors), add, data, target, see)
     return observers
-
-
-def _named(tensor: Instruction) -> str:
-    if isinstance(tensor.op, Param):
-        return f"parameter {tensor.op.label!r}"
-    return tensor.sources[0] if tensor.sources else tensor.op.name
 
 
 def sample_steps(dims: Sequence[Dim], axis: int) -> list[int]:
@@ -106,23 +101,29 @@ def watch(
     copy.sweep()
     executable = compile_module(copy, target, CompileOptions.of())
     empty = True
-    for batch in data:
-        if not isinstance(batch, Mapping):
-            raise ParameterError(
-                "calibration data must be mappings from parameter names to values, got an element of type "
-                f"{type(batch).__name__}"
-            )
-        missing = [n for n in copy.parameters if n not in batch]
-        if missing:
-            raise ParameterError(
-                f"calibration data has no value of {_listed(missing)}; a batch has "
-                f"{_listed(batch) if batch else 'no names at all'}"
-            )
-        results = executable.run({n: v for n, v in batch.items() if n in copy.parameters})
-        see([np.asarray(r) for r in results])
+    for number, batch in enumerate(data):
+        try:
+            see(_results(executable, copy.parameters, batch))
+        except MgxError as error:
+            raise error.located(f"batch {number} of the calibration data (the first is 0)") from None
         empty = False
     if empty:
         raise ParameterError("calibration data is empty: at least one batch of inputs is required")
+
+
+def _results(executable: Executable, parameters: Collection[str], batch: Any) -> list[Array]:
+    if not isinstance(batch, Mapping):
+        raise ParameterError(
+            "calibration data must be mappings from parameter names to values, got an element of type "
+            f"{type(batch).__name__}"
+        )
+    missing = [n for n in parameters if n not in batch]
+    if missing:
+        raise ParameterError(
+            f"calibration data has no value of {_listed(missing)}; a batch has "
+            f"{_listed(batch) if batch else 'no names at all'}"
+        )
+    return [np.asarray(r) for r in executable.run({n: v for n, v in batch.items() if n in parameters})]
 
 
 def require_batches(data: Calibration) -> None:

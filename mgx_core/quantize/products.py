@@ -11,6 +11,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..log import log
 from ..ops.broadcast import Multibroadcast
+from ..ops.builtin import Param
 from ..ops.convolution import Convolution
 from ..ops.linear import Dot
 from ..ops.pointwise import Add, Mul
@@ -54,6 +55,8 @@ def prepare(main: Module) -> None:
 
 
 def name_of(ins: Instruction) -> str:
+    if isinstance(ins.op, Param):
+        return f"parameter {ins.op.label!r}"
     return ins.sources[0] if ins.sources else ins.op.name
 
 

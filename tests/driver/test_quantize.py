@@ -68,3 +68,31 @@ def test_names_in_and_out(drive_json, model: Path, tmp_path: Path) -> None:
     for option in ("--only", "--skip"):
         told = drive_json("quantize", model, "--data", tmp_path / "x.npz", option, "dense", "-o", tmp_path / "out.mxr")
         assert bool(told["layers"][0]["kept"]) == (option == "--only")
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4-weights"])
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"x": np.ones((2, 63), np.float32)}, "must be float32[2, 64]"),
+        ({"y": np.ones((2, 64), np.float32)}, "no value of 'x'"),
+        ({"x": np.full((2, 64), np.nan, np.float32)}, "finite"),
+    ],
+)
+def test_bad_data_is_found_by_its_file_and_batch(
+    drive, model: Path, tmp_path: Path, kind: str, bad: dict, why: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    np.savez(data / "good.npz", x=np.ones((2, 64), np.float32))
+    np.savez(data / "not.npz", **bad)
+    given = ["--kind", kind, "--method", "gptq", "--data", data, "--target", "host", "-o", tmp_path / "out.mxr"]
+    told = drive("quantize", model, *given, code=2)
+    assert why in told and "batch 1 " in told and str(data / "not.npz") in told
+
+
+def test_data_that_ends_early(drive, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 64), np.float32))
+    (tmp_path / "x.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:200])
+    told = drive("quantize", model, "--data", tmp_path / "x.npz", "-o", tmp_path / "out.mxr", code=2)
+    assert "cannot be read" in told
