@@ -5,7 +5,10 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
+#include "coded_scales.h"
 #include "loops.h"
 
 namespace mgx {
@@ -34,6 +37,7 @@ struct Job {
     float *out;
     int64_t rows, tall, blocks, block, row_bytes, out_step, columns;
     int point;
+    int64_t numbers; // in a row of a
 };
 
 // Codes less their points of `side` weights and `step` numbers from byte `at` of their rows on, as a tile: [16, 16, 2].
@@ -124,14 +128,40 @@ void group(const Job &job, int64_t n, int64_t first, int64_t last, int64_t top, 
     }
 }
 
+bool small(const float *scales, int64_t count) {
+    return std::all_of(scales, scales + count, [](float scale) { return std::fabs(scale) <= most_scale; });
+}
+
+// A column as the definition has it: weights that may not be finite.
+void define(const Job &job, int64_t n) {
+    for (int64_t m = 0; m < job.rows; ++m) {
+        float sum = 0;
+        for (int64_t k = 0; k < job.numbers; ++k) {
+            const uint16_t *parts = job.parts + (k / step * (job.tall / side) + m / side) * pieces * side * step + m % side * step + k % step;
+            float a = 0;
+            for (int64_t p = 0; p < pieces; ++p) {
+                const uint32_t bits = static_cast<uint32_t>(parts[p * side * step]) << 16;
+                float piece;
+                std::memcpy(&piece, &bits, sizeof piece);
+                a += piece;
+            }
+            const int code = job.codes[n * job.row_bytes + k / 2] >> (k % 2 * 4) & 15;
+            const int64_t block = n * job.blocks + k / job.block;
+            sum += static_cast<float>(code - (job.points ? job.points[block] : job.point)) * job.scales[block] * a;
+        }
+        job.out[m * job.out_step + n] = sum;
+    }
+}
+
 // Buffers: the pieces of a, codes, scales, points (if there are any), out.  Numbers: rows of a, rows of its pieces, blocks, block
-// size, bytes a row of codes, step of out's rows, columns, the point where there are none.  Work: 16 columns each.
+// size, bytes a row of codes, step of out's rows, columns, the point where there are none, elements a row of a.  Work: 16
+// columns each.
 void coded_product_amx(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const bool given = args[7] < 0;
     const Job job {static_cast<const uint16_t *>(buffers[0]), static_cast<const uint8_t *>(buffers[1]),
             static_cast<const float *>(buffers[2]), given ? static_cast<const uint8_t *>(buffers[3]) : nullptr,
             static_cast<float *>(buffers[given ? 4 : 3]), args[0], args[1], args[2], args[3], args[4], args[5], args[6],
-            static_cast<int>(args[7])};
+            static_cast<int>(args[7]), args[8]};
     _tile_loadconfig(&palette);
     const int64_t together = std::max<int64_t>(1, chunk / job.block);
     for (int64_t top = 0; top < job.rows; top += height)
@@ -139,6 +169,8 @@ void coded_product_amx(void *const *buffers, const int64_t *args, int64_t begin,
             for (int64_t g = begin; g < end; ++g)
                 group(job, g * side, b, std::min(b + together, job.blocks), top, std::min(top + height, job.rows));
     _tile_release();
+    for (int64_t n = begin * side; n < std::min(end * side, job.columns); ++n)
+        if (!small(job.scales + n * job.blocks, job.blocks)) define(job, n);
 }
 
 // Each float as three numbers of bfloat16 whose sum it is; what is not finite is the first of them.

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "coded_scales.h"
 #include "loops.h"
 
 namespace mgx {
@@ -120,7 +121,7 @@ struct Job {
     const float *scales;
     const uint8_t *points; // null: one point for all, which the units' sums hold
     float *out;
-    int64_t depth, blocks, block, row_bytes;
+    int64_t numbers, depth, blocks, block, row_bytes; // numbers: of a; depth: whole blocks
     int point;
 
     int64_t count() const { return (depth + width - 1) / width; }
@@ -157,6 +158,17 @@ inline __m512 added(__m512i even, __m512i odd, const Unit &x, __m512 scales, __m
     return _mm512_fmadd_ps(found, _mm512_mul_ps(scales, _mm512_set1_ps(x.scale)), sum);
 }
 
+// As the definition: numbers that are not finite, or weights that may not be.
+float defined(const Job &job, int64_t row) {
+    float sum = 0;
+    for (int64_t k = 0; k < job.numbers; ++k) {
+        const int code = job.codes[row * job.row_bytes + k / 2] >> (k % 2 * 4) & 15;
+        const int64_t block = row * job.blocks + k / job.block;
+        sum += static_cast<float>(code - (job.points ? job.points[block] : job.point)) * job.scales[block] * job.a[k];
+    }
+    return sum;
+}
+
 // R weights, `apart` rows from each other: streams in pages of their own, whose addresses are translated at the same time.
 // plain: units have all digits, and points are expected to be small.
 template <int R, bool split, bool given, bool plain>
@@ -167,6 +179,7 @@ void dots(const Job &job, int64_t row, int64_t apart) {
     const int64_t together = split ? 1 : job.blocks == 1 ? units : job.block / width; // units with the same scale
     __m512 sums[R];
     __m512i highest = _mm512_setzero_si512();
+    __m512 largest = _mm512_setzero_ps();
     for (int r = 0; r < R; ++r)
         sums[r] = _mm512_setzero_ps();
     for (int64_t b = 0, u = 0; b < job.blocks; b += each) {
@@ -175,6 +188,7 @@ void dots(const Job &job, int64_t row, int64_t apart) {
         __m512i points[R];
         for (int r = 0; r < R; ++r) {
             scales[r] = lanes.scales(job.scales + (row + r * apart) * job.blocks + b, some);
+            largest = _mm512_max_ps(_mm512_abs_ps(scales[r]), largest);
             if constexpr (!given) continue;
             points[r] = lanes.points(job.points + (row + r * apart) * job.blocks + b, some);
             highest = _mm512_max_epi32(highest, points[r]);
@@ -197,8 +211,9 @@ void dots(const Job &job, int64_t row, int64_t apart) {
     }
     if constexpr (given && plain)
         if (_mm512_cmpgt_epi32_mask(highest, _mm512_set1_epi32(most_point))) return dots<R, split, given, false>(job, row, apart);
+    const bool finite = !_mm512_cmp_ps_mask(largest, _mm512_set1_ps(most_scale), _CMP_NLE_UQ);
     for (int r = 0; r < R; ++r)
-        job.out[row + r * apart] = _mm512_reduce_add_ps(sums[r]);
+        job.out[row + r * apart] = finite ? _mm512_reduce_add_ps(sums[r]) : defined(job, row + r * apart);
 }
 
 template <bool split, bool given, bool plain>
@@ -215,17 +230,6 @@ void rows_of(const Job &job, bool plain, int64_t begin, int64_t end) {
     plain ? rows<split, given, true>(job, begin, end) : rows<split, given, false>(job, begin, end);
 }
 
-// As the definition: numbers that are not finite.
-float defined(const Job &job, int64_t row, int64_t count) {
-    float sum = 0;
-    for (int64_t k = 0; k < count; ++k) {
-        const int code = job.codes[row * job.row_bytes + k / 2] >> (k % 2 * 4) & 15;
-        const int64_t block = row * job.blocks + k / job.block;
-        sum += static_cast<float>(code - (job.points ? job.points[block] : job.point)) * job.scales[block] * job.a[k];
-    }
-    return sum;
-}
-
 // Buffers: a, its units, codes, scales, points (if there are any), out.  Numbers: elements of a, blocks, block size (a multiple of
 // 128, or 16, 32 or 64, or any if there is one), bytes a row of codes, the point where there are none.  Work: rows of weights.
 void coded_row_vnni(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
@@ -233,13 +237,13 @@ void coded_row_vnni(void *const *buffers, const int64_t *args, int64_t begin, in
     const Job job {static_cast<const float *>(buffers[0]), static_cast<const Unit *>(buffers[1]),
             static_cast<const uint8_t *>(buffers[2]), static_cast<const float *>(buffers[3]),
             given ? static_cast<const uint8_t *>(buffers[4]) : nullptr, static_cast<float *>(buffers[given ? 5 : 4]),
-            args[1] * args[2], args[1], args[2], args[3], static_cast<int>(args[4])};
+            args[0], args[1] * args[2], args[1], args[2], args[3], static_cast<int>(args[4])};
     bool plain = true;
     for (int64_t u = 0; u < job.count(); ++u) {
         plain = plain && !job.units[u].more;
         if (!std::isnan(job.units[u].scale)) continue;
         for (int64_t n = begin; n < end; ++n)
-            job.out[n] = defined(job, n, args[0]);
+            job.out[n] = defined(job, n);
         return;
     }
     const bool split = job.blocks > 1 && job.block < width;

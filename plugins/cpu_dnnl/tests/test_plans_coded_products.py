@@ -148,3 +148,21 @@ def test_points_beyond_the_codes(point: int) -> None:
     operands.append(np.full((40, 8), point, np.uint8))
     got, wanted, _ = products(np.full((1, 256), 0.7, np.float32), operands, 32)
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17, 70])
+@pytest.mark.parametrize("size", [32, 128, 256])
+@pytest.mark.parametrize("scale", [np.inf, 1e38])
+def test_weights_that_are_not_finite(rows: int, size: int, scale: float) -> None:
+    """A code that stands for 0 times an infinite scale is NaN, which no scaled sum of integers shows; so are huge ones inf."""
+    codes = rng.integers(0, 256, (20, 500)).astype(np.uint8)
+    codes[3] = 0x99
+    scales = rng.uniform(0.1, 1, (20, -(-1000 // size))).astype(np.float32)
+    scales[1, 0], scales[3, 1], scales[19, 2] = scale, scale, np.nan
+    x = rng.standard_normal((rows, 1000)).astype(np.float32)
+    x[:, size : 2 * size] = np.abs(x[:, size : 2 * size])
+    if size * scales.shape[1] > 1000:
+        codes = np.pad(codes, ((0, 0), (0, (size * scales.shape[1] - 1000) // 2)))
+    got, wanted, _ = products(x, [codes, scales], size)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-2)

@@ -122,5 +122,5 @@ def tiled(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: 
     native_loop(e, "pieces", "coded_pieces_amx", [a, pieces], [pieces], numbers, tall, 16)
     given = [] if points is None else [e.row_major(points)]
     point = -1 if given else 8
-    numbers = [rows, tall, blocks, op.block_size, row_bytes, n, n, point]
+    numbers = [rows, tall, blocks, op.block_size, row_bytes, n, n, point, k]
     native_loop(e, op.name, "coded_product_amx", [pieces, codes, scale, *given, out], [out], numbers, -(-n // 16), 4)
