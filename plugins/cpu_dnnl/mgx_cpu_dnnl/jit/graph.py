@@ -85,7 +85,7 @@ class Graph:
             simpler = self._one_and_tanh(args)
             if simpler is not None:
                 return simpler
-        if name in ("max", "min") and dtype.is_float and any(_is_nan(a) for a in args):
+        if name in ("max", "min") and dtype.is_float and any(a.kind == "const" and a.extra == "nan" for a in args):
             name = "add"  # what is NaN whatever the other operand is: code for bounds takes them for numbers
         if name in ("round", "floor", "ceil", "trunc"):  # between two whole numbers the last bit decides
             args = (self.exact(args[0]),)
@@ -147,10 +147,6 @@ def read_in_place(graph: Graph, outputs: Sequence[Shape]) -> frozenset[int]:
     wanted = {tuple(0 if n == 1 else s for n, s in zip(graph.dims, o.strides(), strict=True)) for o in full}
     once = [(param, steps) for param, steps in loads if sum(param == other for other, _ in loads) == 1]
     return frozenset(param for param, steps in once if wanted == {steps})
-
-
-def _is_nan(node: Node) -> bool:
-    return node.kind == "const" and node.extra == "nan"
 
 
 def number(node: Node) -> Any:

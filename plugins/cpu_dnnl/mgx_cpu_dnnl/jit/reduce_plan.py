@@ -74,7 +74,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
         small = tuple(1 if i in graph.reduced else n for i, n in enumerate(graph.dims))
         if dims not in (graph.dims, small):
             return No(f"an output {o} in a group over {list(graph.dims)}")
-        full.append(dims == graph.dims and (dims != small or not node.axes <= _kept_axes(graph)))
+        full.append(dims == graph.dims and (dims != small or not node.axes.isdisjoint(graph.reduced)))
     steps = [list(n.extra[1]) for n in loads]
     for o, whole in zip(outputs, full, strict=True):
         steps.append([0 if not whole and i in graph.reduced else s for i, s in enumerate(o.strides())])
@@ -134,10 +134,6 @@ def items_of(plan: Plan) -> int:
         return rows
     inner = plan.kept[-1].extent
     return rows // inner * -(-inner // plan.width)
-
-
-def _kept_axes(graph: Graph) -> frozenset[int]:
-    return frozenset(range(len(graph.dims))) - graph.reduced
 
 
 def _spans(k: int, loads: Sequence[Node], full: Sequence[bool], graph: Graph) -> bool:

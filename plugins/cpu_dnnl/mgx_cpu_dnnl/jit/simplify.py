@@ -20,7 +20,7 @@ def simplify(graph: Graph) -> None:
         return
     exponentials = {n.args[0].ident for n in sums}
     totals = {n.ident for n in sums}
-    tops = {n.args[0].args[0].args[1].ident for n in sums if all(_depends(o, n) for o in graph.outputs)}
+    tops = {n.args[0].args[0].args[1].ident for n in sums if all(any(m is n for m in walk([o])) for o in graph.outputs)}
     went: dict[int, Node] = {}
     for node in walk(graph.outputs):
         args = tuple(went[a.ident] for a in node.args)
@@ -49,7 +49,3 @@ def _is_softmax_sum(node: Node) -> bool:
         return False
     a, top = d.args
     return top.kind == "reduce" and top.extra == "max" and top.args[0] is a
-
-
-def _depends(node: Node, on: Node) -> bool:
-    return any(n is on for n in walk([node]))

@@ -44,7 +44,6 @@ class Args:
 
     def __init__(self) -> None:
         self.values: list[int] = []
-        self._refs: list[V] = []
 
     def add(self, value: int) -> int:
         self.values.append(value)
@@ -82,12 +81,10 @@ def items(c: Code, extents: Sequence[V], body: Callable[[list[V], V], None]) -> 
     c.loop(begin, end, 1, step, first)
 
 
-def unrolled(
-    c: Code, end: V, trip: Callable[[V, list[V], int], list[V]], start: Sequence[V], count: int = 4
-) -> list[V]:
-    """Returns sums over 0 .. end, `count` terms a trip, then those that are left one by one.
+def unrolled(c: Code, end: V, trip: Callable[[V, list[V], int], list[V]], start: Sequence[V]) -> list[V]:
+    """Returns sums over 0 .. end, four terms a trip, then those that are left one by one.
 
     trip: given the first term's number, the sums so far and how many terms to add, returns the sums.
     """
-    at, *totals = c.loop(i64(0), end, count, lambda i, t: trip(i, t, count), start, ahead=count - 1)
+    at, *totals = c.loop(i64(0), end, 4, lambda i, t: trip(i, t, 4), start, ahead=3)
     return c.loop(at, end, 1, lambda i, t: trip(i, t, 1), totals)[1:]
