@@ -77,17 +77,14 @@ def _place(condition: list[str], total: int, traits: DeviceTraits, write: list[s
     ]
 
 
-def _truth(x: Tensor, at: str) -> str:
-    return f"{read(f'p0[{at}]', x.dtype)} != 0"
-
-
 def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
     """y int64 [rank, at most as many as x has elements]; count int64 [1]: the number of columns written."""
     total = x.elements
     lens = x.lens or (1,)
     strides = x.strides or (0,)
     setup, names = decompose("i", lens, "c")
-    condition = [*setup, f"hit = {_truth(x, offset_code(names, strides, 0, 'u64'))};"]
+    at = offset_code(names, strides, 0, "u64")
+    condition = [*setup, f"hit = {read(f'p0[{at}]', x.dtype)} != 0;"]
     write = [*setup, *(f"q0[{a * y.strides[0]}ull + (u64)at * {y.strides[1]}u] = {c};" for a, c in enumerate(names))]
     starts, counted = Buffer("scratch", 0), Buffer("output", 1)
     blocks = ceil_div(total, BLOCK)

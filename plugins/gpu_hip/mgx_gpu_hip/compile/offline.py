@@ -18,8 +18,6 @@ from .source import complete
 
 __all__ = ["OfflineClang"]
 
-ENVIRONMENT = {"LC_ALL": "C"}
-
 
 class OfflineClang:
     """Two steps: HIP text to LLVM bitcode, bitcode to a code object (lld generates the code)."""

@@ -30,10 +30,6 @@ class Activation:
         if self.kind not in KINDS:
             raise ParameterError(f"an activation is one of {', '.join(KINDS)}, got {self.kind!r}")
 
-    @property
-    def is_plain_relu(self) -> bool:
-        return self == Activation("relu")
-
     def __str__(self) -> str:
         given = [
             f"{name}={value:g}"

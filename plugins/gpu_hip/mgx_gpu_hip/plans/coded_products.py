@@ -31,11 +31,7 @@ __all__ = ["PLANS"]
 PLANS = Kernels("gpu")
 
 
-def _written(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> KernelSource | No:
-    return coded_product(op, xs, ys, traits)
-
-
-write = computing(_written)
+write = computing(coded_product)
 
 
 @offer(PLANS, DequantDot, name="coded", write=write)
