@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 from ..ir.module import Module, nested
@@ -65,7 +65,7 @@ def groups(module: Module) -> str | None:
                 return f"{ins!r} has {len(ins.modules)} modules, one is required"
             (body,) = ins.modules
             taken = [p.result for p in body.parameters.values()]
-            if not _same(taken, [i.result for i in ins.inputs]):
+            if len(taken) != len(ins.inputs) or not all(map(same_type, taken, (i.result for i in ins.inputs))):
                 return f"{ins!r}: its module takes {', '.join(map(str, taken))}"
             given: AnyShape = body.outputs[0].result if len(body.outputs) == 1 else TupleShape(body.output_shapes())
             if not same_type(given, ins.result):
@@ -87,7 +87,3 @@ def lowered(module: Module) -> str | None:
             if wrong is not None:
                 return wrong
     return None
-
-
-def _same(one: Sequence[AnyShape], other: Sequence[AnyShape]) -> bool:
-    return len(one) == len(other) and all(map(same_type, one, other))

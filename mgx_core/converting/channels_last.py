@@ -167,14 +167,9 @@ class ChannelsLastBuilder(InstructionBuilder):
                 raise ParseError(f"kernels for {taken} channels do not divide the {channels} of the image")
             else:
                 group = channels // taken
-        pads = self._pads(inner, w, stride, dilation, padding)
+        pads = explicit(inner.shape.dims[2:], w.shape.dims[2:], stride, dilation, padding)
         made = self.add("convolution", inner, w, stride=tuple(stride), dilation=dilation, group=group, **pads)
         return self.channels_last(made)
-
-    def _pads(
-        self, x: Instruction, w: Instruction, stride: Sequence[int], dilation: Sequence[int], padding: Padding
-    ) -> dict[str, Any]:
-        return explicit(x.shape.dims[2:], w.shape.dims[2:], stride, dilation, padding)
 
     def transposed_convolution(
         self,

@@ -51,16 +51,15 @@ def command(as_json: bool, load: bool, verbose: bool) -> None:
     if not entries:
         report.say("no plugins are installed; pip install mgx-ref mgx-onnx")
         return
-    rows = [(e["name"], e["distribution"], e["version"], e["state"], _offers(e["offers"]), e["error"]) for e in entries]
+    rows = []
+    for e in entries:
+        offers = "; ".join(f"{hook} {', '.join(names)}".rstrip() for hook, names in e["offers"].items())
+        rows.append((e["name"], e["distribution"], e["version"], e["state"], offers, e["error"]))
     report.table(["plugin", "package", "version", "state", "offers", "why"], rows)
     if verbose:
         for e in entries:
             if e["traceback"]:
                 report.say(f"\n{e['name']}:\n{e['traceback'].rstrip()}")
-
-
-def _offers(offers: dict[str, list[str]]) -> str:
-    return "; ".join(f"{hook} {', '.join(names)}".rstrip() for hook, names in offers.items())
 
 
 def load_everything(plugins: Plugins) -> None:

@@ -12,7 +12,6 @@ from ..errors import ParameterError
 from ..types import dtype as dt
 from ..types.dim import Dim, Sym
 from ..types.dim_text import parse
-from ..types.dtype import DType
 from ..types.shape import Shape
 
 __all__ = ["MISSING", "Field", "show"]
@@ -58,10 +57,6 @@ def _bytes(value: Any) -> bytes:
     return bytes(value)
 
 
-def _dtype(value: Any) -> DType:
-    return dt.of(value)
-
-
 def _shape(value: Any) -> Any:
     if isinstance(value, Shape) or type(value).__name__ in ("TupleShape", "SequenceShape", "OptionalShape"):
         return value
@@ -97,7 +92,7 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "str": _str,
     "Dim": _dim,
     "bytes": _bytes,
-    "DType": _dtype,
+    "DType": dt.of,
     "AnyShape": _shape,
     "Shape": _shape,
 }

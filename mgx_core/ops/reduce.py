@@ -11,7 +11,6 @@ from ..errors import ShapeError
 from ..types import dim
 from ..types import dtype as dt
 from ..types.argument import Array
-from ..types.dim import Dim
 from ..types.shape import Shape
 from .axes import normalize, normalize_all
 from .declaration import op
@@ -47,7 +46,7 @@ class Reduce(Operation):
         if axes is not None:
             if axes.dtype not in (dt.int64, dt.int32) or (axes.ranked and axes.rank > 1):
                 raise ShapeError(f"axes must be a vector of int64, got {axes}")
-            return x.with_dims([_maybe_one(d) for d in x.dims])
+            return x.with_dims([1 if d == 1 else dim.fresh("r", 0, dim.maximum(d, 1)) for d in x.dims])
         reduced = normalize_all(self.axes, x.rank) or range(x.rank)
         return x.with_dims([1 if i in reduced else d for i, d in enumerate(x.dims)])
 
@@ -66,10 +65,6 @@ class Reduce(Operation):
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         """Returns the reduction along non-negative axes, keeping them; `axes` may be empty."""
         raise NotImplementedError
-
-
-def _maybe_one(d: Dim) -> Dim:
-    return 1 if isinstance(d, int) and d == 1 else dim.fresh("r", 0, dim.maximum(d, 1))
 
 
 def count(x: Array, axes: tuple[int, ...]) -> int:

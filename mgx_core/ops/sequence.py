@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..types import dtype as dt
 from ..types.argument import Array, Value
-from ..types.dim import Dim, Sym, fresh, may_equal
+from ..types.dim import Sym, fresh, may_equal
 from ..types.dtype import DType
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
 from .axes import normalize
@@ -249,12 +249,8 @@ def _element(sequence: AnyShape) -> AnyShape:
 def _check_position(position: Shape) -> None:
     if not isinstance(position, Shape) or position.dtype not in (dt.int32, dt.int64):
         raise ShapeError(f"position must be an int32 or int64 scalar, got {position}")
-    if position.ranked and (position.rank > 1 or not all(_may_be_one(d) for d in position.dims)):
+    if position.ranked and (position.rank > 1 or not all(may_equal(d, 1) for d in position.dims)):
         raise ShapeError(f"position must be a scalar, got {position}")
-
-
-def _may_be_one(d: Dim) -> bool:
-    return may_equal(d, 1)
 
 
 def _position(position: Array, n: int, last: int) -> int:

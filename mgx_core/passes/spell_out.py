@@ -6,7 +6,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere
 from ..ops.control import GetTupleElem
 from ..records import dataclass
-from ..types.shape import AnyShape, Shape
+from ..types.shape import Shape
 from .inline_branches import put_results
 from .interface import Pass
 
@@ -28,7 +28,7 @@ class SpellOut(Pass):
 
 
 def _spelled_out(module: Module, ins: Instruction) -> bool:
-    ready = all(i.is_absent or _known(i.result) for i in ins.inputs)
+    ready = all(i.is_absent or (isinstance(i.result, Shape) and i.result.ranked) for i in ins.inputs)
     if ins.op.module_for is None or not ready or not all(isinstance(u.op, GetTupleElem) for u in ins.users):
         return False
     values = [None if i.literal is None else i.literal.value for i in ins.inputs]
@@ -38,7 +38,3 @@ def _spelled_out(module: Module, ins: Instruction) -> bool:
     body, taken = found
     put_results(module, ins, module.inline(body, [ins.inputs[n] for n in taken], before=ins))
     return True
-
-
-def _known(shape: AnyShape) -> bool:
-    return isinstance(shape, Shape) and shape.ranked

@@ -67,13 +67,10 @@ def members(module: Module) -> list[str]:
     for ins in module:
         if ins.modules:
             found += [n for m in ins.modules for n in members(m)]
-        elif not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or _shapes(op_of(ins))):
-            found.append(op_of(ins).name)
+        elif not (ins.is_param or ins.is_literal or ins.is_return or ins.is_absent):
+            op = op_of(ins)
+            found += [] if op.aligns or isinstance(op, GetTupleElem) else [op.name]
     return found
-
-
-def _shapes(op: Operation) -> bool:
-    return op.aligns or isinstance(op, GetTupleElem)
 
 
 def group_text(ins: Instruction) -> str:

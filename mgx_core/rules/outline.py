@@ -49,7 +49,6 @@ def outline(
     make: Callable[[], Operation],
     name: str,
     before: Instruction,
-    inner: Callable[[Module, dict[Instruction, Instruction]], None] | None = None,
 ) -> Instruction:
     """Replaces `members` (in order) by one instruction with a module that holds copies of them.
 
@@ -91,8 +90,6 @@ def outline(
     results = [m for m in members if any(not _only_inside(u, inside, module) for u in m.users)]
     returned = [went[r] for r in results]
     body.append(Instruction(Return(), TupleShape(r.result for r in returned), tuple(returned)))
-    if inner is not None:
-        inner(body, went)
     sources = tuple(dict.fromkeys(s for m in members for s in m.sources))
     made = module.add(make(), *args, modules=[body], sources=sources, before=before)
     for n, old in enumerate(results):

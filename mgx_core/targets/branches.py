@@ -39,13 +39,9 @@ def _planned_member(ins: Instruction) -> bool:
 
 def _gives(module: Module, wanted: TupleShape) -> bool:
     return all(
-        isinstance(o.result, Shape) and isinstance(w, Shape) and fixed_tensor(o) and _same(o.result, w)
+        isinstance(w, Shape) and fixed_tensor(o) and o.shape.dtype is w.dtype and o.shape.lens() == w.lens()
         for o, w in zip(module.outputs, wanted.items, strict=True)
     )
-
-
-def _same(one: Shape, other: Shape) -> bool:
-    return one.dtype is other.dtype and one.lens() == other.lens()
 
 
 def count_uses(members: Iterable[Instruction]) -> Counter[Instruction]:

@@ -149,7 +149,9 @@ def border(module: Module, static: Mapping[Instruction, Any]) -> Border:
         rows = _counted(ins)
         if rows is not None:
             found.counted[ins] = rows
-        elif ins.result.dynamic() and (can_be_static(ins, _read) or all(map(_small, ins.inputs))):
+        elif ins.result.dynamic() and (
+            can_be_static(ins, _read) or all(i.is_literal or i.is_absent or _read(i) for i in ins.inputs)
+        ):
             found.read.extend(i for i in ins.inputs if i not in found.read and _read(i))
     return found
 
@@ -171,10 +173,6 @@ def can_be_static(ins: Instruction, known: Callable[[Instruction], bool]) -> boo
     """Returns True if a rule turns this into an op of static extents once its operands are known, and all can be known."""
     roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
     return isinstance(op_of(ins), roots) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
-
-
-def _small(ins: Instruction) -> bool:
-    return ins.is_literal or ins.is_absent or _read(ins)
 
 
 def _read(ins: Instruction) -> bool:

@@ -124,10 +124,6 @@ def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value
         raise PluginError(f"{whose} must give {declared}, got {wrong}")
 
 
-def _copies(args: Sequence[Value]) -> list[np.ndarray[Any, Any] | None]:
-    return [a.copy() if isinstance(a, np.ndarray) else None for a in args]
-
-
 def _check_unchanged(kernel: Kernel, op: Operation, args: Sequence[Value], before: Sequence[Any]) -> None:
     """Errors: PluginError if a kernel wrote into an operand."""
     for n, (copy, arg) in enumerate(zip(before, args, strict=False)):
@@ -210,7 +206,8 @@ class Launch(Operation):
         return self.of.symbols()
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        before = _copies(args) if self.validate and not isinstance(self.kernel, Reference) else ()
+        checked = self.validate and not isinstance(self.kernel, Reference)
+        before = [a.copy() if isinstance(a, np.ndarray) else None for a in args] if checked else ()
         value = call_kernel(self.kernel, self.of, args, modules, run)
         _check_unchanged(self.kernel, self.of, args, before)
         if not self._checked or self.validate:

@@ -90,18 +90,6 @@ def _keeps(op: Any, ins: Instruction, own: int | None, axes: list[int | None]) -
     return rule(op, ins, own, axes)
 
 
-def _views(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
-    return len(axes) == 1
-
-
-def _slices(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
-    return len(axes) == 1 and own not in {a % ins.shape.rank for a in op.axes}
-
-
-def _joins(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
-    return op.axis % ins.shape.rank != own and all(a == own for a in axes)
-
-
 def _reshapes(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
     if len(axes) != 1 or axes[0] is None:
         return False
@@ -114,14 +102,13 @@ def _reduces(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> boo
     return axes[0] is not None and bool(over) and axes[0] not in over
 
 
-def _multiplies(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
-    return len(axes) == 2 and axes[0] is not None and axes[0] != ins.inputs[0].shape.rank - 1
-
-
 _RULES: Final[dict[type[Operation], Callable[[Any, Instruction, int, list[int | None]], bool]]] = {
-    **dict.fromkeys((Transpose, Squeeze, Unsqueeze, Multibroadcast, Broadcast, Identity, Contiguous), _views),
+    **dict.fromkeys(
+        (Transpose, Squeeze, Unsqueeze, Multibroadcast, Broadcast, Identity, Contiguous),
+        lambda op, ins, own, axes: len(axes) == 1,
+    ),
     **dict.fromkeys((Reshape, Flatten), _reshapes),
-    Slice: _slices,
-    Concat: _joins,
-    Dot: _multiplies,
+    Slice: lambda op, ins, own, axes: len(axes) == 1 and own not in {a % ins.shape.rank for a in op.axes},
+    Concat: lambda op, ins, own, axes: op.axis % ins.shape.rank != own and all(a == own for a in axes),
+    Dot: lambda op, ins, own, axes: len(axes) == 2 and axes[0] not in (None, ins.inputs[0].shape.rank - 1),
 }

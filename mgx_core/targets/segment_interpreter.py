@@ -78,7 +78,7 @@ class SegmentInterpreter(Interpreter):
         known: dict[str, int] = {}
         values.update(zip(module.parameters.values(), args, strict=True))
         bind_all((p.result for p in module.parameters.values()), args, known)
-        for ins in module.derive("literals", _literals):
+        for ins in module.derive("literals", lambda m: [i for i in m if i.literal is not None]):
             values[ins] = ins.get_literal().value
         self.follow(items, values, known, watch)
         return [None if o.is_absent else values[o] for o in module.outputs]
@@ -149,7 +149,3 @@ class SegmentInterpreter(Interpreter):
                 part = Segment([i for i in module if not given(i)], module.outputs, module.name)
                 self._bodies[module] = part, [(position.get(n), n) for n in part.needs]
         return self._bodies[module]
-
-
-def _literals(module: Module) -> list[Instruction]:
-    return [ins for ins in module if ins.literal is not None]

@@ -15,10 +15,10 @@ from ...ops.builtin import Literal, Param, Return, Undefined
 from ...ops.operation import Operation
 from ...ops.opset import OpSet
 from ...records import dataclass
-from ...types.argument import Argument, Value
+from ...types.argument import Argument
 from ...types.dim import Dim, fresh, symbol
 from ...types.polynomial import UNBOUNDED
-from ...types.shape import AnyShape, TupleShape, same_type
+from ...types.shape import TupleShape, same_type
 from ..graph import Graph
 from ..instruction import Instruction, infer_shape
 from ..module import Module
@@ -233,7 +233,8 @@ class _Reader:
         if cursor.at != arrow:
             cursor.fail("'->'")
         cursor.at = end
-        return Instruction(Literal(shape=shape), shape, literal=Argument.from_value(value, _held(value, shape)))
+        held = None if isinstance(value, np.ndarray) else shape  # a tensor states its own
+        return Instruction(Literal(shape=shape), shape, literal=Argument.from_value(value, held))
 
     def _operation(self, cursor: Cursor, module: Module, values: ChainMap[str, Instruction]) -> Instruction:
         op = _op(cursor, self.opset)
@@ -271,8 +272,3 @@ class _Reader:
         if block is None:
             raise ParseError(f"line {cursor.number}: expected the name of a module of this text, got {name!r}")
         return self._build(block, values, cursor.number)
-
-
-def _held(value: Value, shape: AnyShape) -> AnyShape | None:
-    """Returns the shape that the literal's Argument states: its own for tensors, the literal's otherwise."""
-    return None if isinstance(value, np.ndarray) else shape
