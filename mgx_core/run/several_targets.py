@@ -133,6 +133,3 @@ class Elsewhere(Kernel):
 
     def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
         return tuple(self.executable.run_values(args))
-
-    def __repr__(self) -> str:
-        return self.name

@@ -58,6 +58,9 @@ class Kernel:
         """
         return self
 
+    def __repr__(self) -> str:
+        return self.name
+
 
 class HostKernel(Kernel):
     """A kernel that is a Python function on arrays."""
@@ -70,9 +73,6 @@ class HostKernel(Kernel):
 
     def run(self, args: Sequence[Value], modules: Sequence[Module] = (), run: Run | None = None) -> Value:
         return self.function(*args)
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 class Reference(Kernel):
@@ -91,9 +91,6 @@ class Reference(Kernel):
     def with_op(self, op: Operation) -> Reference:
         """Returns the same for an op whose symbols have got values."""
         return Reference(op, self.reasons)
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 def _named(kernel: Kernel, op: Operation) -> str:

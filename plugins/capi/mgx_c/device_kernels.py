@@ -49,6 +49,3 @@ class Called(Kernel):
     def run(self, args: Sequence[Any], modules: Sequence[Module] = (), run: Any = None) -> Any:
         """Returns the op on the host, for what is decided only at run time."""
         return self.op.compute(*[a.to_host() if hasattr(a, "to_host") else a for a in args])
-
-    def __repr__(self) -> str:
-        return self.name

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from mgx_core import Module, Operation, Shape, TupleShape
 from mgx_core.errors import ParameterError, Refused
+from mgx_core.targets.emitted import EmittedKernel
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value
 
 from .c_guard import guarded
 from .emitter import CpuEmitter
-from .kernel import CpuKernel
 
 __all__ = ["c_function_kernel", "c_kernel", "float_bits"]
 
@@ -33,7 +33,7 @@ def c_kernel(
     grain: int = 1,
     scratch_bytes: int = 0,
     entry: str = "",
-) -> CpuKernel:
+) -> EmittedKernel:
     """Returns a kernel from C text, for a plan of target ``cpu`` to return.
 
     text: has one function ``void NAME(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch)``
@@ -68,7 +68,7 @@ def c_function_kernel(
     modules: Sequence[Module] = (),
     grain: int = 1,
     scratch_bytes: int = 0,
-) -> CpuKernel:
+) -> EmittedKernel:
     """Returns a kernel from a C function that is compiled already, for a plan of target ``cpu`` to return.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
@@ -91,7 +91,7 @@ def _kernel(
     modules: Sequence[Module],
     grain: int,
     scratch_bytes: int,
-) -> CpuKernel:
+) -> EmittedKernel:
     """Returns a kernel that calls a C function.  function: gives its address and what keeps it alive."""
 
     def emit(e: CpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Value | None]) -> Results:
@@ -121,7 +121,7 @@ def _kernel(
         return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 
     grain, scratch_bytes = whole(name, "grain", grain, least=1), whole(name, "scratch_bytes", scratch_bytes, least=0)
-    return CpuKernel(name, op, modules, emit)
+    return EmittedKernel(name, op, modules, emit)
 
 
 def whole(kernel: str, word: str, number: Any, least: int = -(1 << 63)) -> int:

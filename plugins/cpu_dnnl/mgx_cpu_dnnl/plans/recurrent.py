@@ -9,13 +9,13 @@ from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
+from mgx_core.targets.emitted import Emit
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.dim import compare
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from ..kernel import Emit
 from .offer import offer
 from .recurrent_loop import emit_gru_loop, emit_lstm_loop, emit_rnn_loop, most_sequences
 from .recurrent_operands import Operands

@@ -15,6 +15,7 @@ from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Add
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
+from mgx_core.targets.emitted import Check
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.values import Value
 from mgx_core.targets.view_steps import viewed
@@ -22,12 +23,11 @@ from mgx_core.types.shape import AnyShape
 
 from ..emitter import GpuEmitter
 from ..library.epilogue import Activation
-from .offer import When
 
 __all__ = ["Fused", "Steps", "anchored", "read_group"]
 
 
-def anchored(anchor: type[Operation]) -> When:
+def anchored(anchor: type[Operation]) -> Check:
     """Refuses groups that are not around such an op."""
 
     def check(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
-from mgx_core import Kernel, Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core import Kernels, Module, No, Operation, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.targets.emitted import Check, Emit
+from mgx_core.targets.emitted import offer as offer_emitted
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dim import bounds
@@ -16,47 +19,35 @@ from mgx_core.types.shape import AnyShape
 
 from ..codegen.writing import Write
 from ..emitter import GpuEmitter
-from ..kernel import Emit, GpuKernel
+from ..kernel import GpuKernel
 
-__all__ = ["When", "counting", "emit_generated", "generated", "offer", "output_like"]
-
-When: TypeAlias = "Callable[[Operation, Sequence[AnyShape | None], Sequence[Module]], No | None]"
+__all__ = ["counting", "emit_generated", "generated", "offer", "output_like"]
 
 
 def offer(
     table: Kernels,
     *ops: type[Operation],
     name: str,
-    when: When | None = None,
+    when: Check | None = None,
     write: Write | None = None,
     open_axis: Callable[[Any], int] | None = None,
 ) -> Callable[[Emit], Emit]:
-    """Decorator: offer a function ``(emitter, op, modules, values) -> values`` as a plan for ops (none named: for any).
+    """Decorator: offers an emit function as `mgx_core.targets.emitted.offer` does; strings and complex numbers stay on the host.
 
-    name: of the plan, and with the op's of its kernels.  when: refuses ops and types before anything is emitted; the function
-    itself may raise Refused.  open_axis: gives for an op the axis of its result whose extent depends on data; see `Kernel`.
-    Strings and complex numbers stay on the host.
+    write: the generator of the kernels' text, if there is one.
     """
 
-    def keep(emit: Emit) -> Emit:
-        def plan(
-            op: Operation, inputs: Sequence[AnyShape | None], context: Any, modules: Sequence[Module] = ()
-        ) -> Kernel | No:
-            if any(isinstance(s, Shape) and s.dtype.kind in "sc" for s in inputs):
-                return No("strings and complex numbers stay on the host")
-            refused = None if when is None else when(op, inputs, modules)
-            opened = None if open_axis is None else open_axis(op)
-            return GpuKernel(f"{name} {op.name}", op, modules, emit, write, opened) if refused is None else refused
+    def on_device(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+        if any(isinstance(s, Shape) and s.dtype.kind in "sc" for s in inputs):
+            return No("strings and complex numbers stay on the host")
+        return None if when is None else when(op, inputs, modules)
 
-        plan.__name__ = name
-        table.plan(*ops)(plan)
-        return emit
-
-    return keep
+    make = partial(GpuKernel, write=write)
+    return offer_emitted(table, *ops, name=name, when=on_device, open_axis=open_axis, make=make)
 
 
 def generated(
-    table: Kernels, write: Write, *ops: type[Operation], name: str = "generated", when: When | None = None
+    table: Kernels, write: Write, *ops: type[Operation], name: str = "generated", when: Check | None = None
 ) -> None:
     """Offers kernels whose text `write` makes for the operands at hand."""
 
