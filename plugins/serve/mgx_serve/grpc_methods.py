@@ -105,32 +105,8 @@ class Methods:
         return made
 
     async def ModelStatistics(self, request: Any) -> Any:
-        known = self.messages
-        spent = known["StatisticDuration"]
-        found = []
-        for model, r in self.service.statistics(request.name, request.version):
-            stats = known["InferStatistics"](
-                success=spent(count=r.requests, ns=r.queue_ns + r.compute_ns),
-                fail=spent(count=r.failures),
-                queue=spent(count=r.requests, ns=r.queue_ns),
-                compute_infer=spent(count=r.requests, ns=r.compute_ns),
-            )
-            sizes = [
-                known["InferBatchStatistics"](batch_size=size, compute_infer=spent(count=runs, ns=ns))
-                for size, (runs, ns) in sorted(r.by_size.items())
-            ]
-            found.append(
-                known["ModelStatistics"](
-                    name=model.name,
-                    version=model.version,
-                    last_inference=r.last_ms,
-                    inference_count=r.requests,
-                    execution_count=r.runs,
-                    inference_stats=stats,
-                    batch_stats=sizes,
-                )
-            )
-        return known["ModelStatisticsResponse"](model_stats=found)
+        found = {"model_stats": self.service.statistics(request.name, request.version)}
+        return json_format.ParseDict(found, self.messages["ModelStatisticsResponse"]())
 
     # traces and the log
 

@@ -19,8 +19,6 @@ from .http_infer import INFERENCE, InferPaths, read_body, refusal
 from .http_regions import DevicePaths, HostPaths
 from .http_settings import SettingPaths
 from .inference import EXTENSIONS, Service, refuse_overrides
-from .metrics import Record
-from .model import Signature
 from .openapi import document
 from .page import page
 from .tensors import Tensor
@@ -165,8 +163,7 @@ class _Paths:
         return JSONResponse({"name": name, "ready": self.service.model_ready(name, version)})
 
     async def statistics(self, request: Request) -> Response:
-        found = self.service.statistics(*self._named(request))
-        return JSONResponse({"model_stats": [_statistics(m, r) for m, r in found]})
+        return JSONResponse({"model_stats": self.service.statistics(*self._named(request))})
 
     async def body(self, request: Request) -> bytes:
         """Returns the body of a request that carries no tensors.  Errors: those of `read_body`."""
@@ -200,26 +197,3 @@ class _Paths:
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
-
-
-def _statistics(model: Signature, record: Record) -> dict[str, Any]:
-    def spent(count: int, ns: int) -> dict[str, int]:
-        return {"count": count, "ns": ns}
-
-    return {
-        "name": model.name,
-        "version": model.version,
-        "last_inference": record.last_ms,
-        "inference_count": record.requests,
-        "execution_count": record.runs,
-        "inference_stats": {
-            "success": spent(record.requests, record.queue_ns + record.compute_ns),
-            "fail": spent(record.failures, 0),
-            "queue": spent(record.requests, record.queue_ns),
-            "compute_infer": spent(record.requests, record.compute_ns),
-        },
-        "batch_stats": [
-            {"batch_size": size, "compute_infer": spent(runs, ns)}
-            for size, (runs, ns) in sorted(record.by_size.items())
-        ],
-    }

@@ -17,7 +17,7 @@ from .classes import classified
 from .described import configuration
 from .errors import BadRequest, Unsupported
 from .log_settings import LogSettings
-from .metrics import Metrics, Record
+from .metrics import Metrics
 from .model import Signature
 from .repository import Repository
 from .shared_memory import Place, Regions
@@ -205,13 +205,14 @@ class Service(Inference):
                 rows += [{"name": entry.name, "version": version, **told} for version in versions]
         return rows
 
-    def statistics(self, name: str = "", version: str = "") -> list[tuple[Signature, Record]]:
-        """Returns the figures of a model, or of all that are loaded."""
+    def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
+        """Returns the figures of a model, or of all that are loaded, as JSON has them.  Errors: NotFound, Unavailable."""
         if name:
             found = [self.repository.find(name, version).signature]
         else:
             found = [d.signature for e in self.repository.entries.values() for d in e.loaded.values()]
-        return [(m, self.metrics.records[m.name, m.version]) for m in found]
+        records = self.metrics.records
+        return [{"name": m.name, "version": m.version} | records[m.name, m.version].statistics() for m in found]
 
 
 def refuse_overrides(parameters: object) -> None:

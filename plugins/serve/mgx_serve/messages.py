@@ -52,7 +52,8 @@ RepositoryModelUnloadRequest: 1 repository_name string, 2 model_name string, 3 p
 RepositoryModelUnloadResponse
 StatisticDuration: 1 count uint64, 2 ns uint64
 InferStatistics: 1 success StatisticDuration, 2 fail StatisticDuration, 3 queue StatisticDuration,
- 4 compute_input StatisticDuration, 5 compute_infer StatisticDuration, 6 compute_output StatisticDuration
+ 4 compute_input StatisticDuration, 5 compute_infer StatisticDuration, 6 compute_output StatisticDuration,
+ 7 cache_hit StatisticDuration, 8 cache_miss StatisticDuration
 InferBatchStatistics: 1 batch_size uint64, 2 compute_input StatisticDuration, 3 compute_infer StatisticDuration,
  4 compute_output StatisticDuration
 ModelStatistics: 1 name string, 2 version string, 3 last_inference uint64, 4 inference_count uint64, 5 execution_count uint64,

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -70,6 +71,37 @@ class Record:
     def waiting(self) -> int:
         """Requests in all queues."""
         return sum(self.waiting_in.values())
+
+    def statistics(self) -> dict[str, Any]:
+        """Returns the protocol's statistics.
+
+        Clients require each field.  Inputs are put together and outputs taken apart inside a run; no answers are kept.
+        """
+        all_of_them, inside, none = {"count": self.requests}, {"count": self.requests, "ns": 0}, {"count": 0, "ns": 0}
+        return {
+            "last_inference": self.last_ms,
+            "inference_count": int(self.sizes.sum),  # each row is one
+            "execution_count": self.runs,
+            "inference_stats": {
+                "success": all_of_them | {"ns": self.queue_ns + self.compute_ns},
+                "fail": {"count": self.failures, "ns": 0},
+                "queue": all_of_them | {"ns": self.queue_ns},
+                "compute_input": inside,
+                "compute_infer": all_of_them | {"ns": self.compute_ns},
+                "compute_output": inside,
+                "cache_hit": none,
+                "cache_miss": none,
+            },
+            "batch_stats": [
+                {
+                    "batch_size": size,
+                    "compute_input": {"count": runs, "ns": 0},
+                    "compute_infer": {"count": runs, "ns": ns},
+                    "compute_output": {"count": runs, "ns": 0},
+                }
+                for size, (runs, ns) in sorted(self.by_size.items())
+            ],
+        }
 
 
 class Recorder(ABC):

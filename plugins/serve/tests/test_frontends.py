@@ -198,7 +198,7 @@ def test_every_front_end_answers_and_the_figures_are_of_all(module: Any, fronted
 
     def answered() -> int:
         with urllib.request.urlopen(f"http://{fronted.http}/v2/models/double/stats") as found:
-            return int(json.load(found)["model_stats"][0]["inference_count"])
+            return int(json.load(found)["model_stats"][0]["inference_stats"]["success"]["count"])
 
     before = answered()
     large = np.random.default_rng(0).random((20_000, 4), np.float32)

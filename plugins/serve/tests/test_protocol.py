@@ -142,6 +142,27 @@ def test_a_poisoned_request_fails_alone_and_others_are_joined(server: Any) -> No
         assert all(int(b["batch_size"]) <= 8 for b in stats["batch_stats"])
 
 
+def test_statistics_have_every_field_that_clients_read(
+    serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    server = serve(small_model(tmp_path / "m.onnx"), "--max-batch", 8)
+    with client(tritonclient.http, server) as c, client(tritonclient.grpc, server) as g:
+        for rows in (1, 3, 3):
+            ask(tritonclient.http, c, np.ones((rows, 4), np.float32), "m")
+        (told,) = c.get_inference_statistics("m")["model_stats"]
+        (same,) = g.get_inference_statistics("m").model_stats
+    names = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+    spent = {name: (told["inference_stats"][name]["count"], told["inference_stats"][name]["ns"]) for name in names}
+    assert spent == {n: ((s := getattr(same.inference_stats, n)).count, s.ns) for n in names}
+    counts = [count for count, _ in spent.values()]
+    assert counts == [3, 0, 3, 3, 3, 3, 0, 0], "what is divided by a count needs one"
+    assert spent["success"][1] == spent["queue"][1] + spent["compute_infer"][1] > 0
+    assert (told["inference_count"], told["execution_count"]) == (7, 3) == (same.inference_count, same.execution_count)
+    sizes = [(b["batch_size"], b["compute_infer"]["count"], b["compute_input"]["count"]) for b in told["batch_stats"]]
+    assert sizes == [(1, 1, 1), (3, 2, 2)]
+    assert [b.compute_output.count for b in same.batch_stats] == [1, 2]
+
+
 def test_requests_are_joined_only_where_the_model_says_so(server: Any) -> None:
     def one(n: int) -> Any:
         with client(tritonclient.http, server) as c:
