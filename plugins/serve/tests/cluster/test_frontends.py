@@ -53,7 +53,7 @@ def ask(server: Any, module: Any = tritonclient.http) -> float:
 def figures(server: Any) -> tuple[int, int]:
     """Returns how many requests were answered, and how many wait."""
     with urllib.request.urlopen(f"http://{server.http}/v2/models/apart/stats") as found:
-        answered = int(json.load(found)["model_stats"][0]["inference_count"])
+        answered = int(json.load(found)["model_stats"][0]["inference_stats"]["success"]["count"])
     with urllib.request.urlopen(f"http://{server.http}/metrics") as found:
         matched = re.search(r'mgx_waiting_requests\{.*"apart".*\} (\S+)', found.read().decode())
     assert matched is not None
