@@ -83,8 +83,7 @@ def input_factor_into_convolution(i: Instruction, b: Builder) -> Instruction | N
         return None
     if len(mul.users) > 1 or not i.shape.dtype.is_float:
         return No("the product is read elsewhere too")
-    scale = aligned(found[1])
-    factors = None if scale is None else along(scale, i.shape.rank, 1)
+    factors = along(aligned(found[1]), i.shape.rank, 1)
     if factors is None:
         return No("the factor differs within a channel")
     group = op_as(i, Convolution).group
@@ -108,8 +107,7 @@ def input_term_out_of_convolution(i: Instruction, b: Builder) -> Instruction | N
         return No("the sum ends the work that makes x: nothing would be saved")
     if any(op_as(i, Convolution).padding) or op_as(i, Convolution).padding_mode != "default":
         return No("the padding is not part of the sum")
-    value = aligned(a)
-    terms = None if value is None else along(value, i.shape.rank, 1)
+    terms = along(aligned(a), i.shape.rank, 1)
     if terms is None or len(add.users) > 1 or not i.shape.dtype.is_float:
         return No("the term differs within a channel, or the sum is read elsewhere too")
     group = op_as(i, Convolution).group
@@ -155,8 +153,7 @@ def input_factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None
     found, w = split(mul), weight(i.inputs[1])
     if found is None or w is None:
         return None
-    scale = aligned(found[1])
-    factors = None if scale is None else along(scale, i.shape.rank, i.shape.rank - 1)
+    factors = along(aligned(found[1]), i.shape.rank, i.shape.rank - 1)
     if factors is None or len(mul.users) > 1 or not i.shape.dtype.is_float:
         return No("the factor differs within a column, or the product is read elsewhere too")
     made = reweighted(b, i.inputs[1], w, factors.reshape(-1, 1))
@@ -175,8 +172,7 @@ def input_term_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None
     x, a = found
     if isinstance(x.op, (Pointwise, Convolution, Dot)):
         return No("the sum ends the work that makes x: nothing would be saved")
-    value = aligned(a)
-    terms = None if value is None or w.ndim != 2 else along(value, i.shape.rank, i.shape.rank - 1)
+    terms = along(aligned(a), i.shape.rank, i.shape.rank - 1) if w.ndim == 2 else None
     if terms is None or len(add.users) > 1 or not i.shape.dtype.is_float:
         return No("the term differs within a column, or the sum is read elsewhere too")
     bias = np.broadcast_to(widen(terms), (w.shape[0],)) @ widen(w)

@@ -114,8 +114,10 @@ def aligned(ins: Instruction) -> Array | None:
     return None
 
 
-def along(value: Array, rank: int, axis: int) -> Array | None:
-    """Returns a constant for a tensor of that rank as a vector along one axis (of one element if it is the same everywhere)."""
+def along(value: Array | None, rank: int, axis: int) -> Array | None:
+    """Returns a constant for a tensor of that rank as a vector along one axis, of one element if it is the same everywhere."""
+    if value is None:
+        return None
     dims = (1,) * (rank - value.ndim) + value.shape
     if any(n != 1 for a, n in enumerate(dims) if a != axis):
         return None

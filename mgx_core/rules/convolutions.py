@@ -135,10 +135,9 @@ def _biased(ins: Instruction) -> tuple[Instruction, Array, Array | None] | None:
         return ins, w, None
     found = split(ins) if isinstance(ins.op, Add) else None
     w = None if found is None else weights(found[0])
-    value = None if found is None else aligned(found[1])
-    if found is None or w is None or value is None:
+    if found is None or w is None:
         return None
-    bias = along(value, ins.shape.rank, 1)
+    bias = along(aligned(found[1]), ins.shape.rank, 1)
     return None if bias is None else (found[0], w, bias)
 
 
@@ -161,8 +160,7 @@ def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction 
         theirs = ranges(user)
         if user is not part and (theirs is None or 1 not in theirs or not _apart(own[1], theirs[1])):
             return No("other channels are not all that the others read")
-    value = aligned(s)
-    factors = None if value is None else along(value, i.shape.rank, 1)
+    factors = along(aligned(s), i.shape.rank, 1)
     start, end, step = own[1]
     if factors is None or step != 1 or not isinstance(start, int) or not isinstance(end, int):
         return No("the factor differs within a channel, or a bound is known only at run time")
