@@ -82,16 +82,12 @@ class KernelTuning(TuningStore):
     """Names of the fastest kernels, by problem: of all ops with the option ``exhaustive_tune``, else of those it concerns.
 
     Every kernel that can do an op is put into a program of its own and timed; a group is also timed as its members one by
-    one.  A target says how programs of one kernel are made and timed.
+    one.  A target says how programs of one kernel are timed.
     """
 
     def __init__(self, machine: str, folder: Path | None = None) -> None:
         super().__init__(machine, folder)
         self.timed = 0  # problems that were measured rather than known
-
-    @abstractmethod
-    def trial(self, e: Any) -> Emitter:
-        """Returns an empty emitter with the settings of `e`, which does not ask for choices."""
 
     @abstractmethod
     def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
@@ -149,7 +145,7 @@ class KernelTuning(TuningStore):
 
     def _seconds(self, e: Any, emit: Emit, args: Sequence[Any]) -> float:
         """Returns the seconds of an op on random operands with the layouts of the given ones; infinite where it cannot run."""
-        trial = self.trial(e)
+        trial: Emitter = e.fresh(tuning=False)
         arrays: list[Array] = []
 
         def stand_in(value: Any) -> Any:

@@ -20,9 +20,6 @@ SPENT: Final = 0.03  # seconds on one kernel
 class Tuning(KernelTuning):
     """Names of the fastest kernels of the cpu target, by problem."""
 
-    def trial(self, e: CpuEmitter) -> CpuEmitter:
-        return e.fresh(tuning=False)
-
     def settings(self, e: CpuEmitter) -> str:
         return f"threads {e.threads} fast_math {e.fast_math}"
 

@@ -38,9 +38,6 @@ class GpuTuning(KernelTuning):
         super().__init__(f"kernels on {device.properties.name} {device.arch}", folder)
         self.device = device
 
-    def trial(self, e: GpuEmitter) -> GpuEmitter:
-        return e.fresh(tuning=False)
-
     def concerns(self, e: GpuEmitter, op: Operation, modules: Sequence[Module]) -> bool:
         """True for every op with ``exhaustive_tune``, else for products of narrow numbers while library plans are timed, too."""
         if e.exhaustive:
