@@ -28,7 +28,7 @@ from .source import (
     written,
 )
 
-__all__ = ["activation_functions", "cell_code", "evenly_spaced", "input_products", "recurrent"]
+__all__ = ["activation_functions", "at", "cell_code", "evenly_spaced", "input_products", "recurrent", "unfit"]
 
 _FORMS = {  # of x, a (alpha), b (beta)
     "relu": "m::max({x}, 0.f)",
@@ -101,6 +101,21 @@ def cell_code(op: Any, peephole: list[str]) -> list[str]:
 def evenly_spaced(lens: Sequence[int], strides: Sequence[int]) -> bool:
     """Returns True if the steps of all sequences are the rows of one matrix."""
     return lens[1] == 1 or lens[0] == 1 or strides[0] == lens[1] * strides[1]
+
+
+def unfit(op: Any, x: Tensor) -> No | None:
+    """Refuses what no kernel of ours computes."""
+    if isinstance(op, Gru) and not op.linear_before_reset:
+        return No("gru with the reset before the product needs two launches a step")
+    if not (x.lens[0] and x.lens[1]):
+        return No("a recurrent layer without steps")
+    return None if evenly_spaced(x.lens, x.strides) else No("steps and sequences of x are not evenly spaced in memory")
+
+
+def at(t: Tensor, n: int, *coordinates: str) -> str:
+    """Returns code that reads an element of operand `n`."""
+    terms = [f"(u64)({c}) * {k}u" for c, k in zip(coordinates, t.strides, strict=True)]
+    return read(f"p{n}[{' + '.join(terms)}]", t.dtype)
 
 
 def input_products(op: Any, x: Tensor, w: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch, int]:
@@ -196,24 +211,17 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     assert x is not None and w is not None and r is not None
     if x.dtype.bits > 32:
         return No("recurrent layers in float64")
-    if isinstance(op, Gru) and not op.linear_before_reset:
-        return No("gru with the reset before the product needs two launches a step")
+    refused = unfit(op, x)
+    if refused is not None:
+        return refused
     s, b, i = x.lens
     h, directions, gates = op.hidden_size, op.directions, op.gates
-    if not (s and b):
-        return No("a recurrent layer without steps")
-    if not evenly_spaced(x.lens, x.strides):
-        return No("steps and sequences of x are not evenly spaced in memory")
     if s > MOST_STEPS:
         return No(f"more than {MOST_STEPS} steps")
     given = [x, w, r, bias, lens, h0, c0, peephole]
     y = ys[0]
     kind = x.dtype
     functions = activation_functions(op)
-
-    def at(t: Tensor, n: int, *coordinates: str) -> str:
-        terms = [f"(u64)({c}) * {k}u" for c, k in zip(coordinates, t.strides, strict=True)]
-        return read(f"p{n}[{' + '.join(terms)}]", t.dtype)
 
     together = sequences_together(directions * h, b, traits)
     groups = ceil_div(b, together)

@@ -6,13 +6,13 @@ from typing import Any
 
 from mgx_core import No
 from mgx_core import dtype as dt
-from mgx_core.ops.recurrent import Gru, Lstm
+from mgx_core.ops.recurrent import Lstm
 
 from .elements import pointers
 from .geometry import ceil_div
 from .pointwise import kernel
-from .recurrent import activation_functions, cell_code, evenly_spaced, input_products
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
+from .recurrent import activation_functions, at, cell_code, input_products, unfit
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored, written
 
 __all__ = ["resident"]
 
@@ -31,14 +31,11 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
     assert x is not None and w is not None and r is not None
     if x.dtype not in (dt.float16, dt.bfloat16):
         return No("matrix units take 16-bit floats")
-    if isinstance(op, Gru) and not op.linear_before_reset:
-        return No("gru with the reset before the product needs two products a step")
+    refused = unfit(op, x)
+    if refused is not None:
+        return refused
     s, b, i = x.lens
     h, directions, gates = op.hidden_size, op.directions, op.gates
-    if not (s and b):
-        return No("a recurrent layer without steps")
-    if not evenly_spaced(x.lens, x.strides):
-        return No("steps and sequences of x are not evenly spaced in memory")
     if h % 16:
         return No("the matrix units take hidden units by 16")
     if r.strides[2] != 1 or r.strides[1] % 8 or (directions > 1 and r.strides[0] % 8) or r.align < 16:
@@ -71,10 +68,6 @@ def _kernel(op: Any, given: list[Tensor | None], ys: list[Tensor], columns: int)
         "const u32 j = wave_id() * 16u + frag_row(e), column = frag_col(e), n = first + column;",
         f"const bool inside = column < {columns}u && n < {b}u;",
     ]
-
-    def at(tensor: Tensor, n: int, *coordinates: str) -> str:
-        terms = [f"(u64)({c}) * {k}u" for c, k in zip(coordinates, tensor.strides, strict=True)]
-        return read(f"p{n}[{' + '.join(terms)}]", tensor.dtype)
 
     def begin(tensor: Tensor | None, n: int) -> str:
         return "0.f" if tensor is None else f"inside ? {at(tensor, n, 'd', 'n', 'j')} : 0.f"
