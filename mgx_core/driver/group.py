@@ -29,8 +29,8 @@ COMMANDS: Final = {
     "verify": ("verify", "Compare a target's results with the reference."),
     "ops": ("ops", "Print the operations that programs are made of."),
     "rules": ("rules", "Print the rewriting rules and passes, and what each does."),
-    "onnx": ("onnx", "Print the ONNX operators that can be read."),
-    "tf": ("tf", "Print the TensorFlow operators that can be read."),
+    "onnx": ("operators:onnx", "Print the ONNX operators that can be read."),
+    "tf": ("operators:tf", "Print the TensorFlow operators that can be read."),
     "plugins": ("plugins", "Print what is installed, and why a plugin failed."),
 }
 ALIASES: Final = {"op": "ops", "roctx": "ranges"}  # MIGraphX's names
@@ -117,8 +117,9 @@ class DriverGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         name = ALIASES.get(name, name)
         if name in COMMANDS:
-            module = importlib.import_module(f"{__package__}.{COMMANDS[name][0]}")
-            found: click.Command = module.command
+            file, _, attribute = COMMANDS[name][0].partition(":")
+            module = importlib.import_module(f"{__package__}.{file}")
+            found: click.Command = getattr(module, attribute or "command")
             return found
         if name not in self._plugged():
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 
 import click
 
@@ -11,11 +10,11 @@ from ..errors import UnsupportedError
 from .group import DriverCommand
 from .report import Report, report_options
 
-__all__ = ["operators_command"]
+__all__ = ["onnx", "tf"]
 
 
-def operators_command(word: str, title: str, example: str, names: Callable[[], list[str]]) -> click.Command:
-    """Returns the command ``mgx-driver WORD`` for the operators of a format; names: asked for when the command is called."""
+def operators_command(word: str, title: str, example: str) -> click.Command:
+    """Returns the command ``mgx-driver WORD`` for the operators that the installed frontend of that name reads."""
     says = f"""Print the {title} operators that can be read; with a NAME whether it is one of them.
 
     \b
@@ -29,7 +28,9 @@ def operators_command(word: str, title: str, example: str, names: Callable[[], l
     @click.option("--list", "-l", "list_", is_flag=True, help="Print them all (default).")
     @report_options
     def command(as_json: bool, name: str | None, list_: bool) -> None:
-        print_operators(title, names(), name, as_json)
+        from ..api import frontend_operators
+
+        print_operators(title, frontend_operators(word), name, as_json)
 
     return command
 
@@ -46,3 +47,7 @@ def print_operators(title: str, names: list[str], name: str | None, as_json: boo
     report.document(shown)
     for one in shown:
         report.say(one)
+
+
+onnx = operators_command("onnx", "ONNX", "Conv")
+tf = operators_command("tf", "TensorFlow", "Conv2D")
