@@ -325,11 +325,11 @@ TURNS = [
         """\
   %x = @param["x"] -> float32[2, 3]
   %y = @param["y"] -> float32[2, 3]
-  %1 = @literal(0.5) -> float32[]
-  %2 = transpose[permutation=[1, 0]](%y) -> float32[3, 2]
-  %3 = dot(%x, %2) -> float32[2, 2]
-  %4 = multibroadcast[out_lens=[2, 2]](%1) -> float32[2, 2]
-  %5 = mul(%3, %4) -> float32[2, 2]
+  %1 = transpose[permutation=[1, 0]](%y) -> float32[3, 2]
+  %2 = dot(%x, %1) -> float32[2, 2]
+  %3 = @literal(0.5) -> float32[]
+  %4 = multibroadcast[out_lens=[2, 2]](%3) -> float32[2, 2]
+  %5 = mul(%2, %4) -> float32[2, 2]
   @return(%5)""",
     ),
     (
