@@ -11,14 +11,16 @@ from google.protobuf.message import DecodeError
 from .access import EVERYTHING
 from .budget import TENSOR_COST, Share
 from .device_memory import DeviceRegion
-from .errors import BadRequest, ServeError
+from .errors import BadRequest, NotFound, ServeError
 from .host_memory import HostRegion
 from .inference import EXTENSIONS, Service, refuse_overrides
-from .messages import messages
+from .messages import SERVICE, messages
 
 __all__ = ["NAMES", "Methods"]
 
 HEALTH: Final = ("ServerLive", "ServerReady")
+OPEN_TO_ALL: Final = (*HEALTH, "HealthCheck")
+SERVING, NOT_SERVING = 1, 2  # of gRPC's health protocol
 OF_A_MODEL: Final = ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics")
 NAMES: Final = (
     *HEALTH,
@@ -57,10 +59,10 @@ class Methods:
         self.service, self.messages = service, messages()
 
     async def answered(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
-        """Returns the encoded answer to an encoded request for one of `NAMES`.  Errors: any `ServeError`."""
+        """Returns the encoded answer to an encoded request for one of `NAMES` or `HealthCheck`.  Errors: any `ServeError`."""
         with Share(self.service.budget) as share:
             given = _read(f"{name}Request", request, share)
-            if name not in HEALTH:
+            if name not in OPEN_TO_ALL:
                 model = given.name if name in OF_A_MODEL else ""
                 self.service.access.check(headers.get("authorization"), model or EVERYTHING)
             made: bytes = (await getattr(self, name)(given)).SerializeToString()
@@ -73,6 +75,12 @@ class Methods:
 
     async def ServerReady(self, request: Any) -> Any:
         return self.messages["ServerReadyResponse"](ready=self.service.ready())
+
+    async def HealthCheck(self, request: Any) -> Any:
+        """Answers gRPC's own health protocol: whether the server is ready, as `ServerReady` does."""
+        if request.service not in ("", SERVICE):
+            raise NotFound(f"there is no service {request.service!r}; the health of {SERVICE} is told")
+        return self.messages["HealthCheckResponse"](status=SERVING if self.service.ready() else NOT_SERVING)
 
     async def ServerMetadata(self, request: Any) -> Any:
         return self.messages["ServerMetadataResponse"](

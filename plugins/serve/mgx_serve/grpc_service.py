@@ -15,7 +15,7 @@ from .grpc_answers import answer_message, stream_message
 from .grpc_methods import NAMES
 from .grpc_requests import Request, read_request
 from .inference import Inference
-from .messages import SERVICE, messages
+from .messages import HEALTH_SERVICE, SERVICE, messages
 
 __all__ = ["Others", "handler"]
 
@@ -30,10 +30,25 @@ def handler(inference: Inference, others: Others) -> grpc.GenericRpcHandler:
     others: answers the methods that are no inference, as `Methods.answered` does.
     """
     calls = _Calls(inference)
-    made = {name: grpc.unary_unary_rpc_method_handler(_unary(name, others)) for name in NAMES}
-    made["ModelInfer"] = grpc.unary_unary_rpc_method_handler(calls.infer)
-    made["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(calls.stream)
-    return grpc.method_handlers_generic_handler(SERVICE, made)
+    made = {_path(SERVICE, name): grpc.unary_unary_rpc_method_handler(_unary(name, others)) for name in NAMES}
+    made[_path(SERVICE, "ModelInfer")] = grpc.unary_unary_rpc_method_handler(calls.infer)
+    made[_path(SERVICE, "ModelStreamInfer")] = grpc.stream_stream_rpc_method_handler(calls.stream)
+    made[_path(HEALTH_SERVICE, "Check")] = grpc.unary_unary_rpc_method_handler(_unary("HealthCheck", others))
+    return _Handler(made)
+
+
+def _path(service: str, name: str) -> str:
+    return f"/{service}/{name}"
+
+
+class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Offers methods by their paths."""
+
+    def __init__(self, methods: Mapping[str, grpc.RpcMethodHandler]) -> None:
+        self._methods = methods
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        return self._methods.get(details.method)
 
 
 def _unary(name: str, others: Others) -> Callable[[bytes, Any], Awaitable[bytes]]:

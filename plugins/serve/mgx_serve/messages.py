@@ -15,9 +15,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from . import config_messages
 
-__all__ = ["SERVICE", "messages"]
+__all__ = ["HEALTH_SERVICE", "SERVICE", "messages"]
 
 SERVICE: Final = "inference.GRPCInferenceService"
+HEALTH_SERVICE: Final = (
+    "grpc.health.v1.Health"  # that orchestrators ask of every server; its messages are encoded as those here
+)
 
 TABLE: Final = """
 ServerLiveRequest
@@ -26,6 +29,8 @@ ServerReadyRequest
 ServerReadyResponse: 1 ready bool
 ModelReadyRequest: 1 name string, 2 version string
 ModelReadyResponse: 1 ready bool
+HealthCheckRequest: 1 service string
+HealthCheckResponse: 1 status int32
 ServerMetadataRequest
 ServerMetadataResponse: 1 name string, 2 version string, 3 extensions string*
 ModelMetadataRequest: 1 name string, 2 version string

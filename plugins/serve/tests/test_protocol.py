@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -53,6 +54,30 @@ def test_health_and_metadata(module: Any, server: Any) -> None:
         assert about["versions"] == ["2"] and [i["name"] for i in about["inputs"]] == ["x"]
         assert [(o["name"], o["datatype"]) for o in about["outputs"]] == [("y", "FP32"), ("z", "FP32")]
         assert [int(n) for n in about["inputs"][0]["shape"]] == [-1, 4]
+
+
+def health(server: Any, service: bytes = b"") -> bytes:
+    """Returns what gRPC's health protocol answers: field 1 of the question is a service, of the answer a status."""
+    with grpc.insecure_channel(server.grpc) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        made: bytes = check(b"\x0a" + bytes([len(service)]) + service if service else b"", timeout=30)
+        return made
+
+
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
+
+
+def test_the_health_protocol_of_grpc(
+    serve: Callable[..., Any], server: Any, small_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    assert health(server) == NOT_SERVING, "one model is broken"
+    (tmp_path / "tokens.toml").write_text('all = ["*"]')
+    guarded = serve(small_model(tmp_path / "m.onnx"), "--tokens", tmp_path / "tokens.toml")
+    for service in (b"", b"inference.GRPCInferenceService"):
+        assert health(guarded, service) == SERVING
+    with pytest.raises(grpc.RpcError) as caught:
+        health(guarded, b"other")
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND and "'other'" in caught.value.details()
 
 
 @pytest.mark.parametrize("module", CLIENTS)
