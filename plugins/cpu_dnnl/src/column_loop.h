@@ -1,24 +1,15 @@
 // Sums along axes that are not the contiguous one, of operands that go through a few operations first: included once for each
 // instruction set, with MGX_LANES, MGX_ISA and MGX_ADD_COLUMNS.
-#include <immintrin.h>
-
 #include <algorithm>
 
+#include "chain.h"
 #include "loops.h"
-#include "vectors.h"
 
 namespace mgx {
 
 namespace {
 
 constexpr int most_loads = 8, most_axes = 12;
-
-// One operation on the value: with a load, or with a number (load < 0).
-struct Operation {
-    int64_t kind; // 0 add, 1 multiply, 2 maximum, 3 minimum
-    int64_t load;
-    int64_t number; // bits of a float
-};
 
 // What the loop is told (`jit/native_columns.py` writes it).  All operands' steps along the last kept axis are 0 or 1.
 struct Columns {
@@ -35,32 +26,11 @@ struct Columns {
     const int64_t *along(int64_t axis) const { return steps + axis * (loads + 1); }
 };
 
-// The larger or smaller of a number and a value, which stays if it is NaN; of two values, NaN if one is.
-inline Floats bounded(bool most, Floats x, Floats y, bool number) {
-    Floats best = most ? larger(y, x) : smaller(y, x);
-    return number ? best : y == y ? best : y;
-}
-
 // Adds one row of `vectors` vectors to their sums.
 template <int vectors, class Load> [[gnu::always_inline]] inline void add_row(const Columns &c, const float *const *at, Floats *sums, Load read) {
     const int64_t *inner = c.along(c.kept - 1);
     Floats x[vectors];
-    for (int v = 0; v < vectors; ++v)
-        x[v] = inner[0] ? read(at[0] + v * lanes) : all(*at[0]);
-    for (int64_t i = 0; i < c.operations; ++i) {
-        const Operation &o = c.chain[i];
-        Floats y[vectors];
-        float number;
-        std::memcpy(&number, &o.number, sizeof number);
-        for (int v = 0; v < vectors; ++v)
-            y[v] = o.load < 0 ? all(number) : inner[o.load] ? read(at[o.load] + v * lanes) : all(*at[o.load]);
-        for (int v = 0; v < vectors; ++v)
-            switch (o.kind) {
-            case 0: x[v] += y[v]; break;
-            case 1: x[v] *= y[v]; break;
-            default: x[v] = bounded(o.kind == 2, x[v], y[v], o.load < 0);
-            }
-    }
+    apply(c.chain, c.operations, inner, at, x, read);
     for (int v = 0; v < vectors; ++v)
         sums[v] += x[v];
 }

@@ -37,6 +37,8 @@ void add_products_avx2(NamedLoops &loops);
 void add_products_avx512(NamedLoops &loops);
 void add_columns_avx2(NamedLoops &loops);
 void add_columns_avx512(NamedLoops &loops);
+void add_chains_avx2(NamedLoops &loops);
+void add_chains_avx512(NamedLoops &loops);
 void add_copy_loops(NamedLoops &loops);
 
 } // namespace mgx

@@ -32,6 +32,8 @@ const NamedLoops &table() {
         add_products_avx512(loops);
         add_columns_avx2(loops);
         add_columns_avx512(loops);
+        add_chains_avx2(loops);
+        add_chains_avx512(loops);
         add_copy_loops(loops);
         return loops;
     }();

@@ -25,13 +25,21 @@ inline void store(float *to, Floats v) { std::memcpy(to, &v, sizeof v); }
 
 // The first `count` lanes; the others are 0.
 inline Floats load_some(const float *from, int64_t count) {
+#if MGX_LANES == 16
+    return (Floats)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
+#else
     Floats v = {};
     std::memcpy(&v, from, static_cast<size_t>(count) * sizeof(float));
     return v;
+#endif
 }
 
 inline void store_some(float *to, Floats v, int64_t count) {
+#if MGX_LANES == 16
+    _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), (__m512)v);
+#else
     std::memcpy(to, &v, static_cast<size_t>(count) * sizeof(float));
+#endif
 }
 
 inline Floats all(float x) { return x - Floats {}; }

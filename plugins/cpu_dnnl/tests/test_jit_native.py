@@ -1,6 +1,9 @@
-"""Sums of columns and copies of rows that the native module does, beside the interpreter and numpy; LLVM stays out of them."""
+"""Chains on rows, sums of columns and copies of rows that the native module does, beside the interpreter and numpy; LLVM stays out of them."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
 from mgx_cpu_dnnl.jit.native_loop import NativeLoop
-from mgx_cpu_dnnl.jit.pointwise import compile_copy
+from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
 from mgx_cpu_dnnl.jit.reduce import compile_reduce
 
 OPS = {"add": pointwise.Add, "max": pointwise.Max, "min": pointwise.Min, "mul": pointwise.Mul, "sub": pointwise.Sub}
@@ -28,9 +31,9 @@ def shape_of(array):
     return Shape(array.dtype, array.shape, [s // array.itemsize for s in array.strides])
 
 
-def body_of(dims, steps, mean):
-    """The sum or mean over the axes in the middle of a chain that begins with x."""
-    body = Module("columns")
+def chain_body(dims, steps):
+    """A module, and in it a chain of operations that begins with x."""
+    body = Module("chain")
     y = body.add_parameter("x", Shape("float32", dims))
     for i, (name, what) in enumerate(steps):
         if isinstance(what, float):
@@ -40,6 +43,12 @@ def body_of(dims, steps, mean):
         if other.shape.dims != tuple(dims):
             other = body.add(Multibroadcast(out_lens=tuple(dims)), other)
         y = body.add(OPS[name](), y, other)
+    return body, y
+
+
+def body_of(dims, steps, mean):
+    """The sum or mean over the axes in the middle of a chain."""
+    body, y = chain_body(dims, steps)
     kind = reduce.ReduceMean if mean else reduce.ReduceSum
     body.add_return([body.add(kind(axes=tuple(range(1, len(dims) - 1))), y)])
     return body
@@ -104,3 +113,59 @@ def test_few_rows_are_woven_without_compiled_code(engine, rows):
     assert isinstance(kernel, JitKernel) and isinstance(kernel.code, NativeLoop) == (rows <= 4)
     run_numpy(kernel, [source, target], chunks=3)
     assert (target == source).all()
+
+
+ROWS = [
+    ([("mul", "row"), ("add", "row"), ("max", 0.0)], True),
+    ([("add", "all")], True),
+    ([("mul", "all"), ("max", "row"), ("min", "all"), ("min", 0.5)], True),
+    ([("sub", "row")], False),
+    ([("max", float("nan"))], False),  # the bound would be passed over
+]
+
+
+@pytest.mark.parametrize(("steps", "native"), ROWS, ids=["batch norm", "sum", "bounds", "difference", "no number"])
+@pytest.mark.parametrize("dims", [(2, 5, 64), (3, 2, 2, 301), (9000,), (2, 8200), (4, 9), (5, 65)])
+def test_chains_on_rows(engine, dims, steps, native):
+    """The operands are slices of wider arrays, and so is the result, beside which nothing is written."""
+    r = np.random.default_rng(len(dims))
+    body, y = chain_body(dims, steps)
+    body.add_return([y])
+    wide = [r.standard_normal((*p.shape.lens()[:-1], p.shape.lens()[-1] + 3)) for p in body.parameters.values()]
+    given = [x.astype(np.float32)[..., 1:-2] for x in wide]
+    given[0][..., -1] = np.nan
+    room = np.full((*dims[:-1], dims[-1] + 8), 77, np.float32)
+    kernel = compile_pointwise(body, [shape_of(x) for x in given], [shape_of(room[..., 8:])], engine)
+    assert isinstance(kernel, JitKernel) and isinstance(kernel.code, NativeLoop) == (native and dims[-1] not in (9, 65))
+    run_numpy(kernel, [*given, room[..., 8:]], chunks=3)
+    np.testing.assert_array_equal(room[..., 8:], Interpreter().run(body, given)[0])
+    assert (room[..., :8] == 77).all()
+
+
+def test_a_chain_may_write_over_its_operand(engine):
+    body, y = chain_body((3, 272), [("mul", "row"), ("add", "all")])
+    body.add_return([y])
+    r = np.random.default_rng(3)
+    given = [r.standard_normal(p.shape.lens()).astype(np.float32) for p in body.parameters.values()]
+    wanted = Interpreter().run(body, given)[0]
+    kernel = compile_pointwise(body, [shape_of(x) for x in given], [shape_of(given[0])], engine)
+    assert isinstance(kernel, JitKernel) and isinstance(kernel.code, NativeLoop) and 0 in kernel.inplace
+    run_numpy(kernel, [*given, given[0]], chunks=2)
+    np.testing.assert_array_equal(given[0], wanted)
+
+
+def test_neither_llvm_nor_what_writes_for_it_is_loaded_for_a_native_loop():
+    """Importing them takes longer than all else that a small network is compiled with."""
+    program = """
+import sys
+import mgx_core as mgx
+p = mgx.Program()
+main = p.get_main_module()
+x, y = (main.add_parameter(n, mgx.Shape("float32", [40, 128])) for n in "xy")
+s = main.add(mgx.op("add"), x, y)
+main.add_return([main.add(mgx.op("max"), s, y)])
+p.compile(mgx.get_target("cpu"))
+print(sorted(m for m in sys.modules if m.startswith("llvmlite") or m.endswith("_loops") and ".jit." in m))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

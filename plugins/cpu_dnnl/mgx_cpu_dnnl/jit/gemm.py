@@ -8,9 +8,9 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 
+from .code import Code
 from .engine import Engine
 from .gemm_epilogue import Product
-from .gemm_loops import write
 from .gemm_plan import (
     DEPTH,
     FAR,
@@ -25,8 +25,8 @@ from .gemm_plan import (
     even_part,
     key_of,
     panel_width,
+    tall,
 )
-from .gemm_tiles import tall
 from .kernel import JitKernel
 from .native_gemm import native_numbers
 from .native_loop import NativeLoop
@@ -89,7 +89,7 @@ def compile_gemm(
     beside = 2 + plan.ragged  # buffers before those of the pointwise part
     return JitKernel(
         name=name,
-        code=engine.function(plan.key, lambda c: write(c, plan))
+        code=engine.function(plan.key, lambda c: _write(c, plan))
         if told is None
         else NativeLoop(f"packed_product_{engine.isa}"),
         work=blocks * -(-panels // group),
@@ -102,3 +102,10 @@ def compile_gemm(
         inplace=frozenset(beside + p for p in behind.inplace),
         bytes=product.moved + k * columns * weights.size,
     )
+
+
+def _write(c: Code, plan: GemmPlan) -> None:
+    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    from .gemm_loops import write
+
+    write(c, plan)

@@ -30,6 +30,7 @@ __all__ = [
     "even_part",
     "key_of",
     "panel_width",
+    "tall",
 ]
 
 UNROLL: Final = 4  # rows of a panel in a trip of the innermost loop
@@ -91,3 +92,8 @@ def key_of(plan: GemmPlan, lanes: int) -> str:
         f"widened={plan.widened} whole={plan.whole} lanes={lanes}",
     ]
     return "\n".join([*words, *plan.behind.words])
+
+
+def tall(wide: bool) -> int:
+    """Returns rows of the tallest tile: with two vectors of each and what is loaded for them, as many as registers hold."""
+    return 12 if wide else 6

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .code import Code, V, i64
+from .gemm_plan import tall
 
-__all__ = ["Rows", "Tile", "tall", "tile_sums"]
+__all__ = ["Rows", "Tile", "tile_sums"]
 
 ZERO = i64(0)
-
-
-def tall(wide: bool) -> int:
-    """Returns rows of the tallest tile: with two vectors of each and what is loaded for them, as many as registers hold."""
-    return 12 if wide else 6
 
 
 class Rows:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from mgx_core import dtype as dt
 
@@ -11,7 +13,7 @@ from ..native_library import native
 from .code import clamp_single
 from .graph import Node, number
 
-__all__ = ["Chain", "NativeLoop", "bits_of", "chain_of"]
+__all__ = ["Chain", "NativeLoop", "bits_of", "chain_of", "told"]
 
 
 class NativeLoop:
@@ -36,7 +38,31 @@ class Chain(NamedTuple):
     steps: list[tuple[str, Node | float]]
 
 
-OPERATIONS = frozenset({"add", "mul", "max", "min"})  # in which the operands' order means nothing
+OPERATIONS: Final = {"add": 0, "mul": 1, "max": 2, "min": 3}  # the operands' order means nothing; numbers of `chain.h`
+MOST_LOADS: Final = 7
+
+
+class Told(NamedTuple):
+    """A chain as numbers: the loads in the order in which the native loop counts them, and its operations."""
+
+    order: list[int]
+    operations: list[int]
+
+
+def told(chain: Chain, loads: Sequence[Node]) -> Told | None:
+    """Returns what the native module is told of a chain; None for operands other than loads of float32 and numbers."""
+    if len(loads) > MOST_LOADS or any(node.dtype is not dt.float32 for node in loads):
+        return None
+    first = loads.index(chain.start)
+    order = [first, *(k for k in range(len(loads)) if k != first)]
+    place = {loads[k].ident: i for i, k in enumerate(order)}
+    operations = []
+    for name, operand in chain.steps:
+        if operand.kind != "load" if isinstance(operand, Node) else math.isnan(operand):
+            return None
+        at = (place[operand.ident], 0) if isinstance(operand, Node) else (-1, bits_of(operand))
+        operations += [OPERATIONS[name], *at]
+    return Told(order, operations)
 
 
 def chain_of(result: Node, start: Node | None = None) -> Chain | None:

@@ -9,12 +9,13 @@ from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
 from .body import read
+from .code import Code
 from .element import raw_type, supported
-from .engine import Engine, Function
+from .engine import Engine
 from .graph import Graph, read_in_place
 from .kernel import JitKernel
+from .native_chains import native_numbers
 from .native_loop import NativeLoop
-from .pointwise_loops import write
 from .pointwise_plan import BLOCK, Plan, make_plan
 from .weave import compile_weave
 from .whole import keep_whole
@@ -45,10 +46,8 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
     dims = outputs[0].lens()
     elements = outputs[0].elements()
     cost = max(1, sum(n.cost for n in plan.nodes))
-    told = _rows_copied(plan)
-    code: Function | NativeLoop = NativeLoop("copy_rows")
-    if told is None:
-        code = engine.function(plan.key, lambda c: write(c, plan))
+    native, told = _native(plan, engine)
+    code = native or engine.function(plan.key, lambda c: _write(c, plan))
     if elements == 0:
         work = row = 0
     elif plan.tile is not None:
@@ -68,7 +67,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         code=code,
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
-        args=tuple(plan.args.values if told is None else told),
+        args=tuple(told),
         scratch_bytes=0,
         inputs=len(inputs),
         outputs=len(outputs),
@@ -76,6 +75,17 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         bytes=moved,
         inplace=read_in_place(graph, outputs) if plan.tile is None else frozenset(),
     )
+
+
+def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
+    """Returns the loop of the native module that does a plan's work, if there is one, and the numbers that the loop is told."""
+    told = _rows_copied(plan)
+    if told is not None:
+        return NativeLoop("copy_rows"), told
+    told = native_numbers(plan)
+    if told is not None:
+        return NativeLoop(f"chain_rows_{engine.isa}"), told
+    return None, plan.args.values
 
 
 def _rows_copied(plan: Plan) -> list[int] | None:
@@ -115,3 +125,10 @@ def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy
     node = graph.load(0, source.dtype, source.strides())
     graph.outputs = [graph.convert(node, target.dtype)]
     return build(graph, [source], [target], engine, name)
+
+
+def _write(c: Code, plan: Plan) -> None:
+    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    from .pointwise_loops import write
+
+    write(c, plan)

@@ -15,15 +15,15 @@ from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
 from .body import read
-from .code import BITS
+from .code import BITS, Code
 from .element import elem_of, supported
 from .engine import Engine, Function
 from .graph import Graph, read_in_place
 from .kernel import JitKernel
 from .native_columns import native_numbers
 from .native_loop import NativeLoop
-from .reduce_loops import write
 from .reduce_plan import (
+    Plan,
     items_of,
     make_plan,
     padded,
@@ -84,13 +84,13 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
     code: Function | NativeLoop = NativeLoop(f"column_sums_{engine.isa}")
     if told is None:
         code = engine.function(
-            f"{plan.key} {'first' if plan.pieces else 'whole'}", lambda c: write(c, plan, int(plan.pieces > 0))
+            f"{plan.key} {'first' if plan.pieces else 'whole'}", lambda c: _write(c, plan, int(plan.pieces > 0))
         )
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     wide = max((BITS[elem_of(n.dtype)] for n in plan.store), default=0) // 8
     after: tuple[JitKernel, ...] = ()
     if plan.pieces:
-        last = engine.function(f"{plan.key} last", lambda c: write(c, plan, 2))
+        last = engine.function(f"{plan.key} last", lambda c: _write(c, plan, 2))
         args = tuple(plan.args.values)
         after = (JitKernel(f"{name} join", last, work, 1 << 20, args, 0, len(inputs), len(outputs)),)
         slots = sum(n.kind == "reduce" for n in plan.nodes) * work * plan.pieces * plan.width
@@ -110,3 +110,10 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         after=after,
         workspace_bytes=8 * slots if after else 0,
     )
+
+
+def _write(c: Code, plan: Plan, phase: int) -> None:
+    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    from .reduce_loops import write
+
+    write(c, plan, phase)

@@ -15,11 +15,11 @@ import numpy as np
 from mgx_core.errors import No
 from mgx_core.types.shape import Shape
 
+from .code import Code
 from .element import computed, raw_type, supported
 from .engine import Engine
 from .kernel import JitKernel
-from .taps_loops import write
-from .taps_plan import Taps, planned
+from .taps_plan import Plan, Taps, planned
 
 __all__ = ["compile_taps"]
 
@@ -56,7 +56,7 @@ def compile_taps(
     times = math.prod(a.most for a in plan.axes if a.table >= 0)
     return JitKernel(
         name=name,
-        code=engine.function(plan.key, lambda c: write(c, plan)),
+        code=engine.function(plan.key, lambda c: _write(c, plan)),
         work=work,
         grain=max(1, GRAIN // max(1, inner * (2 + times))),
         args=tuple(plan.args.values),
@@ -66,3 +66,10 @@ def compile_taps(
         flops=elements * times,
         bytes=x.bytes() + out.bytes(),
     )
+
+
+def _write(c: Code, plan: Plan) -> None:
+    """Has a module write the code that is imported when there is code to write, which most processes never do."""
+    from .taps_loops import write
+
+    write(c, plan)

@@ -1,0 +1,38 @@
+"""Groups of pointwise ops that the native module does: one float32 value that a few operations make of loads, row by row."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mgx_core import dtype as dt
+
+from .native_loop import chain_of, told
+from .pointwise_plan import BLOCK, Plan
+
+__all__ = ["native_numbers"]
+
+LEAST: Final = 64  # elements of a row; for shorter ones, what is done for each row would count
+UNEVEN: Final = 256  # the same for rows that end with a part of a vector
+MOST_AXES: Final = 12
+
+
+def native_numbers(plan: Plan) -> list[int] | None:
+    """Returns what the native loop is told, in its order (`chain_loop.h`); None for other groups."""
+    (result, *more), (out, *_), (*outer, inner) = plan.results, plan.outputs, plan.axes
+    if more or out.dtype is not dt.float32 or plan.tile is not None or len(outer) > MOST_AXES:
+        return None
+    if inner.extent < (UNEVEN if inner.extent % 16 else LEAST):
+        return None
+    if inner.steps[-1] != 1 or any(step not in (0, 1) for step in inner.steps):
+        return None
+    chain = chain_of(result)
+    words = None if chain is None or not chain.steps else told(chain, plan.loads)
+    if words is None:
+        return None
+    order, operations = words
+    steps = (n for axis in (inner, *outer) for n in (*(axis.steps[k] for k in order), axis.steps[-1]))
+    return [
+        inner.extent, BLOCK if plan.blocks else inner.extent, len(outer), len(order), len(operations) // 3,
+        *(axis.extent for axis in outer), *(plan.loads[k].extra[0] for k in order), plan.inputs,
+        *steps, *operations,
+    ]  # fmt: skip

@@ -1,0 +1,48 @@
+// A value that a few operations make of loads: told in numbers, done for some vectors at a time.  Included by sources that are
+// compiled once per instruction set, so everything here has internal linkage.
+#pragma once
+
+#include "vectors.h"
+
+namespace mgx {
+
+namespace {
+
+// One operation on the value: with a load, or with a number (load < 0).
+struct Operation {
+    int64_t kind; // 0 add, 1 multiply, 2 maximum, 3 minimum
+    int64_t load;
+    int64_t number; // bits of a float
+};
+
+// The larger or smaller of a number and a value, which stays if it is NaN; of two values, NaN if one is.
+inline Floats bounded(bool most, Floats x, Floats y, bool number) {
+    Floats best = most ? larger(y, x) : smaller(y, x);
+    return number ? best : y == y ? best : y;
+}
+
+// Some vectors of the value.  inner: each load's step, 0 or 1; at: where they are; the first load is what the chain begins with.
+template <int vectors, class Load>
+[[gnu::always_inline]] inline void apply(
+        const Operation *chain, int64_t operations, const int64_t *inner, const float *const *at, Floats (&x)[vectors], Load read) {
+    for (int v = 0; v < vectors; ++v)
+        x[v] = inner[0] ? read(at[0] + v * lanes) : all(*at[0]);
+    for (int64_t i = 0; i < operations; ++i) {
+        const Operation &o = chain[i];
+        Floats y[vectors];
+        float number;
+        std::memcpy(&number, &o.number, sizeof number);
+        for (int v = 0; v < vectors; ++v)
+            y[v] = o.load < 0 ? all(number) : inner[o.load] ? read(at[o.load] + v * lanes) : all(*at[o.load]);
+        for (int v = 0; v < vectors; ++v)
+            switch (o.kind) {
+            case 0: x[v] += y[v]; break;
+            case 1: x[v] *= y[v]; break;
+            default: x[v] = bounded(o.kind == 2, x[v], y[v], o.load < 0);
+            }
+    }
+}
+
+} // namespace
+
+} // namespace mgx
