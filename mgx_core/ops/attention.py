@@ -176,7 +176,8 @@ class Attention(Operation):
             return convert(weights, to)
         wide_v = widen(v)
         if bias is not None and wide_v.size and not np.isfinite(wide_v).all():  # 0 * inf of a closed key is nothing
-            wide_v = np.where((weights != 0).any(axis=(1, 2))[:, None, :, None], wide_v, 0)
+            used = (weights != 0) & ~np.isneginf(bias)  # a row of NaN weights uses no closed key either
+            wide_v = np.where(used.any(axis=(1, 2))[:, None, :, None], wide_v, 0)
         return convert(values_of(weights, wide_v.astype(weights.dtype, copy=False)), to)
 
 

@@ -118,6 +118,18 @@ def test_closed_rows_are_zero_and_infinite_values_do_not_leak() -> None:
     np.testing.assert_allclose(weights.sum(-1), np.broadcast_to([0, 1, 1], (B, N, S)), atol=1e-6)
 
 
+def test_a_row_of_nan_scores_does_not_open_closed_keys_for_others() -> None:
+    q, k, v = rand(1, 2, 3, 4), rand(1, 2, 5, 4), rand(1, 2, 5, 4)
+    lengths = np.asarray([4])
+    finite = Attention().compute(q, k, v, None, lengths)
+    k[:, :, 4], v[:, :, 4] = np.nan, np.inf  # behind the length
+    q[0, 1, 2, 0] = np.nan
+    with np.errstate(invalid="ignore"):
+        got = Attention().compute(q, k, v, None, lengths)
+    finite[0, 1, 2] = np.nan
+    np.testing.assert_allclose(got, finite, rtol=1e-6)
+
+
 def test_narrow_floats_keep_their_type() -> None:
     half = [x.astype(np.float16) for x in (Q, K, V)]
     out = Attention(causal=True).evaluate(half)
