@@ -10,6 +10,19 @@ import torch
 from torch import Tensor
 
 from .bags import embedding_bag, embedding_bag_backward
+from .composed_functions import (
+    copysign,
+    copysign_of_number,
+    digamma,
+    fft_frequencies,
+    lgamma,
+    logcumsumexp,
+    real_fft_frequencies,
+    running_maximum,
+    running_minimum,
+    searchsorted,
+    searchsorted_number,
+)
 
 __all__ = ["composed"]
 
@@ -34,6 +47,17 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten.median.default: median,
         aten.median.dim: median_along,
         aten.nanmedian.dim: nanmedian_along,
+        aten.lgamma.default: lgamma,
+        aten.digamma.default: digamma,
+        aten.copysign.Tensor: copysign,
+        aten.copysign.Scalar: copysign_of_number,
+        aten.cummax.default: running_maximum,
+        aten.cummin.default: running_minimum,
+        aten.logcumsumexp.default: logcumsumexp,
+        aten.searchsorted.Tensor: searchsorted,
+        aten.searchsorted.Scalar: searchsorted_number,
+        aten.fft_fftfreq.default: fft_frequencies,
+        aten.fft_rfftfreq.default: real_fft_frequencies,
     }
 
 

@@ -1,0 +1,198 @@
+"""Functions of torch that no converter takes, said in others: logarithms of gamma, running extremes, places in sorted rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "copysign",
+    "copysign_of_number",
+    "digamma",
+    "fft_frequencies",
+    "lgamma",
+    "logcumsumexp",
+    "real_fft_frequencies",
+    "running_maximum",
+    "running_minimum",
+    "searchsorted",
+    "searchsorted_number",
+]
+
+SHIFT = 10  # from which on the expansions for large arguments are exact to float64
+# B(2k) / (2k (2k - 1)) and B(2k) / 2k, for k = 1, 2, ...: the coefficients of the expansions of both functions
+LOG_GAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+
+
+def _result_type(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.get_default_dtype()
+
+
+def _series(inverse: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """Returns a polynomial of 1 / z^2, by Horner's scheme."""
+    square = inverse * inverse
+    total = torch.full_like(inverse, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total * square + c
+    return total
+
+
+def lgamma(x: Tensor) -> Any:
+    """Returns the logarithm of the gamma function's size, computed in float64: its zeros at 1 and 2 cancel large terms."""
+    if x.is_complex():
+        return NotImplemented
+    wide = x.double()
+    y = torch.where(wide < 0.5, 1 - wide, wide)
+    small = y < SHIFT
+    product = y
+    for k in range(1, SHIFT):
+        product = product * (y + k)
+    z = torch.where(small, y + SHIFT, y)
+    # not (z - 1/2) log z - z, which is inf - inf at infinity
+    found = (z - 0.5) * (z.log() - 1) - 0.5 + 0.5 * math.log(2 * math.pi) + _series(1 / z, LOG_GAMMA) / z
+    found = found - torch.where(small, product, 1.0).log()
+    fraction = wide - wide.floor()
+    mirrored = math.log(math.pi) - (fraction * math.pi).sin().log() - found
+    mirrored = torch.where((fraction == 0) | wide.isinf(), math.inf, mirrored)  # a pole, and what torch gives at -inf
+    return torch.where(wide < 0.5, mirrored, found).to(_result_type(x))
+
+
+def digamma(x: Tensor) -> Any:
+    """Returns the derivative of `lgamma`, computed in float64."""
+    if x.is_complex():
+        return NotImplemented
+    wide = x.double()
+    y = torch.where(wide < 0.5, 1 - wide, wide)
+    small = y < SHIFT
+    steps = 1 / y
+    for k in range(1, SHIFT):
+        steps = steps + 1 / (y + k)
+    z = torch.where(small, y + SHIFT, y)
+    found = z.log() - (0.5 + _series(1 / z, DIGAMMA) / z) / z - torch.where(small, steps, 0.0)
+    fraction = wide - wide.floor()
+    mirrored = found - math.pi / (fraction * math.pi).tan()
+    pole = torch.where(wide == 0, -1 / wide, math.nan)  # at zero infinite, of the other sign
+    mirrored = torch.where(fraction == 0, pole, mirrored)
+    return torch.where(wide < 0.5, mirrored, found).to(_result_type(x))
+
+
+def copysign(size: Tensor, sign: Tensor) -> Tensor:
+    """Returns numbers with the signs of others, those of zeros and NaN among them."""
+    dtype = torch.result_type(size, sign)
+    wide = size.to(dtype if dtype.is_floating_point else torch.get_default_dtype())
+    return torch.where(wide.signbit() == sign.signbit(), wide, -wide)
+
+
+def copysign_of_number(size: Tensor, sign: float) -> Tensor:
+    """Returns numbers with the sign of one."""
+    wide = size.to(_result_type(size)).abs()
+    return -wide if math.copysign(1.0, sign) < 0 else wide
+
+
+def _doubled(values: Sequence[Tensor], dim: int, combine: Callable[..., Sequence[Tensor]]) -> Sequence[Tensor]:
+    """Returns running results along an axis: each element is combined with those 1, 2, 4, ... places before it.
+
+    combine: takes the earlier values and the later ones; associative.
+    """
+    size, step = values[0].shape[dim], 1
+    while step < size:
+        earlier = [v.narrow(dim, 0, size - step) for v in values]
+        later = [v.narrow(dim, step, size - step) for v in values]
+        joined = combine(earlier, later)
+        values = [torch.cat([v.narrow(dim, 0, step), j], dim) for v, j in zip(values, joined, strict=True)]
+        step *= 2
+    return values
+
+
+def _unknown(x: Tensor, dim: int) -> bool:
+    """Returns True for axes along which the number of doublings is not known while tracing, or which a scalar lacks."""
+    return x.dim() == 0 or not isinstance(x.shape[dim], int)
+
+
+def _running(x: Tensor, dim: int, exceeds: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    """Returns running extremes and the last place of each; a NaN exceeds everything."""
+    if _unknown(x, dim):
+        return NotImplemented
+    shape = [1] * x.dim()
+    shape[dim] = -1
+    places = torch.arange(x.shape[dim], device=x.device).view(shape).expand_as(x)
+
+    def combine(earlier: Sequence[Tensor], later: Sequence[Tensor]) -> Sequence[Tensor]:
+        taken = exceeds(later[0], earlier[0])
+        if x.is_floating_point():
+            taken = later[0].isnan() | (taken & earlier[0].isnan().logical_not())
+        return [torch.where(taken, b, a) for a, b in zip(earlier, later, strict=True)]
+
+    values, found = _doubled([x, places], dim, combine)
+    return values.clone(), found.clone()
+
+
+def running_maximum(x: Tensor, dim: int) -> Any:
+    """Returns the greatest element so far along an axis, and its place."""
+    return _running(x, dim, torch.ge)
+
+
+def running_minimum(x: Tensor, dim: int) -> Any:
+    """Returns the least element so far along an axis, and its place."""
+    return _running(x, dim, torch.le)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Any:
+    """Returns logarithms of running sums of exponentials, without leaving the logarithmic scale."""
+    if x.is_complex() or _unknown(x, dim):
+        return NotImplemented
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    (found,) = _doubled([wide], dim, lambda earlier, later: [torch.logaddexp(earlier[0], later[0])])
+    return found.to(x.dtype).clone()
+
+
+def searchsorted(
+    rows: Tensor,
+    values: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Returns where values belong in sorted rows: the number of elements before them. NaN belongs behind all."""
+    if sorter is not None:
+        rows = rows.gather(-1, sorter)
+    common = torch.promote_types(rows.dtype, values.dtype)
+    among, sought = rows.to(common), values.to(common)
+    # one row serves values of any number of axes; several rows have values of their own
+    among = among if rows.dim() == 1 else among.unsqueeze(-2)
+    behind = among > sought.unsqueeze(-1) if right or side == "right" else among >= sought.unsqueeze(-1)
+    return behind.logical_not().sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+def searchsorted_number(
+    rows: Tensor,
+    value: float,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Returns where one number belongs in a sorted row."""
+    sought = torch.scalar_tensor(value, dtype=rows.dtype if rows.is_floating_point() else None, device=rows.device)
+    if not rows.is_floating_point() and isinstance(value, int):
+        sought = torch.scalar_tensor(value, dtype=rows.dtype, device=rows.device)
+    return searchsorted(rows, sought, out_int32=out_int32, right=right, side=side, sorter=sorter)
+
+
+def fft_frequencies(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+    """Returns the frequencies of a Fourier transform of n samples that lie d apart, negative ones last."""
+    places = torch.arange(n, dtype=dtype or torch.get_default_dtype(), device=device)
+    return torch.where(places < (n + 1) // 2, places, places - n) * (1 / (n * d))
+
+
+def real_fft_frequencies(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+    """Returns the frequencies that are not negative."""
+    return torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype(), device=device) * (1 / (n * d))

@@ -1,0 +1,104 @@
+"""Functions that are said in others: gamma functions, running extremes, places in sorted rows, frequencies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from mgx_torch import from_exported, lower_to_mgx
+
+Same = Callable[..., None]  # the fixture that compares with eager torch
+HOLES = torch.tensor(
+    [[3.0, 1.0, 3.0, math.nan, 2.0, math.nan, 9.0], [5.0, 4.0, -math.inf, 5.0, math.inf, math.inf, 1.0]]
+)
+
+
+@pytest.mark.parametrize("function", [torch.lgamma, torch.digamma])
+def test_gamma_functions_near_their_zeros_and_poles(function: Any, same: Same) -> None:
+    near = torch.cat([torch.linspace(0.9, 1.1, 41), torch.linspace(1.4, 2.1, 41), torch.linspace(-4.45, -0.05, 9)])
+    far = torch.tensor([1e-30, 1e-6, 0.5, 9.99, 10.0, 10.01, 33.0, 1e4, 1e10, 1e30, -0.25, -100.3])
+    ends = torch.tensor([0.0, -0.0, -1.0, -7.0, math.inf, -math.inf, math.nan])
+    for part in (near, far):
+        torch.testing.assert_close(
+            torch.compile(function, backend="mgx")(part), function(part.double()).float(), rtol=1e-6, atol=2e-7
+        )
+    same(function, ends)
+    same(function, torch.cat([near, far]).double(), tolerance=1e-10)
+    same(function, torch.arange(1, 6))
+    same(function, near.bfloat16(), tolerance=2e-2)
+
+
+def test_gradients_of_distributions_are_eagers() -> None:
+    def log_likelihood(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        gamma = torch.distributions.Gamma(a.exp(), b.exp(), validate_args=False)
+        student = torch.distributions.StudentT(a.exp() + 1, validate_args=False)
+        return gamma.log_prob(x).sum() + student.log_prob(x).sum()
+
+    found = []
+    values = torch.randn(2, 5), torch.rand(5) + 0.1
+    for call in (log_likelihood, torch.compile(log_likelihood, backend="mgx")):
+        given = values[0].clone().requires_grad_()
+        call(given[0], given[1], values[1]).backward()
+        assert given.grad is not None
+        found.append(given.grad)
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_signs_of_zeros_and_nan_are_copied(same: Same) -> None:
+    size = torch.tensor([1.0, -2.0, 0.0, -0.0, math.inf, math.nan])
+    sign = torch.tensor([-0.0, 0.0, -1.0, 5.0, -math.inf, -1.0])
+    same(lambda x, y: (1 / torch.copysign(x, y), 1 / torch.copysign(x, -0.0), torch.copysign(x, 2)), size, sign)
+    same(lambda x, y: (torch.copysign(x, y), torch.copysign(y.double(), x)), torch.arange(-2, 4), sign)
+
+
+@pytest.mark.parametrize("function", [torch.cummax, torch.cummin])
+def test_running_extremes_take_the_last_place_and_keep_nan(function: Any, same: Same) -> None:
+    same(lambda x: (function(x, 1), function(x, 0)), HOLES)
+    same(lambda x: (function(x, -1), function(x[:, :1], -1), function(x[:0], 0)), torch.randint(0, 5, (3, 17)))
+
+
+def test_logarithms_of_running_sums_do_not_overflow(same: Same) -> None:
+    same(lambda x: (torch.logcumsumexp(x, 1), torch.logcumsumexp(x, 0)), torch.randn(3, 13) * 100)
+    same(lambda x: torch.logcumsumexp(x, 0), torch.tensor([-math.inf, -math.inf, 1.0, math.inf, 0.0]))
+    same(lambda x: torch.logcumsumexp(x, 0), torch.randn(9).bfloat16(), tolerance=2e-2)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_places_in_sorted_rows(right: bool, same: Same) -> None:
+    rows, values = torch.randn(2, 3, 9).round(decimals=1), torch.randn(2, 3, 4).round(decimals=1)
+    order = rows.argsort(-1)
+    sought = torch.cat([values, torch.full((2, 3, 1), math.nan)], -1)
+    same(lambda r, v, o: torch.searchsorted(r, v, right=right, sorter=o), rows, sought, order)
+    line = torch.tensor([1, 2, 2, 5, 9])
+    same(lambda s, v: torch.searchsorted(s, v, right=right, out_int32=True), line, torch.randint(0, 10, (2, 3)))
+    same(lambda s, v: (torch.searchsorted(s, 2, right=right), torch.searchsorted(s, v)), line, torch.tensor(2))
+
+
+def test_frequencies(same: Same) -> None:
+    same(
+        lambda x: tuple(x + f(n, 0.5).sum() for f in (torch.fft.fftfreq, torch.fft.rfftfreq) for n in (7, 8)),
+        torch.ones(1),
+    )
+    same(lambda x: torch.fft.fftfreq(x.shape[0], dtype=torch.float64) * x.double(), torch.ones(5))
+
+
+class Sampler(torch.nn.Module):
+    """The inverse of a distribution function, as hierarchical samplers of radiance fields compute it."""
+
+    def forward(self, weights: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        sums = torch.cumsum(weights / weights.sum(-1, keepdim=True), -1)
+        above = torch.searchsorted(sums, at, right=True).clamp(max=weights.shape[-1] - 1)
+        return torch.gather(sums, -1, above) + torch.lgamma(at + 1)
+
+
+def test_exported_programs_take_them_too() -> None:
+    model, given = Sampler(), (torch.rand(4, 16), torch.rand(4, 6))
+    module = lower_to_mgx(model, given)
+    torch.testing.assert_close(module(*given), model(*given))
+    rows = torch.export.Dim("rows")
+    program = from_exported(torch.export.export(model, given, dynamic_shapes=({0: rows}, {0: rows})))
+    assert program.get_parameter_names() == ["weights", "at"]
