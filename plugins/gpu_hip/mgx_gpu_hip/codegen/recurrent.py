@@ -220,8 +220,6 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         return No(f"more than {MOST_STEPS} steps")
     given = [x, w, r, bias, lens, h0, c0, peephole]
     y = ys[0]
-    kind = x.dtype
-    functions = activation_functions(op)
 
     together = sequences_together(directions * h, b, traits)
     groups = ceil_div(b, together)
@@ -279,16 +277,16 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     lines += [
         f"if (lane < {together}u && n0 + lane < {b}u) {{",
         "  after[j] = now;",
-        f"  q0[{place}] = {written(f'({live} ? now : 0.f)', kind)};",
+        f"  q0[{place}] = {written(f'({live} ? now : 0.f)', x.dtype)};",
     ]
     if isinstance(op, Lstm):
         last = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), ys[1].strides, strict=True))
-        lines += ["  cells[j] = next;", f"  q1[{last}] = {written('next', kind)};"]
+        lines += ["  cells[j] = next;", f"  q1[{last}] = {written('next', x.dtype)};"]
     lines.append("}")
     names, buffers = pointers(given, ys)
     threads = 256
     parameters = [*names, "float* states", "const float* inputs", "u32 step"]
-    text = functions + kernel(NAME, parameters, lines, threads, ahead=ahead)
+    text = activation_functions(op) + kernel(NAME, parameters, lines, threads, ahead=ahead)
     grid = ceil_div(units, threads // traits.wave)
     product, before, space = input_products(op, x, w, traits)
     text += product
