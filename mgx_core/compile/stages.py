@@ -44,6 +44,7 @@ from ..rules.algebra import SIMPLIFY
 from ..rules.arithmetic import ARITHMETIC
 from ..rules.bounds import BOUNDS
 from ..rules.converts import CONVERTS
+from ..rules.convolution_sums import CONVOLUTION_SUMS
 from ..rules.convolutions import CONVOLUTIONS
 from ..rules.engine import Rules
 from ..rules.indices import INDICES
@@ -103,6 +104,7 @@ RULES: Final = (
     + INDICES
     + SIMPLIFY
     + PRODUCT_SLICES
+    + CONVOLUTION_SUMS
     + CONVOLUTIONS
     + SLICES
     + SPLITS
