@@ -59,7 +59,8 @@ def numbers(dims, dtype=np.float32, seed=0):
     return np.asarray(r.standard_normal(dims)).astype(dtype)
 
 
-def compare(outs, expected, count, tolerance=None):
+def compare(outs, expected, count, tolerance=None, term=0.0):
+    """Compares results of `count` terms of at most `term` each: where they cancel, their rounding is all that is left."""
     for out, e in zip(outs, expected, strict=True):
         if e.dtype.kind in "biu":
             assert np.array_equal(out, e)
@@ -68,10 +69,11 @@ def compare(outs, expected, count, tolerance=None):
         rtol = tolerance or 8 * epsilon + 3e-7 * max(1, count) ** 0.5
         wide = e.astype(np.float64)
         size = np.abs(wide[np.isfinite(wide)]).max(initial=1e-30)
-        np.testing.assert_allclose(out.astype(np.float64), wide, rtol=rtol, atol=rtol * size)
+        cancelled = epsilon * term * count**0.5
+        np.testing.assert_allclose(out.astype(np.float64), wide, rtol=rtol, atol=max(rtol * size, cancelled))
 
 
-def check(engine, body, axes, arrays, orders=None, chunks=1, gap=0, tolerance=None):
+def check(engine, body, axes, arrays, orders=None, chunks=1, gap=0, tolerance=None, term=0.0):
     with np.errstate(all="ignore"):
         expected = Interpreter().run(body, [np.array(a, order="C") for a in arrays])
     outs = []
@@ -81,7 +83,7 @@ def check(engine, body, axes, arrays, orders=None, chunks=1, gap=0, tolerance=No
     assert not isinstance(kernel, No), kernel
     run_numpy(kernel, [*arrays, *outs], chunks)
     count = int(np.prod([arrays[0].shape[a] for a in axes])) if arrays[0].ndim else 1
-    compare(outs, expected, count, tolerance)
+    compare(outs, expected, count, tolerance, term)
     return kernel
 
 
@@ -347,7 +349,7 @@ def test_kept_values_do_not_overrun_each_other(which, inner):
 @given(groups(), st.sampled_from(["host", "avx2"]), st.integers(1, 3))
 def test_random_groups(group, which, chunks):
     body, axes, arrays, orders = group
-    check(get_engine(which), body, axes, arrays, orders, chunks, tolerance=2e-4)
+    check(get_engine(which), body, axes, arrays, orders, chunks, tolerance=2e-4, term=3.0)  # clipped to -3..3
 
 
 def test_body_of_an_op():
