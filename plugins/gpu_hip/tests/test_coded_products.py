@@ -89,15 +89,16 @@ def test_work_behind_is_done_in_the_same_launch(case: int, of: str, device: int)
     given, other = (m.add_parameter(w, mgx.Shape(kind, v.shape)) for w, v in (("x", x), ("r", r)))
     y = m.add(op, given, *(m.add_literal(a) for a in weights))
     y = m.add(mgx.op("add"), y, m.add(mgx.op("multibroadcast", out_lens=[*rows, n]), m.add_literal(bias)))
-    y = m.add(mgx.op("mul"), m.add(mgx.op("tanh"), y), other)
-    m.add_return([y])
+    y = m.add(mgx.op("tanh"), y)
+    m.add_return([m.add(mgx.op("mul"), y, other), y])
     program.compile(GpuTarget("host", device), validate=True)
-    got = program.run({"x": x, "r": r})[0].to_numpy().astype(np.float64)
+    made = [v.to_numpy().astype(np.float64) for v in program.run({"x": x, "r": r})]
     sums = op.compute(x.astype(np.float32), *weights).astype(np.float64)
-    wanted = np.tanh(sums + bias.astype(np.float64)) * r.astype(np.float64)
+    first = np.tanh(sums + bias.astype(np.float64))
     (instance,) = program.executable.instances()
     assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["coded"]
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(4 * kind.epsilon, 2e-5))
+    for got, wanted in zip(made, (first * r.astype(np.float64), first), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(4 * kind.epsilon, 2e-5))
 
 
 def test_products_of_one_row_share_a_launch() -> None:

@@ -24,6 +24,7 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs, computing
 from ..emitter import GpuEmitter, tensor_of
 from ..join_rows import CODED, FEW
+from .group_results import group_results
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -105,6 +106,6 @@ def emit_finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     operands = [None if i.is_absent else e.value_of(i, env) for i in product.inputs]
     given = _operands(e, product.op, operands, len(sums))
     given += [None if i in sums else e.value_of(i, env) for i in tail.inputs]
-    outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
+    results, outs = group_results(e, body)
     e.kernel(write_finished, op, modules, given, outs)
-    return outs[0] if len(outs) == 1 else tuple(outs)
+    return results

@@ -22,6 +22,7 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from ..join_rows import JOINED
+from .group_results import group_results
 from .narrow_products import ancestors, anchor_of
 from .offer import offer
 from .single_rows import operands_of_row
@@ -173,6 +174,6 @@ def emit_joined(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     behind = parts.behind()
     if behind is not None:
         given += [value(i) if parts.reads(i) else None for i in behind[1]]
-    outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
+    results, outs = group_results(e, body)
     e.kernel(write, op, modules, given, outs)
-    return outs[0] if len(outs) == 1 else tuple(outs)
+    return results

@@ -23,6 +23,7 @@ from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from ..join_rows import LEAST
 from .epilogues import anchored
+from .group_results import group_results
 from .narrow_products import ancestors, anchor_of
 from .offer import offer
 
@@ -63,8 +64,7 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     anchor, chain = anchor_of(body, (Dot,))
     joint = chain[-1] if chain else anchor
-    results = [o.shape.lens() for o in body.outputs]
-    if any(r != results[0] for r in results) or joint.shape.lens() != results[0]:
+    if any(o.shape.lens() != joint.shape.lens() for o in body.outputs):
         raise Refused("the results have other extents than the product")
     before = ancestors(anchor)
     for ins in before:
@@ -76,9 +76,9 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     behind = [
         None if all(u in skipped for u in p.users) else v for p, v in zip(body.parameters.values(), args, strict=True)
     ]
-    outs = [e.allocate(o.shape.dtype, o.shape.lens()) for o in body.outputs]
+    results, outs = group_results(e, body)
     e.kernel(write, op, modules, [*operands, *behind], outs)
-    return outs[0] if len(outs) == 1 else tuple(outs)
+    return results
 
 
 def operands_of_row(e: GpuEmitter, x: Value | None, w: Value) -> list[Value]:
