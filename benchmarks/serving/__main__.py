@@ -1,6 +1,6 @@
 """Cost of serving: latency that the server adds, and throughput of many clients, beside two peers.
 
-python benchmarks/serving [--mlserver PYTHON] [--ray PYTHON] [--model FILE.onnx] [--requests N] [--seconds S]
+python benchmarks/serving [--mlserver PYTHON] [--ray PYTHON] [--model FILE.onnx] [--requests N] [--pause S] [--seconds S]
 python benchmarks/serving --model FILE.onnx --max-batch 16    # requests that are joined, beside runs in this process
 
 PYTHON: interpreters of environments with mlserver, or ray[serve], and onnxruntime; peers that are not named are left out.
@@ -42,6 +42,12 @@ class System:
     calls: dict[str, Callable[[], Any]] = field(default_factory=dict)
     grpc: tuple[int, bytes] | None = None  # port and message
 
+    def connect(self) -> None:
+        """Opens connections: servers close those that were idle while other systems were asked."""
+        self.calls = {"REST": load.rest_caller(self.port, *self.message)}
+        if self.grpc is not None:
+            self.calls["gRPC"] = load.grpc_caller(*self.grpc)
+
 
 def ours(model: Path, name: str, x: np.ndarray, *options: str) -> System:
     import mgx_core as mgx
@@ -55,7 +61,7 @@ def ours(model: Path, name: str, x: np.ndarray, *options: str) -> System:
     made = System("mgx-serve", process, http, message, lambda x: [np.asarray(r) for r in program.run({name: x})], x)
     load.wait(lambda: load.rest_caller(http, *message)())
     made.grpc = grpc, load.grpc_message(name, x)
-    made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(*made.grpc)}
+    made.connect()
     return made
 
 
@@ -75,7 +81,7 @@ def mlserver(python: str, model: Path, name: str, x: np.ndarray) -> System:
     made = System("MLServer", process, http, message, onnxruntime_run(model, name), x)
     load.wait(lambda: load.rest_caller(http, *message)())
     made.grpc = grpc, load.grpc_message(name, x)
-    made.calls = {"REST": load.rest_caller(http, *message), "gRPC": load.grpc_caller(*made.grpc)}
+    made.connect()
     return made
 
 
@@ -86,12 +92,16 @@ def ray_serve(python: str, model: Path, name: str, x: np.ndarray) -> System:
     message = load.rest_message(name, x)
     made = System("Ray Serve", process, http, message, onnxruntime_run(model, name), x)
     load.wait(lambda: load.rest_caller(http, *message)())
-    made.calls = {"REST": load.rest_caller(http, *message)}
+    made.connect()
     return made
 
 
-def latencies(systems: list[System], requests: int) -> None:
-    """Prints medians and 99th percentiles of what each protocol adds to the run in this process, in ms."""
+def latencies(systems: list[System], requests: int, pause: float) -> None:
+    """Prints medians and 99th percentiles of what each protocol adds to the run in this process, in ms.
+
+    Threads of onnxruntime that have nothing to do go on asking for work for some 50 ms.  Unless `pause` seconds between calls are
+    longer, they take the processors from whichever system is asked next.
+    """
     calls = {
         (s.name, protocol): call
         for s in systems
@@ -100,6 +110,7 @@ def latencies(systems: list[System], requests: int) -> None:
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
     for turn in range(requests + requests // 10):
         for key, call in calls.items():
+            time.sleep(pause)
             start = time.perf_counter()
             call()
             if turn >= requests // 10:
@@ -132,6 +143,7 @@ def processor_seconds(ancestor: int) -> float:
 def costs(systems: list[System], requests: int) -> None:
     """Prints the processor time that a request takes in all processes of a server: other programs here change it little."""
     for system in systems:
+        system.connect()
         for protocol, call in system.calls.items():
             before = processor_seconds(system.process.pid)
             for _ in range(requests):
@@ -183,6 +195,9 @@ def main() -> None:
     parser.add_argument("--ray")
     parser.add_argument("--model", type=Path, help="[default: a trivial one]")
     parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds between calls in turns; 0.1 for a model that uses threads"
+    )
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--max-batch", type=int, default=0)
@@ -201,13 +216,13 @@ def main() -> None:
         systems = [ours(model, name, x, *options)]
         try:
             if given.mlserver:
-                systems.append(mlserver(given.mlserver, model, name, x))
+                systems.append(mlserver(os.path.abspath(given.mlserver), model, name, x))
             if given.ray:
-                systems.append(ray_serve(given.ray, model, name, x))
+                systems.append(ray_serve(os.path.abspath(given.ray), model, name, x))
             if given.max_batch:
                 batching(systems[0], name, x, given.max_batch, given.rounds, given.seconds)
                 return
-            latencies(systems, given.requests)
+            latencies(systems, given.requests, given.pause)
             costs(systems, max(given.requests, 300))
             for _ in range(given.rounds if given.seconds else 0):
                 for system in systems:
