@@ -12,6 +12,7 @@ import click
 
 from mgx_core import MgxError, ParameterError
 
+from .freed_memory import keep_freed_memory
 from .grpc_polling import direct_polling
 
 __all__ = ["main"]
@@ -103,6 +104,7 @@ def main(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
     )
+    keep_freed_memory()
     with direct_polling():
         from .server import Server
         from .settings import ModelSettings, Settings

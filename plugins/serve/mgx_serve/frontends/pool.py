@@ -28,7 +28,9 @@ from .start import written
 __all__ = ["FrontEnds"]
 
 START: Final = """
+from mgx_serve.freed_memory import keep_freed_memory
 from mgx_serve.grpc_polling import direct_polling
+keep_freed_memory()
 with direct_polling():
     from mgx_serve.frontends.process import main
 main()
