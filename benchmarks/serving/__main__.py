@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
+GROUP, AWAKE = 8, 3  # calls of a system in its turn, and those of them that are not timed
 sys.path.insert(0, str(HERE))
 import load  # noqa: E402
 
@@ -99,8 +100,9 @@ def ray_serve(python: str, model: Path, name: str, x: np.ndarray) -> System:
 def latencies(systems: list[System], requests: int, pause: float) -> None:
     """Prints medians and 99th percentiles of what each protocol adds to the run in this process, in ms.
 
-    Threads of onnxruntime that have nothing to do go on asking for work for some 50 ms.  Unless `pause` seconds between calls are
-    longer, they take the processors from whichever system is asked next.
+    pause: 0 asks the systems call by call in turns.  Otherwise each is asked GROUP times in its turn, AWAKE of them untimed,
+    after so many seconds: threads of onnxruntime go on asking for work for some 50 ms after a call, and take the processors
+    from whichever system is asked next; and what slept for longer is slow to wake.
     """
     calls = {
         (s.name, protocol): call
@@ -108,13 +110,16 @@ def latencies(systems: list[System], requests: int, pause: float) -> None:
         for protocol, call in ({"": functools.partial(s.run, s.x)} | s.calls).items()
     }
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
-    for turn in range(requests + requests // 10):
+    group, awake = (GROUP, AWAKE) if pause else (1, 0)
+    first = -(requests // 10)  # turns that are not timed
+    for turn in range(first, -(-requests // (group - awake))):
         for key, call in calls.items():
             time.sleep(pause)
-            start = time.perf_counter()
-            call()
-            if turn >= requests // 10:
-                taken[key].append(1e3 * (time.perf_counter() - start))
+            for number in range(group):
+                start = time.perf_counter()
+                call()
+                if turn >= 0 and number >= awake:
+                    taken[key].append(1e3 * (time.perf_counter() - start))
     for (name, protocol), times in taken.items():
         local = taken[name, ""]
         p99, local_p99 = np.percentile(times, 99), np.percentile(local, 99)
@@ -196,7 +201,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="[default: a trivial one]")
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument(
-        "--pause", type=float, default=0.0, help="seconds between calls in turns; 0.1 for a model that uses threads"
+        "--pause",
+        type=float,
+        default=0.0,
+        help="seconds before the calls of each system in its turn; 0.1 for a model that uses threads",
     )
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
