@@ -15,7 +15,7 @@ __all__ = ["group_results"]
 
 
 def group_results(e: GpuEmitter, body: Module) -> tuple[Results, list[Value]]:
-    """Returns new values as the group gives them, a tuple where a member gives several, and in one row as a kernel writes them."""
+    """Returns new values as the group gives them, tuples where a member gives several, and in one row as a kernel writes them."""
     written: list[Value] = []
 
     def made(result: Any) -> Any:
