@@ -71,6 +71,18 @@ def test_masked_attention_keeps_scores_that_are_nan() -> None:
     assert steps(mgx.op("attention"), operands, 2e-6, finite=False) == ["attention-op attention"]
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+@pytest.mark.parametrize("queries", [1, 3, 30])
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_lies_behind_the_length_of_a_cache_is_not_read(queries: int, kind: Any, causal: bool) -> None:
+    keys, values = floats(3, G, 300, D), floats(3, G, 300, E)
+    lengths = np.array([250, 0, 131], kind)
+    for n, length in enumerate(lengths):
+        keys[n, :, length:], values[n, :, length:] = np.nan, np.inf
+    operands = [floats(3, H, queries, D), keys, values, None, lengths]
+    assert steps(mgx.op("attention", causal=causal, offset=200), operands, 2e-6) == ["attention-op attention"]
+
+
 @pytest.mark.parametrize("queries", [1, 2, 300])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), (np.float16, 2e-3), (dt.bfloat16.numpy, 1.6e-2)])
 def test_attention_of_other_types_and_lengths(queries: int, dtype: Any, tolerance: float) -> None:

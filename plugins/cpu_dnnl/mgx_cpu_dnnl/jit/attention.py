@@ -35,6 +35,7 @@ def compile_attention(
     name: str = "attention",
     guarded: bool = False,
     closes: bool = False,
+    lengths: int = 0,
 ) -> JitKernel | No:
     """softmax(score(q k^T)) v.
 
@@ -43,6 +44,8 @@ def compile_attention(
     [b.., m, n], the others `extra` (kernel inputs after q, k, v).  causal: row i sees keys up to i + offset (default n - m).
     guarded: rows whose weights are NaN (all keys masked, or a score that is NaN) count as weights of 0.
     closes: rows whose keys are all masked count as weights of 0; a score that is NaN still makes NaN of its row.
+    lengths: number among `extra`, from 1, of an integer by batch axes that the score compares keys with; keys from there on are
+    not read, so that whatever lies there does no harm.  0: none.
     """
     shapes = (q, k, v, out)
     if any(s.dtype not in FLOATS for s in shapes) or len({s.rank for s in shapes}) != 1 or q.rank < 2:
@@ -72,7 +75,7 @@ def compile_attention(
         q, k, v, out, extra, graph, loads,
         rows=tile_rows(m), causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
         packed=m > 1 or k.strides()[-1] != 1, across=across, even=e % tile == 0, guarded=guarded,
-        closes=closes,
+        closes=closes, lengths=lengths,
     )  # fmt: skip
     chunk = chunk_of(plan, m, math.prod(batch))
     add_args(plan, batch, (m, n, d, e), n - m if offset is None else offset, chunk)

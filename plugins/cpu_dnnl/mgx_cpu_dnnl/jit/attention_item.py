@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mgx_core.types.dtype import DType
+
 from .attention_plan import Plan
 from .code import Code, V, i64
 from .element import MEMORY
@@ -13,7 +15,7 @@ class Item:
     """A chunk of query rows of one head.
 
     part: addresses of the parts of scratch; here: addresses of the item's queries, keys, values and results (q, k, v, o);
-    extra: addresses of the score's other operands; first, count: the item's rows.
+    extra: addresses of the score's other operands; first, count: the item's rows; seen: keys that its sample has.
     """
 
     def __init__(self, c: Code, plan: Plan) -> None:
@@ -41,6 +43,12 @@ class Item:
         chunks = c.op("udiv", c.op("add", self.m, c.op("sub", self.chunk, self.one)), self.chunk)
         return [*(self.arg(f"b{i}") for i in range(self.rank - 2)), chunks]
 
+    def _length(self, address: V, dtype: DType) -> V:
+        found = self.c.load(address, MEMORY[dtype], 0)
+        if dtype.size == 8:
+            return found
+        return self.c.cast("sext" if dtype.lowest else "zext", found, "i64")
+
     def enter(self, index: list[V]) -> None:
         """Takes the item at an index of that space as the one at hand."""
         c, plan = self.c, self.plan
@@ -58,5 +66,9 @@ class Item:
                 if node.extra[1][axis]:
                     base = c.gep(base, c.op("mul", x, self.arg(f"x{j}.{axis}")), MEMORY[node.dtype])
             self.extra.append(base)
+        self.seen = self.n
+        for node, base in zip(plan.loads, self.extra, strict=True):
+            if node.extra[0] == plan.lengths:
+                self.seen = c.intrinsic("smin", self.n, c.intrinsic("smax", self._length(base, node.dtype), self.zero))
         self.first = c.op("mul", block, self.chunk)
         self.count = c.intrinsic("smin", self.chunk, c.op("sub", self.m, self.first))

@@ -40,13 +40,13 @@ class _Writer:
         c, plan, item = self.c, self.plan, self.item
         item.enter(index)
         self._clear()
-        last = item.n
+        last = item.seen
         if plan.causal:  # keys that none of the rows sees are left out
             seen = c.op("add", c.op("add", item.first, item.count), item.arg("offset"))
-            last = c.intrinsic("smin", item.n, c.intrinsic("smax", seen, item.zero))
+            last = c.intrinsic("smin", last, c.intrinsic("smax", seen, item.zero))
 
         def block(key0: V, _: list[V]) -> list[V]:
-            keys = c.intrinsic("smin", item.arg("block"), c.op("sub", item.n, key0))
+            keys = c.intrinsic("smin", item.arg("block"), c.op("sub", item.seen, key0))
             if plan.packed:
                 self.blocks.copy_keys(key0, keys)
                 self.blocks.copy_values(key0, keys)

@@ -38,6 +38,7 @@ class Plan:
     even: bool  # the head extent is a whole number of tiles
     guarded: bool
     closes: bool
+    lengths: int  # number among the extra operands of how many keys each sample has; 0: all have n
     args: Args = field(default_factory=Args)
     slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
@@ -112,7 +113,7 @@ def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: i
 def key_of(plan: Plan) -> str:
     words = [
         f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}",
-        f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} across={plan.across}",
+        f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} across={plan.across} lengths={plan.lengths}",
     ]
     words.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
     words.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))

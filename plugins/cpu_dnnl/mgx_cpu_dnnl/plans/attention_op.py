@@ -73,7 +73,7 @@ def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
     kernel = compile_attention(
         heads[0].shape, served[0].shape, served[1].shape, heads[1].shape, e.engine,
         score=scores.finished(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
-        offset=op.offset, closes=closes,
+        offset=op.offset, closes=closes, lengths=scores.lengths,
     )  # fmt: skip
     if isinstance(kernel, No):
         raise Refused(kernel.why)
@@ -89,6 +89,7 @@ class _Scores:
         self.module = Module("scores")
         self.now = self.module.add_parameter("scores", Shape(dt.float32, lens))
         self.extra: list[Value] = []
+        self.lengths = 0  # number of the operand that holds the samples' counts of keys, from 1
 
     def number(self, value: float, dtype: Any = dt.float32) -> Instruction:
         one = self.module.add_literal(np.array(value).astype(dtype.numpy))
@@ -147,6 +148,7 @@ def _masked(
 
     if lengths is not None:
         scores.keep(add(Less(), keys, per_sample(lengths)))
+        scores.lengths = len(scores.extra)
     if simple:
         return
     rows = scores.read(e.literal(np.arange(s)), [0, 0, 0, 1, 0])
