@@ -10,6 +10,8 @@ Columns:
   error, own  largest difference to torch in float64 on the same weights, relative to its largest value; torch's own
   ms, ratio   median over bursts of a run's time, of the device; median of the ratios to the best peer of each burst
   compile     seconds from parsing to the first result, and torch.compile's
+  floor       share of our time that the device needs at its measured rates: the larger of that for the products and
+              convolutions that torch counts, and that for reading weights and inputs and writing the first result
 """
 
 from __future__ import annotations
@@ -81,6 +83,25 @@ def compiled(module: torch.nn.Module, inputs: Sequence[torch.Tensor], mode: str)
     return lambda: function(*inputs)
 
 
+def ceilings(kind: torch.dtype) -> tuple[float, float]:
+    """Returns operations a second of a large product of a type, and bytes a second of a large copy; the best of several."""
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=kind) for _ in range(2))
+    held = torch.empty(2, 1 << 30, device="cuda", dtype=torch.uint8)
+    product = min(burst(lambda: torch.matmul(a, b), 5) for _ in range(5))
+    copy = min(burst(lambda: held[0].copy_(held[1]), 5) for _ in range(5))
+    return 2 * 8192**3 / product * 1e3, 2 * held[0].nbytes / copy * 1e3
+
+
+def work(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[int, int]:
+    """Returns the operations of products and convolutions in one run, and the bytes of weights, inputs and results."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        result = module(*inputs)
+    moved = [*module.parameters(), *module.buffers(), *inputs, first(result)]
+    return counter.get_total_flops(), sum(t.nbytes for t in moved)
+
+
 def first(result: Any) -> torch.Tensor:
     return result if isinstance(result, torch.Tensor) else result[0]
 
@@ -150,6 +171,7 @@ def measure(name: str, given: argparse.Namespace) -> Row:
         module.to(kind)
         cast = [v.to(kind) if v.is_floating_point() else v for v in held.values()]
         row["own"] = error(first(module(*cast)), wide)
+        operations, moved = work(module, cast)
         peers: dict[str, Run] = {}
         for peer in filter(None, ("graph", *given.modes.split(","))):
             start = time.perf_counter()
@@ -178,6 +200,8 @@ def measure(name: str, given: argparse.Namespace) -> Row:
                 best = [min(times[p][r] for p in peers) for r in range(given.rounds)]
                 row["ratio"] = statistics.median(o / b for o, b in zip(times["mgx"], best, strict=True))
             row |= profile(ours)
+            rate, bandwidth = ceilings(kind)
+            row["floor"] = max(operations / rate, moved / bandwidth) * 1e3 / row["mgx ms"]
     return row
 
 
@@ -219,7 +243,7 @@ COLUMNS = (
     "compile",
     "reduce-overhead seconds",
 )
-COLUMNS += ("launches", "host", "failed")
+COLUMNS += ("floor", "launches", "host", "failed")
 
 
 def line(cells: Sequence[Any]) -> str:
@@ -231,12 +255,17 @@ def table(rows: Sequence[Row]) -> str:
     ordered = sorted(rows, key=lambda r: (-("failed" in r), -r.get("ratio", 0.0)))
     lines = [line(COLUMNS), line(["---"] * len(COLUMNS))] + [line([r.get(c, "") for c in COLUMNS]) for r in ordered]
     ratios = [r["ratio"] for r in rows if "ratio" in r]
+    floors = [r["floor"] for r in rows if r.get("floor")]
     wrong = [r["model"] for r in rows if not r.get("error", 0.0) <= max(1e-3, 2 * r.get("own", 0.0))]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     return "\n".join(lines) + (
         f"\n\n{len(rows)} networks; failed: {sum('failed' in r for r in rows)}; wrong: {', '.join(wrong) or 'none'}; ratio: "
-        f"geometric mean {mean:.3f}, worst {max(ratios, default=math.nan):.2f}, above 1.05: {sum(r > 1.05 for r in ratios)}\n"
+        f"geometric mean {geomean(ratios):.3f}, worst {max(ratios, default=math.nan):.2f}, "
+        f"above 1.05: {sum(r > 1.05 for r in ratios)}; floor over time: geometric mean {geomean(floors):.2f}\n"
     )
+
+
+def geomean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def _title(name: str, batch: int, precision: str) -> str:
