@@ -48,6 +48,29 @@ def test_alone(of: str, sm: int, attributes: dict[str, Any]) -> None:
             same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS[of])
 
 
+@pytest.mark.parametrize("of", LIMITS)
+@pytest.mark.parametrize("sm", [1, 400])
+@pytest.mark.parametrize("filters", [2, 4, 16])
+def test_several_filters_of_a_channel(of: str, sm: int, filters: int) -> None:
+    kind, lens, count = dt.of(of), (2, 12, 9, 10), 12 * filters
+    rng = np.random.default_rng(6)
+    x, w = values(rng, kind, lens), values(rng, kind, (count, 1, 5, 3))
+    op = Convolution(group=12, padding=(2, 1), stride=(2, 1))
+    wanted = op.compute(x, w)
+    ins = [tensor(of, lens, channels_last(lens)), tensor(of, w.shape, (1, 1, 3 * count, count))]
+    outs = [tensor(of, wanted.shape, channels_last(wanted.shape))]
+    source = generate(op, ins, outs, traits(sm_count=sm))
+    assert isinstance(source, KernelSource) and source.name.startswith("convolution_depthwise")
+    same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+def test_three_filters_of_a_channel_fill_no_vector() -> None:
+    x, w, y = ((1, 8, 5, 5), (24, 1, 3, 3), (1, 24, 3, 3))
+    ins = [tensor("float16", lens, channels_last(lens)) for lens in (x, w)]
+    source = generate(Convolution(group=8), ins, [tensor("float16", y, channels_last(y))], traits())
+    assert isinstance(source, KernelSource) and not source.name.startswith("convolution_depthwise")
+
+
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("of", LIMITS)
 def test_with_bias_activation_and_residual(of: str, wave: int) -> None:

@@ -85,39 +85,45 @@ def depthwise(
     given: Sequence[Tensor] = (),
     index: Sequence[int] = (),
 ) -> KernelSource | No:
-    """Writes a kernel for one filter a channel, x and y channels last.  Weights are read in vectors where they lie so, too.
+    """Writes a kernel for filters of one channel each, x and y channels last.  Weights are read in vectors where they lie so.
 
+    A channel may have several filters: vectors of results then read the fewer channels that theirs are.
     body: computed from the sums (its input 0) and the `given` tensors, which are the inputs `index`.
     """
     rank = len(x.lens) - 2
-    if rank != 2 or op.group != x.lens[1] or w.lens[:2] != (op.group, 1):
+    if rank != 2 or op.group != x.lens[1] or w.lens[1] != 1:
         return No("the convolution is not a depthwise convolution of images")
+    filters = w.lens[0] // op.group  # of each channel
     if inner_axis(y) != 1 or straight(x, 1) < 2 or straight(y, 1) < 2 or y.lens[1] % 2 or y.elements == 0:
         return No("images are not channels-last")
     (sh, sw), (dh, dw) = per_axis(op.stride, 2, "stride"), per_axis(op.dilation, 2, "dilation")
     (top, left), _ = explicit_padding(x.lens[2:], w.lens[2:], (sh, sw), (dh, dw), op.padding, op.padding_mode)
     kh, kw = w.lens[2:]
     n, c, high, wide = y.lens
-    width = min(straight(x, 1), straight(y, 1), 16 // max(x.dtype.size, 2))
-    while c % width:
+    width = min(straight(x, 1) * filters, straight(y, 1), 16 // max(x.dtype.size, 2))
+    while c % width or max(width, filters) % min(width, filters):
         width //= 2
+    if width == 1:
+        return No(f"{filters} filters of each channel do not fill vectors")
     strip = 4
     while strip > 1 and (wide < strip or y.elements // (width * strip) < traits.sm_count * 512):
         strip //= 2
     if strip == 1:
         while width > 2 and y.elements // width < traits.sm_count * 256:
             width //= 2
-    kind, narrow = computed(x.dtype), stored(x.dtype)
+    kind, narrow, channels = computed(x.dtype), stored(x.dtype), max(1, width // filters)
     strips = ceil_div(wide, strip)
     dims = [n, high, strips, c // width]
     setup, names = decompose("i", dims, "c")
     offsets = index_type(x, y)
     used = sorted({r * sw + j * dw for r in range(strip) for j in range(kw)})
     weights = Reader(w, [w.strides[2], w.strides[3], w.strides[0]], 0, width)
-    base = offset_code([names[0], names[3]], [x.strides[0], x.strides[1]], 0, offsets, width)
+    channel = names[3] if filters <= width else f"({names[3]} / {filters // width}u)"
+    base = offset_code([names[0], channel], [x.strides[0], x.strides[1]], 0, offsets, channels)
     left_edge = left == 0
     right_edge = (strips * strip - 1) * sw + (kw - 1) * dw - left < x.lens[3]
     rows_inside = top == 0 and (high - 1) * sh + (kh - 1) * dh < x.lens[2]
+    own = "a.v[k]" if filters == 1 else f"a.v[k / {filters}]" if channels > 1 else "a.v[0]"
     lines = [
         f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels of {strip} neighbours each",
         f"if (i >= {math.prod(dims)}u) return;",
@@ -136,12 +142,12 @@ def depthwise(
     for s in used:
         inside = [] if left_edge else [f"col0 + {s} >= 0"]
         inside += [] if right_edge else [f"col0 + {s} < {x.lens[3]}"]
-        load = f"{load_code(x, width)}(x1 + ({offsets})(col0 + {s}) * {x.strides[3]}u)"
-        body_lines = [f"const vec<{narrow}, {width}> a = {load};"]
+        load = f"{load_code(x, channels)}(x1 + ({offsets})(col0 + {s}) * {x.strides[3]}u)"
+        body_lines = [f"const vec<{narrow}, {channels}> a = {load};"]
         for r in range(strip):
             for t in range(kw):
                 if r * sw + t * dw == s:
-                    product = f"{read('a.v[k]', x.dtype)} * {read(weights.element(f'f{t}'), w.dtype)}"
+                    product = f"{read(own, x.dtype)} * {read(weights.element(f'f{t}'), w.dtype)}"
                     body_lines.append(f"UNROLL for (int k = 0; k < {width}; ++k) acc[{r}][k] += {product};")
         head = f"  if ({' && '.join(inside)}) {{" if inside else "  {"
         lines += [head, *(f"    {line}" for line in body_lines), "  }"]

@@ -80,7 +80,8 @@ class ConvProblem:
 
     @property
     def is_depthwise(self) -> bool:
-        return self.groups == self.dims[1] == self.filters
+        """True where each filter reads one channel of several."""
+        return 1 < self.groups == self.dims[1]
 
     @property
     def out_dims(self) -> tuple[int, ...]:

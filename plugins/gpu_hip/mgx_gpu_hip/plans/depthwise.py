@@ -30,7 +30,7 @@ PLANS = Kernels("gpu")
 
 def _of_images(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x, w = (i if isinstance(i, Shape) else None for i in inputs[:2])
-    if x is None or w is None or x.rank != 4 or op.group == 1 or w.dims[:2] != (op.group, 1):
+    if x is None or w is None or x.rank != 4 or op.group == 1 or w.dims[1] != 1:
         return No("the convolution is not a depthwise convolution of images")
     return None
 
@@ -81,5 +81,5 @@ def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 
 
 def _weights(e: GpuEmitter, w: Value) -> Value:
-    """Returns weights [c, 1, kh, kw] with their channels innermost in memory."""
+    """Returns weights [filters, 1, kh, kw] with their filters innermost in memory."""
     return e.packed(w, packed_strides(w.lens, [2, 3, 1, 0]))
