@@ -66,6 +66,29 @@ def test_attention(size: str, of: str, wave: int) -> None:
         same(got, op.compute(*arrays), tolerance=LIMITS[of])
 
 
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("case", ["causal", "mask", "one tile", "rows apart"])
+def test_queries_in_memory_of_their_own(case: str, wave: int) -> None:
+    b, h, s, d, e = 2, 2, 70, 64, 48
+    t = 40 if case == "one tile" else 150
+    rng, kind = np.random.default_rng(9), dt.of("float16")
+    q, k, v = (values(rng, kind, n) for n in ((b, h, s, d), (b, h, t, d), (b, h, t, e)))
+    some = rng.random((s, t)) < 0.7
+    some[3] = False
+    arrays = [q, k, v, *([some] if case == "mask" else [])]
+    op = Attention(causal=case == "causal", offset=-2) if case == "causal" else Attention()
+    ins = [tensor("float16", a.shape, beside(*a.shape) if a.ndim == 4 else None) for a in arrays[:3]]
+    ins += [tensor("bool", some.shape)] if case == "mask" else []
+    lens = (b, h, s, e)
+    outs = [
+        tensor("float16", lens, (h * s * (e + 1), s * (e + 1), e + 1, 1) if case == "rows apart" else beside(*lens))
+    ]
+    source = generate(op, ins, outs, traits(wave, 1)._replace(shared_most=232448))
+    assert isinstance(source, KernelSource) and "SHARED(half_t, queries" in source.text
+    assert ("half_t* const own" in source.text) == (case != "rows apart")
+    same(run(source, arrays, ins, outs, wave), op.compute(*arrays), tolerance=LIMITS["float16"])
+
+
 @pytest.mark.parametrize("keys", [77, 300])
 def test_an_infinite_value_of_the_last_key_stays_infinite(keys: int) -> None:
     """Also where the keys are no whole number of those that are read together."""

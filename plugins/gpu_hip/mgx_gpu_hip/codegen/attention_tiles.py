@@ -7,7 +7,7 @@ from mgx_core import No
 from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, shared_out
 from .attention_pattern import Pattern
 from .extents import plain
-from .geometry import ceil_div
+from .geometry import aligned, ceil_div
 from .source import DeviceTraits, KernelSource, stored, written
 
 __all__ = ["tiles"]
@@ -33,6 +33,8 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     fits = (2 * keys * ldk + keys * ldv + waves * 256) * 2 <= min(traits.shared_bytes, 48 * 1024)
     buffers = 2 if fits and taken(2) <= traits.shared_most else 1
     room = max(keys, queries) * ldk
+    # queries in memory of their own are read together with the first keys and values; their place then takes the results
+    own = waves > 1 and buffers == 2 and d >= e and 4 * (taken(2) + 2 * queries * ldk) <= traits.shared_most
     asked = 0 if taken(buffers) <= traits.shared_bytes else taken(buffers)
     nk, nd, ne = keys // 16, d // 16, e // 16
 
@@ -41,41 +43,58 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     def load_keys(first: str, target: str) -> list[str]:
         return copy_tile(p, p.k, target, "k", keys, p.d, first, limit, d, ldk, threads)
 
+    def load_values(first: str) -> list[str]:
+        return copy_tile(p, p.v, "values", "v", keys, p.e, first, limit, e, ldv, threads)
+
     lines = [
         f"const u32 first = blockIdx.x * {queries}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
         *batch_setup(p, "blockIdx.y"),
+        *before,
         *_memory(t, buffers, plain(room), plain(keys * ldv), waves, dynamic=asked > 0),
-        *copy_tile(p, p.q, "keys[0]", "q", queries, p.d, "first", f"{p.s}u", d, ldk, threads),
-        "async_commit();",
-        "async_wait<0>();",
-        "__syncthreads();",
-        f"frag_a<{t}> qf[{nd}];",
-        f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], keys[0] + wave * 16 * {ldk} + i * 16, {ldk});",
-        f"frag_c of[{ne}];",
-        f"UNROLL for (int i = 0; i < {ne}; ++i) frag_fill(of[i], 0.f);",
-        "float top[FRAG_ROWS], sum[FRAG_ROWS];",
-        "UNROLL for (int i = 0; i < FRAG_ROWS; ++i) { top[i] = (float)-m::inf(); sum[i] = 0.f; }",
+        f"SHARED({t}, queries, [{queries * ldk}]);" if own else f"{t}* const queries = keys[0];",
+        *copy_tile(p, p.q, "queries", "q", queries, p.d, "first", f"{p.s}u", d, ldk, threads),
     ]
-    lines += before
-    values = copy_tile(p, p.v, "values", "v", keys, p.e, "key", limit, e, ldv, threads)
     if buffers == 2:  # the next keys are prefetched while these are used
-        lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
         fetch = [
-            *values,
+            *load_values("key"),
             "async_commit();",
             f"if (key + {keys}u < {limit}) {{",
             *(f"  {x}" for x in load_keys(f"key + {keys}u", f"keys[(key / {keys}u + 1) % 2]")),
             "}",
             "async_commit();",
-            "async_wait<2>();",
         ]
-        now, arrived = f"keys[key / {keys}u % 2]", "async_wait<1>();"
+        now, arrived, wait = f"keys[key / {keys}u % 2]", "async_wait<1>();", "async_wait<2>();"
     else:
-        fetch = [*load_keys("key", "keys[0]"), "async_commit();", *values, "async_commit();", "async_wait<1>();"]
-        now, arrived = "keys[0]", "async_wait<0>();"
+        fetch = [*load_keys("key", "keys[0]"), "async_commit();", *load_values("key"), "async_commit();"]
+        now, arrived, wait = "keys[0]", "async_wait<0>();", "async_wait<1>();"
+    again = ["__syncthreads();  // what was read before may be overwritten", *fetch]
+    if own:
+        lines += [
+            *load_keys("0u", "keys[0]"),
+            "async_commit();",
+            "{",
+            "  const u32 key = 0;",
+            *(f"  {x}" for x in fetch),
+            "}",
+        ]
+        again = ["if (key) {", *(f"  {x}" for x in again), "}"]
+    else:
+        lines += ["async_commit();"]
+    lines += [
+        wait if own else "async_wait<0>();",
+        "__syncthreads();",
+        f"frag_a<{t}> qf[{nd}];",
+        f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], queries + wave * 16 * {ldk} + i * 16, {ldk});",
+        f"frag_c of[{ne}];",
+        f"UNROLL for (int i = 0; i < {ne}; ++i) frag_fill(of[i], 0.f);",
+        "float top[FRAG_ROWS], sum[FRAG_ROWS];",
+        "UNROLL for (int i = 0; i < FRAG_ROWS; ++i) { top[i] = (float)-m::inf(); sum[i] = 0.f; }",
+    ]
+    if buffers == 2 and not own:
+        lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
     loop = [
-        "__syncthreads();  // what was read before may be overwritten",
-        *fetch,
+        *again,
+        wait,
         "__syncthreads();",
         f"const {t}* const these = {now};",
         f"frag_c sf[{nk}];",
@@ -120,24 +139,49 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "}",
         "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) sum[r] += frag_row_reduce<Sum>(part[r]);",
     ]
-    row, column = p.o[-2], p.o[-1]
-    result = shared_out(p, "of[j].x[i] * share", "total")
+    vectors = own and p.e % 8 == 0 and aligned(p.out, p.o, 0, 8)
     lines += [
         f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
         *(f"  {line}" for line in loop),
         "}",
+        *(_stored_in_vectors(p, ldk, ne) if vectors else _stored(p, ne)),
+    ]
+    blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
+    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
+
+
+def _stored(p: Pattern, pieces: int) -> list[str]:
+    """Returns statements that write each sum over its weights."""
+    result = written(shared_out(p, "of[j].x[i] * share", "total"), p.out.dtype)
+    return [
         "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
         "  const u32 row = first + wave * 16 + frag_row(i);",
         "  const float total = sum[frag_slot(i)], share = 1.f / total;",
         f"  if (row < {p.s}u)",
-        f"    UNROLL for (int j = 0; j < {ne}; ++j) {{",
+        f"    UNROLL for (int j = 0; j < {pieces}; ++j) {{",
         "      const u32 c = j * 16 + frag_col(i);",
-        f"      if (c < {p.e}u) o[(u64)row * {row}u + (u64)c * {column}u] = {written(result, p.out.dtype)};",
+        f"      if (c < {p.e}u) o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u] = {result};",
         "    }",
         "}",
     ]
-    blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
-    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
+
+
+def _stored_in_vectors(p: Pattern, ld: int, pieces: int) -> list[str]:
+    """Returns statements that write the same by way of the shared memory of a wave's own queries, 16 bytes a thread."""
+    result = written(shared_out(p, "of[j].x[i] * share", "total"), p.out.dtype)
+    t, across = stored(p.out.dtype), p.e // 8
+    return [
+        f"{t}* const own = queries + wave * 16 * {ld};",
+        "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
+        "  const float total = sum[frag_slot(i)], share = 1.f / total;",
+        f"  UNROLL for (int j = 0; j < {pieces}; ++j) own[frag_row(i) * {ld} + j * 16 + frag_col(i)] = {result};",
+        "}",
+        "wave_sync();",
+        f"UNROLL for (u32 x = lane_id(); x < {16 * across}u; x += WAVE) {{",
+        f"  const u32 r = x / {across}u, c = x % {across}u * 8u, row = first + wave * 16 + r;",
+        f"  if (row < {p.s}u) stv<{t}, 8>(o + (u64)row * {p.o[-2]}u + c, ldv<{t}, 8>(own + r * {ld} + c));",
+        "}",
+    ]
 
 
 def _memory(t: str, buffers: int, room: int, values: int, waves: int, dynamic: bool) -> list[str]:
