@@ -167,6 +167,8 @@ def normalised(lens: tuple[int, ...], axes: tuple[int, ...]) -> Module:
         ((3, 9000), (1,), None, 1),  # read again
         ((1, 40000), (1,), None, 3),  # split over blocks
         ((2, 40, 60), (1,), None, 1),  # across memory
+        ((2, 3, 1200), (1,), None, 1),  # across memory, by one thread each
+        ((2, 3, 35), (1,), None, 1),
         ((1, 16, 50, 50), (2, 3), channels_last((1, 16, 50, 50)), 3),  # across memory, split
     ],
 )

@@ -242,6 +242,23 @@ def test_keys_of_grouped_heads_are_copied_as_they_lie(target: GpuTarget) -> None
     assert keys.lens[-2:] == [64, 70] and keys.strides[-2:] == [1, 64]
 
 
+def test_normalised_heads_lie_like_the_tensor_that_they_are_cut_from(target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[Any]:
+        x = m.add_parameter("x", mgx.Shape("float32", [2, 20, 3, 4, 8]))  # [images, tokens, q k v, heads, size]
+        all_heads = m.add(mgx.op("transpose", permutation=[2, 0, 3, 4, 1]), x)
+        q = m.add(mgx.op("slice", axes=[0], starts=[1], ends=[2]), all_heads)
+        q = m.add(mgx.op("squeeze", axes=[0]), q)
+        norm = m.add(mgx.op("sqrt"), m.add(mgx.op("reduce_sum", axes=[3]), m.add(mgx.op("mul"), q, q)))
+        y = m.add(mgx.op("div"), q, m.add(mgx.op("multibroadcast", out_lens=[2, 4, 8, 20]), norm))
+        return [m.add(mgx.op("pad", pads=[0, 0, 0, 0, 0, 1, 0, 0]), y)]
+
+    check(build, target)
+    program, given, _ = compiled(build, target)
+    program.run(given)
+    norm, pad = program.executable.instances()[0].plan.steps[:2]
+    assert norm.kernel == "generated fused_reduce" and list(pad.inputs[0].strides) == [640, 8, 1, 32]
+
+
 def test_a_depthwise_convolution_whose_sum_is_read_twice(target: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[Any]:
         x, y = (m.add_parameter(n, mgx.Shape("float16", [1, 16, 8, 8])) for n in "xy")

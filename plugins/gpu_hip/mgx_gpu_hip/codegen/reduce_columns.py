@@ -7,16 +7,21 @@ scratch memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from .bodies import Access, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
+from .extents import SymbolicInt
 from .geometry import Reader, ceil_div, decompose, distance, offset_code, preferred_width, store_code, vector_width
 from .pointwise import kernel
 from .reductions import Plan, Reduction, element_value
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, computed, finish, stored
 
 __all__ = ["columns_kernel"]
+
+SHORT: Final = 16  # reduced elements that one thread sums by itself
+UNROLLED: Final = 64  # elements that a thread reads before it uses the first
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,11 @@ def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:
     while wish > 1 and plan.rows // wish < traits.wave * traits.sm_count:
         wish //= 2
     width = vector_width(plan.kept.dims[-1], candidates, wish)
+    if plan.length <= SHORT:
+        across = 256
+        while across > 32 and plan.rows // width < across * traits.sm_count:
+            across //= 2
+        return _Shape(width, across, 1, 1)
     across = 32
     while across > 8 and plan.rows // width < across:
         across //= 2
@@ -145,16 +155,20 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
         values = evaluator([])
         codes = [store_value(values.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in row_outputs]
         first = "threadIdx.y == 0 && live" + (" && blockIdx.y == 0" if split else "")
-        done += [
-            f"if ({first})",
-            f"  UNROLL for (int k = 0; k < {width}; ++k) {{",
-            *(f"    {x}" for x in values.lines.lines),
-        ]
+        vectors: list[str] = []
+        each: list[str] = []
+        late: list[str] = []
         for n, code in zip(row_outputs, codes, strict=True):
-            strides = plan.kept_strides(plan.output(n))
+            y, strides = plan.outputs[n], plan.kept_strides(plan.output(n))
             at_ = offset_code(names, strides, 0, plan.index, width)
-            done.append(f"    q{n}[{at_} + k * {distance(strides[-1], width)}] = {code};")
-        done.append("  }")
+            if Reader(y, strides, 0, width).how == "vector":
+                vectors.append(f"  vec<{stored(y.dtype)}, {width}> b{n};")
+                each.append(f"    b{n}.v[k] = {code};")
+                late.append(f"  {store_code(y, width)}(q{n} + ({at_}), b{n});")
+            else:
+                each.append(f"    q{n}[{at_} + k * {distance(strides[-1], width)}] = {code};")
+        done += [f"if ({first}) {{", *vectors, f"  UNROLL for (int k = 0; k < {width}; ++k) {{"]
+        done += [*(f"    {x}" for x in values.lines.lines), *each, "  }", *late, "}"]
     for n in sorted(bases):
         access = plan.accesses[n]
         code = offset_code(names, plan.kept_strides(n), access.offset, plan.index, width)
@@ -215,6 +229,12 @@ def _loop(
         else:
             body.append(f"if (live) y{n}[{places[n]} + k * {distance(strides[-1], width)}] = {code};")
     inner += [f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in body), "}", *late]
+    turns = ceil_div(plan.length, shape.down)
+    if not split and not isinstance(plan.length, SymbolicInt) and turns * width * len(reads) <= UNROLLED:
+        place = f"turn * {shape.down}u + threadIdx.y" if shape.down > 1 else "turn"
+        guard = [f"if (at >= {plan.length}u) continue;"] if plan.length % shape.down else []
+        inner = [f"const u32 at = {place};", *guard, *inner]
+        return [f"UNROLL for (u32 turn = 0; turn < {turns}u; ++turn) {{", *(f"  {line}" for line in inner), "}"]
     low, high = ("low + threadIdx.y", "high") if split else ("threadIdx.y", f"{plan.length}u")
     return [f"for (u32 at = {low}; at < {high}; at += {shape.down}u) {{", *(f"  {line}" for line in inner), "}"]
 
@@ -223,6 +243,12 @@ def _down(plan: Plan, shape: _Shape, number: int, split: bool) -> list[str]:
     """Combines the partial sums of the block's threads for the same columns."""
     r = plan.reductions[number]
     width = shape.width
+    if shape.down == 1:
+        value = r.result(f"acc{number}[k]", plan.length)
+        return [
+            f"{computed(r.ins.shape.dtype)} {r.name}[{width}];",
+            f"UNROLL for (int k = 0; k < {width}; ++k) {r.name}[k] = {value};",
+        ]
     lds, kind = f"lds{number}", computed(r.ins.shape.dtype)
     lines = [
         f"SHARED({r.ctype}, {lds}, [{shape.down}][{shape.across * width}]);",

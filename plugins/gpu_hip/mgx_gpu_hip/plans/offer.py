@@ -100,17 +100,18 @@ def _results(body: Module) -> Any:
 
 
 def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
-    """A new value that lies in memory like the first operand of the same rank that is laid out densely in another order."""
+    """A new value that lies in memory like the first operand of the same rank, extents of 1 before its axes left aside."""
     rank = len(lens)
     for a in args:
-        steps = a.strides
-        if len(a.lens) != rank or rank < 3 or any(s == 0 and n != 1 for n, s in zip(a.lens, steps, strict=True)):
+        before = len(a.lens) - rank
+        if rank < 3 or before < 0 or any(n != 1 for n in a.lens[:before]):
             continue
-        if all(n == 1 for n in a.lens):
+        dims, steps = a.lens[before:], a.strides[before:]
+        if all(n == 1 for n in dims) or any(s == 0 and n != 1 for n, s in zip(dims, steps, strict=True)):
             continue
-        real = sorted((i for i in range(rank) if a.lens[i] != 1), key=lambda i: -steps[i])
+        real = sorted((i for i in range(rank) if dims[i] != 1), key=lambda i: -steps[i])
         for axis in range(rank):
-            if a.lens[axis] == 1:
+            if dims[axis] == 1:
                 real.insert(real.index(axis - 1) + 1 if axis - 1 in real else 0, axis)
         return e.allocate(dtype, lens, packed_strides(list(lens), real))
     return e.allocate(dtype, lens)
