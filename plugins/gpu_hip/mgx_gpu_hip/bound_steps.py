@@ -113,7 +113,7 @@ def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[
         if address % step.aligns[word]:
             with naming(step):
                 raise DeviceError(f"{word} must lie at a multiple of {step.aligns[word]} bytes, got {address:#x}")
-    workspace = None if step.workspace is None else addresses[id(step.workspace)]
+    workspace = None if step.workspace is None else addresses[id(step.workspace)] + (step.window or 0)
     return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
 
 

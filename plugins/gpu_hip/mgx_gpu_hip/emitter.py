@@ -28,6 +28,7 @@ from .codegen.source import KernelSource, Tensor
 from .codegen.writing import Write, source_of
 from .context import GpuContext
 from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
+from .workspaces import share_workspaces
 
 __all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "tensor_of"]
 
@@ -122,6 +123,7 @@ class GpuEmitter(Emitter):
             shape = self.context.target.instance_shape
             self.continuation = Continuation(module, static, found, self._lower, shape)
             self.dynamic = self.continuation.dynamic()
+        share_workspaces(self.steps)
         made = self.planned(module, outputs, Split(static, rest, wanted))
         self.finish()
         if self.context.tuner is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from mgx_core.targets.schedule import Step
 from mgx_core.targets.values import Buffer, Value
 
 from .bound_steps import BoundStep, bound_steps, naming
-from .runtime import Device, DeviceArray, DeviceBuffer, Function, Stream
-from .steps import CalledStep, DeviceStep, HostStep
+from .runtime import Device, DeviceArray, DeviceBuffer, Function, Graph, Stream
+from .steps import CalledStep, DeviceStep, HostStep, LibraryStep
+from .workspaces import HEAD
 
 __all__ = ["GRAPHS", "Recordings", "enqueue"]
 
@@ -76,15 +77,14 @@ class Recordings:
     def _record(
         self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
     ) -> tuple[Any, list[BoundStep]]:
-        steps = bound_steps(self.steps, self._bound(given, places), self.functions, self.device, self.overlap)
+        addresses = self._bound(given, places)
+        steps = bound_steps(self.steps, addresses, self.functions, self.device, self.overlap)
         if self.hosted or not steps:
             return None, steps
         own = self.device.stream()
         own.after(after)  # the arguments are on their way there
         self._try_out(steps, own)
-        with self.device.capture(own) as captured:
-            enqueue(steps, own.handle)
-        return captured.instantiate(), steps
+        return _recorded(steps, addresses, self.device, own).instantiate(), steps
 
     def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
         """Returns addresses of all buffers: the caller's of the arguments and results that steps use where they lie."""
@@ -135,6 +135,49 @@ def enqueue(steps: Sequence[BoundStep], stream: int) -> None:
     for _, calls in steps:
         for call in calls:
             call(stream)
+
+
+def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: Device, stream: Stream) -> Graph:
+    """Returns the graph of all steps; where several counters are set to zero in it, one node does so for all."""
+    users = [n for n, (step, _) in enumerate(steps) if isinstance(step, LibraryStep) and step.window is not None]
+    if not users:
+        return _captured(_calls(steps), device, stream)
+    first = steps[users[0]].step
+    assert isinstance(first, LibraryStep) and first.workspace is not None
+    start, size = addresses[id(first.workspace)], HEAD * len(users)
+    graph = _captured(_calls(steps), device, stream)
+    if len(_counters(graph, start, size)) < 2:
+        return graph
+
+    def clear(handle: int) -> None:
+        device.stream(handle).fill(start, 0, size)
+
+    graph = _captured([*_calls(steps[: users[0]]), clear, *_calls(steps[users[0] :])], device, stream)
+    for node in _counters(graph, start, size):
+        graph.leave_out(node)
+    return graph
+
+
+def _counters(graph: Graph, start: int, size: int) -> list[int]:
+    """Returns the nodes that set one step's counters to zero, those of counters that only one node does so for."""
+    found = [
+        (node, fill.address)
+        for node, fill in graph.fills()
+        if not fill.value and fill.size <= HEAD and start <= fill.address <= start + size - fill.size
+    ]
+    times = Counter((address - start) // HEAD for _, address in found)
+    return [node for node, address in found if times[(address - start) // HEAD] == 1]
+
+
+def _calls(steps: Iterable[BoundStep]) -> list[Callable[[int], None]]:
+    return [call for _, calls in steps for call in calls]
+
+
+def _captured(calls: Iterable[Callable[[int], None]], device: Device, stream: Stream) -> Graph:
+    with device.capture(stream) as capture:
+        for call in calls:
+            call(stream.handle)
+    return capture.taken()
 
 
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:

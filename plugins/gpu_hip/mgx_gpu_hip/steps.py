@@ -27,12 +27,16 @@ class KernelStep(Step):
 
 @dataclass(eq=False, slots=True)
 class LibraryStep(Step):
-    """One library plan; operands by the names that its launch takes, and the bytes that their addresses are multiples of."""
+    """One library plan; operands by the names that its launch takes, and the bytes that their addresses are multiples of.
+
+    window: bytes from the start of the workspace to the plan's part of it, None where it has the workspace for itself.
+    """
 
     plan: Any = field(kw_only=True)
     operands: Mapping[str, Value] = field(kw_only=True)
     aligns: Mapping[str, int] = field(kw_only=True)
     workspace: Buffer | None = field(kw_only=True)
+    window: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(eq=False, slots=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
+from typing import Any, ClassVar, NamedTuple
 
 from mgx_core.errors import DeviceError
 
@@ -13,7 +16,38 @@ from .stream import Stream
 
 __all__ = ["Capture", "Graph", "GraphExec"]
 
+FILL = 2  # type of a node, in CUDA
 THREAD_LOCAL = 1  # capture mode: other threads, such as torch's, may go on allocating
+
+
+class Fill(NamedTuple):
+    """An operation that sets `size` bytes to a value."""
+
+    address: int
+    value: int
+    size: int
+
+
+class _Fill(ctypes.Structure):
+    """CUDA's CUDA_MEMSET_NODE_PARAMS."""
+
+    _fields_: ClassVar = [
+        ("address", ctypes.c_uint64),
+        ("pitch", ctypes.c_size_t),
+        ("value", ctypes.c_uint),
+        ("element", ctypes.c_uint),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    ]
+
+
+def _handles(ask: Callable[[Any, Any], None]) -> list[int]:
+    """Returns the handles that a call gives which takes where to put them, and their number."""
+    count = ctypes.c_size_t()
+    ask(None, ctypes.byref(count))
+    found = (ctypes.c_void_p * max(count.value, 1))()
+    ask(found, ctypes.byref(count))
+    return [int(handle or 0) for handle in found[: count.value]]
 
 
 class Graph:
@@ -31,6 +65,28 @@ class Graph:
 
     def instantiate(self) -> GraphExec:
         return GraphExec(self)
+
+    def fills(self) -> list[tuple[int, Fill]]:
+        """Returns the operations that set memory to one value, where the driver tells them, and what they set."""
+        driver, found = self.device.driver, []
+        if driver.graph_node_free is None:
+            return []
+        for node in _handles(partial(driver.graph_nodes, self.handle)):
+            if driver.out("graph_node_type", node, type=ctypes.c_int, last=True) == FILL:
+                given = _Fill()
+                driver.graph_node_fill(node, ctypes.byref(given))
+                if given.height == 1:
+                    found.append((node, Fill(given.address, given.value, given.width * given.element)))
+        return found
+
+    def leave_out(self, node: int) -> None:
+        """Removes an operation; those behind it run behind those before it."""
+        driver = self.device.driver
+        before, behind = (_handles(partial(call, node)) for call in (driver.graph_node_needs, driver.graph_node_users))
+        driver.graph_node_free(node)
+        for a in before:
+            for b in behind:
+                driver.graph_join(self.handle, (ctypes.c_void_p * 1)(a), (ctypes.c_void_p * 1)(b), 1)
 
     def __del__(self) -> None:
         if getattr(self, "handle", 0):
@@ -85,11 +141,15 @@ class Capture:
         self.stream = stream
         self.graph: Graph | None = None
 
-    def instantiate(self) -> GraphExec:
-        """Makes the recorded work ready to run.  Errors: DeviceError if nothing was."""
+    def taken(self) -> Graph:
+        """Returns the recorded work.  Errors: DeviceError if nothing was."""
         if self.graph is None:
             raise DeviceError("nothing was captured")
-        return self.graph.instantiate()
+        return self.graph
+
+    def instantiate(self) -> GraphExec:
+        """Makes the recorded work ready to run.  Errors: DeviceError if nothing was."""
+        return self.taken().instantiate()
 
     def __enter__(self) -> Capture:
         device = self.stream.device

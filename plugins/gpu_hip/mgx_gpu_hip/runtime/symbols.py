@@ -94,7 +94,13 @@ launch_extended   -                             cuLaunchKernelEx                
 occupancy         hipModuleOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessor Ppiz
 capture_begin     hipStreamBeginCapture         cuStreamBeginCapture_v2         pi
 capture_end       hipStreamEndCapture           cuStreamEndCapture              pP
-graph_nodes       hipGraphGetNodes              cuGraphGetNodes                 ppP
+graph_nodes       hipGraphGetNodes              cuGraphGetNodes                 pPP
+graph_node_type   -                             cuGraphNodeGetType              pP
+graph_node_fill   -                             cuGraphMemsetNodeGetParams      pP
+graph_node_needs  -                             cuGraphNodeGetDependencies      pPP
+graph_node_users  -                             cuGraphNodeGetDependentNodes    pPP
+graph_join        -                             cuGraphAddDependencies          pPPz
+graph_node_free   -                             cuGraphDestroyNode              p
 graph_instantiate hipGraphInstantiateWithFlags  cuGraphInstantiateWithFlags     Ppk
 graph_update      hipGraphExecUpdate            cuGraphExecUpdate_v2            ppPP|ppP
 graph_launch      hipGraphLaunch                cuGraphLaunch                   pp
@@ -114,9 +120,10 @@ def _calls() -> tuple[Call, ...]:
 
 
 CALLS: Final = _calls()
-OPTIONAL: Final = frozenset(
-    {"context_state", "launch_extended", "graph_upload", "function_set", "graph_nodes", "fill32"}
-)
+OPTIONAL: Final = frozenset({
+    "context_state", "launch_extended", "graph_upload", "function_set", "graph_nodes", "graph_node_type", "graph_node_fill",
+    "graph_node_needs", "graph_node_users", "graph_join", "graph_node_free", "fill32",
+})  # fmt: skip
 
 # numbers of device attributes: units, shared memory of a block (by default, at most), lanes, threads of a block, L2 bytes
 ATTRIBUTES: Final = {
