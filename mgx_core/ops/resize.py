@@ -39,6 +39,7 @@ class Resize(Operation):
 
     x: any number type -> the same type.  The new extents: `sizes`, or floor(extent * scale) from `scales`; both as
     attributes or as run-time vectors (float32 scales, int64 sizes; roi: starts then ends, for tf_crop_and_resize).
+    With both attributes `sizes` are the extents and `scales` the factors between places, whatever the extents' ratios are.
     Errors: ShapeError if they do not fit x's rank, ParameterError for bad factors.  Source: ONNX Resize-19.
     """
 
@@ -80,8 +81,8 @@ class Resize(Operation):
         if not (x.dtype.is_number or x.dtype.kind == "b" or (x.dtype.kind == "s" and self.mode == "nearest")):
             raise ShapeError(f"x must be of a number type, got {x.dtype}")
         axes = self.resized(x.rank)
-        if (scales is not None) + (sizes is not None) + bool(self.scales) + bool(self.sizes) != 1:
-            raise ShapeError("resize needs either scales or sizes")
+        if (scales is not None) + (sizes is not None) + bool(self.scales or self.sizes) != 1:
+            raise ShapeError("resize needs scales or sizes, as attributes or as one operand")
         for name, given, count in (
             ("scales", scales, len(axes)),
             ("sizes", sizes, len(axes)),
@@ -106,11 +107,12 @@ class Resize(Operation):
 
     def targets(self, dims: Sequence[Dim], scales: Sequence[float], sizes: Sequence[Dim]) -> list[Dim]:
         """Returns the new extents of the resized axes."""
-        if len(scales or sizes) != len(dims):
-            raise ShapeError(f"{len(scales or sizes)} scales or sizes given for {len(dims)} axes")
-        if scales:
+        for given in (scales or sizes, sizes or scales):
+            if len(given) != len(dims):
+                raise ShapeError(f"{len(given)} scales or sizes given for {len(dims)} axes")
+        if scales and not sizes:
             return [scaled(d, s) for d, s in zip(dims, scales, strict=True)]
-        if self.keep_aspect_ratio_policy == "stretch":
+        if scales or self.keep_aspect_ratio_policy == "stretch":
             return list(sizes)
         if any(isinstance(d, Sym) for d in (*dims, *sizes)):
             return [fresh("resized") for _ in dims]

@@ -120,6 +120,13 @@ def test_symbolic_extents() -> None:
     assert Resize(sizes=(n, 3, 7, 2 * h)).result([x]) == Shape("float", (n, 3, 7, 2 * h))
 
 
+def test_sizes_beside_scales_are_extents_and_scales_say_where_elements_come_from() -> None:
+    op = Resize(sizes=(5,), scales=(0.5,), mode="linear", coordinate_transformation_mode="asymmetric")
+    assert op.evaluate([RAMP]).tolist() == [0, 2, 4, 6, 7]
+    n = symbol("n", 1)
+    assert Resize(sizes=(n // 2,), scales=(0.7,)).result([Shape("float", (n,))]) == Shape("float", (n // 2,))
+
+
 def test_integers_and_strings() -> None:
     x = np.array([0, 255], np.uint8)
     assert Resize(scales=(2.0,), mode="linear").evaluate([x]).tolist() == [0, 63, 191, 255]
@@ -130,8 +137,8 @@ def test_integers_and_strings() -> None:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        (dict(), "either scales or sizes"),
-        (dict(scales=(1.0, 2.0), sizes=(2, 3)), "either scales or sizes"),
+        (dict(), "needs scales or sizes"),
+        (dict(scales=(1.0, 2.0), sizes=(2,)), "for 2 axes"),
         (dict(scales=(1.0,)), "for 2 axes"),
         (dict(scales=(0.0, 1.0)), "positive"),
         (dict(sizes=(3,), axes=(4,)), "axes must lie"),

@@ -175,8 +175,16 @@ def pairwise_distances(x: Tensor, p: float = 2) -> Any:
     """Returns distances of each row to each later one."""
     if x.shape[0] < 2 or x.shape[1] == 0:
         return NotImplemented
-    rows = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
-    return _lengths(x[rows[0]] - x[rows[1]], p)
+    count = x.shape[0]
+    if isinstance(count, int):
+        first, second = torch.triu_indices(count, count, 1, device=x.device)
+    else:  # row n of a triangle, counted from its tip, begins behind n * (n + 1) / 2 places
+        place = torch.arange(count * (count - 1) // 2, device=x.device)
+        left = place.shape[0] - 1 - place
+        tip = ((8.0 * left.double() + 1).sqrt() / 2 - 0.5).floor().long()
+        first = count - 2 - tip
+        second = count - 1 - (left - tip * (tip + 1) // 2)
+    return _lengths(x[first] - x[second], p)
 
 
 def trilinear(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -140,12 +141,14 @@ class Extents:
             return self._symbol(expr.name)
         if expr.is_Integer:
             return int(expr)
+        kind = type(expr).__name__
+        if kind in ("TruncToInt", "FloorToInt") and expr.args[0].is_Mul and expr.args[0].args[0].is_Float:
+            return self._share(*expr.args[0].as_two_terms())
         args = [self._translated(a) for a in expr.args]
         if isinstance(expr, sympy.Add):
             return reduce(lambda a, b: a + b, args)
         if isinstance(expr, sympy.Mul):
             return reduce(lambda a, b: a * b, args)
-        kind = type(expr).__name__
         if kind in ("Pow", "PowByNatural") and isinstance(args[1], int) and args[1] >= 0:
             return reduce(lambda a, b: a * b, [args[0]] * args[1], 1)
         if kind in FUNCTIONS:
@@ -161,6 +164,20 @@ class Extents:
                 return a // b
             return args[0]
         raise UnsupportedError(f"the size {expr} cannot be said as an extent ({kind})")
+
+    def _share(self, factor: Any, size: Any) -> Dim:
+        """Returns a size times a number of float64, rounded down: a size times a fraction that the number stands for.
+
+        Products that are not whole lie further from the next whole number than rounding reaches. Others come out too small only
+        if the number is below its fraction by more than half a unit of the last place that it has in a power of two.
+        Errors: UnsupportedError for such a number, and where the fraction is not a plain one.
+        """
+        number, found = float(factor), self._translated(size)
+        share = Fraction(number).limit_denominator(1000)
+        short = (share - Fraction(number)) * (1 << 54) > share
+        if float(share) != number or share < 0 or short or dims.bounds(found)[0] < 0:
+            raise UnsupportedError(f"the size {size} times {number} cannot be said as an extent")
+        return found * share.numerator // share.denominator
 
 
 def environment(values: Iterable[Any]) -> Any:

@@ -118,9 +118,17 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "without a block": lambda x: x.as_strided((x.shape[0], 8, 5), (40, 5, 1)),
 }
 
+COMPUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rows written at steps": lambda x: x.slice_scatter(x[1::3] - 9, 0, 1, step=3),
+    "distances of rows": lambda x: nn.functional.pdist(x.flatten(1)),
+    "rows times a fraction": lambda x: nn.functional.interpolate(x.permute(1, 2, 0), scale_factor=1.6, mode="linear"),
+    "rows in bins": lambda x: torch.histc(x, 5),
+}
 
-@pytest.mark.parametrize("name", VIEWS)
-def test_views_by_strides_of_any_number_of_rows(name: str) -> None:
+
+@pytest.mark.parametrize("name", [*VIEWS, *COMPUTED])
+def test_functions_of_any_number_of_rows(name: str) -> None:
+    function, tolerance, counts = (VIEWS[name], 0.0, (2, 3, 5)) if name in VIEWS else (COMPUTED[name], 2e-6, (5, 7, 9))
     parts: list[Part] = []
     graphs = []
 
@@ -129,13 +137,27 @@ def test_views_by_strides_of_any_number_of_rows(name: str) -> None:
         return compile_graph(gm, example_inputs, TorchOptions(), parts)
 
     torch._dynamo.reset()
-    compiled = torch.compile(lambda x: VIEWS[name](x * 2) + 1, backend=backend)
-    for rows in (2, 3, 5):
+    compiled = torch.compile(lambda x: function(x * 2) + 1, backend=backend)
+    for rows in counts:
         x = torch.randn(rows, 8, 5)
         torch._dynamo.mark_dynamic(x, 0)
-        assert torch.equal(compiled(x), VIEWS[name](x * 2) + 1)
+        torch.testing.assert_close(compiled(x), function(x * 2) + 1, rtol=tolerance, atol=tolerance)
     assert len(graphs) == 1
     assert [part.reasons for part in parts] == [[]]
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "mode"), [(170, 0.7, "bilinear"), (29, 0.43, "bicubic"), (50, 1.3, "nearest")]
+)
+def test_images_resized_by_a_factor_have_the_extents_that_torch_rounds_to(size: int, factor: float, mode: str) -> None:
+    def resized(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        how = {"mode": "bilinear", "antialias": True, "align_corners": True}
+        corners = [nn.functional.interpolate(x, size=size, **how) for size in ((9, 7), (200, 3))]  # type: ignore[arg-type]
+        return nn.functional.interpolate(x, scale_factor=(factor, 2.0), mode=mode), *corners
+
+    x = torch.randn(1, 2, size, 5)
+    found = torch.compile(resized, backend="mgx", dynamic=False, options={"strict": True})(x)
+    torch.testing.assert_close(found, resized(x), rtol=1e-4, atol=1e-4)
 
 
 def test_view_with_rows_that_overlap_stays_with_torch() -> None:

@@ -41,8 +41,11 @@ def slice_scatter(
         if high != length:
             pieces.append(n.slice(x, [axis], [high], [length]))
         return n.add("concat", *pieces, axis=axis) if len(pieces) > 1 else source
-    first, last = n.static(low, "the start of a stepped slice"), n.static(high, "the end of a stepped slice")
-    return placed(n, x, n.literal(np.arange(first, last, step), dt.int64), source, axis)
+    if isinstance(low, int) and isinstance(high, int):
+        return placed(n, x, n.literal(np.arange(low, high, step), dt.int64), source, axis)
+    count = dims_.ceil_div(dims_.maximum(high - low, 0), step)
+    limits = [n.tensor(v, dt.int64) for v in (low, low + count * step, step)]
+    return placed(n, x, n.add("dynamic_range", *limits, length=count), source, axis)
 
 
 def placed(n: Node, x: Instruction, positions: Instruction, source: Instruction, axis: int) -> Instruction:

@@ -26,7 +26,7 @@ def resampled(n: Node, x: Instruction, scales: Sequence[float | None] | None, **
         return n.add("resize", x, sizes=wanted, axes=axes, **how)
     if all(isinstance(d, int) and d * f == w for d, f, w in zip(x.shape.dims[2:], factors, wanted, strict=True)):
         return n.add("resize", x, sizes=wanted, axes=axes, **how)
-    return n.add("resize", x, scales=tuple(factors), axes=axes, **how)
+    return n.add("resize", x, scales=tuple(factors), sizes=wanted, axes=axes, **how)
 
 
 def nearest(exact: bool) -> Converter:
@@ -55,6 +55,13 @@ def smooth(mode: str, antialias: bool = False) -> Converter:
             how["cubic_coeff_a"] = -0.5 if antialias else -0.75
         if antialias:
             how |= {"antialias": True, "exclude_outside": True}
+        if antialias and align_corners:  # which torch takes for the factor alone
+            how["coordinate_transformation_mode"] = "half_pixel"
+            sizes = zip(x.shape.dims[2:], n.result_dims()[2:], strict=True)
+            pairs = [[n.static(d, "an extent resized without aliases between corners") for d in pair] for pair in sizes]
+            if any(min(pair) < 2 for pair in pairs):
+                n.unsupported("an axis of one element resized without aliases between corners")
+            scales = tuple((new - 1) / (old - 1) for old, new in pairs)
         if x.shape.dtype.is_integer:
             return n.convert(
                 n.add("nearbyint", resampled(n, n.convert(x, dt.float32), _scales(scales), **how)), x.shape.dtype
@@ -154,12 +161,14 @@ def deform_conv2d(
 
 @converts("histc")
 def histc(n: Node, x: Instruction, bins: int = 100, low: float = 0, high: float = 0) -> Instruction:
-    if low == high:
-        n.unsupported("histc with limits taken from the data")
     flat = n.convert(n.reshape(x, (n.size(x, range(x.shape.rank)), 1)), dt.float32)
-    place = n.add(
-        "floor", n.add("mul", n.add("sub", flat, n.full_like(flat, low)), n.full_like(flat, bins / (high - low)))
-    )
-    place = n.add("where", n.add("equal", flat, n.full_like(flat, high)), n.full_like(flat, bins - 1), place)
+    first, last = n.full_like(flat, low), n.full_like(flat, high)
+    if low == high:  # limits are those of the data, and one apart from data that are all the same
+        first, last = (n.reduce(f"reduce_{kind}", flat, [0], True) for kind in ("min", "max"))
+        apart = n.convert(n.add("equal", first, last), dt.float32)
+        first, last = n.broadcast(n.add("sub", first, apart), n.add("add", last, apart), flat)[:2]
+    share = n.add("div", n.add("sub", flat, first), n.add("sub", last, first))
+    place = n.add("floor", n.add("mul", share, n.full_like(flat, bins)))
+    place = n.add("where", n.add("equal", flat, last), n.full_like(flat, bins - 1), place)
     hit = n.pointwise("equal", place, n.literal(np.arange(bins, dtype=np.float32)[None, :]))
     return n.convert(n.reduce("reduce_sum", n.convert(hit, dt.float32), [0], False), n.dtype)
