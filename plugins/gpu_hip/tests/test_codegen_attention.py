@@ -89,6 +89,32 @@ def test_queries_in_memory_of_their_own(case: str, wave: int) -> None:
     same(run(source, arrays, ins, outs, wave), op.compute(*arrays), tolerance=LIMITS["float16"])
 
 
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("case", ["causal", "mask", "rows apart", "odd heads", "more tiles than waves"])
+def test_waves_that_share_the_keys_of_a_block(case: str, wave: int) -> None:
+    b, h, s, t, d, e = 1, 2, 37, 150, 64, 48
+    if case == "odd heads":
+        d, e = 13, 9
+    if case == "more tiles than waves":
+        t = 600
+    rng, kind = np.random.default_rng(9), dt.of("float16")
+    q, k, v = (values(rng, kind, n) for n in ((b, h, s, d), (b, h, t, d), (b, h, t, e)))
+    some = rng.random((s, t)) < 0.7
+    some[3] = False
+    some[5, :128] = False  # two waves see nothing
+    arrays = [q, k, v, *([some] if case == "mask" else [])]
+    op = Attention(causal=True, offset=-2) if case == "causal" else Attention()
+    ins = [tensor("float16", a.shape, beside(*a.shape)) for a in arrays[:3]]
+    ins += [tensor("bool", some.shape)] if case == "mask" else []
+    lens = (b, h, s, e)
+    apart = (h * s * (e + 1), s * (e + 1), e + 1, 1)
+    outs = [tensor("float16", lens, apart if case == "rows apart" else beside(*lens))]
+    room, most = (232448, 4) if wave == 32 else (65536, 3)
+    source = generate(op, ins, outs, traits(wave, 100)._replace(shared_most=room))
+    assert isinstance(source, KernelSource) and source.launches[0].block[0] == wave * min(most, -(-t // 64))
+    same(run(source, arrays, ins, outs, wave), op.compute(*arrays), tolerance=LIMITS["float16"])
+
+
 @pytest.mark.parametrize("keys", [77, 300])
 def test_an_infinite_value_of_the_last_key_stays_infinite(keys: int) -> None:
     """Also where the keys are no whole number of those that are read together."""

@@ -8,6 +8,7 @@ from mgx_core import dtype as dt
 from .attention_few import few_queries, streams
 from .attention_floats import floats
 from .attention_pattern import Pattern
+from .attention_split import split_keys, waves_for
 from .attention_tiles import tiles
 from .source import DeviceTraits, KernelSource, finish
 
@@ -28,4 +29,5 @@ def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         return No(f"attention heads of {p.d} and {p.e} elements are too large")
     if types == {dt.float32}:
         return floats(p, traits)
-    return tiles(p, traits)
+    waves = waves_for(p, traits)
+    return split_keys(p, traits, waves) if waves > 1 else tiles(p, traits)

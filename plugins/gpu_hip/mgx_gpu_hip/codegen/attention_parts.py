@@ -84,14 +84,17 @@ def shared_out(p: Pattern, value: str, total: str) -> str:
 
 
 def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
-               limit: str, columns: int, ld: int, threads: int) -> list[str]:  # fmt: skip
-    """Returns statements that copy rows of an operand to shared memory; zeros beyond its extents."""
+               limit: str, columns: int, ld: int, threads: int, thread: str = "threadIdx.x") -> list[str]:  # fmt: skip
+    """Returns statements that copy rows of an operand to shared memory; zeros beyond its extents.
+
+    thread: number of a thread among the `threads` that copy.
+    """
     tensor, strides = p.tensor(access), access.strides
     t = stored(tensor.dtype)
     step = 16 // tensor.dtype.size
     if aligned(tensor, strides, access.offset, step) and real % step == 0 and columns % step == 0:
         head = [
-            f"for (u32 x = threadIdx.x; x < {rows * columns // step}u; x += {threads}u) {{",
+            f"for (u32 x = {thread}; x < {rows * columns // step}u; x += {threads}u) {{",
             f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
             f"  const bool in = {first} + r < {limit} && c < {real}u;",
         ]
@@ -114,7 +117,7 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
     inside = f"{first} + r < {limit} && c < {real}u" + ("" if whole else f" && x < {count}u")
     element = f"{source}[(u64)({first} + r) * {strides[-2]}u + (u64)c * {strides[-1]}u]"
     return [
-        f"for (u32 x0 = threadIdx.x; x0 < {count}u; x0 += {IN_FLIGHT * threads}u) {{",
+        f"for (u32 x0 = {thread}; x0 < {count}u; x0 += {IN_FLIGHT * threads}u) {{",
         f"  {t} w[{IN_FLIGHT}];",
         f"  UNROLL for (u32 i = 0; i < {IN_FLIGHT}; ++i) {{",
         *(f"    {line}" for line in found),

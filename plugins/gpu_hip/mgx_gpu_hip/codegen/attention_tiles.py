@@ -10,7 +10,7 @@ from .extents import plain
 from .geometry import aligned, ceil_div
 from .source import DeviceTraits, KernelSource, stored, written
 
-__all__ = ["tiles"]
+__all__ = ["scored", "tiles", "weighed"]
 
 
 def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
@@ -36,7 +36,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     # queries in memory of their own are read together with the first keys and values; their place then takes the results
     own = waves > 1 and buffers == 2 and d >= e and 4 * (taken(2) + 2 * queries * ldk) <= traits.shared_most
     asked = 0 if taken(buffers) <= traits.shared_bytes else taken(buffers)
-    nk, nd, ne = keys // 16, d // 16, e // 16
+    nd, ne = d // 16, e // 16
 
     before, limit = attended(p, "first", queries)
 
@@ -97,16 +97,39 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         wait,
         "__syncthreads();",
         f"const {t}* const these = {now};",
+        *scored(p, keys, ldk, "first + wave * 16", queries),
+        arrived,
+        "__syncthreads();",
+        *weighed(p, keys, ldv),
+    ]
+    vectors = own and p.e % 8 == 0 and aligned(p.out, p.o, 0, 8)
+    lines += [
+        f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
+        *(f"  {line}" for line in loop),
+        "}",
+        *(_stored_in_vectors(p, ldk, ne) if vectors else _stored(p, ne)),
+    ]
+    blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
+    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
+
+
+def scored(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str]:
+    """Returns statements that make the scores of a tile of keys (`these`), and the factors that earlier sums lose by them.
+
+    first: the query of the wave's first row; queries: of a block.
+    """
+    t, nk, nd, ne = stored(p.out.dtype), keys // 16, ceil_div(p.d, 16), ceil_div(p.e, 16)
+    return [
         f"frag_c sf[{nk}];",
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
         "  frag_fill(sf[n], 0.f);",
         f"  UNROLL for (int i = 0; i < {nd}; ++i) {{",
         f"    frag_b<{t}> kf;",
-        f"    frag_load_bt_shared(kf, these + n * 16 * {ldk} + i * 16, {ldk});",
+        f"    frag_load_bt_shared(kf, these + n * 16 * {ld} + i * 16, {ld});",
         "    frag_mma(sf[n], qf[i], kf);",
         "  }",
         "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
-        "    const u32 row = first + wave * 16 + frag_row(i), col = key + n * 16 + frag_col(i);",
+        f"    const u32 row = {first} + frag_row(i), col = key + n * 16 + frag_col(i);",
         *(f"    {line}" for line in logit(p, "sf[n].x[i]", queries, keys)),
         "  }",
         "}",
@@ -122,8 +145,13 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"  UNROLL for (int j = 0; j < {ne}; ++j)",
         "    UNROLL for (int i = 0; i < FRAG_C; ++i) if (frag_slot(i) == (u32)r) of[j].x[i] *= less;",
         "}",
-        arrived,
-        "__syncthreads();",
+    ]
+
+
+def weighed(p: Pattern, keys: int, ld: int) -> list[str]:
+    """Returns statements that turn a tile's scores into weights and add the values (`values`) times these."""
+    t, nk, ne = stored(p.out.dtype), keys // 16, ceil_div(p.e, 16)
+    return [
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
         "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
         "    sf[n].x[i] = fast::exp(sf[n].x[i] - now[frag_slot(i)]);",
@@ -133,21 +161,12 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "  frag_c_to_a(pf, sf[n], scratch[wave]);",
         f"  UNROLL for (int j = 0; j < {ne}; ++j) {{",
         f"    frag_b<{t}> vf;",
-        f"    frag_load_b_shared(vf, values + n * 16 * {ldv} + j * 16, {ldv});",
+        f"    frag_load_b_shared(vf, values + n * 16 * {ld} + j * 16, {ld});",
         "    frag_mma(of[j], pf, vf);",
         "  }",
         "}",
         "UNROLL for (int r = 0; r < FRAG_ROWS; ++r) sum[r] += frag_row_reduce<Sum>(part[r]);",
     ]
-    vectors = own and p.e % 8 == 0 and aligned(p.out, p.o, 0, 8)
-    lines += [
-        f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
-        *(f"  {line}" for line in loop),
-        "}",
-        *(_stored_in_vectors(p, ldk, ne) if vectors else _stored(p, ne)),
-    ]
-    blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
-    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
 
 
 def _stored(p: Pattern, pieces: int) -> list[str]:
