@@ -188,14 +188,16 @@ def test_unknown_operator_stays_with_torch_and_is_named() -> None:
 
 def test_each_refusal_keeps_one_operator_with_torch() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(2):  # refused only when it is converted: its limits are taken from the data
-            x = torch.sin(x) + torch.histc(x, 4)
+        for _ in range(2):  # refused only when it is converted: between the corners of one element
+            x = torch.sin(x) + nn.functional.interpolate(x, (4, 1), mode="bilinear", antialias=True, align_corners=True)
         return x
 
-    x = torch.randn(4)
+    x = torch.randn(1, 1, 4, 1)
     close(torch.compile(model, backend="mgx")(x), model(x))
     found = explain(model, x)
-    assert [op for p in found.parts if p.target == "torch" for op in p.operators] == ["aten.histc.default"] * 2
+    assert [op for p in found.parts if p.target == "torch" for op in p.operators] == [
+        "aten._upsample_bilinear2d_aa.vec"
+    ] * 2
 
 
 @pytest.mark.parametrize(("options", "words"), [({"fast": True}, "no option 'fast'"), ({"fp16": 3}, "must be a bool")])
