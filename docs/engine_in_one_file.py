@@ -1,12 +1,12 @@
 """The engine in one file: mgx's idea, rebuilt small enough to read in one sitting.
 
-Read from top to bottom.  Each chapter is a room of the real house; its name stands in brackets.  Numpy is all it needs:
+Read from top to bottom.  Each chapter rebuilds one part of mgx, whose name stands in brackets.  Numpy is all it needs:
 
     python engine_in_one_file.py
 
 The idea in four sentences.  An operation is defined once: attributes, a shape rule, a meaning.  Everything else that there is to
 know about it, such as its kernels, its rewriting rules and its name in some file format, is a table kept elsewhere, by whoever
-needs it.  A program is a list of instructions that passes rewrite until a target can launch them.  Whoever says no says why.
+needs it.  A program is a list of instructions that passes rewrite until a target can launch them.  Whoever refuses says why.
 """
 
 from __future__ import annotations
