@@ -35,7 +35,9 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     room = max(keys, queries) * ldk
     # queries in memory of their own are read together with the first keys and values; their place then takes the results
     own = waves > 1 and buffers == 2 and d >= e and 4 * (taken(2) + 2 * queries * ldk) <= traits.shared_most
-    asked = 0 if taken(buffers) <= traits.shared_bytes else taken(buffers)
+    apart = plain(queries * ldk) if own else 0
+    total = taken(buffers) + 2 * apart
+    asked = 0 if total <= traits.shared_bytes else total
     nd, ne = d // 16, e // 16
 
     before, limit = attended(p, "first", queries)
@@ -50,8 +52,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"const u32 first = blockIdx.x * {queries}u, wave = threadIdx.x / WAVE;  // 16 queries a wave",
         *batch_setup(p, "blockIdx.y"),
         *before,
-        *_memory(t, buffers, plain(room), plain(keys * ldv), waves, dynamic=asked > 0),
-        f"SHARED({t}, queries, [{queries * ldk}]);" if own else f"{t}* const queries = keys[0];",
+        *_memory(t, buffers, plain(room), plain(keys * ldv), waves, apart, dynamic=asked > 0),
         *copy_tile(p, p.q, "queries", "q", queries, p.d, "first", f"{p.s}u", d, ldk, threads),
     ]
     if buffers == 2:  # the next keys are prefetched while these are used
@@ -203,17 +204,23 @@ def _stored_in_vectors(p: Pattern, ld: int, pieces: int) -> list[str]:
     ]
 
 
-def _memory(t: str, buffers: int, room: int, values: int, waves: int, dynamic: bool) -> list[str]:
-    """Returns the declarations of shared memory; dynamic: of what the launch asks for, as more than a kernel may declare."""
+def _memory(t: str, buffers: int, room: int, values: int, waves: int, apart: int, dynamic: bool) -> list[str]:
+    """Returns the declarations of shared memory.
+
+    apart: elements of queries that have memory of their own, 0 where they lie in the keys'; dynamic: all of it is what the launch
+    asks for, as more than a kernel may declare.
+    """
     if not dynamic:
         return [
             f"SHARED({t}, keys, [{buffers}][{room}]);",
             f"SHARED({t}, values, [{values}]);",
             f"SHARED({t}, scratch, [{waves}][256]);",
+            f"SHARED({t}, queries, [{apart}]);" if apart else f"{t}* const queries = keys[0];",
         ]
     return [
         f"SHARED_DYNAMIC({t}, shared);",
         f"{t} (*const keys)[{room}] = ({t} (*)[{room}])shared;",
         f"{t}* const values = shared + {buffers * room};",
         f"{t} (*const scratch)[256] = ({t} (*)[256])(values + {values});",
+        f"{t}* const queries = {f'values + {values + waves * 256}' if apart else 'keys[0]'};",
     ]
