@@ -97,6 +97,7 @@ def _joined(p: Pattern, waves: int, each: int, start: int, threads: int) -> list
     store = f"stv<{t}, {width}>(&{place}, out);" if width > 1 else f"{place} = out.v[0];"
     result = written(shared_out(p, "value * share", "total"), p.out.dtype)
     return [
+        "async_wait<0>();  // a wave without keys has read none of what it copies",
         "wave_sync();",
         "float* const mine = (float*)these;",
         f"UNROLL for (int j = 0; j < {e // 16}; ++j)",
