@@ -152,21 +152,27 @@ def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: 
     def clear(handle: int) -> None:
         device.stream(handle).fill(start, 0, size)
 
+    own: set[int] = set()  # counters of the step in whose part they lie: no earlier step has written there
+    for step, calls in (steps[n] for n in users):
+        assert isinstance(step, LibraryStep) and step.window is not None
+        alone = _captured(calls, device, stream)
+        own.update(_counters(alone, start + step.window, HEAD).values())
     graph = _captured([*_calls(steps[: users[0]]), clear, *_calls(steps[users[0] :])], device, stream)
-    for node in _counters(graph, start, size):
-        graph.leave_out(node)
+    for node, address in _counters(graph, start, size).items():
+        if address in own:
+            graph.leave_out(node)
     return graph
 
 
-def _counters(graph: Graph, start: int, size: int) -> list[int]:
-    """Returns the nodes that set one step's counters to zero, those of counters that only one node does so for."""
+def _counters(graph: Graph, start: int, size: int) -> dict[int, int]:
+    """Returns the addresses of counters by the node that sets them to zero, those of counters that only one node does so for."""
     found = [
         (node, fill.address)
         for node, fill in graph.fills()
         if not fill.value and fill.size <= HEAD and start <= fill.address <= start + size - fill.size
     ]
     times = Counter((address - start) // HEAD for _, address in found)
-    return [node for node, address in found if times[(address - start) // HEAD] == 1]
+    return {node: address for node, address in found if times[(address - start) // HEAD] == 1}
 
 
 def _calls(steps: Iterable[BoundStep]) -> list[Callable[[int], None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_a_single_workspace_stays_as_it_is() -> None:
 class Nodes:
     """A driver's graph: nodes in a chain, by number; odd ones fill memory."""
 
-    def __init__(self, kinds: list[tuple[int, int] | None]) -> None:
+    def __init__(self, kinds: list[tuple[int, int, int] | None]) -> None:
         self.kinds = dict(enumerate(kinds, 1))
         self.edges = {(n, n + 1) for n in range(1, len(kinds))}
 
@@ -91,7 +92,7 @@ class Nodes:
         fill = self.kinds[node]
         assert fill is not None
         found = given._obj
-        found.address, found.value, found.element, found.width, found.height = *fill, 1, 4, 1
+        found.address, found.value, found.width, found.element, found.height = *fill, 1, 1
 
     def graph_free(self, handle: int) -> None:
         pass
@@ -106,13 +107,40 @@ def _give(handles: list[int], found: Any, count: Any) -> None:
     ctypes.c_size_t.from_address(ctypes.addressof(count._obj)).value = len(handles)
 
 
+def given(nodes: Nodes) -> Any:
+    """Returns a device whose graphs have these nodes."""
+    return SimpleNamespace(driver=nodes, dispose=lambda *_: None)
+
+
 def test_what_is_left_out_leaves_a_chain() -> None:
-    nodes = Nodes([None, (512, 0), None, (768, 7), None])
-    device: Any = SimpleNamespace(driver=nodes, dispose=lambda *_: None)
-    graph = Graph(device, 9)
+    nodes = Nodes([None, (512, 0, 4), None, (768, 7, 4), None])
+    graph = Graph(given(nodes), 9)
     assert [(n, *f) for n, f in graph.fills()] == [(2, 512, 0, 4), (4, 768, 7, 4)]
     graph.leave_out(2)
     assert nodes.edges == {(1, 3), (3, 4), (4, 5)} and graph.fills()[0][0] == 4
+
+
+def test_a_counter_in_the_part_of_an_earlier_step_is_cleared_before_its_own_step() -> None:
+    recorded: list[tuple[int, int, int] | None] = []
+
+    def capture(stream: Any) -> Any:
+        recorded.clear()
+        return nullcontext(SimpleNamespace(taken=lambda: Graph(given(Nodes(list(recorded))), 9)))
+
+    def fill(address: int, value: int, size: int) -> None:
+        recorded.append((address, value, size))
+
+    device: Any = SimpleNamespace(capture=capture, stream=lambda handle: SimpleNamespace(fill=fill))
+    steps = [step(4 * HEAD) for _ in range(3)]
+    share_workspaces(steps)
+    assert [s.window for s in steps] == [2 * HEAD, HEAD, 0]
+    cleared = [[], [HEAD, 2 * HEAD], [0]]  # the first step leaves something where the second keeps its second counter
+    bound = [
+        BoundStep(s, [*(lambda handle, a=a: fill(4096 + a, 0, 4) for a in fills), lambda handle: recorded.append(None)])  # type: ignore[misc]
+        for s, fills in zip(steps, cleared, strict=True)
+    ]
+    graph = _recorded(bound, {id(steps[0].workspace): 4096}, device, SimpleNamespace(handle=7))  # type: ignore[arg-type]
+    assert [f.address - 4096 for _, f in graph.fills()] == [0, 2 * HEAD]
 
 
 @pytest.mark.gpu
