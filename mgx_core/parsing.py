@@ -28,6 +28,7 @@ __all__ = ["PROGRAM", "PROGRAM_TEXT", "parse", "parse_buffer", "reader_of"]
 STORED: Final = ("mxr", "mgx", "msgpack", "json")  # extensions of program files
 TEXT: Final = ("txt", "text")  # extensions of programs as text
 WARNING: Final = 30  # as in `logging`, which is loaded for the first message
+WHICH: Final = 'say which frontend reads it: parse(path, "NAME"), in the driver --frontend NAME'
 PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
 
 
@@ -129,7 +130,7 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     Errors: UnsupportedError for an extension that nothing reads.
     """
     from .plugins.manager import manager
-    from .plugins.missing import KNOWN
+    from .plugins.missing import FILES
 
     name = Path(path).name.lower()
     offered = {n.lstrip(".").lower(): n for n in manager().names("frontends")}
@@ -144,14 +145,12 @@ def reader_of(path: str | os.PathLike[str]) -> str:
             return offered[longest]
         return ours
     last = name.rpartition(".")[2]
-    if last in KNOWN:
-        return last
+    if last in FILES:
+        return FILES[last]
     if Path(path).is_file() and _holds(path, PROGRAM):
         return PROGRAM
     have = ", ".join(f".{n}" for n in sorted({*offered, *STORED, *TEXT}))
-    raise UnsupportedError(
-        f"no reader is known for the extension of {os.fspath(path)!r} (known are {have}); say which frontend reads it"
-    )
+    raise UnsupportedError(f"no reader is known for the extension of {os.fspath(path)!r} (known are {have}); {WHICH}")
 
 
 def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
@@ -159,9 +158,11 @@ def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
     for name in sorted(offered, key=len, reverse=True):
         if "." in name and (folder / name).is_file():
             return offered[name]
+    if "saved_model.pb" not in offered and (folder / "saved_model.pb").is_file():
+        return "tf"
     have = ", ".join(sorted(n for n in offered if "." in n)) or "none"
     raise UnsupportedError(
-        f"no reader is known for the folder {os.fspath(folder)!r} (files that tell one are {have}); say which frontend reads it"
+        f"no reader is known for the folder {os.fspath(folder)!r} (files that tell one are {have}); {WHICH}"
     )
 
 

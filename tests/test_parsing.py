@@ -100,8 +100,24 @@ def test_programs_of_our_own_come_first_and_are_recognised(file, tmp_path):
 
 
 def test_unknown_extension(file):
-    with pytest.raises(mgx.UnsupportedError, match=r"m\.what.*\.toyj.*say which frontend reads it"):
+    with pytest.raises(mgx.UnsupportedError, match=r"m\.what.*\.toyj.*say which frontend reads it.*--frontend NAME"):
         mgx.parse(file("m.what"))
+
+
+def test_files_whose_frontend_is_not_installed_name_its_package(file, tmp_path):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "saved_model.pb").touch()
+    for name, package in (
+        ("m.pb", "tf"),
+        ("m.keras", "tf"),
+        ("saved", "tf"),
+        ("m.pt2", "torch"),
+        ("m.tflite", "tflite"),
+    ):
+        with pytest.raises(mgx.MgxError, match=f"pip install mgx-{package}$"):
+            mgx.parse(tmp_path / name)
+    with pytest.raises(mgx.UnsupportedError, match="no reader is known"):
+        mgx.parse(tmp_path / "m.cpu")  # the name of a target
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Final
 
 from .record import PluginRecord
 
-__all__ = ["absent", "missing"]
+__all__ = ["FILES", "absent", "missing"]
 
 # what to install for the names that people ask for first
 KNOWN: Final = {
@@ -17,7 +17,13 @@ KNOWN: Final = {
     "onnx": "mgx-onnx",
     "tf": "mgx-tf",
     "tflite": "mgx-tflite",
+    "pt2": "mgx-torch",
 }
+# frontends of packages that may not be installed, by how their files' names end
+FILES: Final = {
+    "onnx": "onnx", "tflite": "tflite", "pt2": "pt2",
+    "pb": "tf", "pbtxt": "tf", "graphdef": "tf", "keras": "tf", "h5": "tf",
+}  # fmt: skip
 
 
 def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iterable[str]) -> str:
