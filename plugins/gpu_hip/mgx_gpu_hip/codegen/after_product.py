@@ -19,12 +19,12 @@ from mgx_core.ops.pointwise import Add, Min, Mul
 from ..coarse_gelu import ERF, SATURATED
 from .bodies import VIEWS, Access, Body, Source
 from .evaluate import Evaluator
-from .expressions import Lines, Value
-from .geometry import Reader, offset_code
+from .expressions import Lines, Value, store_value
+from .geometry import Reader, index_type, offset_code
 from .reductions import element_value
-from .source import Tensor, computed
+from .source import Tensor, computed, written
 
-__all__ = ["Finish", "after_product"]
+__all__ = ["Finish", "after_product", "stored_results"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,30 @@ class Finish:
 
         evaluator = Evaluator(self.body, lines, leaf)
         return [evaluator.value(o) for o in self.body.outputs]
+
+
+def stored_results(ys: Sequence[Tensor], after: Finish | None, places: Sequence[str], first: int = 0) -> list[str]:
+    """Returns statements that write the results of one place, from its sums `whole0` and so on.
+
+    places: coordinates along the last axes of the results; first: the number of the first of `ys` among the kernel's results.
+    """
+    axes = len(places)
+    index = index_type(*ys, *(after.given[after.sums :] if after else ()))
+    inner = Lines("t")
+    lines: list[str] = []
+    if after is None:
+        stores = [written("whole0", y.dtype) for y in ys]
+    else:
+        readers = [after.reader(a, a.strides[-axes:], 1) for a in after.reads()]
+        for n, reader in enumerate(readers):
+            lines += after.load(n, reader, places, index)
+        values = after.values([f"whole{n}" for n in range(after.sums)], readers, inner)
+        stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
+    targets = [
+        f"q{n}[{offset_code(places, y.strides[-axes:], 0, index)}] = {v};"
+        for n, (y, v) in enumerate(zip(ys, stores, strict=True), first)
+    ]
+    return [*lines, *inner.lines, *targets]
 
 
 def after_product(

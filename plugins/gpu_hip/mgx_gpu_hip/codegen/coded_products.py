@@ -10,13 +10,12 @@ from typing import Any, Final
 from mgx_core import No
 
 from ..join_rows import FEW
-from .after_product import Finish
+from .after_product import Finish, stored_results
 from .coded_tiles import CodedTiles
 from .elements import pointers
-from .expressions import Lines, store_value
-from .geometry import ceil_div, decompose, index_type, offset_code
+from .geometry import ceil_div, decompose
 from .pointwise import kernel
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
 
 __all__ = ["coded_product"]
 
@@ -173,37 +172,16 @@ def _finished(
             f"float whole{part} = sums[0][{at}];",
             f"UNROLL for (u32 i = 1; i < {apart}; ++i) whole{part} += sums[i][{at}];",
         ]
+    setup, names = decompose("row", ys[0].lens[:-1], "z")
     return [
         f"for (u32 e = threadIdx.x; e < {each * together}u; e += blockDim.x) {{",
         f"  const u32 m = e / {each}u, result = e % {each}u, n = blockIdx.x * {each}u + result;",
         f"  if (m0 + m >= {rows}u || n >= {n // parts}u) continue;",
         *(f"  {line}" for line in wholes),
         "  const u32 row = m0 + m;",
-        *(f"  {line}" for line in _results(ys, after)),
+        *(f"  {line}" for line in [*setup, *stored_results(ys, after, [*names, "n"])]),
         "}",
     ]
-
-
-def _results(ys: Sequence[Tensor], after: Finish | None) -> list[str]:
-    """Returns statements that finish the sums of a row and column `n`, `whole0` and so on."""
-    rows, names = decompose("row", ys[0].lens[:-1], "z")
-    places = [*names, "n"]
-    index = index_type(*ys, *(after.given[after.sums :] if after else ()))
-    inner = Lines("t")
-    lines: list[str] = []
-    if after is None:
-        stores = [written("whole0", y.dtype) for y in ys]
-    else:
-        readers = [after.reader(a, a.strides, 1) for a in after.reads()]
-        for at, reader in enumerate(readers):
-            lines += after.load(at, reader, places, index)
-        values = after.values([f"whole{n}" for n in range(after.sums)], readers, inner)
-        stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
-    targets = [
-        f"q{i}[{offset_code(places, y.strides, 0, index)}] = {v};"
-        for i, (y, v) in enumerate(zip(ys, stores, strict=True))
-    ]
-    return [*rows, *lines, *inner.lines, *targets]
 
 
 def _numbers(bits: int) -> list[str]:

@@ -10,13 +10,12 @@ from typing import Final
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .after_product import Finish
+from .after_product import Finish, stored_results
 from .elements import pointers
-from .expressions import Lines, store_value
-from .geometry import aligned, ceil_div, index_type, offset_code
+from .geometry import aligned, ceil_div
 from .made_rows import MadeRow, made_row
 from .pointwise import kernel
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
+from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
 
 __all__ = ["TYPES", "single_row"]
 
@@ -94,7 +93,8 @@ def single_row(
         f"float acc[{columns.count}] = {{}};",
         *sums,
         *_whole(columns, threads, traits.wave),
-        *_results(results, after, len(ys) - len(results)),
+        *(["const u32 k = 0;"] if after else []),
+        *stored_results(results, after, ["column"], len(ys) - len(results)),
     ]
     launch = KernelLaunch(NAME, (ceil_div(columns.apart, columns.together), 1, 1), (threads, 1, 1), tuple(buffers))
     word = "single_row" if made is None else "single_row_made"
@@ -187,22 +187,3 @@ def _whole(columns: _Columns, threads: int, wave: int) -> list[str]:
             f"UNROLL for (u32 i = 1; i < {threads // wave}; ++i) whole{part} += sums[i][{at}];",
         ]
     return [*lines, "const u32 column = first + threadIdx.x;"]
-
-
-def _results(ys: Sequence[Tensor], after: Finish | None, first: int) -> list[str]:
-    """Returns statements that finish a column's sums; first: the number of the first of `ys` among the kernel's results."""
-    index = index_type(*ys, *(after.given[after.sums :] if after else ()))
-    inner = Lines("t")
-    lines: list[str] = []
-    if after is None:
-        stores = [written("whole0", y.dtype) for y in ys]
-    else:
-        readers = [after.reader(a, [a.strides[-1]], 1) for a in after.reads()]
-        for n, reader in enumerate(readers):
-            lines += after.load(n, reader, ["column"], index)
-        values = after.values([f"whole{n}" for n in range(after.sums)], readers, inner)
-        stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
-    lines += ["const u32 k = 0;", *inner.lines] if inner.lines else []
-    for n, (y, value) in enumerate(zip(ys, stores, strict=True), first):
-        lines.append(f"q{n}[{offset_code(['column'], [y.strides[-1]], 0, index)}] = {value};")
-    return lines
