@@ -76,7 +76,7 @@ class OpSet:
             close = difflib.get_close_matches(name, self._all(), 1)
             raise UnsupportedError(
                 f"no operation is called {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
-                + f"; a package adds its own through the plugin hook `operations`{self._lacking}"
+                + f" (packages add theirs through the plugin hook `operations`){self._lacking}"
             )  # fmt: skip
         made = found(**attributes)
         if not attributes:

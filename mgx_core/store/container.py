@@ -123,7 +123,9 @@ def _parse_header(head: bytes, size: int) -> tuple[int, int, int]:
     if not head:
         raise StoreError("the file is empty")
     if not head.startswith(MAGIC[: len(head)]):
-        raise StoreError("this is not an mgx program file: it starts with neither the signature nor JSON")
+        raise StoreError(
+            "this is not an mgx program file: it starts with neither the signature nor JSON; parse reads models"
+        )
     if len(head) < _HEADER.size:
         raise StoreError(f"the file is cut off: the header takes {_HEADER.size} bytes, there are {len(head)}")
     _, number, _, length, start, section, _ = _HEADER.unpack(head)
