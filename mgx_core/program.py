@@ -226,19 +226,41 @@ class Program:
     def is_compiled(self) -> bool:
         return self.executable is not None
 
-    def run(self, parameters: Mapping[str, Any]) -> list[Argument]:
+    def run(self, parameters: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Argument]:
         """Returns results in the model's order.
 
         parameters: a value for each parameter by name: a numpy array, an `Argument`, or anything with DLPack or an array
-        interface.
+        interface; outputs: names of the results that are returned, in this order (`get_output_names`; None for all): a target
+        with memory of its own leaves the others there.
         Errors: ParameterError if the program is not compiled, or for wrong names, dtypes or shapes.
         """
+        if outputs is not None:
+            return self._run_some(parameters, outputs)
         if not self.states:
             return self._compiled().run(parameters)
         held = self._held
         if held is self._first:
             return self._without_states(self._compiled().run({**held, **parameters}))
         return self._without_states(self._compiled().run(parameters, held))
+
+    def _run_some(self, parameters: Mapping[str, Any], outputs: Sequence[str]) -> list[Argument]:
+        """Returns some results, by name.  Errors: as `run`; ParameterError for a name that is none, or is given twice."""
+        executable = self._compiled()
+        names = executable.output_names
+        count = len(names) - len(self.states)
+        numbers = {name: n for n, name in enumerate(names[:count])}
+        for name in outputs:
+            if name not in numbers:
+                raise ParameterError(
+                    f"there is no output {name!r}; there are {', '.join(map(repr, numbers)) or 'none'}"
+                )
+        wanted = [numbers[name] for name in outputs]
+        if len(set(wanted)) < len(wanted):
+            raise ParameterError(f"each output is required at most once, got {', '.join(map(repr, outputs))}")
+        if not self.states:
+            return executable.run(parameters, wanted=wanted)
+        wanted += range(count, len(names))
+        return self._without_states(executable.run({**self._held, **parameters}, wanted=wanted))
 
     def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
         """Checks the parameters, makes all that a run of these shapes needs, and runs nothing; the shapes of the results.

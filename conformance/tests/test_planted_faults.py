@@ -63,6 +63,7 @@ def test_right_target_passes():
         "inputs_stay",
         "inputs_in_any_layout",
         "outputs_survive",
+        "some_outputs",
         "placement_honest",
     ):
         assert held(planted.Right, promise) == ""
@@ -97,6 +98,10 @@ def test_unstable_result():
 
 def test_one_buffer_for_all_runs():
     assert held(planted.OneBuffer, "outputs_survive")
+
+
+def test_other_outputs_than_those_asked_for():
+    assert "other bits" in held(planted.FirstOutputs, "some_outputs")
 
 
 def test_leak(monkeypatch):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..cache import Recent
-from ..errors import DeviceError, MgxError, ParameterError
+from ..errors import DeviceError, MgxError, ParameterError, PluginError
 from ..garbage import rarer_collections
 from ..ir.interpreter import bind_all
 from ..ir.module import Module
@@ -117,25 +117,32 @@ class Executable:
 
     # running
 
-    def run(self, parameters: Mapping[str, Any], held: Mapping[str, Argument] = NOTHING) -> list[Argument]:
+    def run(
+        self,
+        parameters: Mapping[str, Any],
+        held: Mapping[str, Argument] = NOTHING,
+        wanted: Sequence[int] | None = None,
+    ) -> list[Argument]:
         """Returns results in the model's order for values of all parameters by name.
 
-        held: results of an earlier run that are values of parameters, where `parameters` has no others for them.
+        held: results of an earlier run that are values of parameters, where `parameters` has no others for them; wanted: the
+        numbers of those results that are returned, in this order, each once; None for all.
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape, with what was required and got.
         """
         known = None if self._watched else plain(parameters, self.parameters, held)
         if known is not None:
             instance = self._instances.known(known[0])
             if instance is not None:
-                return [Argument.from_value(v) for v in self.run_values(known[1], instance)]
+                return [Argument.from_value(v) for v in self.run_values(known[1], instance, wanted)]
         if held:
             parameters = {**held, **parameters}
         values = self.bind(parameters)
         if self._watched:
             self._show(values)
         if len(parameters) > len(self.parameters):
-            return self._arguments.deliver(self.run_bound(values), self._arguments.places_in(parameters))
-        results = self.run_bound(values)
+            results = self._arguments.deliver(self.run_bound(values), self._arguments.places_in(parameters))
+            return results if wanted is None else [results[n] for n in wanted]
+        results = self.run_bound(values) if wanted is None else self.run_bound(values, wanted)
         if known is not None:
             self._instances.keep(*known, values)
         return results
@@ -149,26 +156,39 @@ class Executable:
             self.run_bound(values)
             log.debug("run on %s in %.3f ms", self.target.name, (time.perf_counter() - start) * 1e3)
 
-    def run_bound(self, values: Sequence[Value]) -> list[Argument]:
+    def run_bound(self, values: Sequence[Value], wanted: Sequence[int] | None = None) -> list[Argument]:
         """Like `run`, for values that `bind` gave."""
-        return [Argument.from_value(v) for v in self.run_values(values)]
+        return [Argument.from_value(v) for v in self.run_values(values, None, wanted)]
 
-    def run_values(self, values: Sequence[Value], instance: Instance | None = None) -> list[Value]:
+    def run_values(
+        self, values: Sequence[Value], instance: Instance | None = None, wanted: Sequence[int] | None = None
+    ) -> list[Value]:
         """Like `run_bound`, with results as ops compute on them; `instance` is that for the values' shapes, where it is known."""
         try:
             with limited(self.options.limit_bytes):
                 instance = instance or self.instance(values)
+                if wanted is not None and instance.checked:
+                    return self._some(values, instance, wanted)
                 results = instance.runner.run(values)
             if not instance.fresh:
                 instance.check(results, self.target, lambda: self.module.output_shapes())
                 results = owned(results, values, instance.literals)
-            return results
+            return results if wanted is None else [results[n] for n in wanted]
         except MgxError:
             raise
         except MemoryError as error:
             raise DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once") from None
         except Exception as error:
             raise failure(self.target, "the runner", error) from error
+
+    def _some(self, values: Sequence[Value], instance: Instance, wanted: Sequence[int]) -> list[Value]:
+        """Returns some results of an instance whose first ones were checked."""
+        results: object = instance.runner.run_some(values, wanted)
+        if not isinstance(results, (list, tuple)) or len(results) != len(wanted):
+            raise PluginError(
+                f"run_some of the runner of {self.target!r} must return {len(wanted)} values, got {results!r}"
+            )
+        return list(results) if instance.fresh else owned(results, values, instance.literals)
 
     def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
         """Returns everything of a run but the run itself: the shapes of the results.  Errors: as `run`."""

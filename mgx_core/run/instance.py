@@ -48,6 +48,11 @@ class Instance:
         self._lowered = lowered
         self._saved = saved
 
+    @property
+    def checked(self) -> bool:
+        """True once results are no longer checked."""
+        return self._checked
+
     def check(self, results: object, target: Target, shapes: Callable[[], Sequence[AnyShape]]) -> None:
         """Holds the first results against the types that a program states, which `shapes` gives.
 

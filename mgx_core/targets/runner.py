@@ -45,6 +45,14 @@ class Runner:
         """Returns the results for values of the module's parameters, in order; several threads may call it at once."""
         raise NotImplementedError(f"{type(self).__name__} derives from Runner and defines no run(args)")
 
+    def run_some(self, args: Sequence[Value], wanted: Sequence[int]) -> list[Value]:
+        """Returns those results alone whose numbers are wanted, each of them once, in the order of the numbers given.
+
+        Default: taken from all that `run` returns.  A target that copies results for the caller leaves out the others' copies.
+        """
+        results = self.run(args)
+        return [results[n] for n in wanted]
+
     def run_async(self, args: Sequence[Value], stream: int, places: Mapping[int, Value]) -> list[Value] | None:
         """Enqueues a run on the caller's stream and returns its results without waiting.
 

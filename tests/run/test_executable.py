@@ -15,6 +15,7 @@ from mgx_core import dtype as dt
 from mgx_core.compile.invariants import lowered
 from mgx_core.errors import ParameterError, PassError
 from mgx_core.run.executable import Executable
+from mgx_core.targets.runner import HostRunner
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape
 
 plans = mgx.Kernels("host")
@@ -574,3 +575,89 @@ def test_extents_of_a_branch_that_is_not_taken_may_be_unequal():
     (product,) = program.run({**given, "c": True, "y": np.ones((3, 2), np.float32)})
     (other,) = program.run({**given, "c": False, "y": np.ones((5, 2), np.float32)})
     assert (product.tolist(), other.tolist()) == ([3] * 4, [-1] * 4)
+
+
+# some of the results
+
+
+SEVERAL = """
+    symbol n in 1..8
+    module main
+      %x = @param["x"] -> float32[n]
+      %1 = add(%x, %x)
+      %2 = neg(%x)
+      %3 = mul(%x, %x)
+      @return(%1, %2, %3)"""
+
+
+class Picking(Host):
+    """Notes which results are asked for; those of a run that is asked for some are the caller's argument where `lends` says so."""
+
+    def __init__(self, lends: bool = False, drops: bool = False) -> None:
+        self.asked: list[list[int] | None] = []
+        self.lends, self.drops = lends, drops
+
+    def runner(self, module, plan, context, options):
+        target = self
+
+        class Runner(HostRunner):
+            def run(self, args, observe=None):
+                target.asked.append(None)
+                return super().run(args, observe)
+
+            def run_some(self, args, wanted):
+                target.asked.append(list(wanted))
+                whole = super().run(args)
+                return [] if target.drops else [args[0] if target.lends else whole[n] for n in wanted]
+
+        return Runner(module)
+
+
+def test_a_runner_learns_which_results_are_wanted():
+    target = Picking()
+    program = compiled(SEVERAL, target)
+    x = np.float32([1, 2])
+    for _ in range(2):  # all results of the first run are checked
+        negated, doubled = program.run({"x": x}, outputs=["output_1", "output_0"])
+        assert (negated.tolist(), doubled.tolist()) == ([-1, -2], [2, 4])
+    assert program.run({"x": x[:1]}, outputs=["output_2"])[0].tolist() == [1]
+    assert [a.tolist() for a in program.run({"x": x})] == [[2, 4], [-1, -2], [1, 4]]
+    assert target.asked == [None, [1, 0], None, None]
+
+
+def test_some_results_own_their_memory():
+    program = compiled(SEVERAL, Picking(lends=True))
+    x = np.float32([1, 2])
+    program.run({"x": x})
+    (given,) = program.run({"x": x}, outputs=["output_0"])
+    assert not np.shares_memory(given.to_numpy(), x)
+
+
+def test_a_runner_that_returns_too_few_results_is_named():
+    program = compiled(SEVERAL, Picking(drops=True))
+    program.run({"x": np.float32([1])})
+    with pytest.raises(mgx.PluginError, match=r"run_some .* must return 1 values"):
+        program.run({"x": np.float32([1])}, outputs=["output_0"])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [(["y"], "no output 'y'; there are 'output_0', 'output_1', 'output_2'"), (["output_0"] * 2, "at most once")],
+)
+def test_outputs_that_cannot_be_asked_for(outputs, words):
+    with pytest.raises(ParameterError, match=words):
+        compiled(SEVERAL).run({"x": np.float32([1])}, outputs=outputs)
+
+
+def test_states_go_on_where_no_result_is_wanted():
+    program = mgx.Program(states={"state": np.zeros(2, np.float32)})
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [2]))
+    total = main.add(mgx.op("add"), x, main.add_parameter("state", Shape("float32", [2])))
+    main.add_return([main.add(mgx.op("neg"), total), total])
+    program.compile(Host())
+    one = {"x": np.ones(2, np.float32)}
+    assert [program.run(one, outputs=[]) for _ in range(3)] == [[], [], []]
+    assert program.run(one, outputs=["output_0"])[0].tolist() == [-4, -4]
+    with pytest.raises(ParameterError, match="no output 'output_1'"):
+        program.run(one, outputs=["output_1"])

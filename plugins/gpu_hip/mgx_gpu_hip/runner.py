@@ -125,7 +125,13 @@ class GpuRunner(Runner):
             return self.handover.run(args)
         if not self.whole:
             return self._run_mixed(args)
-        return self._run_device(args, self.offload_copy)
+        return self._run_device(args, self.offload_copy, range(len(self.outputs)))
+
+    def run_some(self, args: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
+        """Returns some results; of the others nothing is copied, where the whole program runs on the device."""
+        if self.handover is not None or not self.whole:
+            return super().run_some(args, wanted)
+        return self._run_device(args, self.offload_copy, wanted)
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing] | None:
         """Returns the device's time of each instruction; None for programs that leave the device in between."""
@@ -163,10 +169,10 @@ class GpuRunner(Runner):
             del kept
             return count
 
-    def _run_device(self, args: Sequence[Any], offload_copy: bool) -> list[Any]:
+    def _run_device(self, args: Sequence[Any], offload_copy: bool, wanted: Sequence[int]) -> list[Any]:
         with self.lock:
             kept = self.start(args)
-            results = [self.staging.result(n, offload_copy) for n in range(len(self.outputs))]
+            results = [self.staging.result(n, offload_copy) for n in wanted]
             try:
                 self.device.default_stream.wait()
             except DeviceError as error:
@@ -243,5 +249,6 @@ class GpuRunner(Runner):
 
     def _run_mixed(self, args: Sequence[Any]) -> list[Any]:
         on_host = [a.to_host() if isinstance(a, DeviceArray) else a for a in args]
-        made = dict(zip(self.wanted, self._run_device(args, True), strict=True)) if self.outputs else {}
+        values = self._run_device(args, True, range(len(self.outputs))) if self.outputs else []
+        made = dict(zip(self.wanted, values, strict=True))
         return SegmentInterpreter().finish(self.module, self._items, on_host, made)
