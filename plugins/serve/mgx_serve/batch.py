@@ -15,14 +15,15 @@ from .model import Model
 from .pace import Spent
 from .tensors import Array
 
-__all__ = ["Ran", "Request", "first_come", "kind_of", "run", "shapes_of"]
+__all__ = ["Ran", "Request", "alone", "first_come", "kind_of", "run", "shapes_of"]
 
 
 @dataclass(slots=True, eq=False)
 class Request:
     """One request in the queue.
 
-    priority: lower ones go first; deadline: by `time.monotonic`, after which it is given up.
+    priority: lower ones go first; deadline: by `time.monotonic`, after which it is given up; wanted: positions of the outputs
+    that it is answered with.
     """
 
     feeds: Mapping[str, Array]
@@ -32,10 +33,11 @@ class Request:
     deadline: float
     done: asyncio.Future[list[Array]]
     arrived: float
+    wanted: Sequence[int]
     started: float = 0.0
 
 
-Ran = tuple[list[list[Array]], Spent]  # outputs by request
+Ran = tuple[list[list[Array]], Spent]  # the outputs that each request wants
 
 
 def first_come(request: Request) -> int:
@@ -66,13 +68,33 @@ def run(model: Model, batch: Sequence[Request]) -> Ran:
     rows = sum(r.rows for r in batch)
     spare = _size(model.sizes, batch[0], rows) - rows
     if len(batch) == 1 and not spare:
-        results = [model.run(batch[0].feeds)]
+        results = [alone(model, batch[0])]
     else:
         feeds = {n: _stacked([r.feeds[n] for r in batch], spare) for n in batch[0].feeds}
-        ends = np.cumsum([r.rows for r in batch])
-        parts = [np.split(made, ends)[: len(batch)] for made in model.run(feeds)]
-        results = [list(made) for made in zip(*parts, strict=True)]
+        results = _apart(_needed(model, feeds, batch), batch)
     return results, Spent(time.monotonic() - start, time.thread_time() - busy, start)
+
+
+def alone(model: Model, request: Request) -> list[Array]:
+    """Returns what a request wants of a run that it has for itself.  Errors: those of `Model.run`."""
+    made = _needed(model, request.feeds, (request,))
+    return [made[n] for n in request.wanted]
+
+
+def _needed(model: Model, feeds: Mapping[str, Array], batch: Sequence[Request]) -> Mapping[int, Array]:
+    """Returns the outputs of a run that any of the requests wants, by their positions."""
+    needed = sorted({n for r in batch for n in r.wanted})
+    return dict(zip(needed, model.run(feeds, needed), strict=True))
+
+
+def _apart(made: Mapping[int, Array], batch: Sequence[Request]) -> list[list[Array]]:
+    """Returns for each request its rows of the outputs that it wants."""
+    results, start = [], 0
+    for request in batch:
+        end = start + request.rows
+        results.append([made[n][start:end] for n in request.wanted])
+        start = end
+    return results
 
 
 def _size(sizes: Sequence[int], first: Request, rows: int) -> int:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .batch import Ran, Request, first_come, kind_of, run, shapes_of
+from .batch import Ran, Request, alone, first_come, kind_of, run, shapes_of
 from .deadlines import Deadlines
 from .deployment import Backend, Deployment
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
@@ -56,9 +56,10 @@ class Batcher(Deployment):
         self._deadlines = Deadlines(self.signature.name)
 
     async def infer(
-        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
+        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
         self.signature.check(feeds)
+        chosen = self.signature.chosen(wanted)
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
         if len(self._waiting) >= self._settings.queue_size:
@@ -69,9 +70,8 @@ class Batcher(Deployment):
         rows, key = self._joinable(feeds)
         now = time.monotonic()
         limit = timeout or self._settings.timeout
-        request = Request(
-            feeds, rows, key, priority or self._settings.priority, now + limit, self._loop.create_future(), now
-        )
+        priority = priority or self._settings.priority
+        request = Request(feeds, rows, key, priority, now + limit, self._loop.create_future(), now, chosen)
         bisect.insort(self._waiting, request, key=first_come)  # first come, first served within a priority
         if self._free > -self._settings.instances and not self._scheduled:
             self._schedule()
@@ -228,7 +228,7 @@ class Batcher(Deployment):
         for request in batch:
             request.started = started = time.monotonic()
             try:
-                result = await self._loop.run_in_executor(self._threads, self.model.run, request.feeds)
+                result = await self._loop.run_in_executor(self._threads, alone, self.model, request)
             except Exception as error:
                 self._fail(request, error)
             else:

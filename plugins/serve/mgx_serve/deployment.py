@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,11 +29,11 @@ class Deployment(ABC):
 
     @abstractmethod
     async def infer(
-        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
+        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
         """Returns the outputs for one request, and the signature of the version that made them.
 
-        timeout: seconds, 0 for the model's own limit.
+        timeout: seconds, 0 for the model's own limit; wanted: names of the outputs to return, in this order, all if empty.
         Errors: BadRequest if it does not fit, Busy if the queue is full, DeadlinePassed, Unavailable when the model is unloaded.
         """
 

@@ -173,7 +173,8 @@ class Service(Inference):
         if call.stored or call.places:
             self.access.check(call.headers.get("authorization"), EVERYTHING)
             await self._fetch(call, share)
-        answer = answer_of(call, *await deployment.infer(call.feeds, call.priority, call.timeout), share)
+        made = await deployment.infer(call.feeds, call.priority, call.timeout, call.outputs)
+        answer = answer_of(call, *made, share)
         if call.places:
             answer.places = await self._placed(call, answer.outputs)
         return answer
@@ -224,8 +225,8 @@ def refuse_overrides(parameters: object) -> None:
 
 
 def answer_of(call: Call, model: Signature, results: Sequence[Array], share: Share) -> Answer:
-    """Returns the answer with the outputs that were asked for.  share: takes what they need."""
-    outputs = [(model.outputs[i], results[i]) for i in model.chosen(call.outputs)]
+    """Returns the answer.  results: the outputs that the call asks for; share: takes what they need."""
+    outputs = [(model.outputs[i], made) for i, made in zip(model.chosen(call.outputs), results, strict=True)]
     if call.classes:
         wanted, rows = call.classes, model.max_batch > 0
         share.take(sum([a.size * NUMBER_COST for t, a in outputs if t.name in wanted]))

@@ -62,11 +62,12 @@ class MgxRuntime(MLModel):  # type: ignore[misc]  # MLServer is not in every env
                 if given.name in feeds:
                     raise BadRequest(f"input {given.name!r} is given twice")
                 feeds[given.name] = _tensor(given)
-            wanted = self._deployment.signature.chosen([o.name for o in payload.outputs or []])
-            signature, results = await self._deployment.infer(feeds, priority(stated), seconds(stated))
+            names = [o.name for o in payload.outputs or []]
+            signature, results = await self._deployment.infer(feeds, priority(stated), seconds(stated), names)
         except ServeError as error:
             raise MLServerError(str(error), error.http) from error
-        outputs = [_output(signature.outputs[n], results[n]) for n in wanted]
+        wanted = signature.chosen(names)
+        outputs = [_output(signature.outputs[n], made) for n, made in zip(wanted, results, strict=True)]
         return InferenceResponse(model_name=self.name, model_version=signature.version, id=payload.id, outputs=outputs)
 
     async def unload(self) -> bool:

@@ -118,9 +118,10 @@ class Model:
                 return  # only requests know
             try:
                 given = {t.name: np.zeros(shapes[t.name], t.dtype) for t in inputs}
-                self._results(given)
+                every = range(len(self.signature.outputs))
+                self._results(given, every)
                 start = time.perf_counter()
-                self._results(given)
+                self._results(given, every)
                 self.seconds[tuple(shapes.values())] = time.perf_counter() - start
             except MgxError as error:  # zeros may be no values that the model takes
                 log.warning("model %s does not run with zeros of batch size %s: %s", name, size, error)
@@ -130,16 +131,22 @@ class Model:
                 )
                 return
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Returns the outputs in order.  Errors: BadRequest where the values do not fit; Internal where the run fails."""
+    def run(self, feeds: Mapping[str, Array], wanted: Sequence[int] | None = None) -> list[Array]:
+        """Returns the outputs of these positions, each of them once; all outputs in order where None are given.
+
+        A target with memory of its own keeps the others there.
+        Errors: BadRequest where the values do not fit; Internal where the run fails.
+        """
+        outputs = self.signature.outputs
+        asked = range(len(outputs)) if wanted is None else wanted
         try:
-            results = [np.asarray(r) for r in self._results(feeds)]
+            results = [np.asarray(r) for r in self._results(feeds, asked)]
         except (mgx.ParameterError, mgx.ShapeError) as error:  # it was compiled: what does not fit are the arguments
             raise BadRequest(f"model {self.signature.name!r}: {told(error)}") from error
         except MgxError as error:
             log.exception("model %s failed", self.signature.name)
             raise Internal(f"model {self.signature.name!r} failed: {told(error)}") from error
-        return [self._told(t, r) for t, r in zip(self.signature.outputs, results, strict=True)]
+        return [self._told(outputs[n], r) for n, r in zip(asked, results, strict=True)]
 
     def _told(self, tensor: Tensor, result: Array) -> Array:
         """Returns a result as requests have it.  Errors: BadRequest where it is not what the settings reshape."""
@@ -152,15 +159,18 @@ class Model:
                 f"output {tensor.name!r} of model {self.signature.name!r} is reshaped by its settings: {error}"
             ) from error
 
-    def _results(self, feeds: Mapping[str, Array]) -> Sequence[mgx.Argument]:
+    def _results(self, feeds: Mapping[str, Array], wanted: Sequence[int]) -> Sequence[mgx.Argument]:
         """Returns what a run makes of a request alone: a program with states begins anew, whoever asked before."""
         for t in self.signature.inputs:
             if t.inner is not None:
                 feeds = {**feeds, t.name: reshaped(feeds[t.name], t.shape, t.inner)}
         states, executable = self.program.states, self.program.executable
-        if not states or executable is None:
-            return self.program.run(feeds)
-        return executable.run({**states, **feeds})[: len(self.signature.outputs)]
+        assert executable is not None
+        if states:
+            feeds = {**states, **feeds}
+        elif len(wanted) == len(self.signature.outputs):
+            return executable.run(feeds)
+        return executable.run(feeds, wanted=wanted)
 
 
 def batch_sizes(most: int, preferred: Sequence[int] = ()) -> tuple[int, ...]:

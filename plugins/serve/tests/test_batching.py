@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +25,22 @@ from mgx_serve.tensors import Tensor
 
 
 class Watched:
-    """y = 2 * x; notes the shape and the thread of each run."""
+    """y = 2 * x, z = -x; notes the shape and the thread of each run, and which outputs it was asked for."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = ModelSettings(**settings)
         self.batches = self.settings.max_batch > 1
         self.sizes = batch_sizes(self.settings.max_batch) if self.batches else ()
-        x, y = (Tensor(name, "FP32", (-1, -1)) for name in "xy")
-        self.signature = Signature("m", "1", "ref", 60.0, (x,), (y,))
+        x, y, z = (Tensor(name, "FP32", (-1, -1)) for name in "xyz")
+        self.signature = Signature("m", "1", "ref", 60.0, (x,), (y, z))
         self.seconds: dict[Any, float] = {}
         self.runs: list[tuple[tuple[int, ...], int]] = []
+        self.asked: list[list[int]] = []
 
-    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+    def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.runs.append((feeds["x"].shape, threading.get_ident()))
-        return [2 * feeds["x"]]
+        self.asked.append(list(wanted))
+        return [(2 * feeds["x"], -feeds["x"])[n] for n in wanted]
 
 
 class NoRecorder(Recorder):
@@ -125,7 +127,9 @@ def test_sizes_without_memory_are_left_to_requests(
     small_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), ModelSettings(target="ref", max_batch=6))
-    tried, whole = [], model.program.run
+    executable = model.program.executable
+    assert executable is not None
+    tried, whole = [], executable.run
 
     def bounded(feeds: Any) -> Any:
         tried.append(len(feeds["x"]))
@@ -133,7 +137,7 @@ def test_sizes_without_memory_are_left_to_requests(
             raise MemoryError
         return whole(feeds)
 
-    monkeypatch.setattr(model.program, "run", bounded)
+    monkeypatch.setattr(executable, "run", bounded)
     model.warm()
     assert tried == [1, 1, 2, 2, 3]
     assert list(model.seconds) == [((1, 4),), ((2, 4),)]
@@ -203,10 +207,10 @@ def test_a_whole_batch_begins_as_soon_as_the_one_before_it_ends() -> None:
             self.end = threading.Semaphore(0)
             self.began = 0
 
-        def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
             self.began += 1
             assert self.end.acquire(timeout=60)
-            return super().run(feeds)
+            return super().run(feeds, wanted)
 
     async def ask() -> None:
         model: Any = Slow()
@@ -225,7 +229,7 @@ def test_a_whole_batch_begins_as_soon_as_the_one_before_it_ends() -> None:
         assert model.began == 2
         for _ in range(4):
             model.end.release()
-        for n, (_, (y,)) in enumerate(await asyncio.gather(*asked)):
+        for n, (_, (y, _)) in enumerate(await asyncio.gather(*asked)):
             np.testing.assert_array_equal(y, np.full((1, 4), 2 * n))
         assert [shape[0] for shape, _ in model.runs] == [2, 2, 2, 1]
         await batcher.close()
@@ -239,10 +243,10 @@ def test_requests_that_others_may_join_wait_where_they_can() -> None:
         began, end = threading.Event(), threading.Event()
         plain = model.run
 
-        def run(feeds: Mapping[str, Any]) -> list[Any]:
+        def run(feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
             began.set()
             assert end.wait(60)
-            return list(plain(feeds))
+            return list(plain(feeds, wanted))
 
         model.run = run
         batcher = Batcher(model, NoRecorder())
@@ -258,3 +262,53 @@ def test_requests_that_others_may_join_wait_where_they_can() -> None:
         await batcher.close()
 
     asyncio.run(ask())
+
+
+def test_a_run_is_asked_for_what_its_requests_want() -> None:
+    async def ask(*each: Sequence[str]) -> list[list[Any]]:
+        model: Any = Watched(max_batch=8)
+        batcher = Batcher(model, NoRecorder())
+        given = [np.full((n + 1, 4), n, np.float32) for n in range(len(each))]
+        asked = [batcher.infer({"x": x}, wanted=names) for x, names in zip(given, each, strict=True)]
+        answers = [made for _, made in await asyncio.gather(*asked)]
+        await batcher.close()
+        for x, names, made in zip(given, each, answers, strict=True):
+            assert len(made) == len(names or "yz")
+            for name, value in zip(names or "yz", made, strict=True):
+                np.testing.assert_array_equal(value, 2 * x if name == "y" else -x)
+        wanted: list[list[int]] = model.asked
+        return wanted
+
+    assert asyncio.run(ask("z")) == [[1]]
+    assert asyncio.run(ask("z", "z")) == [[1]]
+    assert asyncio.run(ask("z", "yy")) == [[0, 1]]
+    assert asyncio.run(ask("z", "")) == [[0, 1]]
+    assert asyncio.run(ask("zyz")) == [[0, 1]]
+
+
+def test_requests_of_a_batch_that_failed_get_what_they_want() -> None:
+    class Picky(Watched):
+        """Takes one row."""
+
+        def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
+            if len(feeds["x"]) > 1:
+                raise ValueError("one row is required")
+            return super().run(feeds, wanted)
+
+    async def ask() -> None:
+        model: Any = Picky(max_batch=8)
+        batcher = Batcher(model, NoRecorder())
+        x = np.ones((1, 4), np.float32)
+        (_, (y,)), (_, (z,)) = await asyncio.gather(*(batcher.infer({"x": x}, wanted=name) for name in "yz"))
+        np.testing.assert_array_equal(y, 2 * x)
+        np.testing.assert_array_equal(z, -x)
+        assert model.asked == [[0], [1]]
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+def test_a_program_is_run_for_some_of_its_results(small_model: Any, tmp_path: Path) -> None:
+    model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), ModelSettings(target="ref", max_batch=4))
+    (z,) = model.run({"x": np.ones((2, 4), np.float32)}, [1])
+    np.testing.assert_array_equal(z, [[4], [4]])

@@ -6,7 +6,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Stuck:
         self.signature = Signature("m", "1", "ref", timeout, (tensor,), (tensor,))
         self.end = threading.Event()
 
-    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+    def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         assert self.end.wait(60)
         return [feeds["x"]]
 
@@ -79,7 +79,7 @@ def test_requests_that_are_answered_leave_nothing() -> None:
 
         def request(limit: float) -> Request:
             now = time.monotonic()
-            return Request(X, 1, None, 0, now + limit, loop.create_future(), now)
+            return Request(X, 1, None, 0, now + limit, loop.create_future(), now, (0,))
 
         answered, left = request(0.02), request(0.03)
         for one in (answered, left):

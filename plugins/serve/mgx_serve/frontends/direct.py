@@ -39,7 +39,8 @@ class Direct(Engine):
             return await super().infer(call, share)
         replicas = self._known.get((call.model, call.version)) or await self._found(call.model, call.version)
         replicas.signature.chosen(call.outputs)
-        return answer_of(call, *await replicas.infer(call.feeds, call.priority, call.timeout), share)
+        made = await replicas.infer(call.feeds, call.priority, call.timeout, call.outputs)
+        return answer_of(call, *made, share)
 
     async def _found(self, model: str, version: str) -> Replicas:
         known = self._known

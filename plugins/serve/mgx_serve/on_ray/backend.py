@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +109,11 @@ class RayDeployment(Deployment):
         self._closing = False
 
     async def infer(
-        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0
+        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
-        return await self._replicas.infer(feeds, priority, timeout)
+        return await self._replicas.infer(feeds, priority, timeout, wanted)
 
     def hurry(self) -> None:
         """Replicas that are ended run what is queued at once."""

@@ -80,10 +80,17 @@ class Replica:
     async def signature(self) -> Signature:
         return self._model.signature
 
-    async def reply(self, feeds: Mapping[str, Array], priority: int, timeout: float, known: Signature | None) -> Reply:
-        """known: the signature that the caller has."""
+    async def reply(
+        self,
+        feeds: Mapping[str, Array],
+        priority: int,
+        timeout: float,
+        known: Signature | None,
+        wanted: Sequence[str] = (),
+    ) -> Reply:
+        """known: the signature that the caller has; wanted: see `Deployment.infer`."""
         try:
-            signature, outputs = await self._queue().infer(feeds, priority, timeout)
+            signature, outputs = await self._queue().infer(feeds, priority, timeout, wanted)
         except ServeError as error:
             return Reply([], None, self._recorder.taken(), error)
         return Reply(outputs, None if signature == known else signature, self._recorder.taken())

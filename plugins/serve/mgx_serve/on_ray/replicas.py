@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
@@ -34,7 +34,9 @@ class Replicas:
         self.signature, self.inside = signature, 0
         self._ask, self._recorder = handle.options(method_name="reply"), recorder
 
-    async def infer(self, feeds: Mapping[str, Array], priority: int, timeout: float) -> tuple[Signature, list[Array]]:
+    async def infer(
+        self, feeds: Mapping[str, Array], priority: int, timeout: float, wanted: Sequence[str] = ()
+    ) -> tuple[Signature, list[Array]]:
         """Returns what `Deployment.infer` does."""
         self.signature.check(feeds)
         limit = timeout or self.signature.timeout
@@ -42,7 +44,7 @@ class Replicas:
         self.inside += 1
         self._recorder.waiting(self.signature, self.inside)
         try:
-            reply = await within(limit, self.signature.name, self._reply(feeds, priority, deadline))
+            reply = await within(limit, self.signature.name, self._reply(feeds, priority, deadline, list(wanted)))
         finally:
             self.inside -= 1
             self._recorder.waiting(self.signature, self.inside)
@@ -56,7 +58,7 @@ class Replicas:
             raise reply.error
         return reply.signature or self.signature, reply.outputs
 
-    async def _reply(self, feeds: Mapping[str, Array], priority: int, deadline: float) -> Reply:
+    async def _reply(self, feeds: Mapping[str, Array], priority: int, deadline: float, wanted: Sequence[str]) -> Reply:
         """Asks a replica, and another one if it dies: a run changes nothing, so that it may be run again."""
         name = self.signature.name
         for attempt in range(1, TRIES + 1):
@@ -64,7 +66,7 @@ class Replicas:
             if left <= 0:
                 raise DeadlinePassed(f"no replica of model {name!r} answered in time")
             try:
-                reply: Reply = await self._ask.remote(dict(feeds), priority, left, self.signature)
+                reply: Reply = await self._ask.remote(dict(feeds), priority, left, self.signature, wanted)
                 return reply
             except BackPressureError:
                 self._recorder.refused(self.signature)
