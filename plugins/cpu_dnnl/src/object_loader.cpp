@@ -11,6 +11,7 @@
 
 #include <pybind11/stl.h>
 
+#include "byte_pairs.h"
 #include "byte_tiles.h"
 #include "errors.h"
 #include "product_tiles.h"
@@ -106,6 +107,7 @@ public:
         if (added) {
             void *address = reinterpret_cast<void *>(product_tile(name));
             if (!address) address = byte_tile_function(name);
+            if (!address) address = byte_pair_function(name);
             if (!address) address = dlsym(RTLD_DEFAULT, name.c_str());
             if (!address) refuse("there is no function " + name);
             addresses_.push_back(address);

@@ -8,6 +8,7 @@ from . import (
     attention,
     attention_op,
     byte_maps,
+    byte_pairs,
     byte_tiles,
     coded_products,
     convolution,
@@ -41,6 +42,7 @@ PLANS: Kernels = (
     + convolution.PLANS
     + deconvolution.PLANS
     + products.PLANS
+    + byte_pairs.PLANS
     + byte_tiles.PLANS
     + integer_products.PLANS
     + coded_products.PLANS

@@ -1,0 +1,146 @@
+"""Products and convolutions of bytes by sums of pairs, for processors without dot products of bytes.
+
+The left operand's bytes become numbers of 16 bits in scratch, less their zero point; weights are kept so, less theirs.
+Functions of the native module (`byte_pairs.h`) widen rows and make sums; what follows on the sums is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mgx_core import dtype as dt
+from mgx_core.errors import No
+from mgx_core.records import dataclass
+
+from .byte_pairs_loops import COLUMNS, STEP, ChannelPlan, PairPlan, write_channels, write_products
+from .engine import Engine
+from .gemm_epilogue import Epilogue, Product
+from .gemm_plan import even_part
+from .kernel import JitKernel
+from .space import Args
+
+__all__ = ["Windows", "compile_channels", "compile_pairs"]
+
+NEAR: Final = 128 * 1024  # bytes of widened rows that stay in the second-level cache beside a panel
+PIECE: Final = 1536  # numbers of the depth that are worked through in one piece
+MOST: Final = 240  # rows of a block
+LEAST: Final = 12
+WORK: Final = 1 << 18  # products worth a thread of their own
+SUMS: Final = 32 * 1024  # bytes of sums of channels that stay near
+SIDE: Final = 3  # axes of windows
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The numbers of a convolution's windows, as `byte_pairs.h` has them; lines: taps along the first two axes, each of `run`
+    numbers that follow each other."""
+
+    numbers: Sequence[int]
+    lines: int
+    run: int
+    taps: int
+
+
+def compile_pairs(
+    product: Product,
+    engine: Engine,
+    signed: bool,
+    windows: Windows | None = None,
+    groups: int = 1,
+    fast: bool = True,
+    name: str = "pairs",
+) -> JitKernel | No:
+    """A product of bytes with packed weights, or, with `windows`, a convolution.
+
+    product: of a convolution, a: [results, depth] as if its windows were rows; columns: of all groups.  fast: as of
+    `Epilogue.combine`.  Buffers: the left operand, panels of weights of all groups, the zero point, extra.., outs..
+    """
+    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    if isinstance(behind, No):
+        return behind
+    behind.combine(fast)
+    threads, columns = product.threads, product.columns // groups
+    m, depth = product.a.lens()
+    unit = STEP if windows is None else windows.run
+    piece = depth
+    if depth > PIECE and unit % STEP == 0:
+        piece = min(depth, max(1, PIECE // unit) * unit)
+    pitch = -(-piece // STEP) * STEP
+    panels = -(-columns // COLUMNS)
+    most = min(MOST, max(LEAST, NEAR // (2 * pitch)), -(-m // threads))
+    rows = even_part(m, max(1, most), 1)
+    blocks = -(-m // rows)
+    group = panels
+    if threads > 1 and blocks * groups < 4 * threads:
+        group = max(2, panels * blocks * groups // (4 * threads))
+    plan = PairPlan(
+        behind, windows=windows is not None, grouped=groups > 1, whole=piece == depth, ragged=columns % COLUMNS != 0,
+        narrow=0 < columns % COLUMNS <= COLUMNS // 2, signed=signed, args=Args(), slots={},
+    )  # fmt: skip
+    numbers = {
+        "m": m, "n": product.columns, "left": product.a.strides()[0] if m > 1 else depth, "depth": depth, "piece": piece,
+        "pitch": pitch, "rows": rows, "group": min(group, panels), "panels": panels, "blocks": blocks,
+        "groups": -(-panels // min(group, panels)), "columns": columns, "kinds": groups,
+        "channels": 0 if windows is None else windows.numbers[0], "run": unit, "lines": 0 if windows is None else piece // unit,
+    }  # fmt: skip
+    space = rows * min(group, panels) * COLUMNS if piece != depth else 6 * COLUMNS
+    numbers["space"] = space
+    slots(plan.args, plan.slots, numbers, windows, behind)
+    return JitKernel(
+        name=name,
+        code=engine.function(plan.key, lambda c: write_products(c, plan)),
+        work=groups * blocks * -(-panels // min(group, panels)),
+        grain=max(1, WORK // max(1, rows * depth * min(group, panels) * COLUMNS)),
+        args=tuple(plan.args.values),
+        scratch_bytes=4 * space + 2 * rows * pitch,
+        inputs=3 + len(product.extra),
+        outputs=len(product.outs),
+        flops=product.flops,
+        inplace=frozenset(3 + p for p in behind.inplace),
+        bytes=product.moved + 2 * depth * product.columns,
+    )
+
+
+def compile_channels(
+    product: Product, engine: Engine, windows: Windows, fast: bool = True, name: str = "channels"
+) -> JitKernel | No:
+    """A convolution of each channel by itself.
+
+    product: a: [results, channels]; columns: the channels, 16 at least.  Buffers: the left operand, weights, their sums by
+    channel, the zero point, extra.., outs..
+    """
+    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    if isinstance(behind, No):
+        return behind
+    behind.combine(fast)
+    m, channels = product.a.lens()
+    most = min(max(1, SUMS // (4 * channels)), -(-m // product.threads))
+    rows = even_part(m, most, 1)
+    plan = ChannelPlan(behind, ragged=channels % (2 * engine.lanes) != 0, args=Args(), slots={})
+    numbers = {"m": m, "n": channels, "rows": rows}
+    slots(plan.args, plan.slots, numbers, windows, behind)
+    return JitKernel(
+        name=name,
+        code=engine.function(plan.key, lambda c: write_channels(c, plan)),
+        work=-(-m // rows),
+        grain=max(1, WORK // max(1, 8 * rows * channels * windows.taps)),
+        args=tuple(plan.args.values),
+        scratch_bytes=4 * rows * channels + -(-channels // 64) * 64 + 64 + 8 * (windows.taps + 2),
+        inputs=4 + len(product.extra),
+        outputs=len(product.outs),
+        flops=2 * m * channels * windows.taps,
+        inplace=frozenset(4 + p for p in behind.inplace),
+        bytes=product.moved,
+    )
+
+
+def slots(
+    args: Args, found: dict[str, int], numbers: dict[str, int], windows: Windows | None, behind: Epilogue
+) -> None:
+    """Enters the run-time numbers of a kernel."""
+    for word, value in numbers.items():
+        found[word] = args.add(value)
+    if windows is not None:
+        places = [args.add(value) for value in windows.numbers]
+        found["windows"] = places[0]
+    behind.number(args, found)

@@ -1,0 +1,251 @@
+"""The code of products of bytes by sums of pairs.
+
+An item is a block of rows times a group of panels.  The block's rows are widened in scratch, then a function of the native module
+makes the sums of at most six rows and one panel, and what follows on them is compiled.  Where the depth is worked through in one
+piece, a tile's sums are finished at once; else sums lie in scratch while one piece follows the other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mgx_core.records import dataclass
+
+from .code import Code, V, i64
+from .gemm_epilogue import Epilogue
+from .gemm_results import Results
+from .space import Args, items
+
+__all__ = ["COLUMNS", "STEP", "ChannelPlan", "PairPlan", "write_channels", "write_products"]
+
+COLUMNS: Final = 16  # of a panel
+ROWS: Final = 6  # of a tile of sums
+STEP: Final = 4  # numbers of the depth that a trip multiplies
+
+
+@dataclass
+class PairPlan:
+    """windows: rows are those of a convolution; whole: the depth is worked through in one piece; ragged: the last panel is not
+    full; narrow: half of it is enough."""
+
+    behind: Epilogue
+    windows: bool
+    grouped: bool
+    whole: bool
+    ragged: bool
+    narrow: bool
+    signed: bool
+    args: Args
+    slots: dict[str, int]
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        words = [f"pairs {self.windows} {self.grouped} {self.whole} {self.ragged} {self.narrow} {self.signed}"]
+        return "\n".join([*words, *self.behind.words])
+
+
+@dataclass
+class ChannelPlan:
+    """ragged: the channels do not fill pairs of vectors."""
+
+    behind: Epilogue
+    ragged: bool
+    args: Args
+    slots: dict[str, int]
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return "\n".join([f"pairs of channels {self.ragged}", *self.behind.words])
+
+
+def write_products(c: Code, plan: PairPlan) -> None:
+    """The body of the kernel that a plan of products describes."""
+    _Products(c, plan).write()
+
+
+def write_channels(c: Code, plan: ChannelPlan) -> None:
+    """The body of the kernel that a plan of channels describes."""
+    _Channels(c, plan).write()
+
+
+class _Writer:
+    """What both kinds of code have in common: operands and numbers."""
+
+    def __init__(self, c: Code, behind: Epilogue, args: Args, slots: dict[str, int], beside: int) -> None:
+        self.c, self.slots = c, slots
+        self.zero, self.one = i64(0), i64(1)
+        buffers = V("%buffers", "ptr", 0)
+        bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(beside + behind.extra + len(behind.outs))]
+        self.given = bases[:beside]
+        self.refs = args.load(c)
+        named = {word: self.refs[at] for word, at in slots.items()}
+        self.results = Results(c, behind, named, bases[beside : beside + behind.extra], bases[beside + behind.extra :])
+
+    def arg(self, name: str) -> V:
+        return self.refs[self.slots[name]]
+
+    def place(self, name: str) -> V:
+        """Returns the address of a number."""
+        return self.c.gep(V("%args", "ptr", 0), self.slots[name], "i64")
+
+    def native(self, name: str, *args: V) -> None:
+        """Calls a function of the native module."""
+        c = self.c
+        c.declared[name] = f"declare void @{name}({', '.join(a.type for a in args)})"
+        c.emit(f"call void @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})")
+
+
+class _Channels(_Writer):
+    def __init__(self, c: Code, plan: ChannelPlan) -> None:
+        super().__init__(c, plan.behind, plan.args, plan.slots, 4)
+        self.plan = plan
+
+    def write(self) -> None:
+        c = self.c
+        left, weights, totals, zero = self.given
+        sums, n = V("%scratch", "ptr", 0), self.arg("n")
+
+        def item(index: list[V], _: V) -> None:
+            row0 = c.op("mul", index[0], self.arg("rows"))
+            count = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), row0))
+            self.native("mgx_pair_channels_1", left, self.place("windows"), row0, count, weights, totals, sums, n, zero)
+            self.results.rows(sums, n, row0, count, self.zero, n, self.plan.ragged)
+
+        rows = self.arg("rows")
+        before = c.op("add", self.arg("m"), c.op("sub", rows, self.one))
+        items(c, [c.op("udiv", before, rows)], item)
+
+
+class _Products(_Writer):
+    def __init__(self, c: Code, plan: PairPlan) -> None:
+        super().__init__(c, plan.behind, plan.args, plan.slots, 3)
+        self.plan = plan
+        self.left, self.weights, self.point = self.given
+
+    def write(self) -> None:
+        c = self.c
+        self.sums = V("%scratch", "ptr", 0)
+        self.laid = c.gep(self.sums, self.arg("space"), "i32")
+        whole = c.op("mul", c.op("udiv", c.op("add", self.arg("depth"), i64(STEP - 1)), i64(STEP)), i64(STEP))
+        self.size = c.op("mul", whole, i64(COLUMNS))  # of a panel, in elements
+        items(c, [self.arg("kinds"), self.arg("groups"), self.arg("blocks")], self.item)
+
+    def item(self, index: list[V], _: V) -> None:
+        c, plan = self.c, self.plan
+        kind, group, block = index
+        self.row0 = c.op("mul", block, self.arg("rows"))
+        self.count = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
+        self.tiles = c.op("udiv", c.op("add", self.count, i64(ROWS - 1)), i64(ROWS))
+        self.low, self.over = c.op("udiv", self.count, self.tiles), c.op("urem", self.count, self.tiles)
+        self.panel0 = c.op("mul", group, self.arg("group"))
+        self.panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
+        self.column0 = c.op("mul", self.panel0, i64(COLUMNS))
+        panels, self.source, self.first = self.weights, self.left, self.zero
+        if plan.grouped:
+            self.first = c.op("mul", kind, self.arg("columns"))
+            self.source = c.gep(self.left, c.op("mul", kind, self.arg("channels")), "i8")
+            panels = c.gep(panels, c.op("mul", c.op("mul", kind, self.arg("panels")), self.size), "i16")
+            self.results.args["n"] = c.op("add", self.first, self.arg("columns"))
+        self.panel = c.gep(panels, c.op("mul", self.panel0, self.size), "i16")
+        if plan.whole:
+            self._widen(self.zero, self.arg("depth"))
+            c.loop(self.zero, self.panels, 1, self._whole_panel)
+            return
+        self.pitch = c.op("mul", self.arg("group"), i64(COLUMNS))
+        c.loop(self.zero, self.arg("depth"), self.arg("piece"), lambda k, _: self._piece(k))
+        columns = c.op("mul", self.panels, i64(COLUMNS))
+        if plan.ragged:
+            columns = c.intrinsic("smin", columns, c.op("sub", self.arg("columns"), self.column0))
+        at = c.op("add", self.first, self.column0)
+        self.results.rows(self.sums, self.pitch, self.row0, self.count, at, columns, plan.ragged or c.wide)
+
+    def _widen(self, k: V, depth: V) -> None:
+        """A piece of the block's rows as numbers of 16 bits in scratch."""
+        c = self.c
+        pitch = self.arg("pitch")
+        if self.plan.windows:
+            lines = self.arg("lines")
+            line = c.op("udiv", k, self.arg("run"))
+            if not self.plan.whole:
+                lines = c.op("udiv", depth, self.arg("run"))
+            where = self.source, self.place("windows"), self.row0, self.count, line, lines
+            self.native("mgx_pair_windows_1", *where, self.laid, pitch, self.point)
+            return
+        at = c.gep(c.gep(self.source, c.op("mul", self.row0, self.arg("left")), "i8"), k, "i8")
+        rows = self.laid, pitch, self.point, i64(int(self.plan.signed))
+        self.native("mgx_pair_rows_1", at, self.arg("left"), self.count, depth, *rows)
+
+    def _tile(self, t: V) -> tuple[V, V]:
+        """Returns the first row of a tile of the block, and how many it has: they differ by one at most."""
+        c = self.c
+        first = c.op("add", c.op("mul", t, self.low), c.intrinsic("smin", t, self.over))
+        return first, c.op("add", self.low, c.cast("zext", c.compare("ult", t, self.over), "i64"))
+
+    def _add(self, first: V, count: V, panel: V, depth: V, sums: V, pitch: V, vectors: V, onward: V) -> None:
+        c = self.c
+        rows = c.gep(self.laid, c.op("mul", first, self.arg("pitch")), "i16")
+        self.native("mgx_pair_tile_1", rows, self.arg("pitch"), panel, depth, sums, pitch, count, vectors, onward)
+
+    def _last(self, p: V) -> V | None:
+        """Returns whether a panel is the one that is not full."""
+        c = self.c
+        if not self.plan.ragged:
+            return None
+        return c.compare("eq", c.op("add", self.panel0, p), c.op("sub", self.arg("panels"), self.one))
+
+    def _vectors(self, last: V | None) -> V:
+        full = i64(2)
+        return self.c.select(last, self.one, full) if last is not None and self.plan.narrow else full
+
+    def _whole_panel(self, p: V, _: list[V]) -> list[V]:
+        """All rows of the block times a panel, each tile's sums finished at once."""
+        c, plan = self.c, self.plan
+        panel = c.gep(self.panel, c.op("mul", p, self.size), "i16")
+        last, pitch = self._last(p), i64(COLUMNS)
+        column = c.op("add", self.first, c.op("add", self.column0, c.op("mul", p, pitch)))
+
+        def one(t: V, _: list[V]) -> list[V]:
+            first, count = self._tile(t)
+            self._add(first, count, panel, self.arg("pitch"), self.sums, pitch, self._vectors(last), self.zero)
+            line = c.op("add", self.row0, first)
+
+            def finish(ragged: bool) -> None:
+                columns = COLUMNS // 2 if ragged and plan.narrow and not c.wide else COLUMNS
+                self.results.rows(self.sums, pitch, line, count, column, columns, ragged)
+
+            if last is None:
+                finish(False)
+            else:
+                c.when(last, lambda: finish(True))
+                c.when(c.op("xor", last, V("true", "i1", 0)), lambda: finish(False))
+            return []
+
+        c.loop(self.zero, self.tiles, 1, one)
+        return []
+
+    def _piece(self, k: V) -> list[V]:
+        """Some of the depth: all rows of the block times the group's panels, added to their sums."""
+        c = self.c
+        depth = c.intrinsic("smin", self.arg("piece"), c.op("sub", self.arg("depth"), k))
+        self._widen(k, depth)
+        onward = c.cast("zext", c.compare("ne", k, self.zero), "i64")
+        padded = c.op("mul", c.op("udiv", c.op("add", depth, i64(STEP - 1)), i64(STEP)), i64(STEP))
+
+        def one_panel(p: V, _: list[V]) -> list[V]:
+            panel = c.gep(c.gep(self.panel, c.op("mul", p, self.size), "i16"), c.op("mul", k, i64(COLUMNS)), "i16")
+            home = c.gep(self.sums, c.op("mul", p, i64(COLUMNS)), "i32")
+            vectors = self._vectors(self._last(p))
+
+            def one(t: V, _: list[V]) -> list[V]:
+                first, count = self._tile(t)
+                sums = c.gep(home, c.op("mul", first, self.pitch), "i32")
+                self._add(first, count, panel, padded, sums, self.pitch, vectors, onward)
+                return []
+
+            c.loop(self.zero, self.tiles, 1, one)
+            return []
+
+        c.loop(self.zero, self.panels, 1, one_panel)
+        return []

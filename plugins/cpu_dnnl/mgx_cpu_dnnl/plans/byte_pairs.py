@@ -1,0 +1,263 @@
+"""Products and convolutions of bytes with constant weights, on processors without dot products of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
+
+from ..emitter import CpuEmitter
+from ..layout import as_channels_last
+from ..native_library import native
+from ..packing import Derived
+from .integer_epilogues import BYTES
+from .integer_operands import fast
+from .loops import results_of
+from .offer import offer
+from .packed_products import Finish, extent, group_of_product, innermost
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+
+AXES: Final = 3  # of windows at most
+CHANNELS: Final = 16  # that are summed at once where each is by itself
+
+
+def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, w = inputs[:2]
+    if not isinstance(x, Shape) or not isinstance(w, Shape) or not {x.dtype, w.dtype} <= BYTES:
+        return No(f"a product of {x} and {w}")
+    return None
+
+
+def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    anchor = next((i for i in modules[0] if isinstance(i.op, (QuantDot, QuantConvolution))), None)
+    if anchor is None:
+        return No("the group is not a product of bytes with an epilogue")
+    return fits(anchor.op, [i.result for i in anchor.inputs], ())
+
+
+@offer(PLANS, QuantDot, QuantConvolution, when=fits, name="pairs")
+def emit_product(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    (found,) = prepared(e, op, args)(None, 0, ())
+    return found
+
+
+@offer(PLANS, Group, when=fits_group, name="pairs")
+def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    return group_of_product(e, modules[0], [a for a in args if a is not None], (QuantDot, QuantConvolution), prepared)
+
+
+def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+    """Returns what finishes a product or convolution with a pointwise body.  Errors: Refused."""
+    x, w, x_zero, w_zero = (*operands, None, None)[:4]
+    assert x is not None and w is not None
+    if fast(e):
+        raise Refused("this processor has dot products of bytes")
+    weights = e.constant(w)
+    if weights is None:
+        raise Refused("the weights are not constant")
+    if 0 in x.lens or 0 in w.lens:
+        raise Refused("an extent is 0")
+    if x_zero is not None and prod(x_zero.lens) != 1:
+        raise Refused("the left operand has more than one zero point")
+    points = None
+    if w_zero is not None and (points := e.constant(w_zero)) is None:
+        raise Refused("the weights' zero points are not constant")
+    zero = e.literal(np.zeros(1, x.shape.dtype.numpy)) if x_zero is None else x_zero
+    if zero.shape.dtype is not x.shape.dtype:
+        raise Refused(f"a zero point of {zero.shape.dtype} for {x.shape.dtype}")
+    if isinstance(op, QuantConvolution):
+        return convolution(e, op, x, w, weights, zero, points)
+    return product(e, x, w, weights, zero, points)
+
+
+# matrices ------------------------------------------------------------------------------------------------------------
+
+
+def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, points: Array | None) -> Finish:
+    """x [.., m, k] times w [k, n]."""
+    from ..jit.byte_pairs import compile_pairs
+    from ..jit.gemm_epilogue import Product, row_step
+
+    *batch, k, n = w.lens
+    if any(d != 1 for d in batch):
+        raise Refused("the weights are not one matrix")
+    if points is not None and prod(points.shape[:-1]) != 1:
+        raise Refused("each element of a column has a zero point of its own")
+    m, step = prod(x.lens[:-1]), row_step(x.lens, x.strides)
+    if step is None or (x.strides[-1] != 1 and k > 1) or (step < k and m > 1):
+        x = e.row_major(x)
+        step = k
+    rows = x.seen_as(0, Shape(x.shape.dtype, [m, k], [step if m > 1 else k, 1]))
+    lens = [*([1] * (len(w.lens) - len(x.lens))), *x.lens[:-1], n]
+    packed = packed_matrices(e, weights, points, "matrix")
+
+    def make(results: Sequence[Shape], body: Module | None, at: int, others: Sequence[Shape], threads: int) -> Any:
+        made = Product(rows.shape, n, results, body, at, others, threads, -1)
+        return compile_pairs(made, e.engine, x.shape.dtype is dt.int8, fast=e.fast_math)
+
+    settings = "pairs", n
+    return finish(e, [rows, packed, zero], lens, -1, settings, make, "matmul pairs")
+
+
+# convolutions --------------------------------------------------------------------------------------------------------
+
+
+def convolution(
+    e: CpuEmitter, op: Any, x: Value, w: Value, weights: Array, zero: Value, points: Array | None
+) -> Finish:
+    """x [n, c, ..] with w [o, c / group, ..], channels last in and out."""
+    from ..jit.byte_pairs import Windows, compile_channels, compile_pairs
+    from ..jit.gemm_epilogue import Product
+
+    lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
+    window, missing = w.lens[2:], AXES - len(w.lens[2:])
+    if 0 in lens:
+        raise Refused("an extent is 0")
+    if missing < 0:
+        raise Refused(f"windows of {window}")
+    if points is not None and points.size != 1 and points.size != w.lens[0]:
+        raise Refused("zero points that differ within a kernel")
+    stride, dilation = (per_axis(v, len(window), "stride") for v in (op.stride, op.dilation))
+    begin, end = explicit_padding(x.lens[2:], window, stride, dilation, op.padding, op.padding_mode)
+    if min((*begin, *end), default=0) < 0:
+        raise Refused("negative padding")
+    x = as_channels_last(e, x)
+    if x.strides[1] != 1 and x.lens[1] > 1:
+        raise Refused("channels that lie apart")
+    m, signed = prod(lens) // lens[1], x.shape.dtype is dt.int8
+    ones, zeros = [1] * missing, [0] * missing
+    taps, channels = [*ones, *window], w.lens[1]
+    alone = channels == 1 and op.group == w.lens[0] >= CHANNELS
+    numbers = [
+        w.lens[0] if alone else channels, x.strides[0], x.strides[-1], *zeros, *x.strides[2:],
+        *ones, *x.lens[2:], *ones, *lens[2:], *taps, *ones, *stride, *ones, *dilation, *zeros, *begin, int(signed),
+    ]  # fmt: skip
+    windows = Windows(tuple(numbers), taps[0] * taps[1], taps[2] * channels, prod(taps))
+    if alone:
+        table, totals = packed_channels(e, weights, points)
+        rows = Shape(x.shape.dtype, [m, w.lens[0]])
+
+        def make(results: Sequence[Shape], body: Module | None, at: int, others: Sequence[Shape], threads: int) -> Any:
+            made = Product(rows, w.lens[0], results, body, at, others, threads, 1)
+            return compile_channels(made, e.engine, windows, e.fast_math)
+
+        return finish(e, [x, table, totals, zero], lens, 1, ("channels", windows), make, "conv channels")
+    packed = packed_matrices(e, weights, points, "convolution", op.group)
+    plain = (
+        op.group == 1 and windows.taps == 1 and all(s == 1 for s in stride) and not any((*begin, *end))
+        and _as_rows(x) is not None
+    )  # fmt: skip
+    depth = channels * windows.taps
+    step = _as_rows(x) if plain else depth
+    rows = Shape(x.shape.dtype, [m, depth], [step or depth, 1])
+
+    def make_products(
+        results: Sequence[Shape], body: Module | None, at: int, others: Sequence[Shape], threads: int
+    ) -> Any:
+        made = Product(rows, w.lens[0], results, body, at, others, threads, 1)
+        return compile_pairs(made, e.engine, signed, None if plain else windows, op.group, e.fast_math)
+
+    settings = "pairs", w.lens[0], None if plain else windows, op.group, rows
+    return finish(e, [x, packed, zero], lens, 1, settings, make_products, "conv pairs")
+
+
+def _as_rows(x: Value) -> int | None:
+    """Returns the step from pixel to pixel of an image with channels last, if there is one."""
+    from ..jit.gemm_epilogue import row_step
+
+    step = row_step([x.lens[0], *x.lens[2:], x.lens[1]], [x.strides[0], *x.strides[2:], x.strides[1]])
+    return None if step is None or step < x.lens[1] else step
+
+
+def finish(
+    e: CpuEmitter, given: Sequence[Value], lens: Sequence[int], axis: int, settings: Any, make: Any, label: str
+) -> Finish:
+    """Returns the function that emits a kernel with what follows on its sums."""
+    n = lens[axis]
+
+    def finished(body: Module | None, at: int, extra: Sequence[Value]) -> list[Value]:
+        shapes = [Shape(dt.int32, lens)] if body is None else [o.shape for o in body.outputs]
+        results = [innermost(s, axis) for s in shapes]
+        if any(extent(r, axis) != n for r in results):
+            raise Refused(f"the group on a product of {n} columns gives {results}")
+        threads = e.threads or native().thread_count()
+        others = [v.shape for v in extra]
+        about = settings, at, threads, axis, e.fast_math
+        shapes = [given[0].shape, *results, *others]
+        kernel = e.shared.kernels.kernel(body, about, shapes, lambda: make(results, body, at, others, threads))
+        if isinstance(kernel, No):
+            raise Refused(kernel.why)
+        operands = [*given, *extra]
+        outs = results_of(e, kernel, operands, results)
+        e.loop(kernel, operands, outs, label)
+        return outs
+
+    return finished
+
+
+# weights -------------------------------------------------------------------------------------------------------------
+
+
+def packed_matrices(e: CpuEmitter, array: Array, points: Array | None, how: str, groups: int = 1) -> Value:
+    """Returns weights less their zero points in panels: [groups, panels, depth / 2, 16, 2], zeros where depth or columns end."""
+
+    def pack() -> Derived:
+        wide = array.astype(np.int16)
+        if how == "matrix":
+            matrix = wide.reshape(1, *array.shape[-2:])
+            if points is not None:
+                matrix = matrix - points.astype(np.int16).reshape(-1)
+        else:
+            if points is not None:
+                wide = wide - points.astype(np.int16).reshape(-1, *[1] * (array.ndim - 1))
+            kernels = wide.reshape(groups, array.shape[0] // groups, array.shape[1], -1)
+            matrix = kernels.transpose(0, 3, 2, 1).reshape(groups, -1, kernels.shape[1])
+        return Derived([array, points], panels_of(matrix))
+
+    held = e.shared.weights.derived([array, points], ("pairs", how, groups), pack)
+    return e.literal(held.array, held)
+
+
+def panels_of(matrix: Array) -> Array:
+    """Matrices [groups, depth, columns] as panels of pairs."""
+    from ..jit.byte_pairs_loops import COLUMNS, STEP
+
+    groups, k, n = matrix.shape
+    depth, panels = -(-k // STEP) * STEP, -(-n // COLUMNS)
+    whole = np.zeros((groups, depth, panels * COLUMNS), np.int16)
+    whole[:, :k, :n] = matrix
+    apart = whole.reshape(groups, depth // 2, 2, panels, COLUMNS)
+    return np.ascontiguousarray(apart.transpose(0, 3, 1, 4, 2))
+
+
+def packed_channels(e: CpuEmitter, array: Array, points: Array | None) -> tuple[Value, Value]:
+    """Returns weights of single channels less their zero points, [pairs of taps, channels, 2], and their sums by channel."""
+
+    def pack() -> Derived:
+        wide = array.astype(np.int16).reshape(array.shape[0], -1)
+        if points is not None:
+            wide = wide - points.astype(np.int16).reshape(-1, 1)
+        taps = wide.shape[1]
+        whole = np.zeros((-(-taps // 2) * 2, array.shape[0]), np.int16)
+        whole[:taps] = wide.T
+        return Derived([array, points], np.ascontiguousarray(whole.reshape(-1, 2, array.shape[0]).swapaxes(1, 2)),
+                       wide.astype(np.int32).sum(1, dtype=np.int32))  # fmt: skip
+
+    held = e.shared.weights.derived([array, points], "pairs of channels", pack)
+    return e.literal(held.arrays[0], held), e.literal(held.arrays[1], held)

@@ -1,0 +1,200 @@
+"""Products of bytes by sums of pairs: exact sums of all bytes, as no sum of two products in 16 bits would be."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_cpu_dnnl.plans import byte_pairs
+from mgx_cpu_dnnl.target import CpuTarget
+
+
+@pytest.fixture(autouse=True)
+def without_dot_products(monkeypatch: Any) -> None:
+    """Processors with dot products of bytes have faster kernels, but these run there too."""
+    monkeypatch.setattr(byte_pairs, "fast", lambda e: False)
+
+
+def both(program: Any, feed: dict[str, Any], threads: int = 1) -> tuple[Any, Any, list[str]]:
+    """The results here and by the definition, and the names of the steps."""
+    mine, right = program.clone(), program
+    mine.compile(CpuTarget(), threads=threads)
+    right.compile(mgx.get_target("ref"), optimize=False)
+    steps = [s.name for s in mine.executable.instances()[-1].runner.schedule.steps]
+    return np.asarray(mine.run(feed)[0]), np.asarray(right.run(feed)[0]), steps
+
+
+def drawn(r: Any, kind: Any, lens: Any) -> Any:
+    """Bytes with many at both ends of their range."""
+    found = r.integers(np.iinfo(kind).min, int(np.iinfo(kind).max) + 1, lens).astype(kind)
+    found[r.random(lens) < 0.3] = np.iinfo(kind).max
+    found[r.random(lens) < 0.1] = np.iinfo(kind).min
+    return found
+
+
+def product(a: Any, n: int, kind: Any, zero: int | None, other: Any = np.int8, column_zeros: bool = False) -> Any:
+    """A program of one product, and what it reads."""
+    r = np.random.default_rng(n)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), list(a)))
+    w = main.add_literal(drawn(r, other, (a[-1], n)))
+    points = [] if zero is None else [main.add_literal(np.array(zero, kind))]
+    if column_zeros:
+        points.append(main.add_literal(drawn(r, other, (1, n))))
+    main.add_return([main.add(mgx.op("quant_dot"), x, w, *points)])
+    return program, {"x": drawn(r, kind, a)}
+
+
+def convolution(x: Any, w: Any, kind: Any, zero: int | None, **attributes: Any) -> Any:
+    """A program of one convolution, and what it reads."""
+    r = np.random.default_rng(w[0])
+    program = mgx.Program()
+    main = program.get_main_module()
+    given = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), list(x)))
+    points = [] if zero is None else [main.add_literal(np.array(zero, kind))]
+    weights = main.add_literal(drawn(r, np.int8, w))
+    main.add_return([main.add(mgx.op("quant_convolution", **attributes), given, weights, *points)])
+    return program, {"x": drawn(r, kind, x)}
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [None, 100])
+@pytest.mark.parametrize(
+    ("a", "n"), [((1, 5), 3), ((3, 40, 70), 33), ((13, 24), 130), ((250, 70), 8), ((49, 1600), 40), ((7, 4000), 17)]
+)
+def test_sums_of_products_are_exact(a: tuple[int, ...], n: int, zero: int | None, kind: Any) -> None:
+    got, wanted, steps = both(*product(a, n, kind, zero), threads=2)
+    assert steps[-1].startswith("matmul pairs")
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("column_zeros", [False, True])
+def test_unsigned_weights_and_zero_points_of_columns(column_zeros: bool) -> None:
+    got, wanted, _ = both(*product((9, 65), 20, np.uint8, 3, np.uint8, column_zeros))
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_pairs_of_the_largest_products_do_not_saturate() -> None:
+    """255 * 127 twice is 64770, and -255 * 128 twice -65280: more than 16 bits hold."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [6, 4]))
+    w = np.stack([np.full(4, 127), np.full(4, -128)], 1).astype(np.int8)
+    main.add_return([main.add(mgx.op("quant_dot"), x, main.add_literal(w))])
+    got, wanted, _ = both(program, {"x": np.full((6, 4), 255, np.uint8)})
+    assert got.tolist() == [[4 * 255 * 127, -4 * 255 * 128]] * 6
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [None, 77])
+@pytest.mark.parametrize(
+    ("x", "w", "attributes"),
+    [
+        ((1, 64, 8, 8), (70, 64, 1, 1), {}),
+        ((2, 3, 9, 12), (33, 3, 3, 3), {"padding": (1, 1, 1, 1), "stride": (2, 2)}),
+        ((1, 8, 9, 9), (16, 8, 5, 2), {"padding": (2, 0, 1, 2), "dilation": (2, 1)}),
+        ((1, 600, 5, 5), (20, 600, 3, 3), {"padding": (1, 1, 1, 1)}),
+        ((2, 32, 7, 7), (40, 8, 3, 3), {"padding": (1, 1, 1, 1), "group": 4}),
+        ((2, 5, 11), (7, 5, 3), {"padding": (1, 2), "stride": (1,), "dilation": (2,)}),
+        ((1, 4, 5, 6, 7), (9, 4, 2, 3, 3), {"padding": (0, 1, 2, 1, 1, 0), "stride": (1, 2, 1), "dilation": (1, 1, 1)}),
+        ((1, 16, 6, 6), (20, 16, 2, 2), {"padding": (3, 3, 3, 3), "dilation": (3, 3)}),
+    ],
+)
+def test_sums_of_convolutions_are_exact(x: Any, w: Any, attributes: Any, zero: int | None, kind: Any) -> None:
+    got, wanted, steps = both(*convolution(x, w, kind, zero, **attributes), threads=2)
+    assert any(s.startswith("conv pairs") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [None, 77])
+@pytest.mark.parametrize("channels", [16, 17, 40])
+@pytest.mark.parametrize(
+    ("lens", "window", "attributes"),
+    [
+        ((9, 8), (3, 3), {"padding": (1, 1, 1, 1)}),
+        ((12, 7), (5, 2), {"padding": (2, 0, 2, 1), "stride": (2, 2), "dilation": (1, 3)}),
+        ((20,), (70,), {"padding": (40, 40), "stride": (1,), "dilation": (1,)}),
+    ],
+)
+def test_sums_of_single_channels_are_exact(
+    lens: Any, window: Any, attributes: Any, channels: int, zero: int | None, kind: Any
+) -> None:
+    given = convolution((2, channels, *lens), (channels, 1, *window), kind, zero, group=channels, **attributes)
+    got, wanted, steps = both(*given, threads=2)
+    assert any(s.startswith("conv channels") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("zero", [np.uint8(9), np.int8(-128)])
+def test_a_zero_point_that_is_computed(zero: Any) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.of(zero.dtype), [5, 20]))
+    point = main.add_parameter("zero", mgx.Shape(dt.of(zero.dtype), [1]))
+    w = main.add_literal(drawn(np.random.default_rng(0), np.int8, (20, 30)))
+    main.add_return([main.add(mgx.op("quant_dot"), x, w, point)])
+    feed = {"x": drawn(np.random.default_rng(1), zero.dtype, (5, 20)), "zero": np.array([zero])}
+    got, wanted, steps = both(program, feed)
+    assert any(s.startswith("matmul pairs") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def at_the_end_of_a_page(array: Any) -> Any:
+    """A copy of bytes behind which nothing may be read."""
+    whole = -(-array.size // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, whole + mmap.PAGESIZE)
+    end = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + whole
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    assert protect(end, mmap.PAGESIZE, 0) == 0
+    made = np.frombuffer(pages, array.dtype, array.size, whole - array.size).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+@pytest.mark.parametrize("a", [(3, 1), (3, 3), (5, 7), (2, 8), (4, 15), (3, 16), (3, 31)])
+def test_nothing_is_read_behind_the_rows(a: tuple[int, int]) -> None:
+    program, feed = product(a, 9, np.uint8, 3)
+    got, wanted, _ = both(program, {"x": at_the_end_of_a_page(feed["x"])})
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [0, 5])
+@pytest.mark.parametrize(("n", "group"), [(64, 1), (100, 1), (36, 1), (36, 36), (36, 2)])
+def test_work_behind_them_ends_within_one_unit(n: int, group: int, zero: int, kind: Any) -> None:
+    """A bias, relu and rounding."""
+    r = np.random.default_rng(2)
+    program = mgx.Program()
+    main = program.get_main_module()
+
+    def scaled(name: str, x: Any, scale: float, point: int) -> Any:
+        numbers = main.add_literal(np.float32(scale)), main.add_literal(np.array(point, kind))
+        return main.add(mgx.op(name), x, *numbers)
+
+    x = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), [1, 36, 9, 9]))
+    scales = main.add_literal(r.uniform(0.005, 0.01, n).astype(np.float32))
+    codes = main.add_literal(r.integers(-127, 128, (n, 36 // group, 3, 3), np.int8))
+    w = main.add(mgx.op("dequantizelinear", axis=0), codes, scales)
+    made = main.add(
+        mgx.op("convolution", padding=(1, 1, 1, 1), group=group), scaled("dequantizelinear", x, 0.05, zero), w
+    )
+    bias = main.add_literal(r.normal(0, 1, (1, n, 1, 1)).astype(np.float32))
+    spread = main.add(mgx.op("multibroadcast", out_lens=tuple(made.shape.lens())), bias)
+    total = main.add(mgx.op("relu"), main.add(mgx.op("add"), made, spread))
+    main.add_return([scaled("quantizelinear", total, 0.9 / group**0.5, zero)])
+    got, wanted, steps = both(program, {"x": drawn(r, kind, (1, 36, 9, 9))})
+    assert any(s.startswith("conv channels" if group == 36 else "conv pairs") for s in steps)
+    apart = np.abs(got.astype(np.int64) - wanted.astype(np.int64))
+    assert np.ptp(wanted.astype(np.int64)) > 60
+    assert apart.max() <= 1  # where a sum lies half way between two units the last one may be the other
+    assert (apart > 0).mean() < 0.002
