@@ -105,7 +105,7 @@ public:
     size_t number(const std::string &name) {
         auto [found, added] = numbers_.try_emplace(name, numbers_.size());
         if (added) {
-            void *address = reinterpret_cast<void *>(product_tile(name));
+            void *address = product_function(name);
             if (!address) address = byte_tile_function(name);
             if (!address) address = byte_pair_function(name);
             if (!address) address = dlsym(RTLD_DEFAULT, name.c_str());

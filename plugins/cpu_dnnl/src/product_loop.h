@@ -173,6 +173,10 @@ template <class Weight, int most> struct Item {
         const int64_t rows = std::min(p.rows, p.m - row0), panels = std::min(p.group, p.panels - panel0);
         const Heights heights(rows);
         const float *left = static_cast<const float *>(buffers[0]) + row0 * p.lda;
+        if (abreast<1> > 1 && p.m <= few) {
+            beside_each_other(left, row0, rows, panel0, panels);
+            return;
+        }
         if (!p.whole) {
             in_pieces(left, heights, row0, rows, panel0, panels);
             return;
@@ -211,6 +215,16 @@ private:
     const char *next_line(const Weight *following, const Weight *weights, int64_t depth, int64_t t) const {
         const int64_t done = t * depth * p.ahead * (64 / 4), bytes = depth * width * int64_t(sizeof(Weight));
         return done < bytes ? reinterpret_cast<const char *>(following) + done : reinterpret_cast<const char *>(weights);
+    }
+
+    // A few rows times several panels at a time, sums of the whole group in scratch meanwhile.
+    void beside_each_other(const float *left, int64_t row0, int64_t rows, int64_t panel0, int64_t panels) const {
+        const int64_t pitch = p.group * width, full = std::min(panels, p.panels - p.ragged - panel0);
+        product_panels<Weight>(left, p.lda, panel(panel0), p.k * width, p.k, sums, pitch, rows, full);
+        if (full < panels)
+            product_panels<Weight>(left, p.lda, panel(panel0 + full), 0, p.k, sums + full * width, pitch, rows, 1);
+        const int64_t column0 = panel0 * width;
+        finish_at(sums, pitch, row0, rows, column0, std::min(panels * width, p.n - column0));
     }
 
     // Some of the depth after the other, sums of all rows and panels in scratch meanwhile.

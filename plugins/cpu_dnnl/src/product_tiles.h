@@ -13,10 +13,18 @@ namespace mgx {
 using ProductTile = void (*)(const float *left, int64_t left_step, const void *panel, int64_t depth, float *sums,
         int64_t sums_step, int64_t rows, int64_t vectors, int64_t add, const char *prefetch, int64_t ahead);
 
-// The tile of a name that compiled loops use; null for another name.
-ProductTile product_tile(const std::string &name);
+// sums[r][p * width + c] = the sum over i < depth of left[r][i] * panel[p][i][c], for one to three rows.
+//
+// size: elements from one panel to the next; the rest as above.
+using ProductPanels = void (*)(const float *left, int64_t left_step, const void *panels, int64_t size, int64_t depth, float *sums,
+        int64_t sums_step, int64_t rows, int64_t count);
+
+// The function of a name that compiled loops use; null for another name.
+void *product_function(const std::string &name);
 
 ProductTile product_tile_avx2(bool bfloat16);
 ProductTile product_tile_avx512(bool bfloat16);
+ProductPanels product_panels_avx2(bool bfloat16);
+ProductPanels product_panels_avx512(bool bfloat16);
 
 } // namespace mgx

@@ -55,6 +55,7 @@ def compile_gemm(
         return No(f"oneDNN is as fast for {m} rows with work of {behind.cost} instructions behind them")
     lanes, width = engine.lanes, panel_width(engine)
     few = m <= FEW
+    abreast = few and not engine.wide
     height = min(tall(engine.wide), m)
     widened = weights is dt.bfloat16 and not few
     whole = few or (k <= WHOLE and not widened)
@@ -73,6 +74,7 @@ def compile_gemm(
     ahead = 0 if near or few else max(1, min(4, -(-trips // max(1, min(rows, m) // height))))
     plan = GemmPlan(
         behind, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=widened, whole=whole,
+        abreast=abreast,
     )  # fmt: skip
     numbers = {
         "m": m, "n": columns, "k": k, "lda": product.a.strides()[0] if m > 1 else k, "depth": depth, "rows": rows,
@@ -82,7 +84,7 @@ def compile_gemm(
     for word, value in numbers.items():
         plan.slots[word] = plan.args.add(value)
     behind.number(plan.args, plan.slots)
-    sums = height * width if whole else rows * group * width
+    sums = height * width if whole and not abreast else rows * group * width
     plan.slots["panel"] = plan.args.add(sums)
     plan.key = key_of(plan, lanes)
     told = native_numbers(plan, numbers)

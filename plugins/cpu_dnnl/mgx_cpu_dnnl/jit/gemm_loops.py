@@ -14,7 +14,7 @@ from .element import MEMORY, from_memory
 from .flushing import flushed
 from .gemm_plan import UNROLL, VECTORS, GemmPlan
 from .gemm_results import Results
-from .gemm_tiles import Rows, Tile, tile_sums
+from .gemm_tiles import Rows, Tile, panel_sums, tile_sums
 from .space import items
 
 __all__ = ["write"]
@@ -67,6 +67,9 @@ class _Writer:
         self.panel0 = c.op("mul", group, self.arg("group"))
         self.panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
         self.left = c.gep(self.a, c.op("mul", self.row0, self.arg("lda")), "float")
+        if self.plan.abreast:
+            self._panels_abreast()
+            return
         if self.plan.whole:
             self._whole_depth()
             return
@@ -87,6 +90,28 @@ class _Writer:
             return panel, None
         last = c.compare("eq", number, c.op("sub", self.arg("panels"), self.one))
         return c.select(last, self.tail, panel), last
+
+    def _panels_abreast(self) -> None:
+        """The few rows times the group's panels, several at a time; the sums of all are finished together."""
+        c, plan, rows = self.c, self.plan, self.rows.count
+        pitch = c.op("mul", self.arg("group"), i64(self.width))
+        full, columns = self.panels, c.op("mul", self.panels, i64(self.width))
+        column0 = c.op("mul", self.panel0, i64(self.width))
+        if plan.ragged:
+            before = c.op("sub", c.op("sub", self.arg("panels"), self.one), self.panel0)
+            full = c.intrinsic("smin", self.panels, before)
+            columns = c.intrinsic("smin", columns, c.op("sub", self.arg("n"), column0))
+        first = c.gep(self.weights, c.op("mul", self.panel0, self.size), self.elem)
+        tile = Tile(self.left, self.arg("lda"), first, self.arg("k"), self.sums, pitch, rows, i64(VECTORS), self.zero)
+        panel_sums(c, self.elem, tile, self.size, full)
+
+        def last() -> None:
+            home = c.gep(self.sums, c.op("mul", full, i64(self.width)), "float")
+            panel_sums(c, self.elem, tile._replace(panel=self.tail, sums=home), self.size, self.one)
+
+        if plan.ragged:
+            c.when(c.compare("slt", full, self.panels), last)
+        self.results.rows(self.sums, pitch, self.row0, rows, column0, columns, plan.ragged)
 
     def _whole_depth(self) -> None:
         """All rows of the block times the group's panels, each tile's sums finished at once."""

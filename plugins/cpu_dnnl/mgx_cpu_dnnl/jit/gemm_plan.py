@@ -55,8 +55,9 @@ class GemmPlan:
     """`key` holds everything that the code depends on; extents and steps are args.
 
     ragged: the last panel is not full; narrow: one vector of its row is enough; widened: bfloat16 panels are converted to scratch
-    before use; whole: the depth is worked through in one piece.  Of the args, near: the weights are so small that a tile's rows
-    are finished from end to end; rows_first: the left matrix is large and read once; ahead: cache lines that a trip prefetches.
+    before use; whole: the depth is worked through in one piece; abreast: few rows are multiplied with several panels at a time.
+    Of the args, near: the weights are so small that a tile's rows are finished from end to end; rows_first: the left matrix is
+    large and read once; ahead: cache lines that a trip prefetches.
     """
 
     behind: Epilogue
@@ -65,6 +66,7 @@ class GemmPlan:
     narrow: bool
     widened: bool
     whole: bool
+    abreast: bool = False
     args: Args = field(default_factory=Args)
     slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
@@ -89,7 +91,7 @@ def even_part(extent: int, most: int, unit: int) -> int:
 def key_of(plan: GemmPlan, lanes: int) -> str:
     words = [
         f"gemm {plan.weights} ragged={plan.ragged} narrow={plan.narrow}",
-        f"widened={plan.widened} whole={plan.whole} lanes={lanes}",
+        f"widened={plan.widened} whole={plan.whole} lanes={lanes}" + " abreast" * plan.abreast,
     ]
     return "\n".join([*words, *plan.behind.words])
 
