@@ -257,11 +257,18 @@ template <class T> DEV void frag_load_b(frag_b<T>& f, const T* p, u32 ld) {
 template <class T> DEV void frag_load_bt(frag_b<T>& f, const T* p, u32 ld) {
   UNROLL for (u32 j = 0; j < FRAG_C; ++j) f.x[j] = p[frag_col(j) * ld + frag_slot_row(j)];
 }
+// A loop over the rows of B that moves them up, so that registers keep constant indices: written out, an attention kernel has 100 KB
+// of code and takes a minute to compile.
 template <class T> DEV void frag_mma(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) {
-  u32 l = lane_id();
-  UNROLL for (u32 k = 0; k < 16; ++k) {
-    float y = to_f(wave_get(b.x[k / (WAVE / 16)], k % (WAVE / 16) * 16 + l % 16));
-    UNROLL for (u32 j = 0; j < FRAG_C; ++j) c.x[j] += to_f(wave_get(a.x[j], (l & ~15u) + k)) * y;
+  constexpr u32 rows = WAVE / 16;
+  const u32 l = lane_id();
+  frag_b<T> left = b;
+  ROLLED for (u32 k = 0; k < 16; k += rows) {
+    UNROLL for (u32 i = 0; i < rows; ++i) {
+      const float y = to_f(wave_get(left.x[0], i * 16 + l % 16));
+      UNROLL for (u32 j = 0; j < FRAG_C; ++j) c.x[j] += to_f(wave_get(a.x[j], (l & ~15u) + k + i)) * y;
+    }
+    UNROLL for (u32 j = 1; j < FRAG_C; ++j) left.x[j - 1] = left.x[j];
   }
 }
 template <class T> DEV void frag_c_to_a(frag_a<T>& a, const frag_c& c, T*) {

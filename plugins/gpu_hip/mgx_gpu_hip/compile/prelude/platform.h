@@ -32,8 +32,10 @@ typedef unsigned long long u64;
 #define RESTRICT __restrict__
 #if GPU_HIP || GPU_CUDA
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #else
 #define UNROLL
+#define ROLLED
 #endif
 
 #if GPU_HIP && defined(GPU_BARE)
