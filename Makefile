@@ -40,7 +40,7 @@ define editable
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-mlserver test-all lint types wheels core-alone slow strangers test-capi test-capi-memory bench clean
+.PHONY: gold-tf help demo test test-torch slow-torch test-ray test-mlserver test-all lint types wheels core-alone slow strangers test-capi test-capi-memory test-amd bench clean
 
 help:
 	@echo "make demo      classify handwritten digits with the example network"
@@ -54,6 +54,7 @@ help:
 	@echo "make types     mypy --strict"
 	@echo "make test-capi the C and C++ interface: programs that are compiled against it"
 	@echo "make test-capi-memory  its memory: AddressSanitizer, valgrind, eight threads for a minute"
+	@echo "make test-amd  kernels compiled for AMD GPUs that are not here"
 	@echo "make bench     times (BENCH=... passes options to benchmarks/)"
 	@echo "make gold-tf   networks with TensorFlow's values (NETWORKS=... takes some), for slow tests"
 	@echo "make clean     remove environments, caches and build output"
@@ -136,7 +137,7 @@ test-mlserver: .venv-mlserver/ready
 	.venv-mlserver/bin/python -m pytest -q -W default plugins/serve/tests/mlserver_runtime
 
 # everything, long runs included; a test that looks at reports in a browser skips itself where there is none
-test-all: test test-torch test-ray test-mlserver wheels core-alone test-capi test-capi-memory slow slow-torch
+test-all: test test-torch test-ray test-mlserver wheels core-alone test-capi test-capi-memory test-amd slow slow-torch
 
 slow: .venv-test/native
 	$(PYTEST) -m "slow and not gpu"
@@ -165,6 +166,17 @@ test-capi: .venv-test/capi
 # its memory: AddressSanitizer, valgrind where it is installed, eight threads for a minute
 test-capi-memory: .venv-test/capi
 	.venv-test/bin/python -m pytest -q -rs -m slow plugins/capi/tests
+
+# kernels compiled for AMD GPUs that are not here, by the clang of the ziglang wheel (100 MB)
+.venv-test/amd: .venv-test/ready
+	@.venv-test/bin/python $(PIP) "$$(.venv-test/bin/python -c 'import tomllib; \
+		print(*tomllib.load(open("plugins/gpu_hip/pyproject.toml", "rb"))["project"]["optional-dependencies"]["amd-offline"])')"
+	@touch $@
+
+test-amd: .venv-test/native .venv-test/amd
+	$(PYTEST) -m "not gpu" $(addprefix plugins/gpu_hip/tests/,compile/test_compilers.py test_offline.py) \
+		plugins/gpu_hip/tests/test_hip_kernels.py::test_an_architecture_that_is_not_here \
+		plugins/gpu_hip/tests/test_target.py::test_kernels_compile_for_an_amd_device
 
 bench: .venv-test/native
 	@.venv-test/bin/python benchmarks $(BENCH)

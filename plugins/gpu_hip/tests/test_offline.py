@@ -13,11 +13,15 @@ from mgx_gpu_hip.target import GpuTarget
 ARCHITECTURES = ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "sm_90"]
 
 
-def compiled(arch: str) -> mgx.Program:
+def needs_compiler(arch: str) -> None:
     try:
         compiler_for(arch)
     except DeviceError as why:
         pytest.skip(str(why))
+
+
+def compiled(arch: str) -> mgx.Program:
+    needs_compiler(arch)
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float", [1, 4, 6, 6]))
@@ -40,6 +44,48 @@ def test_a_program_is_compiled_saved_and_refused_here(arch: str) -> None:
     saved = program.executable.target.machine(program.executable.context)
     assert saved.endswith(arch)
     assert len(mgx.save_buffer(program)) > sum(len(i) for i in {c.image for c in codes})
+
+
+def network() -> mgx.Program:
+    """Returns convolutions (dense, depthwise, grouped), gates, attention, norms and a recurrent layer with an open batch."""
+    rng = np.random.default_rng(3)
+    program = mgx.Program()
+    m = program.get_main_module()
+
+    def weights(*dims: int) -> mgx.Instruction:
+        return m.add_literal(rng.standard_normal(dims, np.float32) * 0.1)
+
+    def convolution(x: mgx.Instruction, kernel: mgx.Instruction, stride: int, group: int) -> mgx.Instruction:
+        op = mgx.op("convolution", padding=[1, 1], stride=[stride, stride], dilation=[1, 1], group=group)
+        return m.add(mgx.op("relu"), m.add(op, x, kernel))
+
+    x = m.add_parameter("x", mgx.Shape("float", [mgx.dim.symbol("n", 1, 64), 3, 32, 32]))
+    x = convolution(x, weights(32, 3, 3, 3), 2, 1)
+    x = convolution(x, weights(32, 1, 3, 3), 1, 32)
+    x = convolution(x, weights(64, 8, 3, 3), 2, 4)
+    gates = m.add(mgx.op("sigmoid"), m.add(mgx.op("reduce_mean", axes=[2, 3]), x))
+    x = m.add(mgx.op("mul"), x, m.add(mgx.op("multibroadcast", out_lens=x.shape.dims), gates))
+    rows = m.add(mgx.op("transpose", permutation=[0, 2, 1]), m.add(mgx.op("reshape", dims=[0, 64, 64]), x))
+    turned = m.add(mgx.op("transpose", permutation=[0, 2, 1]), rows)
+    attended = m.add(mgx.op("dot"), m.add(mgx.op("softmax", axis=2), m.add(mgx.op("dot"), rows, turned)), rows)
+    state = m.add(mgx.op("transpose", permutation=[1, 0, 2]), attended)
+    op = mgx.op("gru", hidden_size=16, actv_func=["sigmoid", "tanh"], direction="forward")
+    states = m.add(op, state, weights(1, 48, 64), weights(1, 48, 16))
+    m.add_return([attended, states])
+    return program
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_of_a_network_compile_in_half(arch: str) -> None:
+    needs_compiler(arch)
+    program = network()
+    mgx.quantize_fp16(program)
+    program.compile(GpuTarget(), target=arch)
+    with pytest.raises(DeviceError, match=f"compiled for {arch}"):
+        program.run({"x": np.zeros((2, 3, 32, 32), np.float32)})
+    (instance,) = program.executable.instances()
+    assert all(c.image[:4] == b"\x7fELF" for c in instance.runner.codes)
+    assert not [s.name for s in instance.runner.schedule.steps if s.name.startswith("host")]
 
 
 def test_an_unknown_architecture_is_named() -> None:
