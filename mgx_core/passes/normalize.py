@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..ir.instruction import Instruction
+from ..ir.instruction import Instruction, infer_shape
 from ..ir.module import Module, nested
+from ..ir.symbols import found_extents
 from ..ops.operation import Operation
 from ..ops.pointwise import Identity
 from ..records import dataclass
@@ -36,7 +37,9 @@ class Normalize(Pass):
         op = normal_form(ins)
         if op is ins.op or op == ins.op:
             return False
-        module.replace_op(ins, op)
+        result = infer_shape(op, ins.inputs, ins.modules)
+        # extents that depend on data keep the symbols that other ops call them by
+        module.replace_op(ins, op, result.substitute(found_extents(result, ins.result)))
         return True
 
 

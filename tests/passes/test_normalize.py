@@ -95,3 +95,21 @@ def test_the_invariant_names_what_is_left():
         'module main\n  %x = @param["x"] -> float32[2]\n  %1 = identity(%x)\n  %2 = relu(%1)\n  @return(%2)', STANDARD
     )
     assert normalized(module) == "identity(@param) -> float32[2] is left"
+
+
+def test_an_extent_that_depends_on_data_keeps_its_symbol():
+    """A slice of two axes whose bounds on one get simpler: the other's extent has users that name it."""
+    text = """\
+symbol n?0
+symbol h in 0..9
+symbol w
+module main
+  %x = @param["x"] -> float32[h, w]
+  %1 = slice[axes=[0, 1], starts=[3, 1], ends=[-4, 3], steps=[-1, 1]](%x) -> float32[n?0, max(-min(1, w)+min(3, w), 0)]
+  %2 = multibroadcast[out_lens=[2, n?0, max(-min(1, w)+min(3, w), 0)]](%1) -> float32[2, n?0, max(-min(1, w)+min(3, w), 0)]
+  @return(%2)"""
+    module = parse_module(text, STANDARD)
+    cut, spread = list(module)[1:3]
+    assert Normalize().apply(module)
+    assert cut.op.starts != (3, 1)
+    assert cut.result.dims == spread.op.out_lens[1:]
