@@ -102,6 +102,11 @@ def _reduces(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> boo
     return axes[0] is not None and bool(over) and axes[0] not in over
 
 
+def _joins(op: Any, ins: Instruction, own: int, axes: list[int | None]) -> bool:
+    # numbers of rows under several symbols must turn out equal, which is checked where the extents are their values
+    return op.axis % ins.shape.rank != own and all(i.shape.dims[own] == ins.shape.dims[own] for i in ins.inputs)
+
+
 _RULES: Final[dict[type[Operation], Callable[[Any, Instruction, int, list[int | None]], bool]]] = {
     **dict.fromkeys(
         (Transpose, Squeeze, Unsqueeze, Multibroadcast, Broadcast, Identity, Contiguous),
@@ -109,6 +114,6 @@ _RULES: Final[dict[type[Operation], Callable[[Any, Instruction, int, list[int | 
     ),
     **dict.fromkeys((Reshape, Flatten), _reshapes),
     Slice: lambda op, ins, own, axes: len(axes) == 1 and own not in {a % ins.shape.rank for a in op.axes},
-    Concat: lambda op, ins, own, axes: op.axis % ins.shape.rank != own and all(a == own for a in axes),
+    Concat: _joins,
     Dot: lambda op, ins, own, axes: len(axes) == 2 and axes[0] not in (None, ins.inputs[0].shape.rank - 1),
 }

@@ -316,3 +316,17 @@ def test_results_that_have_no_memory_of_their_own(target: GpuTarget, opened: boo
     assert negated.tolist() == [[-6, -7], [-4, -5]] and less.tolist() == (-given).tolist()
     assert absent is None and five.tolist() == [5] and same.tolist() == given.tolist() and same is not given
     assert [r.tolist() for r in rest] == [np.stack(np.nonzero(given)).tolist()] * opened
+
+
+def test_joined_numbers_of_rows_must_be_equal(target: GpuTarget) -> None:
+    """Two counts side by side: equal ones are joined, and others refused, also where nothing is left of the result."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        given = [m.add_parameter(name, mgx.shape(type="float32", lens=(4,))) for name in "xy"]
+        return [m.add(mgx.op("concat", axis=0), *[m.add(mgx.op("nonzero"), x) for x in given])]
+
+    rows = np.eye(4, dtype=np.float32)
+    program = check(build, target, [{"x": rows[1], "y": rows[3]}, {"x": rows[0] * 0, "y": rows[0] * 0}], False)
+    for x, y in ((rows[0], rows[1] + rows[2]), (rows[0] * 0, rows[1])):
+        with pytest.raises(mgx.ShapeError, match="extents off axis 0 must be equal"):
+            program.run({"x": x, "y": y})
