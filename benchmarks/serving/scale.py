@@ -222,7 +222,7 @@ def in_process(model: Path, given: argparse.Namespace, extents: dict[str, int]) 
     for turn in range(4):
         runs, start = 0, time.perf_counter()
         while runs < 10 if not turn else time.perf_counter() < start + given.seconds / 3:
-            for result in program.run(feeds):
+            for result in program.run(feeds, outputs=given.output or None):
                 np.asarray(result)
             runs += 1
         best = max(best, turn and runs * given.max_batch / (time.perf_counter() - start))
@@ -244,6 +244,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32, help="for one replica; more replicas have so many more")
     parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument(
+        "--settle", type=float, default=2.0, help="seconds before, in which sizes of batches are compiled"
+    )
     parser.add_argument("--extent", action="append", default=[], help="of an open axis other than the batch: seq=128")
     parser.add_argument("--output", action="append", default=[], help="that is asked for [default: all]")
     parser.add_argument("--kill", type=float, default=0.0, help="seconds of load after a replica was killed")
@@ -267,7 +270,7 @@ def main() -> None:
             with server(model, *options, *(place if number else [])) as port:
                 for rows, text in sent.items():
                     ready(port, text)
-                    throughput(port, text, argparse.Namespace(**{**vars(given), "seconds": given.seconds / 3}), count)
+                    throughput(port, text, argparse.Namespace(**{**vars(given), "seconds": given.settle}), count)
                     found, spent = throughput(port, text, given, count)
                     rates[number, rows] = found
                     base = rates.get((1, rows), 0.0) * number if number else local / rows
