@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,19 @@ from .model import Model
 from .pace import Spent
 from .tensors import Array
 
-__all__ = ["Ran", "Request", "alone", "first_come", "kind_of", "run", "shapes_of"]
+__all__ = [
+    "Made",
+    "Ran",
+    "Request",
+    "Together",
+    "alone",
+    "apart",
+    "first_come",
+    "kind_of",
+    "run",
+    "shapes_of",
+    "together",
+]
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +50,61 @@ class Request:
     started: float = 0.0
 
 
-Ran = tuple[list[list[Array]], Spent]  # the outputs that each request wants
+class Stack:
+    """The memory of one batch at a time.
+
+    memory: returns bytes, unset; rows: of the largest run, for which it is taken at once.
+    """
+
+    def __init__(self, memory: Callable[[int], Array], rows: int) -> None:
+        self._memory, self._rows = memory, rows
+        self._held: dict[str, Array] = {}
+
+    def joined(self, name: str, values: Sequence[Array], spare: int) -> Array:
+        """Returns an input's values joined along the first axis, the last row repeated `spare` times: a row that the model takes.
+
+        It is valid until the next batch is put together here.
+        """
+        given = [v for v in values if v.shape[0]] or list(values)
+        parts = [*given, *[given[-1][-1:]] * spare]
+        first = given[0]
+        if first.dtype.hasobject:
+            return np.concatenate(parts)
+        lens = (sum([v.shape[0] for v in parts]), *first.shape[1:])
+        row = math.prod(lens[1:]) * first.itemsize
+        held = self._held.get(name)
+        if held is None or held.nbytes < lens[0] * row:
+            held = self._held[name] = self._memory(max(lens[0], self._rows) * row)
+        place: Array = held[: lens[0] * row].view(first.dtype).reshape(lens)
+        return np.concatenate(parts, out=place)
+
+
+class Stacks:
+    """Stacks that batches use one after another; several threads may take and give back.
+
+    memory, rows: see `Stack`.  Fresh memory would be mapped and zeroed page by page for each batch.
+    """
+
+    def __init__(self, memory: Callable[[int], Array], rows: int) -> None:
+        self._memory, self._rows = memory, rows
+        self._idle: list[Stack] = []
+
+    def take(self) -> Stack:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Stack(self._memory, self._rows)
+
+    def give_back(self, stack: Stack) -> None:
+        """Lets another batch have it, once nothing reads what was put together in it."""
+        self._idle.append(stack)
+
+
+Made = Mapping[int, Array]  # outputs of a run by their positions
+Ran = tuple[Made, Spent]
+Together = tuple[
+    Mapping[str, Array], Stack | None
+]  # the inputs of a run, and the memory that they lie in unless it is a request's
 
 
 def first_come(request: Request) -> int:
@@ -62,17 +129,29 @@ def shapes_of(model: Model, batch: Sequence[Request]) -> tuple[tuple[int, ...], 
     return tuple([(size, *shape[1:]) for shape in given])
 
 
-def run(model: Model, batch: Sequence[Request]) -> Ran:
-    """Runs requests together, filled up to one of the model's sizes.  Errors: those of `Model.run`."""
-    start, busy = time.monotonic(), time.thread_time()
+def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool = False) -> Together:
+    """Returns the inputs of a run, filled up to one of the model's sizes.
+
+    ahead: another run is under way; the inputs of one request, too, are then copied to where the target takes them from sooner.
+    """
+    first = batch[0]
     rows = sum(r.rows for r in batch)
-    spare = _size(model.sizes, batch[0], rows) - rows
-    if len(batch) == 1 and not spare:
-        results = [alone(model, batch[0])]
-    else:
-        feeds = {n: _stacked([r.feeds[n] for r in batch], spare) for n in batch[0].feeds}
-        results = _apart(_needed(model, feeds, batch), batch)
-    return results, Spent(time.monotonic() - start, time.thread_time() - busy, start)
+    spare = _size(model.sizes, first, rows) - rows
+    sooner = ahead and model.own_memory and first.key is not None and rows <= model.settings.max_batch
+    if len(batch) == 1 and not spare and not sooner:
+        return first.feeds, None
+    stack = stacks.take()
+    return {n: stack.joined(n, [r.feeds[n] for r in batch], spare) for n in first.feeds}, stack
+
+
+def run(model: Model, batch: Sequence[Request], stacks: Stacks, inputs: Callable[[], Together]) -> Ran:
+    """Runs requests together.  inputs: gives what `together` does.  Errors: those of `Model.run`."""
+    start, busy = time.monotonic(), time.thread_time()
+    feeds, stack = inputs()
+    made = _needed(model, feeds, batch)
+    if stack is not None:  # one of a run that failed may still be read
+        stacks.give_back(stack)
+    return made, Spent(time.monotonic() - start, time.thread_time() - busy, start)
 
 
 def alone(model: Model, request: Request) -> list[Array]:
@@ -81,14 +160,16 @@ def alone(model: Model, request: Request) -> list[Array]:
     return [made[n] for n in request.wanted]
 
 
-def _needed(model: Model, feeds: Mapping[str, Array], batch: Sequence[Request]) -> Mapping[int, Array]:
-    """Returns the outputs of a run that any of the requests wants, by their positions."""
+def _needed(model: Model, feeds: Mapping[str, Array], batch: Sequence[Request]) -> Made:
+    """Returns the outputs of a run that any of the requests wants."""
     needed = sorted({n for r in batch for n in r.wanted})
     return dict(zip(needed, model.run(feeds, needed), strict=True))
 
 
-def _apart(made: Mapping[int, Array], batch: Sequence[Request]) -> list[list[Array]]:
+def apart(made: Made, batch: Sequence[Request]) -> list[list[Array]]:
     """Returns for each request its rows of the outputs that it wants."""
+    if batch[0].key is None:
+        return [[made[n] for n in batch[0].wanted]]
     results, start = [], 0
     for request in batch:
         end = start + request.rows
@@ -101,9 +182,3 @@ def _size(sizes: Sequence[int], first: Request, rows: int) -> int:
     """Returns the rows of a run: the next size, where there are sizes."""
     at = bisect.bisect_left(sizes, rows)
     return rows if first.key is None or at == len(sizes) else sizes[at]
-
-
-def _stacked(values: Sequence[Array], spare: int) -> Array:
-    """Returns values joined along the first axis, the last row repeated behind them: a row that the model takes."""
-    given = [v for v in values if v.shape[0]] or list(values)
-    return np.concatenate([*given, *[given[-1][-1:]] * spare])

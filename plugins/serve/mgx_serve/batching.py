@@ -8,12 +8,12 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .batch import Ran, Request, alone, first_come, kind_of, run, shapes_of
+from .batch import Made, Ran, Request, Stacks, Together, alone, apart, first_come, kind_of, run, shapes_of, together
 from .deadlines import Deadlines
 from .deployment import Backend, Deployment
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
@@ -34,8 +34,9 @@ class Batcher(Deployment):
 
     A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request has
     waited for the queue delay.  A batch that no request can join any more is handed to the threads while others run, one for each
-    instance: it begins when one of those ends, and not a turn of the event loop later.  A batch that fails is run again request
-    by request, so that a bad one fails alone.
+    instance: its inputs are put together meanwhile, and it begins when one of those ends, not a turn of the event loop later.
+    Results are taken apart in the event loop, when the thread has gone on to the next batch.  A batch that fails is run again
+    request by request, so that a bad one fails alone.
     Batches are filled up to one of the model's sizes.  Runs have threads of their own, but for those whose shapes were seen to be
     done sooner than another thread would be awake.  The first run of a kind always has one: what was measured on zeros says
     little of values that take longer.
@@ -52,6 +53,8 @@ class Batcher(Deployment):
         self._idle = asyncio.Event()
         self._again: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
+        self._ahead = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}-inputs")
+        self._stacks = Stacks(model.host_memory, self._settings.max_batch)
         self._paces = Paces()
         self._deadlines = Deadlines(self.signature.name)
 
@@ -107,6 +110,7 @@ class Batcher(Deployment):
             self._idle.clear()
             await self._idle.wait()
         self._threads.shutdown()
+        self._ahead.shutdown()
         self._deadlines.close()
 
     def _schedule(self) -> None:
@@ -183,34 +187,39 @@ class Batcher(Deployment):
     def _run(self, batch: Sequence[Request]) -> None:
         self._free -= 1
         kind = kind_of(batch)
+        inputs: Callable[[], Together] = functools.partial(together, self.model, batch, self._stacks)
         if self._free >= 0 and self._paces.short(kind):
             try:
-                results, spent = run(self.model, batch)
+                made, spent = run(self.model, batch, self._stacks, inputs)
             except Exception as error:
                 self._paces.in_loop(kind, None)
                 self._failed(batch, error)
             else:
                 self._paces.in_loop(kind, spent)
-                self._ran(batch, kind[0], results, spent)
+                self._free += 1
+                self._answer(batch, kind[0], made, spent)
         else:
-            running = self._loop.run_in_executor(self._threads, run, self.model, batch)
+            if self._free < 0:
+                inputs = self._ahead.submit(together, self.model, batch, self._stacks, True).result
+            running = self._loop.run_in_executor(self._threads, run, self.model, batch, self._stacks, inputs)
             running.add_done_callback(functools.partial(self._ended, batch, kind))
 
     def _ended(self, batch: Sequence[Request], kind: Any, running: asyncio.Future[Ran]) -> None:
         error = running.exception()
-        if error is None:
-            results, spent = running.result()
-            # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
-            self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
-            self._ran(batch, kind[0], results, spent)
-        else:
+        if error is not None:
             self._failed(batch, error)
-        self._start()
-
-    def _ran(self, batch: Sequence[Request], rows: int, results: Sequence[list[Array]], spent: Spent) -> None:
+            self._start()
+            return
         self._free += 1
+        self._start()  # before the answers: the instance has nothing to do
+        made, spent = running.result()
+        # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
+        self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
+        self._answer(batch, kind[0], made, spent)
+
+    def _answer(self, batch: Sequence[Request], rows: int, made: Made, spent: Spent) -> None:
         self.metrics.ran(self.signature, [spent.began - r.arrived for r in batch], spent.seconds, rows)
-        for request, result in zip(batch, results, strict=True):
+        for request, result in zip(batch, apart(made, batch), strict=True):
             request.started = spent.began
             if not request.done.done():
                 request.done.set_result(result)

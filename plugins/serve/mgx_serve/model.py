@@ -78,7 +78,7 @@ class Model:
     """A compiled program with the protocol's view of its inputs and outputs.  Several threads may run it.
 
     batches: requests may be joined along the first axis; sizes: rows of the runs that they are joined to, rising;
-    seconds: of a run by the shapes of the inputs, measured by `warm`.
+    seconds: of a run by the shapes of the inputs, measured by `warm`; own_memory: the target copies inputs to memory of its own.
     """
 
     def __init__(self, name: str, version: str, program: Program, settings: ModelSettings) -> None:
@@ -98,11 +98,22 @@ class Model:
         self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs, most)
         self.sizes = batch_sizes(settings.max_batch, settings.preferred) if self.batches else ()
         self.seconds: dict[tuple[tuple[int, ...], ...], float] = {}
+        self.own_memory = executable.target.own_memory
+        self._context = executable.context
 
     @classmethod
     def read(cls, name: str, version: str, path: Path, settings: ModelSettings) -> Model:
         """Errors: MgxError if the file cannot be read or compiled."""
         return cls(name, version, compiled(source(path), settings), settings)
+
+    def host_memory(self, size: int) -> Array:
+        """Returns bytes, unset: memory from which the target copies inputs without a detour, where its driver has some."""
+        try:
+            found: Array = self._context.host_array(Shape("uint8", [size]))
+        except MgxError as error:
+            log.warning("model %s: no memory that the device reads by itself: %s", self.signature.name, error)
+            found = np.empty(size, np.uint8)
+        return found
 
     def warm(self) -> None:
         """Runs the model twice for each size that will be common: to compile for it, then to measure `seconds`.

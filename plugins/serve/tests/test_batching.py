@@ -6,16 +6,17 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from mgx_core import ParameterError
+from mgx_core import DeviceError, ParameterError
 from mgx_serve import ModelSettings
-from mgx_serve.batch import run
+from mgx_serve.batch import Stack, run
 from mgx_serve.batching import Batcher
 from mgx_serve.metrics import Recorder
 from mgx_serve.model import Model, Signature, batch_sizes
@@ -36,11 +37,31 @@ class Watched:
         self.seconds: dict[Any, float] = {}
         self.runs: list[tuple[tuple[int, ...], int]] = []
         self.asked: list[list[int]] = []
+        self.own_memory = False
+        self.taken: list[int] = []
+
+    def host_memory(self, size: int) -> Any:
+        self.taken.append(size)
+        return np.empty(size, np.uint8)
 
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.runs.append((feeds["x"].shape, threading.get_ident()))
         self.asked.append(list(wanted))
         return [(2 * feeds["x"], -feeds["x"])[n] for n in wanted]
+
+
+class Slow(Watched):
+    """Runs for as long as the test says; notes what it was given."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.end = threading.Semaphore(0)
+        self.given: list[Any] = []
+
+    def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
+        self.given.append(feeds["x"])
+        assert self.end.acquire(timeout=60)
+        return super().run(feeds, wanted)
 
 
 class NoRecorder(Recorder):
@@ -199,34 +220,21 @@ def test_runs_that_are_short_have_no_thread(
 
 
 def test_a_whole_batch_begins_as_soon_as_the_one_before_it_ends() -> None:
-    class Slow(Watched):
-        """Runs for as long as the test says."""
-
-        def __init__(self) -> None:
-            super().__init__(max_batch=2)
-            self.end = threading.Semaphore(0)
-            self.began = 0
-
-        def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
-            self.began += 1
-            assert self.end.acquire(timeout=60)
-            return super().run(feeds, wanted)
-
     async def ask() -> None:
-        model: Any = Slow()
+        model: Any = Slow(max_batch=2)
         batcher = Batcher(model, NoRecorder())
         asked = [asyncio.create_task(batcher.infer({"x": np.full((1, 4), n, np.float32)})) for n in range(7)]
-        while model.began < 1:
+        while len(model.given) < 1:
             await asyncio.sleep(0.001)
         model.end.release()
         # the event loop does nothing from here on: the thread has the next whole batch, and no more than that
         until = time.monotonic() + 60
-        while model.began < 2 and time.monotonic() < until:
+        while len(model.given) < 2 and time.monotonic() < until:
             time.sleep(0.001)
-        assert model.began == 2
+        assert len(model.given) == 2
         model.end.release()
         time.sleep(0.05)
-        assert model.began == 2
+        assert len(model.given) == 2
         for _ in range(4):
             model.end.release()
         for n, (_, (y, _)) in enumerate(await asyncio.gather(*asked)):
@@ -312,3 +320,120 @@ def test_a_program_is_run_for_some_of_its_results(small_model: Any, tmp_path: Pa
     model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), ModelSettings(target="ref", max_batch=4))
     (z,) = model.run({"x": np.ones((2, 4), np.float32)}, [1])
     np.testing.assert_array_equal(z, [[4], [4]])
+
+
+async def until(seen: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not seen():
+            await asyncio.sleep(0.001)
+
+
+def test_inputs_are_put_together_while_another_batch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    put: list[int] = []
+    joined = Stack.joined
+
+    def noted(self: Stack, name: str, values: Sequence[Any], spare: int) -> Any:
+        made = joined(self, name, values, spare)
+        put.append(len(values))
+        return made
+
+    monkeypatch.setattr(Stack, "joined", noted)
+
+    async def ask() -> None:
+        model: Any = Slow(max_batch=2)
+        batcher = Batcher(model, NoRecorder())
+        asked = [asyncio.create_task(batcher.infer({"x": np.full((1, 4), n, np.float32)})) for n in range(6)]
+        await until(lambda: len(put) == 2)
+        assert len(model.given) == 1 and not model.runs
+        for _ in range(3):
+            model.end.release()
+        for n, (_, (y, _)) in enumerate(await asyncio.gather(*asked)):
+            np.testing.assert_array_equal(y, np.full((1, 4), 2 * n))
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+def test_batches_use_the_same_memory() -> None:
+    async def ask() -> None:
+        model: Any = Watched(max_batch=4)
+        batcher = Batcher(model, NoRecorder())
+        for turn in range(5):
+            given = [np.full((1, 4), 10 * turn + n, np.float32) for n in range(2 + turn % 3)]
+            for x, (_, (y, z)) in zip(
+                given, await asyncio.gather(*(batcher.infer({"x": x}) for x in given)), strict=True
+            ):
+                np.testing.assert_array_equal(y, 2 * x)
+                np.testing.assert_array_equal(z, -x)
+        assert model.taken == [4 * 4 * 4]  # of the largest batch, once
+        wide = [np.ones((1, 12), np.float32)] * 2
+        await asyncio.gather(*(batcher.infer({"x": x}) for x in wide))
+        assert model.taken == [4 * 4 * 4, 4 * 12 * 4]
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+def test_memory_of_a_batch_that_failed_is_not_used_again() -> None:
+    class Failing(Watched):
+        """Fails for two rows."""
+
+        def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
+            if len(feeds["x"]) == 2:
+                raise ValueError("no two rows")
+            return super().run(feeds, wanted)
+
+    async def ask() -> None:
+        model: Any = Failing(max_batch=4)
+        batcher = Batcher(model, NoRecorder())
+        x = {"x": np.ones((1, 4), np.float32)}
+        for rows in (3, 2, 3, 3):
+            await asyncio.gather(*(batcher.infer(x) for _ in range(rows)))
+        assert len(model.taken) == 2
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_whole_request_is_copied_ahead_for_targets_with_memory_of_their_own(own: bool) -> None:
+    async def ask() -> None:
+        model: Any = Slow(max_batch=2)
+        model.own_memory = own
+        batcher = Batcher(model, NoRecorder())
+        given = [np.full((2, 4), n, np.float32) for n in range(2)]
+        asked = [asyncio.create_task(batcher.infer({"x": x})) for x in given]
+        for _ in given:
+            model.end.release()
+        for x, (_, (y, _)) in zip(given, await asyncio.gather(*asked), strict=True):
+            np.testing.assert_array_equal(y, 2 * x)
+        assert [g is x for g, x in zip(model.given, given, strict=True)] == [True, not own]
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.float16, ml_dtypes.bfloat16, object])
+def test_elements_of_any_type_are_put_together(dtype: Any) -> None:
+    stack = Stack(lambda size: np.empty(size, np.uint8), 8)
+    for rows in ([1, 2], [3, 0, 1], [0, 0], [9]):
+        values = [np.arange(6 * n).reshape(n, 2, 3).astype(dtype) for n in rows]
+        whole = np.concatenate(values)
+        made = stack.joined("x", values, 2 if len(whole) else 0)
+        assert made.dtype == whole.dtype
+        np.testing.assert_array_equal(made[: len(whole)], whole)
+        np.testing.assert_array_equal(made[len(whole) :], np.repeat(whole[-1:], 2, axis=0) if len(whole) else made[:0])
+
+
+def test_memory_that_a_driver_refuses_is_replaced_by_plain_memory(
+    small_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model.read("m", "1", small_model(tmp_path / "m.onnx"), ModelSettings(target="ref", max_batch=6))
+
+    def refused(shape: Any) -> Any:
+        raise DeviceError("no page can be locked")
+
+    assert model.host_memory(5).shape == (5,)
+    executable: Any = model.program.executable
+    monkeypatch.setattr(executable.context, "host_array", refused)
+    assert (model.host_memory(5).shape, model.host_memory(5).dtype) == ((5,), np.uint8)

@@ -1,0 +1,142 @@
+"""What a server's process takes between the end of one run and the start of the next, with a model that waits as for a device.
+
+python benchmarks/serving/turnaround.py [--kind tokens|image] [--rows 2] [--wait 10] [--frontends 0] [--clients 32]
+
+A run waits for `--wait` milliseconds and computes nothing; clients ask over HTTP as those of `scale.py` do.  Printed are the rows
+of a run, the times between runs, in which a device would do nothing, and the part of the time that runs took.
+tokens: two inputs of 128 int64 and 768 numbers of float32 for each row; image: 602,112 bytes and 1,000 numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+import load
+import scale
+
+MOST = 32  # rows of a run
+
+
+def write_model(path: Path, kind: str) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    names = ["ids", "mask"] if kind == "tokens" else ["x"]
+    dims, width = ([128], 768) if kind == "tokens" else ([3, 224, 224], 1000)
+    of = TensorProto.INT64 if kind == "tokens" else TensorProto.FLOAT
+    axes = numpy_helper.from_array(np.arange(1, len(dims) + 1), "axes")
+    weights = numpy_helper.from_array(np.ones((1, width), np.float32), "w")
+    nodes = [helper.make_node("Cast", [n], [f"{n}_f"], to=TensorProto.FLOAT) for n in names]
+    nodes += [helper.make_node("ReduceSum", [f"{n}_f", "axes"], [f"{n}_s"], keepdims=0) for n in names]
+    last = f"{names[0]}_s"
+    if len(names) > 1:
+        nodes.append(helper.make_node("Add", [last, f"{names[1]}_s"], ["sum"]))
+        last = "sum"
+    nodes.append(helper.make_node("Unsqueeze", [last, "one"], ["column"]))
+    nodes.append(helper.make_node("Mul", ["column", "w"], ["y"]))
+    inputs = [helper.make_tensor_value_info(n, of, ["batch", *dims]) for n in names]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", width])
+    one = numpy_helper.from_array(np.array([1]), "one")
+    graph = helper.make_graph(nodes, "g", inputs, [output], [axes, weights, one])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+def serve(wait: float, record: Path, arguments: list[str]) -> None:
+    """Runs the server with runs that wait, and writes when each began and ended."""
+    from mgx_serve.command import main
+    from mgx_serve.model import Model
+
+    seen: list[tuple[float, float, int]] = []
+
+    def waiting(self: Model, feeds: Any, wanted: Any = None) -> list[Any]:
+        start = time.perf_counter()
+        rows = next(iter(feeds.values())).shape[0]
+        time.sleep(wait)
+        made = [np.zeros((rows, *t.shape[1:]), t.dtype) for t in self.signature.outputs]
+        seen.append((start, time.perf_counter(), rows))
+        return made
+
+    Model.run = waiting  # type: ignore[method-assign]
+    sys.argv = ["mgx-serve", *arguments]
+    try:
+        main()
+    finally:
+        if seen:
+            record.write_text(json.dumps(seen))
+
+
+def report(record: Path, seconds: float) -> None:
+    given = json.loads(record.read_text())
+    last = given[-1][1] - 0.5
+    runs = [r for r in given if last - seconds < r[0] and r[1] < last]
+    gaps = np.array([b[0] - a[1] for a, b in itertools.pairwise(runs)]) * 1e3
+    took = np.array([end - start for start, end, _ in runs]) * 1e3
+    rows = np.array([n for *_, n in runs])
+    whole = runs[-1][1] - runs[0][0]
+    p10, p50, p90 = np.percentile(gaps, (10, 50, 90))
+    full, part = rows.sum() / whole / (MOST / took.mean() * 1e3), took.sum() / whole / 1e3
+    print(
+        f"{len(runs)} runs of {rows.mean():.1f} rows, {took.mean():.2f} ms each; between them p10 {p10:.2f}, p50 {p50:.2f}, "
+        f"p90 {p90:.2f}, mean {gaps.mean():.2f} ms; runs took {part:.2f} of the time, {full:.2f} of full ones",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kind", choices=["tokens", "image"], default="tokens")
+    parser.add_argument("--rows", default="2", help="of a request; several numbers, one after another: 1,2")
+    parser.add_argument("--wait", type=float, default=10.0, help="milliseconds of a run")
+    parser.add_argument("--frontends", type=int, default=0)
+    parser.add_argument("--instances", type=int, default=1)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
+    parser.add_argument("--seconds", type=float, default=6.0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model, record = Path(folder) / "model.onnx", Path(folder) / "runs.json"
+        write_model(model, given.kind)
+        for rows in map(int, given.rows.split(",")):
+            port = load.free_port()
+            options = [str(model), "--http-port", str(port), "--grpc-port", "-1", "--target", "ref", "--no-warm"]
+            options += [
+                "--max-batch",
+                str(MOST),
+                "--frontends",
+                str(given.frontends),
+                "--instances",
+                str(given.instances),
+            ]
+            command = [sys.executable, __file__, "serve", str(given.wait / 1e3), str(record), *options]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=dict(os.environ))
+            try:
+                text = scale.message(scale.feeds_of(model, rows, {}), [])
+                scale.ready(port, text)
+                with scale.clients(port, text, given.clients, given.processes, given.seconds) as finished:
+                    seen = finished()
+            finally:
+                process.terminate()
+                process.wait(60)
+            spent = [s for at, s, _ in seen if at > seen[-1][0] - given.seconds]
+            p50, p99 = (1e3 * np.percentile(spent, p) for p in (50, 99))
+            print(f"{rows} rows a request: p50 {p50:.1f}, p99 {p99:.1f} ms", end="; ")
+            report(record, given.seconds)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        serve(float(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
+    else:
+        main()
