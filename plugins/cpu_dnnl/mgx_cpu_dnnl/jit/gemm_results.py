@@ -14,10 +14,11 @@ from .scope import Scope
 
 __all__ = ["Results"]
 
-# instructions that narrow to bytes with the bounds of results, by the operation that gives these
+# instructions that narrow to bytes with the bounds of results, by the operation that gives these: with AVX-512, and on half a
+# vector of AVX2
 NARROWING: Final = {
-    "rounded_uint8": "llvm.x86.avx512.packuswb.512",
-    "rounded_int8": "llvm.x86.avx512.packsswb.512",
+    "rounded_uint8": ("llvm.x86.avx512.packuswb.512", "llvm.x86.sse2.packuswb.128"),
+    "rounded_int8": ("llvm.x86.avx512.packsswb.512", "llvm.x86.sse2.packsswb.128"),
 }
 
 
@@ -68,12 +69,14 @@ class Results:
                 vector(j, c.first(c.op("sub", columns, j), n))  # type: ignore[arg-type]
                 return []
 
-            if self.saturated and columns == 4 * n and not fixed:
+            together = 4 if c.wide else 2  # vectors
+            if self.saturated and columns == together * n and not fixed:
                 parts = [
-                    self._scope(c.load(c.gep(source, v * n, elem), elem, n), bases, i64(v * n), None) for v in range(4)
+                    self._scope(c.load(c.gep(source, v * n, elem), elem, n), bases, i64(v * n), None)
+                    for v in range(together)
                 ]
                 for j, target in enumerate(targets):
-                    c.store(target, self._bytes(j, parts))
+                    c.store(target, self._bytes(j, parts) if c.wide else self._half_bytes(j, parts))
             elif isinstance(columns, int):
                 for v in range(columns // n):
                     vector(i64(v * n), fixed[v] if fixed else None)
@@ -103,9 +106,9 @@ class Results:
 
     @property
     def saturated(self) -> bool:
-        """True if all results are bytes that four vectors of AVX-512 are narrowed to at once."""
+        """True if all results are bytes that vectors are narrowed to at once: four of AVX-512, two of AVX2."""
         graph = self.behind.graph
-        return self.c.wide and graph is not None and all(o.extra in NARROWING for o in graph.outputs)
+        return graph is not None and all(o.extra in NARROWING for o in graph.outputs)
 
     def _bytes(self, j: int, parts: list[Scope]) -> V:
         """Result j of four vectors, as one of bytes: the instructions that narrow also bound."""
@@ -119,10 +122,33 @@ class Results:
         halves = [c.call("llvm.x86.avx512.packssdw.512", "i16", 2 * n, *whole[i : i + 2]) for i in (0, 2)]
         spread = c.splat(c.cast("trunc", point, "i16"), 2 * n)
         halves = [c.intrinsic("sadd.sat", half, spread) for half in halves]
-        mixed = c.call(NARROWING[out.extra], "i8", 4 * n, *halves)
+        mixed = c.call(NARROWING[out.extra][0], "i8", 4 * n, *halves)
         fours = c.make(f"bitcast {mixed.type} {mixed.ref} to <{n} x i32>", "i32", n)
         ordered = c.shuffle(fours, fours, [4 * lane + v for v in range(4) for lane in range(4)])
         return c.make(f"bitcast {ordered.type} {ordered.ref} to {mixed.type}", "i8", 4 * n)
+
+    def _half_bytes(self, j: int, parts: list[Scope]) -> V:
+        """Result j of two vectors of AVX2, as half a vector of bytes."""
+        c, n = self.c, self.c.lanes
+        assert self.behind.graph is not None
+        out = self.behind.graph.outputs[j]
+        x, zero = out.args
+        point = c.cast("fptosi", parts[0].value(zero), "i32")
+        top = c.const(2.0**30, V("", "float", n))
+        whole = []
+        for scope in parts:
+            value = scope.value(x)
+            low = c.select(c.compare("olt", top, value), top, value)
+            made = c.call("llvm.x86.avx.cvt.ps2dq.256", "i32", n, low)  # NaN as the lowest number
+            if out.dtype is dt.int8:
+                unknown = c.splat(c.op("sub", c.const(0, point), point), n)
+                made = c.select(c.compare("ord", value, value), made, unknown)
+            whole.append(made)
+        mixed = c.call("llvm.x86.avx2.packssdw", "i16", 2 * n, *whole)
+        moved = c.intrinsic("sadd.sat", mixed, c.splat(c.cast("trunc", point, "i16"), 2 * n))
+        halves = [c.shuffle(moved, moved, [4 * v + i for v in (part, part + 2) for i in range(4)]) for part in (0, 1)]
+        # of the first vector the lanes 0 to 3 and 8 to 11 of what was mixed, of the second the others
+        return c.call(NARROWING[out.extra][1], "i8", 2 * n, *halves)
 
     def _rounded(self, x: V, unknown: V | None) -> V:
         """Returns numbers as int32, rounded to nearest even; what is too large as a large number, and NaN as `unknown` or the
