@@ -39,6 +39,23 @@ using PairWindows = void (*)(const uint8_t *x, const Windows *windows, int64_t f
 using PairChannels = void (*)(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, const int16_t *weights,
         const int32_t *totals, int32_t *sums, int64_t pitch, const uint8_t *zero);
 
+// Some tiles of 2 x 2 results of windows of 3 x 3: `lines` by `across` of them from tile (y, x) of an image on.
+struct Tiles {
+    int64_t image, y, x, lines, across;
+};
+
+// The points of tiles by Winograd's minimal filtering: for each of 16 points and each tile, `channels` numbers of 16 bits.
+//
+// Every input is less the zero point and between -255 and 255; points are sums of four of them.  points: [16, tiles, pitch]; filler:
+// `channels` bytes that are written.
+using PairPoints = void (*)(const uint8_t *x, const Windows *windows, const Tiles *tiles, int16_t *points, int64_t pitch,
+        uint8_t *filler, const uint8_t *zero);
+
+// The sums of tiles and one panel of filters at 16 points, [16, pitch / 2, 16, 2], four times as large as the windows': they are
+// exact modulo 2^32, and shifted back.  products: [16, tiles, 16], which is written; sums: [2 lines, 2 across, 16].
+using PairFilters = void (*)(const int16_t *points, int64_t pitch, const int16_t *panel, const Tiles *tiles, int32_t *products,
+        int32_t *sums, int64_t vectors);
+
 // The address of a function by the name that compiled loops use; null for another name.
 void *byte_pair_function(const std::string &name);
 

@@ -252,6 +252,106 @@ void pair_channels(const uint8_t *x, const Windows *windows, int64_t first, int6
     (is_signed ? sum_channels<true> : sum_channels<false>)(x, w, first, count, weights, totals, sums, pitch, filler, point, taps);
 }
 
+// windows of 3 x 3 by minimal filtering ----------------------------------------------------------------------------------
+
+struct Four {
+    __m256i at[4];
+};
+
+// What the inputs along one axis of a tile become.
+inline Four spread(__m256i a, __m256i b, __m256i c, __m256i d) {
+    return {{_mm256_sub_epi16(a, c), _mm256_add_epi16(b, c), _mm256_sub_epi16(c, b), _mm256_sub_epi16(b, d)}};
+}
+
+template <bool is_signed>
+inline void points_16(const uint8_t *const *pixels, int64_t c, __m256i zero, int16_t *points, int64_t apart) {
+    Four lines[4];
+    MGX_UNROLLED
+    for (int l = 0; l < 4; ++l) {
+        __m256i in[4];
+        MGX_UNROLLED
+        for (int i = 0; i < 4; ++i)
+            in[i] = _mm256_sub_epi16(widened<is_signed>(pixels[4 * l + i] + c), zero);
+        lines[l] = spread(in[0], in[1], in[2], in[3]);
+    }
+    MGX_UNROLLED
+    for (int i = 0; i < 4; ++i) {
+        const Four made = spread(lines[0].at[i], lines[1].at[i], lines[2].at[i], lines[3].at[i]);
+        MGX_UNROLLED
+        for (int l = 0; l < 4; ++l)
+            store(points + (4 * l + i) * apart + c, made.at[l]);
+    }
+}
+
+template <bool is_signed>
+void put_points(const uint8_t *x, const Windows &w, const Tiles &tiles, int16_t *points, int64_t pitch, const uint8_t *filler,
+        __m256i zero) {
+    const int64_t apart = tiles.lines * tiles.across * pitch;
+    const uint8_t *image = x + tiles.image * w.images;
+    for (int64_t l = 0; l < tiles.lines; ++l)
+        for (int64_t t = 0; t < tiles.across; ++t, points += pitch) {
+            const int64_t y = 2 * (tiles.y + l) - w.begin[1], left = 2 * (tiles.x + t) - w.begin[2];
+            const uint8_t *pixels[16];
+            for (int64_t i = 0; i < 4; ++i)
+                for (int64_t j = 0; j < 4; ++j) {
+                    const bool inside = y + i >= 0 && y + i < w.in[1] && left + j >= 0 && left + j < w.in[2];
+                    pixels[4 * i + j] = inside ? image + (y + i) * w.step[1] + (left + j) * w.across : filler;
+                }
+            if (pitch > w.channels)
+                for (int64_t p = 0; p < 16; ++p)
+                    clear(points + p * apart + w.channels, pitch - w.channels);
+            for (int64_t c = 0; c + 16 < w.channels; c += 16)
+                points_16<is_signed>(pixels, c, zero, points, apart);
+            points_16<is_signed>(pixels, w.channels - 16, zero, points, apart);
+        }
+}
+
+void pair_points(const uint8_t *x, const Windows *windows, const Tiles *tiles, int16_t *points, int64_t pitch, uint8_t *filler,
+        const uint8_t *zero) {
+    const bool is_signed = windows->is_signed != 0;
+    std::memset(filler, *zero, size_t(windows->channels));
+    const __m256i point = _mm256_set1_epi16(int16_t(number(zero, is_signed)));
+    (is_signed ? put_points<true> : put_points<false>)(x, *windows, *tiles, points, pitch, filler, point);
+}
+
+inline __m256i first_of(__m256i a, __m256i b, __m256i c) { return _mm256_add_epi32(_mm256_add_epi32(a, b), c); }
+inline __m256i second_of(__m256i b, __m256i c, __m256i d) { return _mm256_sub_epi32(_mm256_sub_epi32(b, c), d); }
+
+void pair_filters(const int16_t *points, int64_t pitch, const int16_t *panel, const Tiles *given, int32_t *products, int32_t *sums,
+        int64_t vectors) {
+    const int64_t tiles = given->lines * given->across, parts = (tiles + tallest - 1) / tallest;
+    const int64_t low = tiles / parts, over = tiles % parts; // rows of parts differ by one at most
+    for (int64_t p = 0; p < 16; ++p) {
+        const int16_t *left = points + p * tiles * pitch, *right = panel + p * pitch * 16;
+        int32_t *out = products + p * tiles * 16;
+        for (int64_t i = 0; i < parts; ++i) {
+            const int64_t rows = low + (i < over);
+            pair_tile(left, pitch, right, pitch, out, 16, rows, vectors, 0);
+            left += rows * pitch;
+            out += rows * 16;
+        }
+    }
+    const int64_t apart = tiles * 16, line = 2 * given->across * 16;
+    for (int64_t t = 0; t < tiles; ++t) {
+        int32_t *to = sums + t / given->across * 2 * line + t % given->across * 32;
+        for (int64_t v = 0; v < 8 * vectors; v += 8) {
+            const int32_t *from = products + t * 16 + v;
+            __m256i above[4], below[4];
+            MGX_UNROLLED
+            for (int i = 0; i < 4; ++i) {
+                const __m256i a = load(from + i * apart), b = load(from + (4 + i) * apart);
+                const __m256i c = load(from + (8 + i) * apart), d = load(from + (12 + i) * apart);
+                above[i] = first_of(a, b, c);
+                below[i] = second_of(b, c, d);
+            }
+            store(to + v, _mm256_srai_epi32(first_of(above[0], above[1], above[2]), 2));
+            store(to + 16 + v, _mm256_srai_epi32(second_of(above[1], above[2], above[3]), 2));
+            store(to + line + v, _mm256_srai_epi32(first_of(below[0], below[1], below[2]), 2));
+            store(to + line + 16 + v, _mm256_srai_epi32(second_of(below[1], below[2], below[3]), 2));
+        }
+    }
+}
+
 } // namespace
 
 void *byte_pair_function(const std::string &name) {
@@ -259,6 +359,8 @@ void *byte_pair_function(const std::string &name) {
     if (name == "mgx_pair_rows_1") return reinterpret_cast<void *>(&pair_rows);
     if (name == "mgx_pair_windows_1") return reinterpret_cast<void *>(&pair_windows);
     if (name == "mgx_pair_channels_1") return reinterpret_cast<void *>(&pair_channels);
+    if (name == "mgx_pair_points_1") return reinterpret_cast<void *>(&pair_points);
+    if (name == "mgx_pair_filters_1") return reinterpret_cast<void *>(&pair_filters);
     return nullptr;
 }
 

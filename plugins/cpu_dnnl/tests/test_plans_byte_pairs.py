@@ -101,7 +101,7 @@ def test_pairs_of_the_largest_products_do_not_saturate() -> None:
         ((1, 64, 8, 8), (70, 64, 1, 1), {}),
         ((2, 3, 9, 12), (33, 3, 3, 3), {"padding": (1, 1, 1, 1), "stride": (2, 2)}),
         ((1, 8, 9, 9), (16, 8, 5, 2), {"padding": (2, 0, 1, 2), "dilation": (2, 1)}),
-        ((1, 600, 5, 5), (20, 600, 3, 3), {"padding": (1, 1, 1, 1)}),
+        ((1, 600, 9, 9), (20, 600, 3, 3), {"padding": (1, 1, 1, 1), "stride": (2, 2)}),
         ((2, 32, 7, 7), (40, 8, 3, 3), {"padding": (1, 1, 1, 1), "group": 4}),
         ((2, 5, 11), (7, 5, 3), {"padding": (1, 2), "stride": (1,), "dilation": (2,)}),
         ((1, 4, 5, 6, 7), (9, 4, 2, 3, 3), {"padding": (0, 1, 2, 1, 1, 0), "stride": (1, 2, 1), "dilation": (1, 1, 1)}),
@@ -131,6 +131,30 @@ def test_sums_of_single_channels_are_exact(
     given = convolution((2, channels, *lens), (channels, 1, *window), kind, zero, group=channels, **attributes)
     got, wanted, steps = both(*given, threads=2)
     assert any(s.startswith("conv channels") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [None, 77])
+@pytest.mark.parametrize("padding", [(1, 1, 1, 1), (0, 2, 3, 0)])
+@pytest.mark.parametrize("x", [(1, 16, 7, 7), (2, 42, 5, 12), (1, 300, 14, 14), (1, 16, 9, 90)])
+def test_sums_of_minimal_filtering_are_exact(x: Any, padding: Any, zero: int | None, kind: Any) -> None:
+    got, wanted, steps = both(*convolution(x, (56, x[1], 3, 3), kind, zero, padding=padding), threads=2)
+    assert any(s.startswith("conv filters") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("channels", "filtered"), [(1827, True), (1828, False)])
+def test_minimal_filtering_of_the_largest_sums(channels: int, filtered: bool) -> None:
+    """Four times a sum of 9 * 1828 products of 255 and 128 is 2 ** 31 and more."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [1, channels, 4, 4]))
+    w = main.add_literal(np.full((16, channels, 3, 3), -128, np.int8))
+    main.add_return([main.add(mgx.op("quant_convolution", padding=(1, 1, 1, 1)), x, w)])
+    got, wanted, steps = both(program, {"x": np.full((1, channels, 4, 4), 255, np.uint8)})
+    assert any(s.startswith("conv filters") for s in steps) is filtered
+    assert got.min() == -9 * 255 * 128 * channels
     np.testing.assert_array_equal(got, wanted)
 
 
@@ -193,8 +217,34 @@ def test_work_behind_them_ends_within_one_unit(n: int, group: int, zero: int, ki
     total = main.add(mgx.op("relu"), main.add(mgx.op("add"), made, spread))
     main.add_return([scaled("quantizelinear", total, 0.9 / group**0.5, zero)])
     got, wanted, steps = both(program, {"x": drawn(r, kind, (1, 36, 9, 9))})
-    assert any(s.startswith("conv channels" if group == 36 else "conv pairs") for s in steps)
+    assert any(s.startswith({1: "conv filters", 2: "conv pairs", 36: "conv channels"}[group]) for s in steps)
     apart = np.abs(got.astype(np.int64) - wanted.astype(np.int64))
     assert np.ptp(wanted.astype(np.int64)) > 60
     assert apart.max() <= 1  # where a sum lies half way between two units the last one may be the other
     assert (apart > 0).mean() < 0.002
+
+
+@pytest.mark.parametrize("zero", [np.uint8(9), np.uint8(0), np.int8(9), np.int8(0), np.int8(-128)])
+def test_numbers_beyond_the_range_are_its_ends(zero: Any) -> None:
+    """Results of 1e12 units, infinities and NaN."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [40, 64]))
+    bias = main.add_parameter("bias", mgx.Shape(dt.float32, [64]))
+    factors = np.full(64, 1.0, np.float32)
+    factors[:6] = [1e20, -1e20, np.inf, -np.inf, np.nan, 1e-30]
+    w = main.add_literal(np.ones((64, 64), np.int8))
+    wide = main.add(mgx.op("convert", target_type=dt.float32), main.add(mgx.op("quant_dot"), x, w))
+    spread = mgx.op("multibroadcast", out_lens=(40, 64))
+    product = main.add(mgx.op("mul"), wide, main.add(spread, main.add_literal(factors)))
+    total = main.add(mgx.op("add"), product, main.add(spread, bias))
+    points = main.add_literal(np.float32(0.3)), main.add_literal(zero)
+    main.add_return([main.add(mgx.op("quantizelinear"), total, *points)])
+    r = np.random.default_rng(3)
+    feed = {"x": r.integers(1, 4, (40, 64), np.uint8), "bias": r.normal(0, 9, 64).astype(np.float32)}
+    feed["bias"][8:11] = [np.inf, -np.inf, np.nan]
+    with np.errstate(all="ignore"):
+        got, wanted, steps = both(program, feed)
+    assert any(s.startswith("matmul pairs") for s in steps)
+    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
+    np.testing.assert_array_equal(got[:, [0, 1, 2, 3, 4, 8, 9, 10]], wanted[:, [0, 1, 2, 3, 4, 8, 9, 10]])

@@ -12,14 +12,23 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.records import dataclass
 
-from .byte_pairs_loops import COLUMNS, STEP, ChannelPlan, PairPlan, write_channels, write_products
+from .byte_pairs_loops import (
+    COLUMNS,
+    STEP,
+    ChannelPlan,
+    FilterPlan,
+    PairPlan,
+    write_channels,
+    write_filters,
+    write_products,
+)
 from .engine import Engine
 from .gemm_epilogue import Epilogue, Product
 from .gemm_plan import even_part
 from .kernel import JitKernel
 from .space import Args
 
-__all__ = ["Windows", "compile_channels", "compile_pairs"]
+__all__ = ["Windows", "compile_channels", "compile_filters", "compile_pairs"]
 
 NEAR: Final = 128 * 1024  # bytes of widened rows that stay in the second-level cache beside a panel
 PIECE: Final = 1536  # numbers of the depth that are worked through in one piece
@@ -27,7 +36,9 @@ MOST: Final = 240  # rows of a block
 LEAST: Final = 12
 WORK: Final = 1 << 18  # products worth a thread of their own
 SUMS: Final = 32 * 1024  # bytes of sums of channels that stay near
-SIDE: Final = 3  # axes of windows
+POINTS: Final = 16  # of a tile of 2 x 2 results of windows of 3 x 3
+TILES: Final = 28  # of a block at most
+POINT_BYTES: Final = 224 * 1024  # of a block's points, which stay in the second-level cache
 
 
 @dataclass(frozen=True)
@@ -131,6 +142,55 @@ def compile_channels(
         flops=2 * m * channels * windows.taps,
         inplace=frozenset(4 + p for p in behind.inplace),
         bytes=product.moved,
+    )
+
+
+def compile_filters(
+    product: Product, engine: Engine, windows: Windows, lens: Sequence[int], fast: bool = True, name: str = "filters"
+) -> JitKernel | No:
+    """A convolution of windows of 3 x 3 without steps by minimal filtering, with 16 products for 4 results where there were 36.
+
+    product: as of `compile_pairs`; channels: 16 at least; lens: images, height and width of the results.  Buffers: the left
+    operand, panels of filters at 16 points, the zero point, extra.., outs..
+    """
+    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    if isinstance(behind, No):
+        return behind
+    behind.combine(fast)
+    images, height, width = lens
+    channels, threads = windows.numbers[0], product.threads
+    pitch, panels = -(-channels // STEP) * STEP, -(-product.columns // COLUMNS)
+    down, over = -(-height // 2), -(-width // 2)
+    most = max(1, min(TILES, POINT_BYTES // (2 * POINTS * pitch)))
+    across = even_part(over, most, 1)
+    lines = max(1, min(down, most // across)) if across == over else 1
+    lines = even_part(down, lines, 1)
+    blocks = images * -(-down // lines) * -(-over // across)
+    group = panels
+    if threads > 1 and blocks < 4 * threads:
+        group = min(panels, max(2, panels * blocks // (4 * threads)))
+    columns = product.columns % COLUMNS
+    plan = FilterPlan(behind, ragged=columns != 0, narrow=0 < columns <= COLUMNS // 2, args=Args(), slots={})
+    tiles = lines * across
+    numbers = {
+        "m": product.a.lens()[0], "n": product.columns, "images": images, "height": height, "width": width, "tiles_down": down,
+        "tiles_across": over, "down": -(-down // lines), "over": -(-over // across), "lines": lines, "across": across,
+        "pitch": pitch, "panels": panels, "group": group, "groups": -(-panels // group), "sums": 4 * tiles * COLUMNS,
+        "products": POINTS * tiles * COLUMNS, "points": POINTS * tiles * pitch,
+    }  # fmt: skip
+    slots(plan.args, plan.slots, numbers, windows, behind)
+    return JitKernel(
+        name=name,
+        code=engine.function(plan.key, lambda c: write_filters(c, plan)),
+        work=blocks * -(-panels // group),
+        grain=max(1, WORK // (POINTS * tiles * pitch * group * COLUMNS)),
+        args=tuple(plan.args.values),
+        scratch_bytes=4 * (POINTS + 4) * tiles * COLUMNS + 2 * POINTS * tiles * pitch + -(-channels // 64) * 64,
+        inputs=3 + len(product.extra),
+        outputs=len(product.outs),
+        flops=product.flops,
+        inplace=frozenset(3 + p for p in behind.inplace),
+        bytes=product.moved + 2 * POINTS * pitch * product.columns,
     )
 
 

@@ -16,7 +16,16 @@ from .gemm_epilogue import Epilogue
 from .gemm_results import Results
 from .space import Args, items
 
-__all__ = ["COLUMNS", "STEP", "ChannelPlan", "PairPlan", "write_channels", "write_products"]
+__all__ = [
+    "COLUMNS",
+    "STEP",
+    "ChannelPlan",
+    "FilterPlan",
+    "PairPlan",
+    "write_channels",
+    "write_filters",
+    "write_products",
+]
 
 COLUMNS: Final = 16  # of a panel
 ROWS: Final = 6  # of a tile of sums
@@ -60,6 +69,22 @@ class ChannelPlan:
         return "\n".join([f"pairs of channels {self.ragged}", *self.behind.words])
 
 
+@dataclass
+class FilterPlan:
+    """ragged: the last panel is not full; narrow: half of it is enough."""
+
+    behind: Epilogue
+    ragged: bool
+    narrow: bool
+    args: Args
+    slots: dict[str, int]
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return "\n".join([f"pairs of filters {self.ragged} {self.narrow}", *self.behind.words])
+
+
 def write_products(c: Code, plan: PairPlan) -> None:
     """The body of the kernel that a plan of products describes."""
     _Products(c, plan).write()
@@ -70,8 +95,13 @@ def write_channels(c: Code, plan: ChannelPlan) -> None:
     _Channels(c, plan).write()
 
 
+def write_filters(c: Code, plan: FilterPlan) -> None:
+    """The body of the kernel that a plan of minimal filtering describes."""
+    _Filters(c, plan).write()
+
+
 class _Writer:
-    """What both kinds of code have in common: operands and numbers."""
+    """What all kinds of code have in common: operands and numbers."""
 
     def __init__(self, c: Code, behind: Epilogue, args: Args, slots: dict[str, int], beside: int) -> None:
         self.c, self.slots = c, slots
@@ -116,6 +146,79 @@ class _Channels(_Writer):
         rows = self.arg("rows")
         before = c.op("add", self.arg("m"), c.op("sub", rows, self.one))
         items(c, [c.op("udiv", before, rows)], item)
+
+
+class _Filters(_Writer):
+    """An item is a block of tiles times a group of panels: points of the tiles in scratch, then panel by panel the sums."""
+
+    def __init__(self, c: Code, plan: FilterPlan) -> None:
+        super().__init__(c, plan.behind, plan.args, plan.slots, 3)
+        self.plan = plan
+
+    def write(self) -> None:
+        c = self.c
+        self.sums = V("%scratch", "ptr", 0)
+        self.products = c.gep(self.sums, self.arg("sums"), "i32")
+        self.points = c.gep(self.products, self.arg("products"), "i32")
+        self.filler = c.gep(self.points, self.arg("points"), "i16")
+        self.tiles = c.stack("i64", 5)
+        self.size = c.op("mul", self.arg("pitch"), i64(16 * COLUMNS))  # of a panel's filters, in elements
+        items(c, [self.arg(x) for x in ("groups", "images", "down", "over")], self.item)
+
+    def item(self, index: list[V], _: V) -> None:
+        c = self.c
+        group, self.image, down, over = index
+        left, filters, zero = self.given
+        self.y, self.x = c.op("mul", down, self.arg("lines")), c.op("mul", over, self.arg("across"))
+        self.lines = c.intrinsic("smin", self.arg("lines"), c.op("sub", self.arg("tiles_down"), self.y))
+        self.across = c.intrinsic("smin", self.arg("across"), c.op("sub", self.arg("tiles_across"), self.x))
+        for i, value in enumerate((self.image, self.y, self.x, self.lines, self.across)):
+            c.store(c.gep(self.tiles, i, "i64"), value)
+        where = self.place("windows"), self.tiles, self.points, self.arg("pitch"), self.filler
+        self.native("mgx_pair_points_1", left, *where, zero)
+        panel0 = c.op("mul", group, self.arg("group"))
+        panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), panel0))
+
+        def one(p: V, _: list[V]) -> list[V]:
+            number = c.op("add", panel0, p)
+            self._panel(number, c.gep(filters, c.op("mul", number, self.size), "i16"))
+            return []
+
+        c.loop(self.zero, panels, 1, one)
+
+    def _panel(self, number: V, panel: V) -> None:
+        c, plan = self.c, self.plan
+        last = None
+        if plan.ragged:
+            last = c.compare("eq", number, c.op("sub", self.arg("panels"), self.one))
+        vectors = i64(2) if last is None or not plan.narrow else c.select(last, self.one, i64(2))
+        given = self.points, self.arg("pitch"), panel, self.tiles, self.products, self.sums, vectors
+        self.native("mgx_pair_filters_1", *given)
+        if last is None:
+            self._finish(number, False)
+        else:
+            c.when(last, lambda: self._finish(number, True))
+            c.when(c.op("xor", last, V("true", "i1", 0)), lambda: self._finish(number, False))
+
+    def _finish(self, number: V, ragged: bool) -> None:
+        """Lines of results, two of each line of tiles."""
+        c, two = self.c, i64(2)
+        columns = COLUMNS // 2 if ragged and self.plan.narrow and not c.wide else COLUMNS
+        pitch = i64(COLUMNS)
+        column = c.op("mul", number, pitch)
+        x, y = c.op("mul", self.x, two), c.op("mul", self.y, two)
+        wide = c.op("mul", self.across, two)
+        count = c.intrinsic("smin", wide, c.op("sub", self.arg("width"), x))
+        tall = c.intrinsic("smin", c.op("mul", self.lines, two), c.op("sub", self.arg("height"), y))
+        begin = c.op("add", c.op("mul", self.image, self.arg("height")), y)
+
+        def line(r: V, _: list[V]) -> list[V]:
+            row = c.op("add", c.op("mul", c.op("add", begin, r), self.arg("width")), x)
+            sums = c.gep(self.sums, c.op("mul", c.op("mul", r, wide), pitch), "i32")
+            self.results.rows(sums, pitch, row, count, column, columns, ragged)
+            return []
+
+        c.loop(self.zero, tall, 1, line)
 
 
 class _Products(_Writer):

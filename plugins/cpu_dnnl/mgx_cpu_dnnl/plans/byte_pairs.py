@@ -35,6 +35,8 @@ PLANS = Kernels("cpu")
 
 AXES: Final = 3  # of windows at most
 CHANNELS: Final = 16  # that are summed at once where each is by itself
+WAY: Final = 40  # products that take as long as the way of one number to a tile's points, or of its sums back
+GAIN: Final = 0.9  # of the direct sums' products: a margin for what is not counted
 
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -122,7 +124,7 @@ def convolution(
     e: CpuEmitter, op: Any, x: Value, w: Value, weights: Array, zero: Value, points: Array | None
 ) -> Finish:
     """x [n, c, ..] with w [o, c / group, ..], channels last in and out."""
-    from ..jit.byte_pairs import Windows, compile_channels, compile_pairs
+    from ..jit.byte_pairs import Windows, compile_channels, compile_filters, compile_pairs
     from ..jit.gemm_epilogue import Product
 
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
@@ -158,6 +160,19 @@ def convolution(
             return compile_channels(made, e.engine, windows, e.fast_math)
 
         return finish(e, [x, table, totals, zero], lens, 1, ("channels", windows), make, "conv channels")
+    if (
+        _filtered(lens, w.lens, op.group, stride, dilation)
+        and (filters := packed_filters(e, weights, points)) is not None
+    ):
+        rows, places = Shape(x.shape.dtype, [m, 9 * channels]), [lens[0], *lens[2:]]
+
+        def make_filters(
+            results: Sequence[Shape], body: Module | None, at: int, others: Sequence[Shape], threads: int
+        ) -> Any:
+            made = Product(rows, w.lens[0], results, body, at, others, threads, 1)
+            return compile_filters(made, e.engine, windows, places, e.fast_math)
+
+        return finish(e, [x, filters, zero], lens, 1, ("filters", windows), make_filters, "conv filters")
     packed = packed_matrices(e, weights, points, "convolution", op.group)
     plain = (
         op.group == 1 and windows.taps == 1 and all(s == 1 for s in stride) and not any((*begin, *end))
@@ -175,6 +190,18 @@ def convolution(
 
     settings = "pairs", w.lens[0], None if plain else windows, op.group, rows
     return finish(e, [x, packed, zero], lens, 1, settings, make_products, "conv pairs")
+
+
+def _filtered(
+    lens: Sequence[int], w: Sequence[int], groups: int, stride: Sequence[int], dilation: Sequence[int]
+) -> bool:
+    """Returns True where minimal filtering of windows of 3 x 3 saves time: the way to points and back costs something, too."""
+    if list(w[2:]) != [3, 3] or groups != 1 or w[1] < CHANNELS or any(n != 1 for n in (*stride, *dilation)):
+        return False
+    tiles = lens[0] * -(-lens[2] // 2) * -(-lens[3] // 2)
+    panels = -(-w[0] // 16) * 16
+    filtered = tiles * (16 * w[1] * panels + WAY * (w[1] + panels))
+    return filtered < GAIN * 9 * prod(lens) // lens[1] * w[1] * panels
 
 
 def _as_rows(x: Value) -> int | None:
@@ -261,3 +288,26 @@ def packed_channels(e: CpuEmitter, array: Array, points: Array | None) -> tuple[
 
     held = e.shared.weights.derived([array, points], "pairs of channels", pack)
     return e.literal(held.arrays[0], held), e.literal(held.arrays[1], held)
+
+
+def packed_filters(e: CpuEmitter, array: Array, points: Array | None) -> Value | None:
+    """Returns filters of 3 x 3 at 16 points, four times as large, in panels: [panels, 16, channels / 2, 16, 2].
+
+    None where four times a sum may exceed 32 bits.
+    """
+    from ..jit.byte_pairs_loops import COLUMNS
+
+    def pack() -> Derived:
+        wide = array.astype(np.int32)
+        if points is not None:
+            wide = wide - points.astype(np.int32).reshape(-1, 1, 1, 1)
+        if 4 * 255 * int(np.abs(wide).sum((1, 2, 3), dtype=np.int64).max()) >= 1 << 31:
+            return Derived([array, points], np.zeros(0, np.int16))
+        way = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int32)
+        made = np.einsum("ai,ocij,bj->abco", way, wide, way).astype(np.int16)
+        panels = panels_of(made.reshape(16, *made.shape[2:]))
+        assert panels.shape[3] == COLUMNS
+        return Derived([array, points], np.ascontiguousarray(panels.swapaxes(0, 1)))
+
+    held = e.shared.weights.derived([array, points], "pairs of filters", pack)
+    return e.literal(held.array, held) if held.array.size else None
