@@ -103,11 +103,11 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A ModelInferRequest.  elements: of inputs, as bytes."""
+    """A ModelInferRequest.  elements: of inputs, as bytes, where they lie in the message."""
 
     head: Head
     id: str
-    elements: Sequence[bytes]
+    elements: Sequence[bytes | memoryview]
 
     def call(self) -> Call:
         """Returns what it asks for.  Errors: BadRequest."""
@@ -147,14 +147,14 @@ def read_request(encoded: bytes, share: Share) -> Request:
     return Request(Head(message), message.id, list(message.raw_input_contents))
 
 
-def _parts(encoded: bytes) -> tuple[bytes, str, list[bytes]] | None:
+def _parts(encoded: bytes) -> tuple[bytes, str, list[memoryview]] | None:
     """Returns the bytes of the head, the id, and the elements; None for a message without elements or out of the ordinary.
 
     The order of fields with different numbers means nothing, so that a message is the same without some of them.
     """
     head: list[tuple[int, int]] = []
     identity, elements = b"", []
-    at, end = 0, len(encoded)
+    at, end, whole = 0, len(encoded), memoryview(encoded)
     for _ in range(MOST_FIELDS):
         if at == end:
             break
@@ -172,7 +172,7 @@ def _parts(encoded: bytes) -> tuple[bytes, str, list[bytes]] | None:
         if tag & 7 != 2 or tag > LAST or tag < 8 or at + size > end:
             return None
         if tag == ELEMENTS:
-            elements.append(encoded[at : at + size])
+            elements.append(whole[at : at + size])
         elif tag == IDENTITY:
             identity = encoded[at : at + size]
         else:

@@ -50,6 +50,14 @@ def test_a_head_is_read_once_for_requests_that_differ_in_id_and_elements() -> No
     assert first.call().feeds is not first.call().feeds, "one request's inputs would be another's"
 
 
+def test_elements_lie_in_the_message() -> None:
+    message = encoded(id="a")
+    (elements,) = read(message).elements
+    assert elements.obj is message
+    x = read(message).call().feeds["x0"]
+    assert np.shares_memory(x, np.frombuffer(message, np.uint8))
+
+
 def test_heads_that_are_large_are_not_kept() -> None:
     large = encoded(model_version="1" * grpc_requests.LARGE_HEAD)
     assert read(large).head is not read(large).head
