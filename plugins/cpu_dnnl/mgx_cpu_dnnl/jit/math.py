@@ -198,7 +198,8 @@ def sigmoid(c: Code, x: V) -> V:
     """1 / (1 + exp(-x))."""
     y = clamp(c, c.fneg(x), -87.0, 87.0)
     shifted, n, r = split(c, y)
-    e = scaled(c, horner(c, r, (1.0, 1.0, *_EXP)), shifted, n)
+    e = horner(c, r, (1.0, 1.0, *_EXP))
+    e = scaled(c, e, shifted, n) if c.wide else c.op("fmul", e, power_of_two(c, shifted))  # no exponent is out of range
     out = reciprocal(c, c.op("fadd", e, c.const(1.0, x)))
     below = c.compare("olt", x, c.const(-87.0, x))  # denormal results, then 0
     return c.select(below, c.const(0.0, x), out)

@@ -71,7 +71,7 @@ class _Writer:
         def block(index: list[V], number: V) -> None:
             self._enter(index, number)
             first = c.op("mul", index[self.kept_rank - 1], width)
-            mask = c.first(c.op("sub", inner, first), self.width)
+            mask = None if plan.unmasked else c.first(c.op("sub", inner, first), self.width)
             self.item(index[: self.kept_rank - 1], first, mask)
 
         items(c, [*kept[:-1], blocks, *pieces], block)

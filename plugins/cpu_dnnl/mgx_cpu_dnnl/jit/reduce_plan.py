@@ -48,6 +48,7 @@ class Plan:
     near: bool = True  # steps along the axis that vectors run along are small
     mode: int = 0  # properties of the extent that vectors run along, see `loop_mode`
     width: int = 1  # rows in the lanes of an item
+    unmasked: bool = False  # all items have as many rows, and masks cost time
     pieces: int = 0  # pieces that few long rows are cut into, each an item (0: rows are not cut)
     piece: int = (
         0  # the arg that holds the extent of a piece along the first reduced axis; the number of pieces follows
@@ -98,6 +99,8 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
             if step:
                 plan.steps[k, i] = plan.args.add(step)
     plan.width = _width(plan, engine.lanes) if columns else 1
+    # with AVX2 alone a store under a mask takes some processors ten times as long as one without
+    plan.unmasked = columns and not engine.wide and kept[-1].extent % plan.width == 0
     _choose_kept(plan, plan.width)
     plan.near = max(map(abs, (kept if columns else plan.reduced)[-1].steps), default=0) < 1 << 24
     if not columns:
@@ -220,5 +223,5 @@ def _key(plan: Plan) -> str:
     words.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))
     words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
     words.append(str([number[n.ident] for n in plan.store]))
-    words.append(f"{plan.width} {plan.mode} {plan.near} {plan.pieces > 0}")
+    words.append(f"{plan.width} {plan.mode} {plan.near} {plan.pieces > 0}" + " unmasked" * plan.unmasked)
     return "\n".join(words)
