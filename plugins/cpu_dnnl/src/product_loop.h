@@ -11,7 +11,7 @@ constexpr int most_terms = 4;
 // What the loop is told, in this order (`jit/native_gemm.py` writes it).  Buffers: the left matrix, the full panels, the last panel if
 // it is not full, then others, the result at `out`.
 struct ProductNumbers {
-    int64_t m, n, k, lda, depth, rows, group, panels, blocks, groups, near, ahead, rows_first, whole, ragged, narrow, bfloat16;
+    int64_t m, n, k, lda, depth, rows, group, panels, blocks, groups, near, ahead, rows_first, lines, whole, ragged, narrow, bfloat16;
     int64_t out, out_step;
     int64_t before, paired;        // terms added before bounds are put on the sums; 1: the last two are added to each other first
     int64_t bounds, after;         // how many bounds, terms added behind them
@@ -196,9 +196,11 @@ template <class Weight, int most> struct Item {
             }
         };
         if (p.near)
-            for (int64_t t = 0; t < heights.tiles; ++t)
+            for (int64_t t = 0; t < heights.tiles; ++t) {
+                if (p.lines) announce(row0 + heights.begin(t + 1), heights.low);
                 for (int64_t i = 0; i < panels; ++i)
                     tile(t, panel0 + i);
+            }
         else
             for (int64_t i = 0; i < panels; ++i)
                 for (int64_t t = 0; t < heights.tiles; ++t)
@@ -215,6 +217,13 @@ private:
     const char *next_line(const Weight *following, const Weight *weights, int64_t depth, int64_t t) const {
         const int64_t done = t * depth * p.ahead * (64 / 4), bytes = depth * width * int64_t(sizeof(Weight));
         return done < bytes ? reinterpret_cast<const char *>(following) + done : reinterpret_cast<const char *>(weights);
+    }
+
+    // Loads lines of rows of results into the cache, where stores would wait for each.
+    void announce(int64_t row, int64_t count) const {
+        for (int64_t r = 0; r < count; ++r)
+            for (int64_t l = 0; l < p.lines; ++l)
+                __builtin_prefetch(reinterpret_cast<const char *>(result(row + r, 0)) + 64 * l, 1, 3);
     }
 
     // A few rows times several panels at a time, sums of the whole group in scratch meanwhile.

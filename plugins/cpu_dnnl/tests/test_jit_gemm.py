@@ -214,6 +214,37 @@ def test_terms_and_bounds_need_no_compiled_code(engine, m, k, n, steps, native):
     assert np.isnan(out[0]).all() and (np.abs(out[1:] - wanted[1:]) <= allowed[1:]).all()
 
 
+@pytest.mark.parametrize("m", [1, 19])
+@pytest.mark.parametrize("columns", [8, 40, 37, 136])
+def test_columns_that_fill_their_vectors_need_no_masks(m, columns):
+    """With AVX2 alone: some processors take ten times as long for a store under a mask."""
+    engine = Engine("x86-64-v3", cache=None)
+    r = np.random.default_rng(columns)
+    a, b = r.standard_normal((m, 20)).astype(np.float32), r.standard_normal((20, columns)).astype(np.float32)
+    out = np.full((m, columns), np.nan, np.float32)
+    waiting = engine._waiting  # the list that compiling empties is another one
+    kernel = run(engine, a, b, out, tail(m, columns, [("tanh", None)]))
+    (text,) = (text for function, text, _ in waiting if function is kernel.code)
+    assert ("@llvm.masked.store" in text) == (columns % 8 != 0)
+    assert (np.abs(out - np.tanh(a.astype(np.float64) @ b)) <= bound(a, b) + 2e-6).all()
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize(("k", "far", "lines"), [(16, True, 5), (33, True, 0), (16, False, 0)])
+def test_lines_of_far_results_are_loaded_ahead_of_shallow_products(monkeypatch, native, k, far, lines):
+    """With AVX2 alone, where the results are more than the second-level cache holds."""
+    monkeypatch.setattr(gemm.native(), "cache_sizes", lambda: {"l2": 4 * 67 * 72 - far})
+    engine = Engine("x86-64-v3", cache=None)
+    r = np.random.default_rng(k)
+    a, b = r.standard_normal((67, k)).astype(np.float32), r.standard_normal((k, 72)).astype(np.float32)
+    out = np.full((67, 72), np.nan, np.float32)
+    kernel = run(engine, a, b, out, None if native else tail(67, 72, [("tanh", None)]), chunks=2, threads=2)
+    assert isinstance(kernel.code, NativeLoop) == native
+    assert kernel.args[13] == lines
+    exact = a.astype(np.float64) @ b
+    assert (np.abs(out - (exact if native else np.tanh(exact))) <= bound(a, b) + 2e-6).all()
+
+
 def test_rows_with_gaps_and_results_with_gaps(engine):
     r = np.random.default_rng(2)
     a = r.standard_normal((9, 60)).astype(np.float32)[:, 7:41]

@@ -8,6 +8,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 
+from ..native_library import native
 from .code import Code
 from .engine import Engine
 from .gemm_epilogue import Product
@@ -17,6 +18,7 @@ from .gemm_plan import (
     FEW,
     GROUP,
     NEAR,
+    SHALLOW,
     UNROLL,
     WEIGHTS,
     WHOLE,
@@ -74,12 +76,15 @@ def compile_gemm(
     ahead = 0 if near or few else max(1, min(4, -(-trips // max(1, min(rows, m) // height))))
     plan = GemmPlan(
         behind, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=widened, whole=whole,
-        abreast=abreast,
+        abreast=abreast, filled=not engine.wide and columns % lanes == 0,
     )  # fmt: skip
+    # Results of shallow products that no cache near the processor holds: stores wait for their lines, so these are loaded ahead.
+    far = not engine.wide and near and k <= SHALLOW and 4 * m * columns > native().cache_sizes().get("l2", 0)
     numbers = {
         "m": m, "n": columns, "k": k, "lda": product.a.strides()[0] if m > 1 else k, "depth": depth, "rows": rows,
         "group": group, "panels": panels, "blocks": blocks, "groups": -(-panels // group),
         "near": int(near), "ahead": ahead, "rows_first": int(not few and m * k > FAR),
+        "lines": -(-columns * 4 // 64) if far else 0,
     }  # fmt: skip
     for word, value in numbers.items():
         plan.slots[word] = plan.args.add(value)

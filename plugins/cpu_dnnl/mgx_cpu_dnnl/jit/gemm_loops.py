@@ -48,7 +48,7 @@ class _Writer:
         self.refs = plan.args.load(c)
         named = {word: self.refs[at] for word, at in plan.slots.items()}
         rest = bases[2 + plan.ragged :]
-        self.results = Results(c, behind, named, rest[: behind.extra], rest[behind.extra :])
+        self.results = Results(c, behind, named, rest[: behind.extra], rest[behind.extra :], plan.filled)
         self.panel = c.gep(self.sums, self.arg("panel"), "float")
         self.size = c.op("mul", self.arg("k"), i64(self.width))  # of a panel, in elements
         self.rows_first, self.near = (c.compare("ne", self.arg(x), self.zero) for x in ("rows_first", "near"))
@@ -124,10 +124,31 @@ class _Writer:
             return []
 
         def line(i: V, _: list[V]) -> list[V]:
+            if not c.wide:
+                c.when(c.compare("ne", self.arg("lines"), self.zero), lambda: self._announce(c.op("add", i, self.one)))
             c.loop(self.zero, inner, 1, lambda j, _: one(i, j))
             return []
 
         c.loop(self.zero, outer, 1, line)
+
+    def _announce(self, t: V) -> None:
+        """Loads the lines of the results' rows of tile t, which stores would wait for."""
+        c = self.c
+        row0 = c.op("add", self.row0, self.rows.tile(t)[0])
+
+        def row(r: V, _: list[V]) -> list[V]:
+            for at in self.results.at_row(c.op("add", row0, r)):
+                c.loop(
+                    self.zero, self.arg("lines"), 1, lambda n, _, at=at: touch(c.gep(at, c.op("mul", n, i64(64)), "i8"))
+                )  # type: ignore[misc]
+            return []
+
+        def touch(at: V) -> list[V]:
+            c.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+            c.emit(f"call void @llvm.prefetch.p0(ptr {at.ref}, i32 1, i32 3, i32 1)")
+            return []
+
+        c.loop(self.zero, self.rows.low, 1, row)
 
     def _finished_tile(self, t: V, p: V) -> None:
         c, plan = self.c, self.plan

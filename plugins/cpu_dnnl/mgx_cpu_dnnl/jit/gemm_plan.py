@@ -21,6 +21,7 @@ __all__ = [
     "FEW",
     "GROUP",
     "NEAR",
+    "SHALLOW",
     "UNROLL",
     "VECTORS",
     "WEIGHTS",
@@ -41,6 +42,7 @@ WHOLE: Final = 2048  # rows of a panel that are worked through in one piece
 NEAR: Final = 128 * 1024  # bytes of weights that stay in the second-level cache beside all else
 BLOCK: Final = 72 * 1024  # elements of the left matrix that are in use together, at least
 FAR: Final = 512 * 1024  # elements of a left matrix that no cache near the processor holds
+SHALLOW: Final = 32  # rows of a panel up to which storing the results takes longer than the products
 GROUP: Final = 4  # panels that an item works on with the same block
 WEIGHTS = (dt.float32, dt.bfloat16)
 
@@ -55,9 +57,10 @@ class GemmPlan:
     """`key` holds everything that the code depends on; extents and steps are args.
 
     ragged: the last panel is not full; narrow: one vector of its row is enough; widened: bfloat16 panels are converted to scratch
-    before use; whole: the depth is worked through in one piece; abreast: few rows are multiplied with several panels at a time.
+    before use; whole: the depth is worked through in one piece; abreast: few rows are multiplied with several panels at a time;
+    filled: the columns fill their vectors, and masks cost time.
     Of the args, near: the weights are so small that a tile's rows are finished from end to end; rows_first: the left matrix is
-    large and read once; ahead: cache lines that a trip prefetches.
+    large and read once; ahead: cache lines that a trip prefetches; lines: of a row of results, loaded ahead.
     """
 
     behind: Epilogue
@@ -67,6 +70,7 @@ class GemmPlan:
     widened: bool
     whole: bool
     abreast: bool = False
+    filled: bool = False
     args: Args = field(default_factory=Args)
     slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
@@ -91,7 +95,9 @@ def even_part(extent: int, most: int, unit: int) -> int:
 def key_of(plan: GemmPlan, lanes: int) -> str:
     words = [
         f"gemm {plan.weights} ragged={plan.ragged} narrow={plan.narrow}",
-        f"widened={plan.widened} whole={plan.whole} lanes={lanes}" + " abreast" * plan.abreast,
+        f"widened={plan.widened} whole={plan.whole} lanes={lanes}"
+        + " abreast" * plan.abreast
+        + " filled" * plan.filled,
     ]
     return "\n".join([*words, *plan.behind.words])
 

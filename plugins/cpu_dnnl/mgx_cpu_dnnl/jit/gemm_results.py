@@ -26,14 +26,24 @@ class Results:
     """Finishes rows of sums.
 
     behind: what comes after the sums; args: the kernel's run-time numbers by name; extra, outs: addresses of the pointwise
-    part's other operands, of the results.
+    part's other operands, of the results; filled: all columns fill their vectors, so that no mask is needed.
     """
 
-    def __init__(self, c: Code, behind: Epilogue, args: dict[str, V], extra: list[V], outs: list[V]) -> None:
+    def __init__(
+        self, c: Code, behind: Epilogue, args: dict[str, V], extra: list[V], outs: list[V], filled: bool = False
+    ) -> None:
         self.c, self.behind, self.args, self.extra, self.outs = c, behind, args, extra, outs
+        self.filled = filled
         self.numbers = [
             c.splat(c.cast("bitcast", c.cast("trunc", args[f"k{j}"], "i32"), "float"), c.lanes)
             for j in range(len(behind.numbers))
+        ]
+
+    def at_row(self, line: V) -> list[V]:
+        """Returns where a row of each result begins."""
+        return [
+            self.c.gep(out, self.c.op("mul", line, self.args[f"o{j}"]), MEMORY[dtype])
+            for j, (out, dtype) in enumerate(zip(self.outs, self.behind.outs, strict=True))
         ]
 
     def rows(self, sums: V, pitch: V, row0: V, count: V, column0: V, columns: V | int, ragged: bool) -> None:
@@ -44,15 +54,14 @@ class Results:
         c, n = self.c, self.c.lanes
         zero, elem = i64(0), MEMORY[self.behind.sums]
         fixed = [c.first(c.op("sub", self.args["n"], self._at(column0, v)), n) for v in range(columns // n)] \
-            if isinstance(columns, int) and ragged else []  # fmt: skip
+            if isinstance(columns, int) and ragged and not self.filled else []  # fmt: skip
 
         def row(r: V, _: list[V]) -> list[V]:
             line = c.op("add", row0, r)
             source = c.gep(sums, c.op("mul", r, pitch), elem)
-            targets = []
-            for j, (out, dtype) in enumerate(zip(self.outs, self.behind.outs, strict=True)):
-                at_row = c.gep(out, c.op("mul", line, self.args[f"o{j}"]), MEMORY[dtype])
-                targets.append(c.gep(at_row, column0, MEMORY[dtype]))
+            targets = [
+                c.gep(at, column0, MEMORY[dtype]) for at, dtype in zip(self.at_row(line), self.behind.outs, strict=True)
+            ]
             bases = self._bases(line, column0)
 
             def vector(at: V, mask: V | None) -> None:
@@ -66,7 +75,7 @@ class Results:
                 return []
 
             def one(j: V, _: list[V]) -> list[V]:
-                vector(j, c.first(c.op("sub", columns, j), n))  # type: ignore[arg-type]
+                vector(j, None if self.filled else c.first(c.op("sub", columns, j), n))  # type: ignore[arg-type]
                 return []
 
             together = 4 if c.wide else 2  # vectors

@@ -30,6 +30,7 @@ NUMBERS: Final = (
     "near",
     "ahead",
     "rows_first",
+    "lines",
 )
 
 
