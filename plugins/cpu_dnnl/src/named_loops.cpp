@@ -35,6 +35,7 @@ const NamedLoops &table() {
         add_chains_avx2(loops);
         add_chains_avx512(loops);
         add_copy_loops(loops);
+        add_grouped_convolutions(loops);
         return loops;
     }();
     return made;

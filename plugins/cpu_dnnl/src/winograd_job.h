@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "links.h"
+
 namespace mgx {
 
 using WinogradLoop = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
@@ -26,16 +28,6 @@ struct WinogradLoops {
 // null where absent
 WinogradLoops winograd_avx2(WinogradKind kind);
 WinogradLoops winograd_avx512(WinogradKind kind);
-
-// Activations and sums after a convolution, in the order in which they come.
-enum class LinkKind : int64_t { add, mul, sub, div, max, min, relu, linear, clip, logistic, swish, hardswish, tanh };
-
-struct Link {
-    LinkKind kind;
-    float alpha, beta;
-    int64_t buffer; // of a binary link: which operand, and its strides
-    int64_t image, row, column, channel;
-};
 
 struct Job {
     int64_t images, height, width, channels, out_height, out_width, out_channels, pad_top, pad_left;

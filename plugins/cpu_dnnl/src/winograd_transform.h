@@ -48,8 +48,6 @@ struct Table {
 template <int N>
 constexpr Table<N> table {};
 
-#define MGX_INLINE inline __attribute__((always_inline))
-
 // N values, `step` apart, as the values at the points.
 template <int N, typename V>
 MGX_INLINE void to_points(const V *from, int step, V *to, int to_step) {

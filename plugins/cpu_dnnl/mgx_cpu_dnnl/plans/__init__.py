@@ -13,6 +13,7 @@ from . import (
     coded_products,
     convolution,
     deconvolution,
+    grouped_convolution,
     indexing,
     integer_products,
     loop_products,
@@ -39,6 +40,7 @@ PLANS: Kernels = (
     views.PLANS
     + winograd.PLANS
     + pointwise_convolution.PLANS
+    + grouped_convolution.PLANS
     + convolution.PLANS
     + deconvolution.PLANS
     + products.PLANS

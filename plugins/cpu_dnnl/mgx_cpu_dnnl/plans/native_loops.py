@@ -30,11 +30,12 @@ def native_loop(
     grain: int = 1,
     scratch: int = 0,
     updated: bool = False,
+    flops: int = 0,
 ) -> None:
     """A step called `name` that runs a loop of the native module.
 
     operands: in the order of its buffers; written: those that are results; updated: whether these hold something before that
-    is read too; numbers, work, grain, scratch: as the loop states them.
+    is read too; numbers, work, grain, scratch: as the loop states them; flops: of all its work.
     """
     from ..native_library import native
 
@@ -46,7 +47,7 @@ def native_loop(
 
     read = [v.buffer for v in operands if updated or v not in written]
     moved = sum(v.shape.elements() * v.shape.dtype.size for v in operands)
-    e.step(label, read, [v.buffer for v in written], install, bytes=moved)
+    e.step(label, read, [v.buffer for v in written], install, flops, moved)
 
 
 def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:

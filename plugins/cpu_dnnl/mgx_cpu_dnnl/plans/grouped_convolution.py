@@ -1,0 +1,145 @@
+"""Convolutions in groups of some channels each by a loop of the native module, for processors with AVX2 alone.
+
+oneDNN 3.2 has no loops for them there: where 97 GFLOP/s are the most, groups of 4, 8 and 32 channels run at 3, 18 and 30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
+
+from ..emitter import CpuEmitter
+from ..layout import as_channels_last
+from ..native_library import native
+from ..packing import Derived
+from .anchors import around, offer_anchor
+from .epilogues import Epilogue
+from .links import links_of, plane
+from .native_loops import native_loop
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+LANES: Final = 8
+PAIRED: Final = 4  # channels of a group, two of which fill a vector
+LINES: Final = 64  # channels that are read and written together: some lines of the cache
+NEAR: Final = 128 * 1024  # bytes of inputs that an item copies, at most, where it has more than one row of results
+GAP: Final = 8  # floats between copied pixels
+SHARES: Final = 4  # items for each thread, so that one that is done early finds more
+
+
+def _possible(op: Any, x: AnyShape | None, w: AnyShape | None) -> No | None:
+    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
+        return No(f"a convolution of {x} with {w}")
+    if op.group == 1 or x.rank not in (3, 4):
+        return No(f"{op.group} groups, {x.rank} axes")
+    return None if _unit(op.group, w) else No(f"groups of {w.dims[1]} channels that give {w.dims[0]} in all")
+
+
+def _unit(group: int, w: Shape) -> int:
+    """Returns the groups that are done together; 0 for sizes that vectors do not hold."""
+    channels, outputs = w.lens()[1], w.lens()[0] // group
+    if channels == outputs == PAIRED and group % 2 == 0:
+        return 2
+    return int(channels % 4 == 0 and outputs % LANES == 0)
+
+
+def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    return _possible(op, inputs[0], inputs[1])
+
+
+def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    why = around(Convolution)(op, inputs, modules)
+    if why is not None:
+        return why
+    anchor = next(i for i in modules[0] if isinstance(i.op, Convolution))
+    return _possible(anchor.op, anchor.inputs[0].result, anchor.inputs[1].result)
+
+
+def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
+    """x [n, c, ..] with constant weights [o, c / group, ..], channels last in and out."""
+    if e.engine.wide:
+        raise Refused("oneDNN has loops for groups with AVX-512")
+    weights = e.constant(w)
+    if weights is None:
+        raise Refused("weights that are not constants")
+    result = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens))
+    lens, window = result.lens(), w.lens[2:]
+    if 0 in lens or 0 in x.lens:
+        raise Refused("an extent is 0")
+    if epilogue is not None and epilogue.dtype is not dt.float32:
+        raise Refused(f"a result of {epilogue.dtype}")
+    axes = len(window)
+    strides, gaps = per_axis(op.stride, axes, "stride"), per_axis(op.dilation, axes, "dilation")
+    begin, _ = explicit_padding(x.lens[2:], window, strides, gaps, op.padding, op.padding_mode)
+    if min(begin) < 0:
+        raise Refused("negative padding")
+    x = as_channels_last(e, x)
+    out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
+    if out is None:
+        out = e.allocate(dt.float32, lens, channels_last(lens))
+    links, operands = links_of(epilogue, lens, 3)
+    together = _unit(op.group, w.shape)
+    units = op.group // together
+    inputs, outputs = x.lens[1] // units, lens[1] // units
+    held = e.shared.weights.derived(
+        [weights], ("groups", op.group), lambda: Derived([weights], _packed(weights, op.group, together))
+    )
+    height, width = plane(lens[2:], 1)
+    (down, across), (gap_down, gap_across) = plane(window, 1), plane(gaps, 1)
+    step_down, step_across = plane(strides, 1)
+    beside = max(n for n in range(1, units + 1) if units % n == 0 and (n == 1 or n * max(inputs, outputs) <= LINES))
+    line = (beside * inputs + GAP) * ((width - 1) * step_across + (across - 1) * gap_across + 1)
+    reach = (down - 1) * gap_down + 1
+    threads = e.threads or native().thread_count()
+    blocks = lens[0] * units // beside
+    wanted = -(-SHARES * threads // blocks)  # items of the same units of an image
+    fitting = (NEAR // (4 * line) - reach) // step_down + 1
+    rows = max(1, min(fitting, -(-height // wanted)))
+    parts = -(-height // rows)
+    rows = -(-height // parts)
+    numbers = [
+        units, beside, inputs, outputs, int(together > 1), *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0),
+        height, width, out.strides[0], *plane(out.strides[2:], 0), down, across, step_down, step_across,
+        gap_down, gap_across, *plane(begin, 0), rows, parts, len(links) // 8, *links,
+    ]  # fmt: skip
+    native_loop(
+        e,
+        "conv groups",
+        "grouped_convolution_avx2",
+        [x, e.literal(held.array, owner=held), out, *operands],
+        [out],
+        numbers,
+        blocks * parts,
+        1,
+        4 * line * ((rows - 1) * step_down + reach),
+        updated=epilogue is not None and epilogue.residual is not None,
+        flops=2 * prod(lens) * prod(w.lens[1:]),
+    )
+    return out
+
+
+def _packed(w: Array, group: int, together: int) -> Array:
+    """Returns weights [o, c / group, ..] as [unit, block of outputs, taps, channel, outputs of the block]."""
+    channels, outputs, taps = w.shape[1], w.shape[0] // group, prod(w.shape[2:])
+    if together > 1:
+        apart = w.reshape(group // together, 1, together * outputs, channels, taps)
+    else:
+        block = 2 * LANES if outputs % (2 * LANES) == 0 else LANES
+        apart = w.reshape(group, outputs // block, block, channels, taps)
+    return np.ascontiguousarray(apart.transpose(0, 1, 4, 3, 2))
+
+
+offer_anchor(PLANS, Convolution, convolve, "groups", fits, fits_group)

@@ -1,0 +1,65 @@
+"""What follows a convolution as the native module's own loops are told it (`links.h`)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.targets.epilogue import Link
+from mgx_core.targets.values import Value
+
+from .epilogues import Epilogue
+
+__all__ = ["links_of", "plane"]
+
+# as the loops number them
+KINDS: Final = {
+    name: n
+    for n, name in enumerate(
+        "add mul sub div max min relu linear clip logistic swish hardswish tanh".split()  # noqa: SIM905
+    )
+}
+MOST_LINKS: Final = 16
+
+
+def plane(extents: Sequence[int], missing: int) -> tuple[int, int]:
+    """Returns rows and columns; a line is a plane of one row."""
+    return (missing, extents[0]) if len(extents) == 1 else (extents[0], extents[1])
+
+
+def links_of(epilogue: Epilogue | None, lens: Sequence[int], first: int) -> tuple[list[int], list[Value]]:
+    """Returns the epilogue of a convolution with results [n, c, ..] as the loops read it, and the operands.
+
+    Each link is eight numbers; first: the buffer of the first operand.  Errors: Refused.
+    """
+    found: list[int] = []
+    operands: list[Value] = []
+    for link, operand in [] if epilogue is None else epilogue.links:
+        kind = KINDS.get(link.algorithm)
+        if kind is None or len(found) == 8 * MOST_LINKS:
+            raise Refused(f"no {link.algorithm} after a convolution of our own")
+        place, strides = 0, [0, 0, 0, 0]
+        if operand is not None:
+            place, strides = first + len(operands), _strides(link, operand, lens)
+            operands.append(operand)
+        found += [kind, _bits(link.alpha), _bits(link.beta), place, *strides]
+    return found, operands
+
+
+def _strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
+    """Of images, rows, columns and channels, 0 where the operand repeats."""
+    if operand.shape.dtype is not dt.float32 or len(operand.lens) != len(lens):
+        raise Refused(f"an operand {operand.shape} of {link.algorithm}")
+    image, channel, *axes = (
+        0 if n == 1 and there != 1 else s for n, s, there in zip(operand.lens, operand.strides, lens, strict=True)
+    )
+    if lens[1] != 1 and channel not in (0, 1):
+        raise Refused(f"an operand of {link.algorithm} whose channels lie apart")
+    return [image, *plane(axes, 0), min(channel, 1)]
+
+
+def _bits(number: float) -> int:
+    return int(struct.unpack("<i", struct.pack("<f", number))[0])

@@ -1,0 +1,83 @@
+// What follows a convolution, on vectors of MGX_LANES floats: activations, and operands that are read along.
+#pragma once
+
+#include "links.h"
+#include "vectors.h"
+
+#define MGX_INLINE inline __attribute__((always_inline))
+
+namespace {
+
+using namespace mgx;
+
+template <int COUNT, typename F>
+MGX_INLINE void map(Floats *v, const F &f) {
+    for (int n = 0; n < COUNT; ++n)
+        v[n] = f(v[n]);
+}
+
+// The valid outputs of a tile of some columns and the valid channels of a vector.
+struct Part {
+    int64_t rows, columns, count;
+};
+
+template <int COLUMNS, int COUNT, typename Combine>
+MGX_INLINE void combine(Floats *v, const Link &link, const float *from, Part part, const Combine &with) {
+    auto read = [&](const float *at) {
+        return link.channel == 0 ? all(*at) : part.count == lanes ? load(at) : load_some(at, part.count);
+    };
+    if (link.row == 0 && link.column == 0) {
+        const Floats same = read(from);
+        return map<COUNT>(v, [&](Floats a) { return with(a, same); });
+    }
+    for (int n = 0; n < COUNT; ++n)
+        if (n / COLUMNS < part.rows && n % COLUMNS < part.columns)
+            v[n] = with(v[n], read(from + n / COLUMNS * link.row + n % COLUMNS * link.column));
+}
+
+template <int COLUMNS, int COUNT>
+void apply(const Link &link, Floats *v, const float *from, Part part) {
+    const Floats alpha = all(link.alpha), beta = all(link.beta);
+    auto binary = [&](auto with) { combine<COLUMNS, COUNT>(v, link, from, part, with); };
+    switch (link.kind) {
+        case LinkKind::add: return binary([](Floats a, Floats b) { return a + b; });
+        case LinkKind::mul: return binary([](Floats a, Floats b) { return a * b; });
+        case LinkKind::sub: return binary([](Floats a, Floats b) { return a - b; });
+        case LinkKind::div: return binary([](Floats a, Floats b) { return a / b; });
+        case LinkKind::max: return binary([](Floats a, Floats b) { return a < b ? b : a; });
+        case LinkKind::min: return binary([](Floats a, Floats b) { return a > b ? b : a; });
+        case LinkKind::relu: return map<COUNT>(v, [&](Floats a) { return a < 0.0f ? a * alpha : a; });
+        case LinkKind::linear: return map<COUNT>(v, [&](Floats a) { return a * alpha + beta; });
+        case LinkKind::clip:
+            return map<COUNT>(v, [&](Floats a) {
+                a = a < alpha ? alpha : a;
+                return a > beta ? beta : a;
+            });
+        case LinkKind::logistic: return map<COUNT>(v, [](Floats a) { return sigmoid(a); });
+        case LinkKind::swish: return map<COUNT>(v, [&](Floats a) { return a / (1.0f + exponential(-alpha * a)); });
+        case LinkKind::hardswish:
+            return map<COUNT>(v, [&](Floats a) {
+                Floats gate = a * alpha + beta;
+                gate = gate < 0.0f ? all(0.0f) : gate;
+                return a * (gate > 1.0f ? all(1.0f) : gate);
+            });
+        case LinkKind::tanh: return map<COUNT>(v, [](Floats a) { return hyperbolic(a); });
+    }
+}
+
+// Links as eight numbers each.
+inline void read_links(const int64_t *at, int64_t count, Link *links) {
+    for (int64_t n = 0; n < count; ++n, at += 8) {
+        Link &link = links[n];
+        link.kind = static_cast<LinkKind>(at[0]);
+        std::memcpy(&link.alpha, at + 1, sizeof link.alpha);
+        std::memcpy(&link.beta, at + 2, sizeof link.beta);
+        link.buffer = at[3];
+        link.image = at[4];
+        link.row = at[5];
+        link.column = at[6];
+        link.channel = at[7];
+    }
+}
+
+} // namespace

@@ -1,0 +1,45 @@
+// What loops with sums in register tiles are made of; included with MGX_LANES.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "vectors.h"
+
+namespace mgx {
+
+namespace {
+
+// The float `offset` bytes behind a row that is 0 to 2 steps from a base, in all lanes.  The instruction itself forms the address:
+// compilers form it before, and such additions take the execution ports of the products.
+template <int apart, int offset> [[gnu::always_inline]] inline Floats broadcast(const char *base, int64_t step) {
+    Floats many;
+    if constexpr (apart == 0)
+        asm volatile("vbroadcastss %c2(%1), %0" : "=v"(many) : "r"(base), "i"(offset));
+    else
+        asm volatile("vbroadcastss %c3(%1,%2,%c4), %0" : "=v"(many) : "r"(base), "r"(step), "i"(offset), "i"(apart));
+    return many;
+}
+
+// Keeps the compiler from making an address of its own for each row, for which there are too few registers.
+template <class T> inline void opaque(T &pointer) { asm("" : "+r"(pointer)); }
+
+// sum += a * b, in place and in the order of the text, for which there are enough registers.
+[[gnu::always_inline]] inline void add_product(Floats &sum, Floats a, Floats b) {
+    asm volatile("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+}
+
+template <class Part, int... I> [[gnu::always_inline]] inline void each_of(Part part, std::integer_sequence<int, I...>) {
+    (part(std::integral_constant<int, I> {}), ...);
+}
+
+// part(0), part(1), .. with numbers that are constants of the program.
+template <int count, class Part> [[gnu::always_inline]] inline void each(Part part) {
+    each_of(part, std::make_integer_sequence<int, count> {});
+}
+
+#define MGX_UNROLLED _Pragma("GCC unroll 48")
+
+} // namespace
+
+} // namespace mgx

@@ -1,0 +1,141 @@
+"""Convolutions in groups of some channels each: values against sums in float64, and which step does them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+import mgx_core as mgx
+from mgx_cpu_dnnl.shared import shared
+from mgx_cpu_dnnl.target import CpuTarget
+
+rng = np.random.default_rng(11)
+
+
+def numbers(*lens: int) -> Any:
+    return rng.standard_normal(lens).astype(np.float32)
+
+
+def direct(x: Any, w: Any, group: int, padding: list[int], stride: list[int], gaps: list[int]) -> tuple[Any, Any]:
+    """Returns the results in float64, and the same of absolute values."""
+    axes = w.ndim - 2
+    around = list(zip(padding[:axes], padding[axes:], strict=True))
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *around))
+    reach = [(k - 1) * g + 1 for k, g in zip(w.shape[2:], gaps, strict=True)]
+    windows = sliding_window_view(padded, reach, tuple(range(2, 2 + axes)))
+    windows = windows[(..., *(slice(None, None, s) for s in stride), *(slice(None, None, g) for g in gaps))]
+    if axes == 1:
+        windows, w = windows[:, :, None, :, None, :], w[:, :, None]
+    n, channels, high, wide, down, across = windows.shape
+    apart = windows.reshape(n, group, channels // group, high, wide, down, across)
+    kernels = w.reshape(group, -1, *w.shape[1:]).astype(np.float64)
+    both = [
+        np.einsum("ngchwab,gocab->ngohw", f(apart), f(kernels), optimize=True).reshape(n, -1, high, wide)
+        for f in (np.asarray, np.abs)
+    ]
+    return (both[0][:, :, 0], both[1][:, :, 0]) if axes == 1 else (both[0], both[1])
+
+
+def compiled(build: Any) -> tuple[Any, list[str]]:
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([build(m)])
+    program.compile(CpuTarget(), validate=True)
+    runner = program.executable.instances()[0].runner
+    assert not runner.program.hosted, runner.notes
+    return program, [s.name for s in runner.schedule.steps]
+
+
+def ours(steps: list[str]) -> None:
+    """With AVX-512 oneDNN has loops for groups."""
+    assert ("conv groups" in steps) != shared().engine.wide, steps
+    assert not any(s.startswith("conv ") and s != "conv groups" for s in steps) or shared().engine.wide, steps
+
+
+# channels and results of a group, groups
+SIZES = [(4, 4, 8), (4, 8, 3), (8, 8, 4), (8, 16, 3), (12, 24, 2), (16, 16, 2), (20, 48, 3), (64, 32, 2)]
+
+
+@pytest.mark.parametrize("window", [3, 1, 5])
+@pytest.mark.parametrize(("per", "out", "group"), SIZES)
+def test_every_width_of_a_row_and_size_of_a_group(per: int, out: int, group: int, window: int) -> None:
+    """Rows of 1 to 27 results are parted among tiles of all sizes."""
+    for wide in (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 20, 27):
+        x, w = numbers(2, per * group, 4, wide), numbers(out * group, per, window, window)
+        padding = [window // 2] * 4
+
+        def build(m: mgx.Module) -> mgx.Instruction:
+            given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))  # noqa: B023
+            return m.add(mgx.op("convolution", padding=padding, group=group), given, m.add_literal(w))  # noqa: B023
+
+        program, steps = compiled(build)
+        ours(steps)
+        (found,) = program.run({"x": x})
+        exact, size = direct(x, w, group, padding, [1, 1], [1, 1])
+        assert (np.abs(found.to_numpy() - exact) <= 2.0**-24 * (per * window**2 + 2) * size).all()
+
+
+@pytest.mark.parametrize(
+    ("lens", "window", "padding", "stride", "gaps"),
+    [
+        ((1, 32, 15, 14), (3, 3), [1, 1, 1, 1], [2, 2], [1, 1]),
+        ((3, 32, 9, 16), (3, 3), [2, 2, 2, 2], [1, 1], [2, 2]),
+        ((1, 32, 40, 7), (5, 2), [0, 1, 3, 0], [3, 1], [1, 1]),
+        ((1, 32, 3, 3), (3, 3), [4, 4, 4, 4], [1, 1], [1, 1]),  # rows and columns of zeros alone
+        ((1, 32, 5, 90), (1, 7), [0, 3, 0, 3], [1, 2], [1, 3]),
+        ((2, 32, 61), (9,), [4, 4], [1], [1]),
+        ((1, 32, 200, 130), (3, 3), [1, 1, 1, 1], [1, 1], [1, 1]),
+    ],
+)
+@pytest.mark.parametrize("group", [8, 4, 2])
+def test_strides_gaps_and_borders(
+    lens: tuple[int, ...], window: tuple[int, ...], padding: list[int], stride: list[int], gaps: list[int], group: int
+) -> None:
+    x, w = numbers(*lens), numbers(32, 32 // group, *window)
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        given = m.add_parameter("x", mgx.shape(type="float32", lens=list(lens)))
+        op = mgx.op("convolution", padding=padding, stride=stride, dilation=gaps, group=group)
+        return m.add(op, given, m.add_literal(w))
+
+    program, steps = compiled(build)
+    ours(steps)
+    (found,) = program.run({"x": x})
+    exact, size = direct(x, w, group, padding, stride, gaps)
+    assert found.to_numpy().shape == exact.shape
+    assert (np.abs(found.to_numpy() - exact) <= 2.0**-24 * (w[0].size + 2) * size).all()
+
+
+@pytest.mark.parametrize("word", ["relu", "clip", "swish", "residual"])
+@pytest.mark.parametrize("group", [16, 8, 2])
+def test_bias_and_what_follows_it(group: int, word: str) -> None:
+    x, w, bias = numbers(2, 64, 9, 13), numbers(64, 64 // group, 3, 3) / 8, numbers(64)
+    residual = numbers(2, 64, 9, 13)
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        wide = lambda v: m.add(mgx.op("multibroadcast", out_lens=[2, 64, 9, 13]), m.add_literal(np.float32([v])))  # noqa: E731
+        given = m.add_parameter("x", mgx.shape(type="float32", lens=[2, 64, 9, 13]))
+        y = m.add(mgx.op("convolution", padding=[1] * 4, group=group), given, m.add_literal(w))
+        y = m.add(mgx.op("add"), y, m.add(mgx.op("broadcast", axis=1, out_lens=[2, 64, 9, 13]), m.add_literal(bias)))
+        if word == "residual":
+            return m.add(mgx.op("add"), y, m.add(mgx.op("tanh"), m.add_parameter("r", given.shape)))
+        if word == "clip":
+            return m.add(mgx.op("clip"), y, wide(-0.5), wide(0.75))
+        return m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)) if word == "swish" else m.add(mgx.op("relu"), y)
+
+    program, steps = compiled(build)
+    ours(steps)
+    (found,) = program.run({"x": x} | ({"r": residual} if word == "residual" else {}))
+    exact, size = direct(x, w, group, [1] * 4, [1, 1], [1, 1])
+    exact = exact + bias[:, None, None]
+    after = {
+        "relu": lambda y: np.maximum(y, 0),
+        "clip": lambda y: np.clip(y, -0.5, 0.75),
+        "swish": lambda y: y / (1 + np.exp(-y)),
+        "residual": lambda y: y + np.tanh(residual.astype(np.float64)),
+    }[word]
+    slack = 2.0**-24 * (9 * 64 // group + 12) * (size + np.abs(bias)[:, None, None] + 1)
+    assert (np.abs(found.to_numpy() - after(exact)) <= slack).all()
