@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from mgx_core import DeviceError
+from mgx_core.cache import DiskCache
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.code import Code, V, constant
-from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.engine import FORMAT, Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
 from mgx_cpu_dnnl.jit.pointwise import compile_copy
 
@@ -53,6 +54,43 @@ def test_cache_on_disk(tmp_path):
         assert doubled(fresh.function("double", doubling)) == [0, 2, 4, 6, 8]
         assert fresh.compiled == 1
         assert list(tmp_path.iterdir()) == [entry]
+
+
+def calling_nothing(c: Code) -> None:
+    """Calls a function that no library has, as loops of another version's library may."""
+    c.declared["mgx_missing"] = "declare void @mgx_missing()"
+    c.emit("call void @mgx_missing()")
+    doubling(c)
+
+
+def test_objects_in_the_cache_that_cannot_be_loaded_are_compiled_anew(tmp_path):
+    """Objects of another function and of nothing known: they are replaced, and those beside them stay as they are."""
+    keys = ("one", "two", "three")
+    first = Engine(cache=tmp_path)
+    symbols = [first.function(key, doubling).symbol for key in keys]
+    first.flush()
+    kept = DiskCache("jit", FORMAT, tmp_path)
+    others = kept.get(symbols[1])
+    assert others is not None
+    for bad in (others, b"\x7fELF" + bytes(200)):
+        kept.put(symbols[0], bad)
+        for compiled in (1, 0):  # and again out of the mended cache
+            engine = Engine(cache=tmp_path)
+            functions = [engine.function(key, doubling) for key in keys]
+            assert [doubled(f) for f in functions] == [[0, 2, 4, 6, 8]] * 3
+            assert engine.compiled == compiled
+
+
+def test_a_function_that_cannot_be_loaded_leaves_the_others(tmp_path):
+    """Also those whose objects are in the cache, and also for the engines after it."""
+    Engine(cache=tmp_path).function("double", doubling).address  # noqa: B018
+    for _ in range(2):
+        engine = Engine(cache=tmp_path)
+        good, bad = engine.function("double", doubling), engine.function("bad", calling_nothing)
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="there is no function mgx_missing"):
+                bad.address  # noqa: B018
+            assert doubled(good) == [0, 2, 4, 6, 8]
 
 
 def test_cache_knows_machines(tmp_path):

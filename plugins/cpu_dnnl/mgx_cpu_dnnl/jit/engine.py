@@ -15,6 +15,7 @@ from typing import Any, Final
 from mgx_core import DeviceError
 from mgx_core.cache import DiskCache, Held
 from mgx_core.hashing import sha256
+from mgx_core.records import dataclass
 
 from ..native_library import native
 from .code import Code
@@ -45,6 +46,19 @@ class Function:
         return self._address
 
 
+@dataclass
+class _Pending:
+    """A function that is not loaded yet.
+
+    build: writes it; text: what it wrote (empty: not asked yet, since the object was in the cache); image: the object file.
+    """
+
+    function: Function
+    build: Callable[[Code], None]
+    text: str
+    image: bytes | None
+
+
 class Engine:
     """Compiles kernels for one CPU.
 
@@ -67,8 +81,8 @@ class Engine:
         self._functions: dict[str, Function] = {}
         self._loaded: list[Any] = []
         self._images: dict[int, tuple[str, bytes]] = {}
-        self._failed: dict[str, tuple[Function, str, str]] = {}  # with the text and the reason
-        self._waiting: list[tuple[Function, str, bytes | None]] = []
+        self._failed: dict[str, tuple[_Pending, str]] = {}  # with the reason
+        self._waiting: list[_Pending] = []
         self._lock = threading.RLock()
         self.compiled = 0  # functions made by LLVM rather than read from the cache
 
@@ -125,13 +139,14 @@ class Engine:
             if found is None:
                 found = self._functions[symbol] = Function(self, symbol)
                 image = None if self._cache is None else self._cache.get(symbol)
-                text = ""
-                if image is None:
-                    code = Code(self.lanes, self.wide)
-                    build(code)
-                    text = self._module(code, symbol)
-                self._waiting.append((found, text, image))
+                text = "" if image is not None else self._text(symbol, build)
+                self._waiting.append(_Pending(found, build, text, image))
             return found
+
+    def _text(self, symbol: str, build: Callable[[Code], None]) -> str:
+        code = Code(self.lanes, self.wide)
+        build(code)
+        return self._module(code, symbol)
 
     def _module(self, code: Code, symbol: str) -> str:
         width = 512 if self.wide else 256
@@ -145,39 +160,51 @@ class Engine:
         """Compiles and loads all pending functions; a failure is kept and raised for the function that failed."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
-            functions, images = [], []
-            for function, text, image in waiting:
-                if image is None:
-                    try:
-                        image = self._compile(text)
-                    except (RuntimeError, MemoryError, OSError) as error:
-                        self._failed[function.symbol] = function, text, str(error) or type(error).__name__
-                        continue
-                    self.compiled += 1
-                    if self._cache is not None:
-                        self._cache.put(function.symbol, image)
-                functions.append((function, text))
-                images.append(image)
-            if not images:
-                return
+            ready = [p for p in waiting if p.image is not None or self._compiled(p)]
             try:
-                self._load([f for f, _ in functions], images)
-            except DeviceError as error:
-                for function, text in functions:
-                    self._failed[function.symbol] = function, text, error.message
+                self._load(ready)
+            except DeviceError:
+                for one in ready:  # one spoils all
+                    self._load_alone(one)
 
     def make(self, function: Function) -> None:
         """Compiles and load everything that waits, and a function that failed before.  Errors: DeviceError if it fails."""
         with self._lock:
             failed = self._failed.pop(function.symbol, None)
             if failed is not None:
-                self._waiting.append((function, failed[1], None))
+                self._waiting.append(failed[0])
             self.flush()
             again = self._failed.get(function.symbol)
             if again is not None:
-                if not again[1]:  # it came from the cache: the next request compiles it
-                    self._functions.pop(function.symbol, None)
-                raise DeviceError(f"a compiled loop cannot be made: {again[2]}")
+                raise DeviceError(f"a compiled loop cannot be made: {again[1]}")
+
+    def _compiled(self, pending: _Pending) -> bool:
+        """Gives a pending function its object file, for the cache too; False if that fails, and is kept."""
+        symbol = pending.function.symbol
+        try:
+            pending.text = pending.text or self._text(symbol, pending.build)
+            pending.image = image = self._compile(pending.text)
+        except (RuntimeError, MemoryError, OSError) as error:
+            self._failed[symbol] = pending, str(error) or type(error).__name__
+            return False
+        self.compiled += 1
+        if self._cache is not None:
+            self._cache.put(symbol, image)
+        return True
+
+    def _load_alone(self, pending: _Pending) -> None:
+        """Loads one function; one whose object came from the cache, and cannot be loaded, is compiled anew."""
+        try:
+            try:
+                self._load([pending])
+            except DeviceError:
+                if pending.text:
+                    raise
+                if self._compiled(pending):
+                    self._load([pending])
+        except DeviceError as error:
+            pending.image = None
+            self._failed[pending.function.symbol] = pending, error.message
 
     def _compile(self, text: str) -> bytes:
         return bytes(self._emitter.emit_object(self._parsed(text)))
@@ -190,12 +217,16 @@ class Engine:
         except RuntimeError as error:
             raise RuntimeError(f"{error}\n{text}") from None
 
-    def _load(self, functions: list[Function], images: list[bytes]) -> None:
+    def _load(self, made: list[_Pending]) -> None:
+        if not made:
+            return
+        images = [p.image or b"" for p in made]
         loaded = native().CodeImage(images)
+        addresses = [loaded.address(p.function.symbol) for p in made]
         self._loaded.append(loaded)
-        for function, image in zip(functions, images, strict=True):
-            function._address = address = loaded.address(function.symbol)
-            self._images[address] = function.symbol, image
+        for one, address, image in zip(made, addresses, images, strict=True):
+            one.function._address = address
+            self._images[address] = one.function.symbol, image
 
     def held(self) -> Held:
         """Returns the number of loaded functions and the bytes of their object files."""
