@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsInt
+from typing import TYPE_CHECKING, Any, Final, SupportsInt
 
 from .errors import MgxError, ParameterError
 from .garbage import rarer_collections
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .store.kept import Origin
 
 __all__ = ["Program"]
+
+NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Program:
@@ -178,6 +180,7 @@ class Program:
         /,
         *,
         assignment: Assignment | None = None,
+        overwritten: Mapping[str, int] = NOTHING,
         **keywords: Any,
     ) -> None:
         """Makes the program runnable on a target (or on one of its contexts), or on several.
@@ -185,6 +188,8 @@ class Program:
         target: or a list of them; options: a `CompileOptions`, a mapping or keywords (``fast_math=False``); assignment: for a
         list, the place in it of an instruction's target, by a mapping of instructions of the main module (0 for those that it
         does not have) or a function.  Values go from one target to another through host memory.
+        overwritten: parameters whose arguments the caller lets go of, each with the number of the result that may take its place:
+        a target may leave that result in the argument's memory, and then gives an array on it.
         Errors: ParameterError for unknown options; any error that a pass or the target raises.
         """
         record = CompileOptions.of(options, **keywords)
@@ -204,13 +209,13 @@ class Program:
         from .targets.calls import target_and_context
 
         on, context = target_and_context(target)
-        place = None if self._origin is None else self._origin.place(on, context, record)
+        place = None if self._origin is None or overwritten else self._origin.place(on, context, record)
         signature = self._shapes
         found = None if place is None else place.load(signature)
         if found is None:
             from .run.compile_module import compile_module  # brings the ops and passes along
 
-            found = compile_module(self._narrowed(record).main, context, record, names)
+            found = compile_module(self._narrowed(record).main, context, record, names, overwritten)
             if place is not None:
                 place.keep(signature, found)
         self.executable = found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import PluginError
 from ..ir.module import Module
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = ["lower_module"]
 
+NOTHING: Final[Mapping[str, int]] = {}
+
 
 def lower_module(
-    given: Callable[[], Module], shapes: Mapping[str, AnyShape], target: Target, context: Any, options: CompileOptions
+    given: Callable[[], Module],
+    shapes: Mapping[str, AnyShape],
+    target: Target,
+    context: Any,
+    options: CompileOptions,
+    overwritten: Mapping[str, int] = NOTHING,
 ) -> Lowered:
     """Returns an optimised module for concrete shapes of its parameters, through the stages lower and plan when it is asked for.
 
     given: gives the module; for an instance out of a file neither it nor the stages may ever be needed, nor loaded.
+    overwritten: results that may take the memory of arguments, as `Program.compile` takes them.
     """
 
     @functools.cache
@@ -49,6 +57,8 @@ def lower_module(
             raise PluginError(
                 f"emitter(...) of {target!r} must give an instance of mgx_core.targets.emission.Emitter or None, got {made!r}"
             )
+        if made is not None:
+            made.overwritten = overwritten
         return made
 
     return Lowered(lower, emitter, options.memory_reuse, options.validate)

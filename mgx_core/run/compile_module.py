@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from ..compile.settle_ranks import waits_for_shapes
 from ..compile.stages import optimize_module
@@ -13,16 +14,21 @@ from ..log import debugging, listen, log
 from ..options import CompileOptions
 from ..targets.calls import target_and_context
 from ..targets.target import Context, Target
-from .executable import Executable
+from .executable import UNTOUCHED, Executable
 
 __all__ = ["compile_module"]
 
 
 def compile_module(
-    module: Module, on: Target | Context, options: CompileOptions, output_names: list[str] | None = None
+    module: Module,
+    on: Target | Context,
+    options: CompileOptions,
+    output_names: list[str] | None = None,
+    overwritten: Mapping[str, int] = UNTOUCHED,
 ) -> Executable:
     """Returns an executable for a copy of `module` on a target or on one of its contexts; `module` itself is unchanged.
 
+    overwritten: as `Program.compile` takes it.
     Errors: ParameterError if `on` is neither, if the target cannot do what an option requires, or if an instruction reads what
     does not come before it; any error that a pass or the target raises.
     """
@@ -45,7 +51,7 @@ def compile_module(
     copy = module.clone()
     # what waits for the shapes of a run is simplified and fused once they are known, as if they had been fixed
     pipeline = optimize_module(copy, options, target, context, before="simplify" if waits_for_shapes(copy) else "lower")
-    made = Executable(copy, target, context, options, output_names or (), pipeline.records)
+    made = Executable(copy, target, context, options, output_names or (), pipeline.records, overwritten=overwritten)
     made.note_lost()
     if debugging():
         log.debug("compiled for %s in %.1f ms: %s", target.name, (time.perf_counter() - start) * 1e3, options)

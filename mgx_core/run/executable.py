@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from ..targets.lowered import Lowered
 
 NOTHING: Final[Mapping[str, Argument]] = {}
+UNTOUCHED: Final[Mapping[str, int]] = {}
 REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
 
-__all__ = ["Executable"]
+__all__ = ["UNTOUCHED", "Executable"]
 
 
 class Executable:
@@ -58,6 +59,7 @@ class Executable:
         records: Sequence[PassRecord] | Callable[[], Sequence[PassRecord]] = (),
         saved: Sequence[SavedInstance] = (),
         parameters: Mapping[str, AnyShape] | None = None,
+        overwritten: Mapping[str, int] = UNTOUCHED,
     ) -> None:
         self._module = module
         self.target = target
@@ -68,6 +70,7 @@ class Executable:
         self.parameters: dict[str, AnyShape] = (
             {n: i.result for n, i in self.module.parameters.items()} if parameters is None else dict(parameters)
         )
+        self.overwritten = dict(overwritten)
         self.notes: list[str] = []  # what could not be taken from a file or from a plugin, and why
         # called after one more was compiled for the shapes of a run
         self.on_instance: Callable[[Executable], None] | None = None
@@ -283,7 +286,7 @@ class Executable:
         from ..compile.plan import lower_module
 
         shapes = {n: instance_shape(self.target, self.parameters[n], s) for n, s in shapes.items()}
-        return lower_module(lambda: self.module, shapes, self.target, self.context, self.options)
+        return lower_module(lambda: self.module, shapes, self.target, self.context, self.options, self.overwritten)
 
     def note_lost(self) -> None:
         """Notes what plugins offer to targets and frontends and could not be used."""

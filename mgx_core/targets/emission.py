@@ -37,9 +37,15 @@ class Emitter(KernelEmitter):
     branches: ClassVar[bool] = False
     """True if a run can pass over steps, as `branch_steps` says: an `if` of static extents is then part of a schedule."""
 
+    overwrites: ClassVar[bool] = False
+    """True if a runner can leave a result in the memory of an argument: outputs of a schedule then lie on ``given`` buffers."""
+
     def __init__(self, kernels: Kernels, context: Any = None, reuse: bool = True, tuning: Tuning | None = None) -> None:
         super().__init__(kernels, context, reuse, tuning)
         self.inputs: list[Value | None] = []
+        # results that may take the memory of arguments, as `Program.compile` has them
+        self.overwritten: Mapping[str, int] = {}
+        self._taking: dict[Instruction, int] = {}  # of the module that is emitted, with the position of the parameter
 
     @property
     def settings(self) -> Hashable:
@@ -76,12 +82,24 @@ class Emitter(KernelEmitter):
     def schedule(self, module: Module) -> Schedule:
         """Returns the schedule of a lowered module: the steps of its static part, placed, and what is left for run time."""
         parts = self.parts(module)
+        self._taking = self._results_that_take_memory(module, parts)
         env = self.emit_static(module, parts.static, parts.wanted)
         return self.planned(module, [self._early(env[ins], n, ins) for n, ins in enumerate(parts.wanted)], parts)
 
     def parts(self, module: Module) -> Split:
         """Returns a lowered module in two: what has steps in its schedule, and what is decided at run time."""
         return split(module, is_planned if self.branches else None)
+
+    def _results_that_take_memory(self, module: Module, parts: Split) -> dict[Instruction, int]:
+        """Returns the results that may lie in the memory of a parameter's argument, with the parameter's position."""
+        if not self.overwrites or parts.rest or any(isinstance(i.op, If) for i in parts.static):
+            return {}
+        found: dict[Instruction, int] = {}
+        for n, (name, parameter) in enumerate(module.parameters.items()):
+            result = module.outputs[self.overwritten[name]] if name in self.overwritten else None
+            if result is not None and module.outputs.count(result) == 1 and parameter not in module.outputs:
+                found[result] = n
+        return found
 
     def _early(self, value: Value, index: int, ins: Instruction) -> Value:
         """As `output`, with a copy right behind the last step that writes its source: while caches hold that, and no longer."""
@@ -98,9 +116,14 @@ class Emitter(KernelEmitter):
         """Emits the static part of a module; returns the values of its instructions and of the parameters that it reads."""
         used = {i for needs in static.values() for i in needs}
         env: dict[Instruction, Any] = {}
-        for n, p in enumerate(module.parameters.values()):
-            self.inputs.append(env.setdefault(p, self.input(p.shape, n)) if p in used else None)
         left = count_uses(static)
+        for n, p in enumerate(module.parameters.values()):
+            value = self.input(p.shape, n) if p in used else None
+            if value is not None:
+                env[p] = value
+                if n in self._taking.values():
+                    value.buffer.kind, value.buffer.readers = "given", left[p]
+            self.inputs.append(value)
         for ins in wanted:
             left[ins] += FOREVER
         self.emit_all(static, env, left)
@@ -122,6 +145,10 @@ class Emitter(KernelEmitter):
         if buffer.kind == "arena" and value.offset == 0 and buffer.bytes == size and value.dense():
             buffer.kind, buffer.index = "output", index
             return Value(plain, buffer)
+        if buffer.kind == "given" and ins is not None and self._taking.get(ins) == buffer.index:
+            own = self.inputs[buffer.index]
+            if own is not None and own.plain == plain and value.offset == 0 and value.dense():
+                return Value(plain, buffer)
         out = Value(plain, Buffer("output", size, index=index))
         if plain.elements():
             made = (s.call for s in reversed(self.steps) if s.call and s.call.instruction is ins and not s.call.host)

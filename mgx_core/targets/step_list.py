@@ -123,7 +123,7 @@ class StepList(ABC):
         """Returns True if a step may write its result over this value: nothing reads its memory after the current instruction."""
         return (
             self.reuse
-            and value.buffer.kind == "arena"
+            and value.buffer.kind in ("arena", "given")
             and value.buffer.readers <= 1
             and value.whole()
             and value.shape.dtype is dtype

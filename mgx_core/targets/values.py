@@ -28,7 +28,8 @@ NEVER_OVERWRITTEN: Final = 1 << 30  # readers of memory that no step may write o
 class Buffer:
     """Memory that steps read and write.
 
-    kind: ``arena`` (placed by the plan), ``input``, ``output`` or ``literal``; index: which input or output; array: of a
+    kind: ``arena`` (placed by the plan), ``input``, ``given`` (an input that steps may write over), ``output`` or ``literal``;
+    index: which input or output; array: of a
     literal, row-major; owner: kept alive with the buffer; address: of a literal on the host, 0 where not needed;
     readers: reads still to come, so that a step may write over memory that is not read again; first, last: the steps between
     which it is alive, both included (-1: no step uses it); offset: bytes from the arena's start.
@@ -81,7 +82,7 @@ class Value:
         Inputs lie where the caller has them; 16 bytes or one element is all that is known of them.
         """
         size = self.shape.dtype.size
-        if self.buffer.kind == "input":
+        if self.buffer.kind in ("input", "given"):
             return min(16, size) if self.offset else max(16, size)
         at = self.byte_offset
         return min(start, at & -at) if at else start

@@ -51,6 +51,7 @@ class CpuEmitter(Emitter):
     """
 
     branches = True
+    overwrites = True
 
     def __init__(
         self,

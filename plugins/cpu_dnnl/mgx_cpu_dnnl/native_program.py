@@ -31,13 +31,14 @@ def install(program: Any, schedule: Schedule) -> list[int]:
         value = schedule.inputs[n]
         assert value is not None
         ids[value.buffer] = program.input(value.shape.dtype.numpy, value.lens)
-    for value in schedule.outputs:
+    outputs = [value for value in schedule.outputs if value.buffer.kind != "given"]  # those have the memory of inputs
+    for value in outputs:
         ids[value.buffer] = program.output(value.shape.dtype.numpy, value.lens)
     ident = ids.__getitem__
     for step in schedule.steps:
         assert isinstance(step, NativeStep)
         step.install(program, ident)
-    for value in schedule.outputs:
+    for value in outputs:
         program.result(ids[value.buffer])
     program.finish()
     return taken

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import Instruction, Module, No
 from mgx_core.targets.cut import cut
@@ -22,6 +22,8 @@ from .timing import following_timings, step_timings
 
 __all__ = ["CpuRunner", "NativeRunner", "run_of"]
 
+NOTHING: Final[Mapping[int, int]] = {}
+
 
 class NativeRunner(Runner):
     """Runs a lowered module.
@@ -30,6 +32,7 @@ class NativeRunner(Runner):
     control flow and ops whose extents depend on data run one by one after it, their bodies and the segments between them as
     native programs for the shapes that come.
 
+    taken: the results that lie in the memory of arguments, by number, with the argument's;
     program: of the static part; emitter: makes those for the rest; figures: of each native step its arithmetic, and the bytes
     that it moves; owners: gives the instruction that each was made for.
     """
@@ -42,12 +45,14 @@ class NativeRunner(Runner):
         emitter: CpuEmitter,
         figures: Sequence[Sequence[int]],
         owners: Callable[[], list[Instruction | None]],
+        taken: Mapping[int, int] = NOTHING,
     ) -> None:
         self.module = module
         self.program = program
         self.rest = parts.rest
         self.wanted = parts.wanted
         self.figures = figures
+        self.taken = taken
         self._owners = owners
         self.parameters = list(module.parameters.values())
         self.fresh = not parts.rest and parts.wanted == list(module.outputs)
@@ -81,7 +86,12 @@ class NativeRunner(Runner):
 
     def run(self, args: Sequence[Any], watch: Any = None) -> list[Any]:
         """Returns results for the values of the parameters; watch: see `SegmentInterpreter.follow`."""
+        if self.taken:
+            args = self._writable(args)
         results = [] if self.program is None else self.program.run(args)
+        if self.taken:
+            own = iter(results)
+            results = [args[self.taken[n]] if n in self.taken else next(own) for n in range(len(self.wanted))]
         if self.fresh:
             return results
         if not self.rest:
@@ -90,6 +100,11 @@ class NativeRunner(Runner):
             ]
         made = dict(zip(self.wanted, results, strict=True))
         return self._segments.finish(self.module, self._cut, args, made, watch)
+
+    def _writable(self, args: Sequence[Any]) -> list[Any]:
+        """Returns the arguments, with copies of those that are written over and that no step can write to as they lie."""
+        own = set(self.taken.values())
+        return [a.copy(order="C") if n in own and not a.flags.carray else a for n, a in enumerate(args)]
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing]:
         """Returns times of each native step by instruction, and of what is decided at run time as a whole."""
@@ -115,6 +130,7 @@ class CpuRunner(NativeRunner):
             emitter,
             [(s.flops, s.bytes) for s in steps],
             lambda: [s.instruction for s in steps],
+            {n: v.buffer.index for n, v in enumerate(schedule.outputs) if v.buffer.kind == "given"},
         )
         schedule.segments += [
             SegmentSchedule(members, runner.schedule)
@@ -126,6 +142,8 @@ class CpuRunner(NativeRunner):
         """Returns the native program as plain data; No if it has steps that live in this process only."""
         from .shared import shared
 
+        if self.taken:
+            return No("results lie in the memory of arguments")
         program = None
         if self.program is not None:
             recorder = Recorder(self.schedule.peak, keep, shared().engine.image)

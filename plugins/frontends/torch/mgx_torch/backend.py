@@ -131,7 +131,7 @@ class Taken:
             return found
         kept = len(found) - len(self.writes)
         for (index, _), value in zip(self.writes, found[kept:], strict=True):
-            args[index].copy_(value)
+            overwrite(args[index], value)
         args.clear()
         return list(found[:kept])
 
@@ -173,7 +173,9 @@ class Taken:
 
     def _attempt(self, args: Sequence[Any]) -> list[Any]:
         if not self.reasons:
-            whole = CompiledGraph(self.gm, self.converters, self.options, self.static)
+            first = len(next(n for n in self.gm.graph.nodes if n.op == "output").args[0]) - len(self.writes)
+            places = {index: n for n, (index, _) in enumerate(self.writes, first)}
+            whole = CompiledGraph(self.gm, self.converters, self.options, self.static, places)
             found = whole(*args)
             self.ready = whole
             self.parts.append(Part(self.options.target or "mgx", _operators(self.gm)))
@@ -199,6 +201,14 @@ class Taken:
         self.ready = pieces
         self.parts += made
         return found
+
+
+def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Writes a result to a tensor of the caller's, which may have it in its memory already."""
+    if value.data_ptr() != tensor.data_ptr() or value.stride() != tensor.stride():
+        tensor.copy_(value)
+    elif not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
 
 
 class Piece(torch.nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,7 @@ __all__ = ["CompiledGraph"]
 
 VARIANTS: Final = 4  # sets of weights whose packed copies are kept at once
 PARTS: Final = ("real", "imag")  # of a complex number
+NOTHING: Final[Mapping[int, int]] = {}
 CHANGES: Final = 3  # changes of weights after which they are taken as inputs
 
 
@@ -37,13 +38,20 @@ class CompiledGraph:
     """One functional graph on a target.  Safe to call from several threads.
 
     static: numbers of inputs that hold weights; those that are kept (`held`) are packed at the first call that brings them, and
-    again when they were written to.
+    again when they were written to.  writes: inputs that the caller overwrites with a result, by its number: where the target can
+    leave the result in their memory it does.
     Errors: UnsupportedError, at construction, for a node that cannot be converted, which it holds as `node`.
     """
 
     def __init__(
-        self, gm: torch.fx.GraphModule, converters: Converters, options: TorchOptions, static: Sequence[int] = ()
+        self,
+        gm: torch.fx.GraphModule,
+        converters: Converters,
+        options: TorchOptions,
+        static: Sequence[int] = (),
+        writes: Mapping[int, int] = NOTHING,
     ) -> None:
+        self.writes = writes
         self.gm = gm
         self.converters = converters
         self.options = options
@@ -106,7 +114,11 @@ class Variant:
         self.unstored = Stored(self.program, target, options) if options.cache else None
         found = None if self.unstored is None else self.unstored.load()
         if found is None:
-            self.program.compile(get_target(target), options.compile_options(offload_copy=self.device is None))
+            apart = options.cache or self.device is not None  # what is stored has results of its own
+            taken = {} if apart else _memory(graph.writes, self.given, self.results)
+            self.program.compile(
+                get_target(target), options.compile_options(offload_copy=self.device is None), overwritten=taken
+            )
         else:
             self.program, self.unstored = found, None
         assert self.program.executable is not None
@@ -259,6 +271,20 @@ def _program(
     main.sweep()
     kept = set(main.parameters)
     return Program(Graph(main)), [g for g in given if g[0] in kept], results
+
+
+def _memory(
+    writes: Mapping[int, int], given: Sequence[tuple[str, int, str]], results: Sequence[tuple[str, Any]]
+) -> dict[str, int]:
+    """Returns the parameters that results are written to, with the number of the program's result, where it is taken as it is."""
+    names = {index: name for name, index, part in given if not part}
+    numbers: dict[int, int] = {}
+    count = 0
+    for place, (kind, order) in enumerate(results):
+        if kind == "tensor" and order is None:
+            numbers[place] = count
+        count += {"tensor": 1, "number": 1, "complex": 2}.get(kind, 0)
+    return {names[index]: numbers[place] for index, place in writes.items() if index in names and place in numbers}
 
 
 def _ranges(values: Sequence[Any]) -> dict[Any, Any]:

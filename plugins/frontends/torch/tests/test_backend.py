@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from mgx_core import DeviceError, PassError, PluginError, Program, UnsupportedError
 from mgx_torch import explain
+from mgx_torch.backend import overwrite
 
 
 def close(got: Any, want: Any, tolerance: float = 1e-5) -> None:
@@ -266,7 +267,7 @@ def test_compiled_programs_are_taken_from_the_cache(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))
     model, x, compiles = Deep().eval(), torch.randn(2, 3, 8, 8), []
     real = Program.compile
-    monkeypatch.setattr(Program, "compile", lambda self, *args: compiles.append(1) or real(self, *args))
+    monkeypatch.setattr(Program, "compile", lambda self, *args, **more: compiles.append(1) or real(self, *args, **more))
 
     def run() -> None:
         torch._dynamo.reset()
@@ -314,3 +315,62 @@ def test_broadcast_results_have_memory_of_their_own(dynamic: bool) -> None:
         assert torch.equal(got[1][0].view(3, 4), want[0][0] + 1)
         assert torch.equal(got[0][1], want[0][1])
         assert got[2].is_contiguous()
+
+
+class Cached(nn.Module):
+    """Attention over a cache that each call writes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(8, 24)
+        self.register_buffer("keys", torch.zeros(1, 2, 16, 4))
+        self.register_buffer("values", torch.zeros(1, 2, 16, 4))
+
+    def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).view(1, -1, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        self.keys[:, :, places] = k
+        self.values[:, :, places] = v
+        mask = torch.arange(16) <= places[:, None]
+        return nn.functional.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
+
+
+def test_caches_are_written_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    apart = []
+
+    def seen(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        apart.append(value.data_ptr() != tensor.data_ptr())
+        overwrite(tensor, value)
+
+    monkeypatch.setattr("mgx_torch.backend.overwrite", seen)
+    eager = Cached().eval()
+    model = copy.deepcopy(eager)
+    compiled = torch.compile(model, backend="mgx")
+    with torch.no_grad():
+        for place in range(3):
+            x, places, version = torch.randn(1, 1, 8), torch.tensor([place]), model.keys._version
+            close(compiled(x, places), eager(x, places))
+            close(model.keys, eager.keys)
+            close(model.values, eager.values)
+            assert model.keys._version > version
+    assert apart == [True, True, False, False, False, False]  # the results of the first run are looked at
+
+
+def test_memory_in_any_order_is_written_to() -> None:
+    def step(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        cache[1:3] += x
+        return cache.sum(0)
+
+    compiled = torch.compile(step, backend="mgx")
+    for _ in range(3):
+        want = torch.randn(4, 6).t()
+        got = want.clone()
+        assert not got.is_contiguous()
+        x = torch.randn(2, 4)
+        close(compiled(got, x), step(want, x))
+        close(got, want)
+
+
+def test_a_tensor_is_overwritten_with_another_order_of_itself() -> None:
+    x = torch.arange(4.0)
+    overwrite(x, x.flip(0))
+    assert x.tolist() == [3.0, 2.0, 1.0, 0.0]
