@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from .tensors import Array
 __all__ = ["Batcher", "OneProcess"]
 
 log = logging.getLogger("mgx_serve")
+AT_ONCE = 1 << 17  # bytes of inputs: to put fewer together takes no longer than to wake a thread that does
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
 
@@ -200,9 +201,21 @@ class Batcher(Deployment):
                 self._answer(batch, kind[0], made, spent)
         else:
             if self._free < 0:
-                inputs = self._ahead.submit(together, self.model, batch, self._stacks, True).result
+                inputs = self._sooner(batch)
             running = self._loop.run_in_executor(self._threads, run, self.model, batch, self._stacks, inputs)
             running.add_done_callback(functools.partial(self._ended, batch, kind))
+
+    def _sooner(self, batch: Sequence[Request]) -> Callable[[], Together]:
+        """Has the inputs of a batch put together while another one runs; returns what gives them."""
+        whole = len(batch) * sum([v.nbytes for v in batch[0].feeds.values()])  # requests of a batch are mostly alike
+        if whole > AT_ONCE:
+            return self._ahead.submit(together, self.model, batch, self._stacks, True).result
+        made: Future[Together] = Future()
+        try:
+            made.set_result(together(self.model, batch, self._stacks, True))
+        except Exception as error:
+            made.set_exception(error)
+        return made.result
 
     def _ended(self, batch: Sequence[Request], kind: Any, running: asyncio.Future[Ran]) -> None:
         error = running.exception()

@@ -328,13 +328,14 @@ async def until(seen: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_inputs_are_put_together_while_another_batch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [4, 1 << 16])
+def test_inputs_are_put_together_while_another_batch_runs(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     put: list[int] = []
     joined = Stack.joined
 
     def noted(self: Stack, name: str, values: Sequence[Any], spare: int) -> Any:
         made = joined(self, name, values, spare)
-        put.append(len(values))
+        put.append(threading.get_ident())
         return made
 
     monkeypatch.setattr(Stack, "joined", noted)
@@ -342,13 +343,35 @@ def test_inputs_are_put_together_while_another_batch_runs(monkeypatch: pytest.Mo
     async def ask() -> None:
         model: Any = Slow(max_batch=2)
         batcher = Batcher(model, NoRecorder())
-        asked = [asyncio.create_task(batcher.infer({"x": np.full((1, 4), n, np.float32)})) for n in range(6)]
+        asked = [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in range(6)]
         await until(lambda: len(put) == 2)
         assert len(model.given) == 1 and not model.runs
+        assert (put[1] == threading.get_ident()) == (columns == 4)  # a thread for those that take long
         for _ in range(3):
             model.end.release()
         for n, (_, (y, _)) in enumerate(await asyncio.gather(*asked)):
-            np.testing.assert_array_equal(y, np.full((1, 4), 2 * n))
+            np.testing.assert_array_equal(y, np.full((1, columns), 2 * n))
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("columns", [4, 1 << 16])
+def test_a_batch_that_cannot_be_put_together_is_run_one_by_one(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise MemoryError
+
+    async def ask() -> None:
+        model: Any = Slow(max_batch=2)
+        batcher = Batcher(model, NoRecorder())
+        asked = [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in range(2)]
+        await until(lambda: len(model.given) == 1)
+        monkeypatch.setattr(Stack, "joined", refused)
+        asked += [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in (2, 3)]
+        for _ in range(3):
+            model.end.release()
+        for n, (_, (y, _)) in enumerate(await asyncio.gather(*asked)):
+            np.testing.assert_array_equal(y, np.full((1, columns), 2 * n))
         await batcher.close()
 
     asyncio.run(ask())
