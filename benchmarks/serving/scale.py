@@ -279,7 +279,9 @@ def main() -> None:
                     p50, p99 = (1e3 * np.percentile(spent, p) for p in (50, 99))
                     took = f"p50 {p50:.1f} ms, p99 {p99:.1f} ms"
                     if local:
-                        took += f" ({p99 * local / given.max_batch / 1e3:.1f} times a run of {given.max_batch} rows here)"
+                        took += (
+                            f" ({p99 * local / given.max_batch / 1e3:.1f} times a run of {given.max_batch} rows here)"
+                        )
                     print(f"{said}, {rows} rows a request: {found * rows:.0f} rows/s, {took}{ratio}", flush=True)
                 if given.kill and number > 1:
                     whole = killed(port, text, given, count, rows) and whole
