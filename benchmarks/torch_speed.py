@@ -4,11 +4,15 @@
     python -m benchmarks.torch_speed --trivial
     python -m benchmarks.torch_speed --second resnet50
 
-Needs a C++ compiler, for inductor.  A line a model: milliseconds a call of mgx and of inductor (medians; calls take turns, so
-that other load meets both alike), the median of their ratios in wall and in processor time, seconds of the first call with empty
-caches and the ratio of their processor times (children's included), how far the peak of resident memory in the first call of mgx
-is above what was resident before it (copies of the weights included; Linux only), and the size of the weights. Both keep the
-weights, as users who want speed have them: option `freeze` of mgx, `freezing` of inductor; with --live neither does.
+Needs a C++ compiler, for inductor. A line a model: milliseconds a call of mgx and of inductor (medians), the median of their
+ratios in wall and in processor time, seconds of the first call with empty caches and the ratio of their processor times
+(children's included), how far the peak of resident memory in the first call of mgx is above what was resident before it (copies
+of the weights included; Linux only), and the size of the weights. Both keep the weights, as users who want speed have them:
+option `freeze` of mgx, `freezing` of inductor; with --live neither does.
+
+They take turns of a few calls, so that other load meets both alike. A turn begins with calls that do not count, until the
+other's threads no longer spin: those of OpenMP do so for some 7 ms after a call, in which whoever comes next has a processor
+less.
 
 On a loaded machine take one thread: threads that wait for each other spin, and the processor time counts that.
 
@@ -100,7 +104,7 @@ def measured(name: str, rounds: int, threads: int, frozen: bool) -> str:
         for call in (ours, theirs):
             difference = float((call(*values) - want).abs().max() / want.abs().max())
             assert difference < 1e-3, difference
-        pairs = [(once(ours, values), once(theirs, values)) for _ in range(rounds)]
+        pairs = [(turn(ours, values), turn(theirs, values)) for _ in range(rounds)]
     walls = [statistics.median(p[i][0] for p in pairs) * 1e3 for i in (0, 1)]
     wall, work = (statistics.median(a[i] / b[i] for a, b in pairs) for i in (0, 1))
     return (
@@ -127,6 +131,18 @@ def once(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]
     start, work = time.perf_counter(), time.process_time()
     call(*values)
     return time.perf_counter() - start, time.process_time() - work
+
+
+def turn(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
+    """Returns seconds of wall and of processor time of a call: means of those that begin within 30 ms, after 20 ms of others."""
+    end = time.perf_counter() + 0.02
+    while time.perf_counter() < end:
+        call(*values)
+    times = [once(call, values)]
+    end = time.perf_counter() + 0.03
+    while time.perf_counter() < end:
+        times.append(once(call, values))
+    return statistics.fmean(t[0] for t in times), statistics.fmean(t[1] for t in times)
 
 
 def spent(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
