@@ -11,7 +11,7 @@ of the weights included; Linux only), and the size of the weights. Both keep the
 option `freeze` of mgx, `freezing` of inductor; with --live neither does.
 
 They take turns of a few calls, so that other load meets both alike. A turn begins with calls that do not count, until the
-other's threads no longer spin: those of OpenMP do so for some 7 ms after a call, in which whoever comes next has a processor
+other's threads no longer spin: those of OpenMP do so for some 7 ms after a call, in which the next call has a processor
 less.
 
 On a loaded machine take one thread: threads that wait for each other spin, and the processor time counts that.
