@@ -15,6 +15,10 @@ from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pointwise import Add, Clip
 from mgx_gpu_hip.codegen.source import KernelSource
+from mgx_gpu_hip.emitter import GpuEmitter
+from mgx_gpu_hip.plans import PLANS
+from mgx_gpu_hip.plans.depthwise import emit_single
+from mgx_gpu_hip.target import GpuTarget
 from mgx_gpu_hip.trial import channels_last, generate, run, same, tensor, traits, values
 
 LIMITS = {"float32": 1e-5, "float16": 1e-2}
@@ -110,3 +114,23 @@ def test_refusals_say_why() -> None:
     body.add_return([body.add(Convolution(group=8), *p)])
     y = tensor("float32", (1, 8, 3, 3))
     assert "channels-last" in str(generate(Group(tag="convolution"), [x, w], [y], traits(), [body]))
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+def test_pixels_with_gaps_between_them_are_read_where_they_lie(wave: int) -> None:
+    """A product whose columns were rounded up to whole vectors leaves them; they were copied away first."""
+    lens, pitch = [2, 30, 9, 11], 32
+    context = GpuTarget("host", {32: 1, 64: 0}[wave]).get_context()
+    e = GpuEmitter(PLANS, context)
+    x = e.input(Shape(dt.float16, [2, 9, 11, pitch]), 0)
+    image = x.seen_as(0, Shape(dt.float16, lens, [9 * 11 * pitch, 1, 11 * pitch, pitch]))
+    rng = np.random.default_rng(7)
+    w = values(rng, dt.float16, (30, 1, 3, 3))
+    op = Convolution(group=30, padding=(1, 1))
+    emit_single(e, op, (), [image, e.literal(w)])
+    (step,) = e.steps
+    memory = values(rng, dt.float16, (2, 9, 11, pitch))
+    wanted = op.compute(np.moveaxis(memory[..., :30], -1, 1), w)
+    ins = [tensor("float16", lens, image.strides), tensor("float16", w.shape, step.inputs[1].strides)]
+    outs = [tensor("float16", wanted.shape, channels_last(wanted.shape))]
+    same(run(step.source, [np.moveaxis(memory[..., :30], -1, 1), w], ins, outs, wave), wanted, tolerance=1e-2)

@@ -26,15 +26,17 @@ from ..codegen.writing import static
 from ..emitter import GpuEmitter, tensor_of
 from ..library.convolution import ConvProblem
 from ..library.gemm_problem import GemmProblem, Matrix
+from ..steps import LibraryStep
 from ..tuning import Timed
 from .epilogues import Steps, anchored, read_group
 from .offer import offer
-from .products import FLOATS, rounded_columns, timed_product
+from .products import BANDWIDTH, COPY, FLOATS, rounded_columns, timed_product
 
 __all__ = ["PLANS", "laid_channels_last"]
 
 PLANS = Kernels("gpu")
 MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
+VECTOR: Final = 8  # channels of 16 bytes, which libraries' fast kernels read at once
 MOST_DENSE: Final = 20e9  # operations of groups computed as one, zeros included
 
 write_pad = static(1, pad)
@@ -115,9 +117,6 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         e.launch(source, [image], [matrix])
         weights = _unfolded_weights(e, w, route.windows)
         e.library(route.timed.plan, "d", {"a": matrix, "b": weights, "d": out, **operands})
-    elif route.product:
-        given, weights = laid_channels_last(e, x), e.packed(w, channels_last(w.lens))
-        e.library(route.timed.plan, "d", {"a": given, "b": weights, "d": out, **operands})
     else:
         if route.dense:
             w = _dense(e, w, problem.groups)
@@ -125,7 +124,10 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         given = _more_channels(e, x, wide) if wide else laid_channels_last(e, x)
         weights = _more_channels(e, w, wide) if wide else w
         weights = e.packed(weights, channels_last(weights.lens))
-        e.library(route.timed.plan, "y", {"x": given, "w": weights, "y": out, **operands})
+        if route.product:
+            e.library(route.timed.plan, "d", {"a": given, "b": weights, "d": out, **operands})
+        else:
+            e.library(route.timed.plan, "y", {"x": given, "w": weights, "y": out, **operands})
     return out
 
 
@@ -171,15 +173,18 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
         return plan if isinstance(plan, No) else Route(Timed.of(plan, 0.0), 0.0, p.dims[1])
     routes: list[Route] = []
     refused: No | None = None
-    few = p.groups == 1 and p.dims[1] % 8 and p.dims[1] < 8 and p.dtype is not dt.float32 and constant
-    for channels in (p.dims[1], 4, 8) if few else (p.dims[1],):
-        if channels < p.dims[1]:
-            continue
+    odd = p.groups == 1 and p.dims[1] % VECTOR and p.dtype is not dt.float32 and constant
+    few = odd and p.dims[1] < VECTOR
+    widths = [p.dims[1]]
+    if odd:
+        widths += [n for n in (4, -(-p.dims[1] // VECTOR) * VECTOR) if n > p.dims[1]]
+    laid = {n: _laid_us(e, p, x, n) for n in widths}
+    for channels in widths:
         timed = tuner.convolution(replace(p, dims=(p.dims[0], channels, *p.dims[2:])), e.exhaustive)
         if isinstance(timed, No):
             refused = timed
         else:
-            routes.append(Route(timed, timed.us, channels))
+            routes.append(Route(timed, timed.us + laid[channels], channels))
     plain = set(p.kernel) == set(p.stride) == {1} and not any(map(any, p.pads))
     slow = p.dtype is not dt.float32 and (not routes or _slow(p, min(r.us for r in routes)))
     if slow and constant and 1 < p.groups < p.dims[1] and p.flops * p.groups <= MOST_DENSE:
@@ -188,27 +193,33 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
             routes.append(Route(timed, timed.us, p.dims[1], dense=True))
     if p.groups == 1 and constant:
         image = prod(p.image) * p.dims[0]
-        length = p.dims[1] * prod(p.kernel)
-        width = length if plain else -(-length // 8) * 8
-        apart = p.kernel == p.stride and p.dims[1] % 8
-        if plain or (
-            len(p.kernel) == 2
-            and (p.dtype is dt.float32 or few or apart or slow)
-            and image * width * p.dtype.size <= MOST_UNFOLDED
-        ):
-            windows = None
-            cost = 0.0
-            if not plain:
-                inside = x.strides[1] == 1 and x.lens[1] > 1
-                windows = Windows(p.kernel, p.stride, p.dilation, (p.pads[0][0], p.pads[1][0]), p.image, inside, width)  # type: ignore[arg-type]
-                vectors = inside and p.dims[1] * p.dtype.size % 16 == 0
-                cost = 2.0 + image * width * p.dtype.size / (2.5e6 if vectors else 1e6)
+        width = -(-p.dims[1] * prod(p.kernel) // VECTOR) * VECTOR
+        apart = p.kernel == p.stride and p.dims[1] % VECTOR
+        unfolded = len(p.kernel) == 2 and (p.dtype is dt.float32 or few or apart or slow)
+        for channels in widths if plain else ():
+            product = timed_product(e, _as_product(p, image, channels), compiled=slow)
+            if not isinstance(product, No):
+                routes.append(Route(product, product.us + laid[channels], channels, product=True))
+        if not plain and unfolded and image * width * p.dtype.size <= MOST_UNFOLDED:
+            inside = x.strides[1] == 1 and x.lens[1] > 1
+            windows = Windows(p.kernel, p.stride, p.dilation, (p.pads[0][0], p.pads[1][0]), p.image, inside, width)  # type: ignore[arg-type]
+            vectors = inside and p.dims[1] * p.dtype.size % 16 == 0
+            cost = 2.0 + image * width * p.dtype.size / (2.5e6 if vectors else 1e6)
             product = timed_product(e, _as_product(p, image, width), compiled=slow)
             if not isinstance(product, No):
-                routes.append(Route(product, product.us + cost, product=plain, windows=windows))
+                routes.append(Route(product, product.us + cost, windows=windows))
     if not routes:
         return refused or No("no library takes the convolution")
     return min(routes, key=lambda r: r.us)
+
+
+def _laid_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
+    """Returns an estimate for the launch that lays an image channels last, with zeros for more channels; 0 if it lies so."""
+    more = channels - x.lens[1]
+    there = _lies(x, channels_last(x.lens)) if not more else _zeros_behind(e, x, more) is not None
+    if p.groups > 1 or there:
+        return 0.0
+    return COPY + prod(x.lens) // x.lens[1] * (x.lens[1] + channels) * p.dtype.size / BANDWIDTH
 
 
 def _as_product(p: ConvProblem, rows: int, width: int) -> GemmProblem:
@@ -262,6 +273,7 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
     rank = len(lens)
     made = e.made_constant(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
+    made = made or _zeros_behind(e, x, more)
     if made is not None:
         return made
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
@@ -269,9 +281,44 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     return out
 
 
+def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
+    """An image with more channels that a product wrote behind its own, with weights and bias of zeros; None for other images.
+
+    See `rounded_columns`.  They hold what an activation makes of zero, so that weights of zeros make nothing of them.
+    """
+    lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
+    if x.offset or not _lies(x, channels_last(lens)):
+        return None
+    step = next((s for s in reversed(e.steps) if x.buffer in s.writes), None)
+    if not isinstance(step, LibraryStep) or "residual" in step.operands:
+        return None
+    made = step.operands.get("y") or step.operands.get("d")
+    weights = step.operands.get("w") or step.operands.get("b")
+    if (
+        made is None
+        or weights is None
+        or made.buffer is not x.buffer
+        or made.lens != lens
+        or weights.lens[0] != lens[1]
+    ):
+        return None
+    for value in (weights, step.operands.get("bias")):
+        if value is None:
+            continue
+        array = e.constant(value)
+        if array is None or array.shape[0] != lens[1] or array[x.lens[1] :].any():
+            return None
+    return Value(Shape(x.shape.dtype, lens, channels_last(lens)), x.buffer)
+
+
 def laid_channels_last(e: GpuEmitter, value: Value) -> Value:
     """Returns an image with its channels innermost in memory: itself or a copy."""
     wanted = channels_last(value.lens)
-    if all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True)):
+    if _lies(value, wanted):
         return e.aligned(Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset))
     return e.copy(value, wanted)
+
+
+def _lies(value: Value, wanted: Sequence[int]) -> bool:
+    """Returns True if a value's strides are these, those of axes of one element aside."""
+    return all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True))

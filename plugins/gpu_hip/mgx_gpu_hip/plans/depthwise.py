@@ -60,7 +60,7 @@ def emit_single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     x, w = args
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    e.kernel(write_single, op, (), [laid_channels_last(e, x), _weights(e, w)], [out])
+    e.kernel(write_single, op, (), [_image(e, x), _weights(e, w)], [out])
     return out
 
 
@@ -73,11 +73,17 @@ def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
     places = {p: n for n, p in enumerate(body.parameters.values())}
     anchor = next(i for i in body if isinstance(i.op, Convolution))
     given = list(args)
-    for ins, laid in zip(anchor.inputs, (laid_channels_last, _weights), strict=True):
+    for ins, laid in zip(anchor.inputs, (_image, _weights), strict=True):
         if ins not in places:
             raise Refused("an operand of the convolution is made in the group")
         given[places[ins]] = laid(e, given[places[ins]])
     return emit_generated(e, write_depthwise, op, modules, given)
+
+
+def _image(e: GpuEmitter, x: Value) -> Value:
+    """Returns an image with its channels innermost in memory; also with gaps between pixels, as rounded columns leave them."""
+    gaps = x.strides[1] == 1 and x.strides[3] > x.lens[1] and all(s % 8 == 0 for a, s in enumerate(x.strides) if a != 1)
+    return e.aligned(x) if gaps else laid_channels_last(e, x)
 
 
 def _weights(e: GpuEmitter, w: Value) -> Value:

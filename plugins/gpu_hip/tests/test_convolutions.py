@@ -1,0 +1,100 @@
+"""How convolutions are handed to a library: channels that are no whole vectors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import No, Shape
+from mgx_core import dtype as dt
+from mgx_core.ops.convolution import Convolution
+from mgx_core.targets.values import channels_last
+from mgx_gpu_hip.emitter import GpuEmitter
+from mgx_gpu_hip.plans import PLANS
+from mgx_gpu_hip.plans.convolutions import library_convolution
+from mgx_gpu_hip.steps import KernelStep, LibraryStep
+from mgx_gpu_hip.target import GpuTarget
+from mgx_gpu_hip.tuning import Timed
+
+ODD = 12.0  # microseconds where channels are no whole vectors
+
+
+class Tuner:
+    """Stands for times on a device: `us` for whole vectors of channels, in products or in convolutions."""
+
+    def __init__(self, us: float) -> None:
+        self.us = us
+
+    def _timed(self, problem: Any, odd: bool) -> Timed:
+        plan = SimpleNamespace(name=str(problem), problem=problem, workspace=0, choice={"library": "stand-in"})
+        return Timed.of(plan, ODD if odd else self.us)
+
+    def gemm(self, problem: Any, compiled: bool, exhaustive: bool) -> Timed:
+        return self._timed(problem, problem.k % 8 > 0)
+
+    def convolution(self, problem: Any, exhaustive: bool) -> Timed | No:
+        return self._timed(problem, problem.dims[1] % 8 > 0) if set(problem.kernel) != {1} else No("none")
+
+
+def emitter(us: float) -> GpuEmitter:
+    context = GpuTarget().get_context()
+    context.compile_for("sm_90")
+    context.__dict__.update(libraries=object(), tuner=Tuner(us))
+    return GpuEmitter(PLANS, context)
+
+
+def emitted(channels: int, window: int, us: float) -> tuple[list[Any], Any]:
+    """The steps for an image of so many channels, which lies channels last, with 40 filters of ones; the result."""
+    e = emitter(us)
+    weights = e.literal(np.ones((40, channels, window, window), np.float16))
+    lens = [4, channels, 56, 56]
+    x = e.input(Shape(dt.float16, [4, 56, 56, channels]), 0)
+    image = x.seen_as(0, Shape(dt.float16, lens, channels_last(lens)))
+    return e.steps, library_convolution(e, Convolution(), image, weights)
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_channels_become_whole_vectors_where_that_is_faster(window: int) -> None:
+    """21 channels to 126 at 112 x 112, batch 32, were 210 us on an H200."""
+    (copy, step), made = emitted(21, window, 4.0)
+    assert isinstance(copy, KernelStep) and copy.outputs[0].lens == [4, 24, 56, 56]
+    assert isinstance(step, LibraryStep)
+    problem, given = step.plan.problem, step.operands["b" if window == 1 else "w"]
+    assert (problem.k if window == 1 else problem.dims[1]) == 24
+    held = given.buffer.array.reshape(40, window * window, 24)
+    assert held[..., :21].all() and not held[..., 21:].any()
+    assert made.lens == [4, 40, 57 - window, 57 - window]
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_channels_stay_where_a_copy_costs_more_than_it_gains(window: int) -> None:
+    (step,), _ = emitted(21, window, ODD - 1.0)
+    assert (step.plan.problem.k if window == 1 else step.plan.problem.dims[1]) == 21
+
+
+def test_whole_vectors_are_left_alone() -> None:
+    (step,), _ = emitted(24, 1, 4.0)
+    assert step.plan.problem.k == 24
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+def test_channels_that_a_product_wrote_behind_the_others_are_read(zeros: bool) -> None:
+    """Its filters were rounded up with rows of zeros; those of a slice of a wider image may hold anything, and are left out."""
+    e = emitter(4.0)
+    filters = np.ones((21 if zeros else 24, 16, 1, 1), np.float16)
+    x = e.input(Shape(dt.float16, [4, 56, 56, 16]), 0)
+    image = x.seen_as(0, Shape(dt.float16, [4, 16, 56, 56], channels_last([4, 16, 56, 56])))
+    made = library_convolution(e, Convolution(), image, e.literal(filters))
+    part = made.seen_as(0, Shape(dt.float16, [4, 21, 56, 56], made.strides))
+    library_convolution(e, Convolution(), part, e.literal(np.ones((40, 21, 1, 1), np.float16)))
+    if zeros:
+        first, second = e.steps
+        assert second.operands["a"].buffer is first.operands["d"].buffer
+        assert second.operands["a"].lens == [4, 24, 56, 56]
+    else:
+        first, copy, second = e.steps
+        assert copy.outputs[0].buffer is second.operands["a"].buffer
+    assert second.plan.problem.k == 24
