@@ -22,6 +22,7 @@ from mgx_core.targets.tuning import KernelTuning
 from .context import GpuContext
 from .emitter import GpuEmitter
 from .group_attention_heads import HEADS
+from .join_images import JoinImages
 from .join_launches import JoinLaunches
 from .join_rows import JoinRows
 from .plans import PLANS
@@ -58,7 +59,7 @@ class GpuTarget(Target):
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
         if stage == "fuse" and options.optimize:
-            return JoinRows(), JoinLaunches()
+            return JoinImages(), JoinRows(), JoinLaunches()
         if stage != "legalize":
             return ()
         return (

@@ -1,4 +1,4 @@
-"""The plans of the gpu target, by family, in order of preference; libraries come before generators."""
+"""The plans of the gpu target, by family, in order of preference; most libraries come before generators."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from . import (
     coded_products,
     convolutions,
     depthwise,
+    few_channels,
     generated,
     joined_rows,
     loops,
@@ -29,6 +30,7 @@ PLANS: Kernels = (
     + joined_rows.PLANS
     + side_by_side.PLANS
     + products.PLANS
+    + few_channels.PLANS
     + convolutions.PLANS
     + narrow_library.PLANS
     + coded_products.PLANS

@@ -67,9 +67,10 @@ def read_group(e: GpuEmitter, body: Module, args: Sequence[Any], kind: type[Oper
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
     anchor = next(i for i in parts if isinstance(i.op, kind))
-    joint = next((i for i in tail.inputs if _leads_to(i, anchor)), None)
+    alone = tail is anchor  # behind what its operands are made by
+    joint = anchor if alone else next((i for i in tail.inputs if _leads_to(i, anchor)), None)
     reshaped = joint is not anchor and kind is not Dot
-    if not isinstance(tail.op, PointwiseGroup) or joint is None or reshaped:
+    if not (alone or isinstance(tail.op, PointwiseGroup)) or joint is None or reshaped:
         raise Refused("something stands between the anchor and its epilogue")
     skipped = {anchor, joint}
     at = joint
@@ -79,7 +80,7 @@ def read_group(e: GpuEmitter, body: Module, args: Sequence[Any], kind: type[Oper
     for ins in parts[:-1]:
         if ins not in skipped:
             env[ins] = e.emit(ins, env)
-    epilogue = _read(e, tail, anchor, joint, env)
+    epilogue = Steps() if alone else _read(e, tail, anchor, joint, env)
     if isinstance(epilogue, No):
         raise Refused(epilogue.why)
     return Fused(anchor, joint, [e.value_of(i, env) for i in anchor.inputs], epilogue)

@@ -1,6 +1,9 @@
 // Matrix units: D = A B + C on 16 x 16 x 16 pieces of half_t or bf16_t with float sums, one piece a wave.
 //   frag_a<T>, frag_b<T>     operands, loaded from row-major memory of leading dimension ld (elements, a multiple of 8)
 //   frag_c                   sums: c.x[i], i < FRAG_C, stands for element (frag_row(i), frag_col(i))
+//   frag_load_runs<BYTES, LOW, HIGH>  A whose rows are two runs of eight elements in shared memory, `low` and `high` elements behind where
+//                            the row begins: rows[i] for row run_row<BYTES>(i) of a lane, i < run_rows<BYTES>::count.  Elements behind
+//                            the first LOW and HIGH of a run count as zeros, whatever they are; BYTES divides all addresses.
 // FRAG picks the instruction: 1 mma.sync (NVIDIA), 2 MFMA (CDNA), 3 WMMA (RDNA3), 0 none.  The host emulates 1 at wave 32 and
 // 2 at wave 64 lane for lane, so that the index code of each is run without the device.
 #ifndef FRAG
@@ -174,6 +177,25 @@ template <class T> DEV void frag_load_bt_shared(frag_b<T>& f, const T* p, u32 ld
   u32 l = lane_id();
   unit::ldmatrix<false>(f.w, p + (l / 16 * 8 + l % 8) * ld + l / 8 % 2 * 8);
 }
+// Runs of eight (see below).  Words of two neighbours, of which those from element N of the run on are zeros.
+template <int BYTES> struct run_rows { static constexpr int count = BYTES % 16 ? 2 : 1; };
+template <int BYTES> DEV u32 run_row(u32 i) { return BYTES % 16 ? lane_id() / 4 + 8 * i : lane_id() % 16; }
+template <int N> DEV u32 first_of_run(u32 w) {
+  u32 t = lane_id() % 4 * 2;
+  return t + 1 < N ? w : t < N ? w & 0xffffu : 0u;
+}
+template <int BYTES, int LOW, int HIGH, class T> DEV void frag_load_runs(frag_a<T>& f, const T* p, const u32* rows, u32 low, u32 high) {
+  if constexpr (BYTES % 16 == 0) {
+    unit::ldmatrix<false>(f.w, p + rows[0] + (lane_id() / 16 ? high : low));
+  } else {
+    UNROLL for (int i = 0; i < 4; ++i) {
+      const T* q = p + rows[i % 2] + (i / 2 ? high : low) + lane_id() % 4 * 2;
+      if constexpr (BYTES % 4 == 0) f.w[i] = ldv<u32, 1>(q).v[0];
+      else f.w[i] = pair(q[0], q[1]);
+    }
+  }
+  UNROLL for (int i = 0; i < 2; ++i) f.w[i] = first_of_run<LOW>(f.w[i]), f.w[i + 2] = first_of_run<HIGH>(f.w[i + 2]);
+}
 template <class T> DEV void frag_mma(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) {
   unit::mma<T>(c.x, a.w, b.w);
   unit::mma<T>(c.x + 4, a.w, b.w + 2);
@@ -219,6 +241,17 @@ template <class T> DEV void frag_load_bt(frag_b<T>& f, const T* p, u32 ld) {
   frag_load_a(a, p, ld);
   UNROLL for (int j = 0; j < FRAG_K; ++j) f.x[j] = a.x[j];
 }
+template <int BYTES> struct run_rows { static constexpr int count = 1; };
+template <int BYTES> DEV u32 run_row(u32) { return lane_id() % 16; }
+template <int BYTES, int LOW, int HIGH, class T> DEV void frag_load_runs(frag_a<T>& f, const T* p, const u32* rows, u32 low, u32 high) {
+  constexpr int some = BYTES % 8 == 0 ? 4 : BYTES % 4 == 0 ? 2 : 1;
+  T zero = {0};
+  UNROLL for (u32 j = 0; j < FRAG_K; j += some) {
+    u32 k = frag_first_k() + j;
+    vec<T, some> q = ldv<T, some>(p + rows[0] + (k < 8 ? low + k : high + k - 8));
+    UNROLL for (u32 i = 0; i < some; ++i) f.x[j + i] = (k + i) % 8 < (k < 8 ? LOW : HIGH) ? q.v[i] : zero;
+  }
+}
 template <class T> DEV void frag_mma(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) {
 #if FRAG == 2
   unit::f4 s;
@@ -256,6 +289,14 @@ template <class T> DEV void frag_load_b(frag_b<T>& f, const T* p, u32 ld) {
 }
 template <class T> DEV void frag_load_bt(frag_b<T>& f, const T* p, u32 ld) {
   UNROLL for (u32 j = 0; j < FRAG_C; ++j) f.x[j] = p[frag_col(j) * ld + frag_slot_row(j)];
+}
+template <int BYTES> struct run_rows { static constexpr int count = FRAG_C; };
+template <int BYTES> DEV u32 run_row(u32 i) { return frag_slot_row(i); }
+template <int BYTES, int LOW, int HIGH, class T> DEV void frag_load_runs(frag_a<T>& f, const T* p, const u32* rows, u32 low, u32 high) {
+  u32 k = frag_col(0);
+  T zero = {0};
+  UNROLL for (u32 j = 0; j < FRAG_C; ++j)
+    f.x[j] = k % 8 < (k < 8 ? LOW : HIGH) ? p[rows[j] + (k < 8 ? low + k : high + k - 8)] : zero;
 }
 // A loop over the rows of B that moves them up, so that registers keep constant indices: written out, an attention kernel has 100 KB
 // of code and takes a minute to compile.

@@ -1,0 +1,201 @@
+"""Convolutions of few input channels, as first layers have them, with what follows them, in one kernel of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.window import explicit_padding, per_axis
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
+
+from ..codegen.after_product import after_product
+from ..codegen.bodies import flat
+from ..codegen.few_channels import few_channels
+from ..codegen.few_channels_tiles import MOST_CHANNELS, RUN, Filters, runs_of
+from ..codegen.source import DeviceTraits, KernelSource, Tensor
+from ..codegen.writing import Inputs
+from ..emitter import GpuEmitter
+from .narrow_products import ancestors, anchor_of
+from .offer import offer
+
+__all__ = ["PLANS", "READ", "is_few_channels", "offer_tile"]
+
+PLANS = Kernels("gpu")
+OPERANDS: Final = 2  # of the kernel: image and weights
+PLACES: Final = 2  # of tiles that are timed, by the order of the model
+MEASURED: Final = ("sm_90",)  # architectures on which it was compared with the library
+MOST_PREFERRED: Final = 4  # channels of images for which no library need be asked
+MOST_DEPTH: Final = 512  # elements of windows, from which on the library's product of unfolded ones is faster
+READ: Final = (
+    dt.float32,
+    dt.float16,
+    dt.bfloat16,
+    dt.uint8,
+    dt.int8,
+)  # types of images that the kernel converts itself
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kernel's form: the windows, if a group's members follow the sums, and which tile, by its place among all."""
+
+    filters: Filters
+    finished: bool
+    place: int = 0
+
+
+def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None]) -> No | None:
+    if not isinstance(op, Convolution) or op.group != 1:
+        return No("it is no convolution in one group")
+    x, w = (i if isinstance(i, Shape) else None for i in inputs[:2])
+    if x is None or w is None or not w.ranked or w.rank not in (3, 4):
+        return No("it is no convolution of images with one or two axes")
+    if w.dtype not in (dt.float16, dt.bfloat16):
+        return No(f"matrix units do not multiply {w.dtype}")
+    channels = w.dims[1]
+    if not isinstance(channels, int) or channels > MOST_CHANNELS:
+        return No(f"the image has more than {MOST_CHANNELS} channels")
+    return None
+
+
+def _alone(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    return is_few_channels(op, inputs)
+
+
+def _of_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    anchor = next((i for i in modules[0] if isinstance(i.op, Convolution)), None)
+    if not isinstance(op, Group) or op.tag != Convolution.name or anchor is None:
+        return No("the group is no convolution with work behind it")
+    return is_few_channels(anchor.op, [i.result for i in anchor.inputs])
+
+
+def write(
+    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
+) -> KernelSource | No:
+    if not op.finished:
+        return few_channels(xs, ys, None, op.filters, traits, op.place)
+    given = xs[OPERANDS:]
+    body = modules[0]
+    shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
+    fixed = flat(body.clone(parameters=shapes))
+    anchor, _ = anchor_of(fixed, (Convolution,))
+    made = after_product(fixed, [anchor], [anchor, *ancestors(anchor)], given, ys[0].lens, OPERANDS)
+    return few_channels(xs, ys, made, op.filters, traits, op.place)
+
+
+def offer_tile(table: Kernels, place: int) -> None:
+    """Offers the kernel with the tile of a place; those behind the first only where all are timed against each other."""
+    name = "few channels" if not place else f"few channels, tile {place + 1}"
+
+    def alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        return _emit(e, op, args, (), (), None, place)
+
+    def group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        body = flat(modules[0])
+        env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
+        anchor, chain = anchor_of(body, (Convolution,))
+        if chain:
+            raise Refused("something stands between the convolution and what follows it")
+        skipped = {anchor, *ancestors(anchor)}
+        behind = [
+            None if e.constant(v) is not None and all(u in skipped for u in p.users) else v
+            for p, v in zip(body.parameters.values(), args, strict=True)
+        ]
+        operands = [_image(e, anchor.inputs[0], env), _made(e, anchor.inputs[1], env)]
+        return _emit(e, anchor.op, operands, modules, behind, body, place)
+
+    offer(table, Convolution, name=name, when=_alone)(alone)
+    offer(table, Group, name=name, when=_of_group)(group)
+
+
+for n in range(PLACES):
+    offer_tile(PLANS, n)
+
+
+def _image(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+    """Returns the image, or what it is converted from: the kernel converts it as it reads."""
+    if ins not in env and isinstance(ins.op, Convert) and ins.inputs[0].shape.dtype in READ:
+        ins = ins.inputs[0]
+    return _made(e, ins, env)
+
+
+def _made(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+    """Returns the value of an operand, emitted if it is made in the group."""
+    if ins not in env and not ins.is_literal:
+        for i in ins.inputs:
+            _made(e, i, env)
+        env[ins] = e.emit(ins, env)
+    value: Value = e.value_of(ins, env)
+    return value
+
+
+def _emit(
+    e: GpuEmitter,
+    op: Any,
+    args: Sequence[Value],
+    modules: Sequence[Module],
+    behind: Sequence[Value | None],
+    body: Module | None,
+    place: int,
+) -> Results:
+    if place and not e.measured:
+        raise Refused("it is tried where kernels are timed against each other")
+    x, w = args
+    dtype = w.shape.dtype
+    if x.shape.dtype is not dtype and x.shape.dtype not in READ:
+        raise Refused(f"an image of {x.shape.dtype}")
+    rank = len(w.lens) - 2
+    strides, dilations = per_axis(op.stride, rank, "stride"), per_axis(op.dilation, rank, "dilation")
+    begins, _ = explicit_padding(x.lens[2:], w.lens[2:], strides, dilations, op.padding, op.padding_mode)
+    lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
+    if 0 in lens or 0 in x.lens or 0 in w.lens:
+        raise Refused("an extent is 0")
+
+    def two(values: Sequence[int], first: int) -> tuple[int, int]:
+        return (int(values[0]), int(values[1])) if rank == 2 else (first, int(values[0]))
+
+    filters = runs_of(int(w.lens[1]), two(w.lens[2:], 1), two(strides, 1), two(dilations, 1), two(begins, 0))
+    if e.context.libraries is not None and not e.exhaustive and not _preferred(filters, rank, e.context.traits):
+        raise Refused("a library was faster, or nothing was measured")
+    weights = e.made_constant(w, ("few channels", filters), lambda array: ordered(array, filters))
+    if weights is None:
+        raise Refused("the weights are not constant")
+    results = [lens] if body is None else [o.shape.lens() for o in body.outputs]
+    types = [dtype] if body is None else [o.shape.dtype for o in body.outputs]
+    if any(r != lens for r in results):
+        raise Refused("the results have other extents than the convolution")
+    outs = [e.allocate(t, lens, channels_last(lens)) for t in types]
+    form = Form(filters, body is not None, place)
+    e.kernel(write, form, modules, [x, weights, *behind], outs)  # type: ignore[arg-type]
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _preferred(f: Filters, rank: int, traits: DeviceTraits) -> bool:
+    """Returns True for convolutions like those of which every one measured was faster than the library's (on an H100)."""
+    return traits.arch in MEASURED and rank == 2 and f.channels <= MOST_PREFERRED and f.depth <= MOST_DEPTH
+
+
+def ordered(w: Array, f: Filters) -> Array:
+    """Returns weights [o, c, (h,) w] as rows in the order of the runs, with rows of zeros up to a multiple of 16."""
+    high, wide = f.kernel
+    turned = np.moveaxis(w.reshape(w.shape[0], w.shape[1], high, wide), 1, -1)  # [o, h, w, c]
+    rows = np.zeros((w.shape[0], high, f.per_row * RUN), w.dtype)
+    if f.apart:
+        rows.reshape(w.shape[0], high, wide, RUN)[..., : w.shape[1]] = turned
+    else:
+        rows[..., : wide * f.taken].reshape(w.shape[0], high, wide, f.taken)[..., : w.shape[1]] = turned
+    made = np.zeros((-(-w.shape[0] // 16) * 16, f.depth), w.dtype)
+    made[: w.shape[0], : high * f.per_row * RUN] = rows.reshape(w.shape[0], -1)
+    return made
