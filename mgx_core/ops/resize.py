@@ -209,6 +209,12 @@ class Resize(Operation):
             for t in range(1, index.shape[1]):
                 total += np.take(x, index[:, t], axis) * weight[:, t].astype(x.dtype).reshape(lead)
             return np.asarray(total)
+        if x.dtype.kind in "fc" and not np.isfinite(x).all():  # 0 * inf would bring in what a filter does not reach
+            total = np.zeros_like(np.take(x, index[:, 0], axis))
+            for t in range(index.shape[1]):
+                factor = weight[:, t].astype(x.dtype).reshape(lead)
+                total += np.where(factor == 0, 0, np.take(x, index[:, t], axis)) * factor
+            return np.asarray(total)
         matrix = np.zeros((plan.out, plan.size))
         np.add.at(matrix, (np.arange(plan.out)[:, None], index), weight)
         return np.moveaxis(np.moveaxis(x, axis, -1) @ matrix.T.astype(x.dtype), -1, axis)

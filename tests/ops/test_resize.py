@@ -75,6 +75,18 @@ def test_antialias_weighs_all_elements_under_the_filter() -> None:
     np.testing.assert_allclose(constant, np.ones(4))
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_infinite_element_changes_only_what_the_filter_reaches(value: float) -> None:
+    x = np.linspace(-1, 1, 12, dtype=np.float32)[None]
+    shrink = Resize(sizes=(1, 5), mode="cubic", antialias=True, cubic_coeff_a=-0.5)
+    expected = shrink.evaluate([x])
+    x[0, 0] = value
+    with np.errstate(invalid="ignore"):
+        out = shrink.evaluate([x])
+    assert not np.isfinite(out[0, :2]).any()
+    np.testing.assert_allclose(out[0, 2:], expected[0, 2:], rtol=1e-6, atol=1e-6)
+
+
 def test_exclude_outside_keeps_constants() -> None:
     np.testing.assert_allclose(resized(np.ones(4), scales=(1.7,), mode="cubic", exclude_outside=True), np.ones(6))
 
