@@ -138,9 +138,11 @@ class _Writer:
 
         def row(r: V, _: list[V]) -> list[V]:
             for at in self.results.at_row(c.op("add", row0, r)):
-                c.loop(
-                    self.zero, self.arg("lines"), 1, lambda n, _, at=at: touch(c.gep(at, c.op("mul", n, i64(64)), "i8"))
-                )  # type: ignore[misc]
+
+                def line(n: V, _: list[V], at: V = at) -> list[V]:
+                    return touch(c.gep(at, c.op("mul", n, i64(64)), "i8"))
+
+                c.loop(self.zero, self.arg("lines"), 1, line)
             return []
 
         def touch(at: V) -> list[V]:
