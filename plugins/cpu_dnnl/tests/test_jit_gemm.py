@@ -224,7 +224,7 @@ def test_columns_that_fill_their_vectors_need_no_masks(m, columns):
     out = np.full((m, columns), np.nan, np.float32)
     waiting = engine._waiting  # the list that compiling empties is another one
     kernel = run(engine, a, b, out, tail(m, columns, [("tanh", None)]))
-    (text,) = (text for function, text, _ in waiting if function is kernel.code)
+    (text,) = (p.text for p in waiting if p.function is kernel.code)
     assert ("@llvm.masked.store" in text) == (columns % 8 != 0)
     assert (np.abs(out - np.tanh(a.astype(np.float64) @ b)) <= bound(a, b) + 2e-6).all()
 

@@ -359,7 +359,7 @@ def test_channels_that_fill_their_vectors_need_no_masks(channels):
     outs = [strided(np.zeros(dims, np.float32), last), np.zeros((1, channels, 1, 1), np.float32)]
     kernel = compile_reduce(body, (2, 3), [shape_of(x)], [shape_of(o) for o in outs], engine)
     assert not isinstance(kernel, No), kernel
-    (text,) = (text for function, text, _ in engine._waiting if function is kernel.code)
+    (text,) = (p.text for p in engine._waiting if p.function is kernel.code)
     assert ("@llvm.masked.store" in text) == (channels % 8 != 0)
     run_numpy(kernel, [x, *outs], 2)
     exact = x.astype(np.float64) / (1 + np.exp(-x.astype(np.float64)))
