@@ -58,7 +58,7 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     if op.bits == 4 and rows >= TILED and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
         tiled(e, op, e.row_major(a), codes, scale, points, out)
         return out
-    if op.bits == 4 and rows == 1 and "avx512_vnni" in e.features and fills_units(op, codes, scale):
+    if op.bits == 4 and rows == 1 and fills_units(e, op, codes, scale):
         one_row(e, op, e.row_major(a), codes, scale, points, out)
         return out
     blocks, row_bytes = scale.lens[1], codes.lens[1]
@@ -85,10 +85,11 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     return out.seen_as(0, Shape(dt.float32, out.lens))
 
 
-def fills_units(op: Any, codes: Value, scale: Value) -> bool:
-    """True if each unit of 128 codes of 4 bits is parts of a block, or whole blocks."""
+def fills_units(e: CpuEmitter, op: Any, codes: Value, scale: Value) -> bool:
+    """True if each unit of 128 codes of 4 bits is part of a block, or, with dot products of bytes, whole blocks."""
     blocks, held = scale.lens[1], 2 * codes.lens[1]
-    return held >= blocks * op.block_size and (blocks == 1 or op.block_size in PARTS or op.block_size % UNIT == 0)
+    parts = op.block_size in PARTS and "avx512_vnni" in e.features
+    return held >= blocks * op.block_size and (blocks == 1 or parts or op.block_size % UNIT == 0)
 
 
 def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
@@ -98,10 +99,11 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
     units = e.allocate(dt.uint8, [2, held, UNIT_BYTES])  # with the rest of the digits, where that matters
     given = [] if points is None else [e.row_major(points)]
     point = -1 if given else 8
-    native_loop(e, "units", "coded_units_vnni", [a, units], [units], [k, point, held], held, held)
+    isa = "vnni" if "avx512_vnni" in e.features else "avx2"
+    native_loop(e, "units", f"coded_units_{isa}", [a, units], [units], [k, point, held], held, held)
     numbers = [k, blocks, op.block_size, row_bytes, point]
     grain = max(4, STREAMS // row_bytes)
-    native_loop(e, op.name, "coded_row_vnni", [a, units, codes, scale, *given, out], [out], numbers, n, grain)
+    native_loop(e, op.name, f"coded_row_{isa}", [a, units, codes, scale, *given, out], [out], numbers, n, grain)
 
 
 def fills_tiles(e: CpuEmitter, codes: Value, scale: Value) -> bool:
