@@ -10,7 +10,10 @@ import pytest
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.ops.coded_product import DequantDot
-from mgx_gpu_hip.codegen.coded_tiles import tiled_codes, tiled_numbers
+from mgx_gpu_hip.codegen.coded_tiles import lane_bytes, tiled_codes, tiled_numbers
+from mgx_gpu_hip.codegen.source import DeviceTraits, Tensor
+from mgx_gpu_hip.compile.compiler import wave_of
+from mgx_gpu_hip.runtime.device import Properties
 from mgx_gpu_hip.target import GpuTarget
 
 CASES = [  # rows, k, n, bits, block, zero points
@@ -143,6 +146,16 @@ def test_gated_halves_are_one_launch(of: str, device: int, rows: int) -> None:
     (instance,) = program.executable.instances()
     assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["coded"]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=np.abs(wanted).max() * max(4 * kind.epsilon, 2e-5))
+
+
+@pytest.mark.parametrize(
+    ("arch", "size"), [("sm_90", 16), ("sm_75", None), ("gfx90a", None), ("host32", 16), ("host64", None)]
+)
+def test_matrix_units_multiply_codes_where_a_device_has_them(arch: str, size: int | None) -> None:
+    device = Properties("", arch, 4, wave_of(arch), 49152, 49152)
+    traits = DeviceTraits(wave=device.wave, arch=device.arch, vendor=device.vendor)
+    codes = Tensor(dt.uint8, (32, 1024), (1024, 1))
+    assert lane_bytes(DequantDot(bits=4, block_size=128), dt.float16, 2048, codes, False, traits) == size
 
 
 @pytest.mark.parametrize(("bits", "parts", "n"), [(4, 1, 40), (8, 2, 48), (4, 2, 20)])

@@ -203,6 +203,6 @@ class CodedTiles:
 
 def _has_units(traits: DeviceTraits) -> bool:
     """Returns True for devices whose matrix units are addressed as ``mma.sync`` is, or emulated so."""
-    if traits.vendor == "cuda":
+    if traits.vendor == "nvidia":
         return int("".join(c for c in traits.arch if c.isdigit()) or "0") >= 80
     return traits.vendor == "host" and traits.wave == 32

@@ -44,7 +44,7 @@ class DeviceTraits(NamedTuple):
     shared_bytes: int = 49152
     sm_count: int = 132
     arch: str = "sm_90"
-    vendor: str = "cuda"
+    vendor: str = "nvidia"
     shared_most: int = 49152
 
 
