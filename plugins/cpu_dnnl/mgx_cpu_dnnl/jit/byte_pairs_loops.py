@@ -101,7 +101,7 @@ def write_filters(c: Code, plan: FilterPlan) -> None:
 
 
 class _Writer:
-    """What all kinds of code have in common: operands and numbers."""
+    """Operands and numbers that all kinds of code have in common."""
 
     def __init__(self, c: Code, behind: Epilogue, args: Args, slots: dict[str, int], beside: int) -> None:
         self.c, self.slots = c, slots

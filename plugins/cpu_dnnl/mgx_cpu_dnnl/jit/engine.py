@@ -193,7 +193,7 @@ class Engine:
         return True
 
     def _load_alone(self, pending: _Pending) -> None:
-        """Loads one function; one whose object came from the cache, and cannot be loaded, is compiled anew."""
+        """Loads one function; one whose object came from the cache, and cannot be loaded, is compiled again."""
         try:
             try:
                 self._load([pending])

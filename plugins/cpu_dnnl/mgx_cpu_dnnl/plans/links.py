@@ -1,4 +1,4 @@
-"""What follows a convolution as the native module's own loops are told it (`links.h`)."""
+"""The work behind a convolution in the form that the native module's own loops take (`links.h`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How windows of few channels become rows of a product, and the sizes of the tiles that multiply them."""
+"""Windows of few channels as rows of a product, and the sizes of the tiles that multiply them."""
 
 from __future__ import annotations
 

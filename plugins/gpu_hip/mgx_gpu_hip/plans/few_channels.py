@@ -58,10 +58,10 @@ class Form:
 
 def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None]) -> No | None:
     if not isinstance(op, Convolution) or op.group != 1:
-        return No("it is no convolution in one group")
+        return No("it is not a convolution in one group")
     x, w = (i if isinstance(i, Shape) else None for i in inputs[:2])
     if x is None or w is None or not w.ranked or w.rank not in (3, 4):
-        return No("it is no convolution of images with one or two axes")
+        return No("it is not a convolution of images with one or two axes")
     if w.dtype not in (dt.float16, dt.bfloat16):
         return No(f"matrix units do not multiply {w.dtype}")
     channels = w.dims[1]
@@ -77,7 +77,7 @@ def _alone(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[M
 def _of_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     anchor = next((i for i in modules[0] if isinstance(i.op, Convolution)), None)
     if not isinstance(op, Group) or op.tag != Convolution.name or anchor is None:
-        return No("the group is no convolution with work behind it")
+        return No("the group is not a convolution with work behind it")
     return is_few_channels(anchor.op, [i.result for i in anchor.inputs])
 
 
