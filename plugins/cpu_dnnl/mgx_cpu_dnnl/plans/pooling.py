@@ -23,6 +23,7 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
+LEAD: Final = 64  # bytes before a result of bytes
 
 
 def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -86,7 +87,12 @@ def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
         mode = "average_with_padding" if op.count_include_pad else "average"
         if op.count_include_pad and _hangs_over(op, x, lens):
             raise Refused("windows that hang over the padding are averaged over other counts")
-    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    shape = Shape(x.shape.dtype, lens, channels_last(lens))
+    if x.shape.dtype in BYTES:
+        # with AVX2 oneDNN stores 4 channels under a mask from an address before them; the page there has to exist
+        out = e.allocate(x.shape.dtype, [LEAD + prod(lens)]).seen_as(LEAD, shape)
+    else:
+        out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     try:
         made = _native.pooling(
             descriptor(x),
