@@ -91,7 +91,7 @@ def operands(name: str, of: str, kind: str, last: bool) -> Any:
 def test_each_unit_and_window(unit: str, name: str) -> None:
     wave, kind = UNITS[unit]
     filters, x, w, ins, out, exact = operands(name, "float16", "float16", unit in ("mma", "scalar64"))
-    source = few_channels(ins, [out], None, filters, DeviceTraits(wave=wave, sm_count=4))
+    source = few_channels(ins, [out], None, filters, DeviceTraits(wave=wave, sm_count=4, shared_most=65536))
     assert isinstance(source, KernelSource), source
     got = launched(source, x, w, ins, out, wave, (f"-DFRAG={kind}",))
     np.testing.assert_array_equal(got.astype(np.float32), exact.astype(np.float16).astype(np.float32))
