@@ -188,11 +188,16 @@ def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
 
     x = torch.randn(4, 8)
     with torch.no_grad():
-        want = cast(x)
+        want, bounds = cast(x), {"rtol": 1e-2, "atol": 1e-2}
         assert want[0].dtype is torch.bfloat16
-        torch.testing.assert_close(torch.compile(cast, backend="mgx", fullgraph=True)(x), want, rtol=1e-2, atol=1e-2)
+        if (
+            not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        ):  # without AVX-512 torch rounds sums on the way: float32 tells
+            want = tuple(e.to(w.dtype) for e, w in zip(run(x), want, strict=True))
+            bounds = {"rtol": 2e-2, "atol": 3e-2}
+        torch.testing.assert_close(torch.compile(cast, backend="mgx", fullgraph=True)(x), want, **bounds)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            torch.testing.assert_close(torch.compile(run, backend="mgx")(x), want, rtol=1e-2, atol=1e-2)
+            torch.testing.assert_close(torch.compile(run, backend="mgx")(x), want, **bounds)
 
 
 def test_gradients_of_bilinear_layers_are_taken() -> None:

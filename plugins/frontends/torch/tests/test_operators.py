@@ -70,7 +70,8 @@ def test_samples_of_torchs_own_tests(part: int, target: str, overloads: ModuleTy
                 seen |= {(op.name, m.partition(":")[0]) for m in mistakes}
                 wrong += [
                     m for m in mistakes if (op.name, m.partition(":")[0]) not in named or FURTHER in m or REFUSED in m
-                ]
+                    if HALVES or NEARER not in m
+                ]  # fmt: skip
     assert done > 20
     assert not wrong, wrong
     assert differing <= 0.02 * done, f"{differing} of {done} calls differ"
@@ -79,7 +80,9 @@ def test_samples_of_torchs_own_tests(part: int, target: str, overloads: ModuleTy
     assert target != "ref" or not stale, f"these agree now, take them out of differences.json: {stale}"
 
 
-FURTHER, REFUSED = "further from float64 than torch", "gives no result"
+FURTHER, REFUSED, NEARER = "further from float64 than torch", "gives no result", "nearer to float64 than torch"
+# without AVX-512 torch rounds on the way where it convolves narrow floats, and differs from what it gives elsewhere
+HALVES = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def first_samples(op: Any, dtype: torch.dtype, most: int = 2) -> list[Any]:
@@ -110,8 +113,8 @@ def tried(op: Any, sample: Any, target: str, overloads: ModuleType) -> tuple[int
             got = overloads.computed(func, args, kwargs, target)
             compare(got, want)
         except Exception as error:
-            verdict = f"{REFUSED}, " if got is None else "" if nearer(func, args, kwargs, got, want) else f"{FURTHER}, "
-            wrong.append(f"{func}: {verdict}{type(error).__name__}: {str(error)[:200]}")
+            verdict = REFUSED if got is None else NEARER if nearer(func, args, kwargs, got, want) else FURTHER
+            wrong.append(f"{func}: {verdict}, {type(error).__name__}: {str(error)[:200]}")
     return done, wrong
 
 
