@@ -23,6 +23,8 @@ FpMath: TypeAlias = Literal["strict", "bf16", "f16", "tf32", "any"]
 Masks: TypeAlias = Mapping[int, int]  # argument -> mask of axes (0: one value for all)
 Direction: TypeAlias = Literal["forward", "reverse", "bidirectional", "bidirectional_sum"]
 
+SOURCE_SIZES: str  # what the module was built from: mgx_cpu_dnnl/native_sources.py
+SOURCE_HASHES: str
 ARG_SRC: int
 ARG_DST: int
 ARG_WEIGHTS: int

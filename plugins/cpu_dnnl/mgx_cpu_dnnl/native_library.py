@@ -13,6 +13,7 @@ from typing import Final
 import mgx_cpu_dnnl
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
+from mgx_cpu_dnnl.native_sources import is_current
 
 __all__ = ["native", "preload"]
 
@@ -53,10 +54,19 @@ def preload() -> Path:
 
 @cache
 def native() -> ModuleType:
-    """Returns the native module.  Errors: DeviceError if it or oneDNN cannot be loaded."""
+    """Returns the native module.
+
+    Errors: DeviceError if it or oneDNN cannot be loaded, or if its sources have changed since it was built.
+    """
     preload()
     try:
         from . import _native
     except ImportError as error:
         raise DeviceError(f"the native module of mgx-cpu-dnnl cannot be loaded: {error}") from None
+    checkout = Path(__file__).parents[1]
+    if not is_current(_native, checkout):
+        raise DeviceError(
+            f"{_native.__file__} was built from other sources than those in {checkout / 'src'}; build it again with "
+            f"`{sys.executable} -m pip install --editable {checkout}`"
+        )
     return _native

@@ -12,6 +12,7 @@
 #include "openmp.h"
 #include "primitive.h"
 #include "program.h"
+#include "sources.h"
 #include "team.h"
 #include "threads.h"
 #include "winograd.h"
@@ -65,6 +66,8 @@ PYBIND11_MODULE(_native, module) {
         return py::make_tuple(counts.absences, counts.alone);
     });
     module.def("loop_failed_address", [] { return reinterpret_cast<size_t>(&mgx::mgx_loop_failed); });
+    module.attr("SOURCE_SIZES") = mgx::source_sizes;
+    module.attr("SOURCE_HASHES") = mgx::source_hashes;
     module.def("dnnl_version", [] {
         const dnnl_version_t *v = dnnl_version();
         return py::make_tuple(v->major, v->minor, v->patch);
