@@ -41,6 +41,7 @@ def is_current(module: ModuleType, folder: Path) -> bool:
 def _files(folder: Path) -> dict[str, os.stat_result]:
     """Returns the files that go into the module by their names, in order, as src/sources.cmake lists them."""
     try:
+        os.stat(folder / "src" / "sources.cmake")  # other packages have a folder of that name, too
         found = {"CMakeLists.txt": os.stat(folder / "CMakeLists.txt")}
         with os.scandir(folder / "src") as entries:
             found |= {f"src/{entry.name}": entry.stat() for entry in entries if entry.name.endswith(ENDINGS)}

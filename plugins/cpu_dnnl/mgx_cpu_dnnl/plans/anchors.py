@@ -24,19 +24,24 @@ __all__ = ["Run", "around", "offer_anchor", "offer_widened", "windowed"]
 Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
 
 
-def around(anchor: type[Operation]) -> Check:
-    """Returns a check that an op is a group of this anchor, of a type that primitives take, with an epilogue."""
+def around(anchor: type[Operation], when: Check | None = None) -> Check:
+    """Returns a check that an op is a group of this anchor, of a type that primitives take, with an epilogue.
+
+    when: what the anchor must pass as well.
+    """
 
     def check(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
         found = next((i for i in modules[0] if isinstance(i.op, anchor)), None)
         if op.tag != anchor.name or found is None:
             return No(f"the group is not a {anchor.name} with an epilogue")
-        return None if found.shape.dtype in FLOATS else No(f"a {anchor.name} of {found.shape.dtype}")
+        if found.shape.dtype not in FLOATS:
+            return No(f"a {anchor.name} of {found.shape.dtype}")
+        return None if when is None else when(found.op, [i.result for i in found.inputs], ())
 
     return check
 
 
-def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, when: Check, group: Check) -> None:
+def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, when: Check) -> None:
     """Offers `run` for an op by itself and for groups around it."""
 
     @offer(plans, anchor, when=when, name=name)
@@ -48,7 +53,7 @@ def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, w
     def build(e: CpuEmitter, ins: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
         return run(e, ins.op, operands[0], operands[1], epilogue)
 
-    @offer(plans, Group, when=group, name=name)
+    @offer(plans, Group, when=around(anchor, when), name=name)
     def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
         return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
 

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
-from mgx_core.ops.control import Group
-from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.ops.window import explicit_padding, per_axis
-from mgx_core.targets.kernel_emission import Results
+from mgx_core.records import dataclass
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
-from ..native_library import native
 from ..packing import Derived
+from .byte_products import finish, offer_bytes
 from .integer_epilogues import BYTES
 from .integer_operands import fast
-from .loops import results_of
-from .offer import offer
-from .packed_products import Finish, extent, group_of_product, innermost
+from .packed_products import Finish
 
 __all__ = ["PLANS"]
+
+if TYPE_CHECKING:
+    from ..jit.byte_pairs import Windows
+    from ..jit.gemm_epilogue import Product
+    from ..jit.kernel import JitKernel
 
 PLANS = Kernels("cpu")
 
@@ -44,24 +46,6 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
     if not isinstance(x, Shape) or not isinstance(w, Shape) or not {x.dtype, w.dtype} <= BYTES:
         return No(f"a product of {x} and {w}")
     return None
-
-
-def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    anchor = next((i for i in modules[0] if isinstance(i.op, (QuantDot, QuantConvolution))), None)
-    if anchor is None:
-        return No("the group is not a product of bytes with an epilogue")
-    return fits(anchor.op, [i.result for i in anchor.inputs], ())
-
-
-@offer(PLANS, QuantDot, QuantConvolution, when=fits, name="pairs")
-def emit_product(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    (found,) = prepared(e, op, args)(None, 0, ())
-    return found
-
-
-@offer(PLANS, Group, when=fits_group, name="pairs")
-def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return group_of_product(e, modules[0], [a for a in args if a is not None], (QuantDot, QuantConvolution), prepared)
 
 
 def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
@@ -94,7 +78,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
 def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, points: Array | None) -> Finish:
     """x [.., m, k] times w [k, n]."""
     from ..jit.byte_pairs import compile_pairs
-    from ..jit.gemm_epilogue import Product, row_step
+    from ..jit.gemm_epilogue import row_step
 
     *batch, k, n = w.lens
     if any(d != 1 for d in batch):
@@ -109,12 +93,10 @@ def product(e: CpuEmitter, x: Value, w: Value, weights: Array, zero: Value, poin
     lens = [*([1] * (len(w.lens) - len(x.lens))), *x.lens[:-1], n]
     packed = packed_matrices(e, weights, points, "matrix")
 
-    def make(results: Sequence[Shape], body: Module | None, at: int, others: Sequence[Shape], threads: int) -> Any:
-        made = Product(rows.shape, n, results, body, at, others, threads, -1)
+    def compiled(made: Product) -> JitKernel | No:
         return compile_pairs(made, e.engine, x.shape.dtype is dt.int8, fast=e.fast_math)
 
-    settings = "pairs", n
-    return finish(e, [rows, packed, zero], lens, -1, settings, make, "matmul pairs")
+    return finish(e, rows.shape, [rows, packed, zero], lens, -1, ("pairs", n), compiled, "matmul pairs")
 
 
 # convolutions --------------------------------------------------------------------------------------------------------
@@ -124,79 +106,123 @@ def convolution(
     e: CpuEmitter, op: Any, x: Value, w: Value, weights: Array, zero: Value, points: Array | None
 ) -> Finish:
     """x [n, c, ..] with w [o, c / group, ..], channels last in and out."""
-    from ..jit.byte_pairs import Windows, compile_channels, compile_filters, compile_pairs
-    from ..jit.gemm_epilogue import Product
-
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
-    window, missing = w.lens[2:], AXES - len(w.lens[2:])
     if 0 in lens:
         raise Refused("an extent is 0")
-    if missing < 0:
-        raise Refused(f"windows of {window}")
     if points is not None and points.size != 1 and points.size != w.lens[0]:
         raise Refused("zero points that differ within a kernel")
-    stride, dilation = (per_axis(v, len(window), "stride") for v in (op.stride, op.dilation))
-    begin, end = explicit_padding(x.lens[2:], window, stride, dilation, op.padding, op.padding_mode)
-    if min((*begin, *end), default=0) < 0:
-        raise Refused("negative padding")
+    moves = moves_of(op, x, w)
     x = as_channels_last(e, x)
     if x.strides[1] != 1 and x.lens[1] > 1:
         raise Refused("channels that lie apart")
-    m, signed = prod(lens) // lens[1], x.shape.dtype is dt.int8
+    if w.lens[1] == 1 and op.group == w.lens[0] >= CHANNELS:
+        return single_channels(e, x, w, lens, moves, weights, zero, points)
+    if _filtered(lens, w.lens, op.group, moves):
+        filters = packed_filters(e, weights, points)
+        if filters is not None:
+            return filtered(e, x, w, lens, moves, filters, zero)
+    return summed_windows(e, op, x, w, lens, moves, weights, zero, points)
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How windows move over an image."""
+
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+
+
+def moves_of(op: Any, x: Value, w: Value) -> Moves:
+    """Returns how the windows of a convolution move.  Errors: Refused."""
+    window = w.lens[2:]
+    if len(window) > AXES:
+        raise Refused(f"windows of {window}")
+    stride, dilation = (tuple(per_axis(v, len(window), "stride")) for v in (op.stride, op.dilation))
+    begin, end = explicit_padding(x.lens[2:], window, stride, dilation, op.padding, op.padding_mode)
+    if min((*begin, *end), default=0) < 0:
+        raise Refused("negative padding")
+    return Moves(stride, dilation, tuple(begin), tuple(end))
+
+
+def windows_of(x: Value, w: Value, lens: Sequence[int], moves: Moves, channels: int) -> Windows:
+    """Returns windows as loops read them, with axes of one element before those there are; channels: in a step of a window."""
+    from ..jit.byte_pairs import Windows
+
+    missing = AXES - len(w.lens[2:])
     ones, zeros = [1] * missing, [0] * missing
-    taps, channels = [*ones, *window], w.lens[1]
-    alone = channels == 1 and op.group == w.lens[0] >= CHANNELS
+    taps = [*ones, *w.lens[2:]]
     numbers = [
-        w.lens[0] if alone else channels, x.strides[0], x.strides[-1], *zeros, *x.strides[2:],
-        *ones, *x.lens[2:], *ones, *lens[2:], *taps, *ones, *stride, *ones, *dilation, *zeros, *begin, int(signed),
+        channels, x.strides[0], x.strides[-1], *zeros, *x.strides[2:], *ones, *x.lens[2:], *ones, *lens[2:], *taps,
+        *ones, *moves.stride, *ones, *moves.dilation, *zeros, *moves.begin, int(x.shape.dtype is dt.int8),
     ]  # fmt: skip
-    windows = Windows(tuple(numbers), taps[0] * taps[1], taps[2] * channels, prod(taps))
-    if alone:
-        table, totals = packed_channels(e, weights, points)
-        rows = Shape(x.shape.dtype, [m, w.lens[0]])
+    return Windows(tuple(numbers), taps[0] * taps[1], taps[2] * w.lens[1], prod(taps))
 
-        def make(results: Sequence[Shape], body: Module | None, at: int, others: Sequence[Shape], threads: int) -> Any:
-            made = Product(rows, w.lens[0], results, body, at, others, threads, 1)
-            return compile_channels(made, e.engine, windows, e.fast_math)
 
-        return finish(e, [x, table, totals, zero], lens, 1, ("channels", windows), make, "conv channels")
-    if (
-        _filtered(lens, w.lens, op.group, stride, dilation)
-        and (filters := packed_filters(e, weights, points)) is not None
-    ):
-        rows, places = Shape(x.shape.dtype, [m, 9 * channels]), [lens[0], *lens[2:]]
+def single_channels(
+    e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, weights: Array, zero: Value, points: Array | None
+) -> Finish:
+    """Sums windows of each channel by itself."""
+    from ..jit.byte_pairs import compile_channels
 
-        def make_filters(
-            results: Sequence[Shape], body: Module | None, at: int, others: Sequence[Shape], threads: int
-        ) -> Any:
-            made = Product(rows, w.lens[0], results, body, at, others, threads, 1)
-            return compile_filters(made, e.engine, windows, places, e.fast_math)
+    windows = windows_of(x, w, lens, moves, w.lens[0])
+    table, totals = packed_channels(e, weights, points)
+    rows = Shape(x.shape.dtype, [prod(lens) // lens[1], w.lens[0]])
 
-        return finish(e, [x, filters, zero], lens, 1, ("filters", windows), make_filters, "conv filters")
+    def compiled(made: Product) -> JitKernel | No:
+        return compile_channels(made, e.engine, windows, e.fast_math)
+
+    return finish(e, rows, [x, table, totals, zero], lens, 1, ("channels", windows), compiled, "conv channels")
+
+
+def filtered(e: CpuEmitter, x: Value, w: Value, lens: list[int], moves: Moves, filters: Value, zero: Value) -> Finish:
+    """Multiplies tiles of 4 x 4 numbers at points with packed filters of 3 x 3."""
+    from ..jit.byte_pairs import compile_filters
+
+    windows = windows_of(x, w, lens, moves, w.lens[1])
+    rows = Shape(x.shape.dtype, [prod(lens) // lens[1], 9 * w.lens[1]])
+
+    def compiled(made: Product) -> JitKernel | No:
+        return compile_filters(made, e.engine, windows, [lens[0], *lens[2:]], e.fast_math)
+
+    return finish(e, rows, [x, filters, zero], lens, 1, ("filters", windows), compiled, "conv filters")
+
+
+def summed_windows(
+    e: CpuEmitter,
+    op: Any,
+    x: Value,
+    w: Value,
+    lens: list[int],
+    moves: Moves,
+    weights: Array,
+    zero: Value,
+    points: Array | None,
+) -> Finish:
+    """Multiplies windows, or single pixels, by a matrix of weights."""
+    from ..jit.byte_pairs import compile_pairs
+
+    windows = windows_of(x, w, lens, moves, w.lens[1])
     packed = packed_matrices(e, weights, points, "convolution", op.group)
-    plain = (
-        op.group == 1 and windows.taps == 1 and all(s == 1 for s in stride) and not any((*begin, *end))
-        and _as_rows(x) is not None
-    )  # fmt: skip
-    depth = channels * windows.taps
-    step = _as_rows(x) if plain else depth
-    rows = Shape(x.shape.dtype, [m, depth], [step or depth, 1])
+    lone = (
+        op.group == 1 and windows.taps == 1 and all(s == 1 for s in moves.stride) and not any(moves.begin + moves.end)
+    )
+    apart = _as_rows(x) if lone else None  # from pixel to pixel
+    depth = w.lens[1] * windows.taps
+    rows = Shape(x.shape.dtype, [prod(lens) // lens[1], depth], [depth if apart is None else apart, 1])
+    moved = windows if apart is None else None
 
-    def make_products(
-        results: Sequence[Shape], body: Module | None, at: int, others: Sequence[Shape], threads: int
-    ) -> Any:
-        made = Product(rows, w.lens[0], results, body, at, others, threads, 1)
-        return compile_pairs(made, e.engine, signed, None if plain else windows, op.group, e.fast_math)
+    def compiled(made: Product) -> JitKernel | No:
+        return compile_pairs(made, e.engine, x.shape.dtype is dt.int8, moved, op.group, e.fast_math)
 
-    settings = "pairs", w.lens[0], None if plain else windows, op.group, rows
-    return finish(e, [x, packed, zero], lens, 1, settings, make_products, "conv pairs")
+    settings = "pairs", w.lens[0], moved, op.group, rows
+    return finish(e, rows, [x, packed, zero], lens, 1, settings, compiled, "conv pairs")
 
 
-def _filtered(
-    lens: Sequence[int], w: Sequence[int], groups: int, stride: Sequence[int], dilation: Sequence[int]
-) -> bool:
+def _filtered(lens: Sequence[int], w: Sequence[int], groups: int, moves: Moves) -> bool:
     """Returns True where minimal filtering of windows of 3 x 3 saves time: the way to points and back costs something, too."""
-    if list(w[2:]) != [3, 3] or groups != 1 or w[1] < CHANNELS or any(n != 1 for n in (*stride, *dilation)):
+    if list(w[2:]) != [3, 3] or groups != 1 or w[1] < CHANNELS or any(n != 1 for n in moves.stride + moves.dilation):
         return False
     tiles = lens[0] * -(-lens[2] // 2) * -(-lens[3] // 2)
     panels = -(-w[0] // 16) * 16
@@ -210,32 +236,6 @@ def _as_rows(x: Value) -> int | None:
 
     step = row_step([x.lens[0], *x.lens[2:], x.lens[1]], [x.strides[0], *x.strides[2:], x.strides[1]])
     return None if step is None or step < x.lens[1] else step
-
-
-def finish(
-    e: CpuEmitter, given: Sequence[Value], lens: Sequence[int], axis: int, settings: Any, make: Any, label: str
-) -> Finish:
-    """Returns the function that emits a kernel with what follows on its sums."""
-    n = lens[axis]
-
-    def finished(body: Module | None, at: int, extra: Sequence[Value]) -> list[Value]:
-        shapes = [Shape(dt.int32, lens)] if body is None else [o.shape for o in body.outputs]
-        results = [innermost(s, axis) for s in shapes]
-        if any(extent(r, axis) != n for r in results):
-            raise Refused(f"the group on a product of {n} columns gives {results}")
-        threads = e.threads or native().thread_count()
-        others = [v.shape for v in extra]
-        about = settings, at, threads, axis, e.fast_math
-        shapes = [given[0].shape, *results, *others]
-        kernel = e.shared.kernels.kernel(body, about, shapes, lambda: make(results, body, at, others, threads))
-        if isinstance(kernel, No):
-            raise Refused(kernel.why)
-        operands = [*given, *extra]
-        outs = results_of(e, kernel, operands, results)
-        e.loop(kernel, operands, outs, label)
-        return outs
-
-    return finished
 
 
 # weights -------------------------------------------------------------------------------------------------------------
@@ -311,3 +311,6 @@ def packed_filters(e: CpuEmitter, array: Array, points: Array | None) -> Value |
 
     held = e.shared.weights.derived([array, points], "pairs of filters", pack)
     return e.literal(held.array, held) if held.array.size else None
+
+
+offer_bytes(PLANS, "pairs", fits, prepared)

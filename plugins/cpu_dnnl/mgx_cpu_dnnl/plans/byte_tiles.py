@@ -8,12 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
-from mgx_core.ops.control import Group
-from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
-from mgx_core.targets.kernel_emission import Results
+from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
@@ -21,10 +19,9 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
+from .byte_products import finish, offer_bytes
 from .integer_epilogues import BYTES
-from .loops import results_of
-from .offer import offer
-from .packed_products import Finish, extent, group_of_product, innermost
+from .packed_products import Finish
 from .pointwise_convolution import as_matrices
 
 __all__ = ["PLANS"]
@@ -52,28 +49,9 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
     return None
 
 
-def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    anchor = next((i for i in modules[0] if isinstance(i.op, (QuantDot, QuantConvolution))), None)
-    if anchor is None:
-        return No("the group is not a product of bytes with an epilogue")
-    return fits(anchor.op, [i.result for i in anchor.inputs], ())
-
-
-@offer(PLANS, QuantDot, QuantConvolution, when=fits, name="tiles")
-def emit_product(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    (found,) = prepared(e, op, args)(None, 0, ())
-    return found
-
-
-@offer(PLANS, Group, when=fits_group, name="tiles")
-def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return group_of_product(e, modules[0], [a for a in args if a is not None], (QuantDot, QuantConvolution), prepared)
-
-
 def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
     """Returns what finishes a product or convolution with a pointwise body.  Errors: Refused."""
     from ..jit.byte_gemm import compile_byte_gemm
-    from ..jit.gemm_epilogue import Product
 
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
@@ -97,29 +75,17 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     axis = 1 if window else -1
     packed, start = panels(e, matrix, zero)
 
-    def finish(body: Module | None, at: int, extra: Sequence[Value]) -> list[Value]:
-        shapes = [Shape(dt.int32, lens)] if body is None else [o.shape for o in body.outputs]
-        results = [innermost(s, axis) for s in shapes]
-        if any(extent(r, axis) != n for r in results):
-            raise Refused(f"the group on a product of {n} columns gives {results}")
-        threads = e.threads or native().thread_count()
-        others = [v.shape for v in extra]
-
-        def make() -> Any:
-            return compile_byte_gemm(
-                Product(rows.shape, n, results, body, at, others, threads, axis), e.engine, e.fast_math
-            )
-
-        settings = "bytes", n, at, threads, axis, e.fast_math
-        kernel = e.shared.kernels.kernel(body, settings, [rows.shape, *results, *others], make)
-        if isinstance(kernel, No):
-            raise Refused(kernel.why)
-        given = [rows, packed, start, *extra]
-        outs = results_of(e, kernel, given, results)
-        e.loop(kernel, given, outs, "conv tiles" if window else "matmul tiles")
-        return outs
-
-    return finish
+    label = "conv tiles" if window else "matmul tiles"
+    return finish(
+        e,
+        rows.shape,
+        [rows, packed, start],
+        lens,
+        axis,
+        ("bytes", n),
+        lambda made: compile_byte_gemm(made, e.engine, e.fast_math),
+        label,
+    )
 
 
 def whole(e: CpuEmitter, zero: Value) -> int:
@@ -194,3 +160,6 @@ def in_lines(count: int) -> Array:
     space = np.empty(count + 63, np.int8)
     at = -space.ctypes.data % 64
     return space[at : at + count]
+
+
+offer_bytes(PLANS, "tiles", fits, prepared)

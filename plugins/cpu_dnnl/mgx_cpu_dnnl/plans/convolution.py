@@ -22,7 +22,7 @@ from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
 from ..packing import Derived
-from .anchors import around, offer_anchor, offer_widened, windowed
+from .anchors import offer_anchor, offer_widened, windowed
 from .epilogues import Epilogue
 from .offer import FLOATS, only
 from .volumes import Depthwise, depthwise_volumes
@@ -160,5 +160,5 @@ def grouped(w: Value, group: int) -> Value:
     return Value(Shape(w.shape.dtype, [group, per, *lens[1:]], [per * strides[0], *strides]), w.buffer, w.offset)
 
 
-offer_anchor(PLANS, Convolution, convolve, "onednn", only(FLOATS), around(Convolution))
+offer_anchor(PLANS, Convolution, convolve, "onednn", only(FLOATS))
 offer_widened(PLANS, Convolution, convolve, "onednn-wide")

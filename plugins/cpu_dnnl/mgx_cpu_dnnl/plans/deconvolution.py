@@ -12,7 +12,7 @@ from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
-from .anchors import around, offer_anchor, offer_widened, windowed
+from .anchors import offer_anchor, offer_widened, windowed
 from .epilogues import Epilogue
 from .offer import FLOATS, only
 
@@ -54,5 +54,5 @@ def _turned(w: Value, group: int) -> Value:
     return Value(shape, w.buffer, w.offset)
 
 
-offer_anchor(PLANS, ConvolutionBackwards, deconvolve, "onednn", only(FLOATS), around(ConvolutionBackwards))
+offer_anchor(PLANS, ConvolutionBackwards, deconvolve, "onednn", only(FLOATS))
 offer_widened(PLANS, ConvolutionBackwards, deconvolve, "onednn-wide")

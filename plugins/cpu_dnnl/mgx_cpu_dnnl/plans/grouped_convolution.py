@@ -11,22 +11,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.window import explicit_padding, per_axis
-from mgx_core.targets.values import Value, channels_last
+from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from ..layout import as_channels_last
 from ..native_library import native
 from ..packing import Derived
-from .anchors import around, offer_anchor
+from .anchors import offer_anchor
 from .epilogues import Epilogue
-from .links import links_of, plane
+from .links import images, links_of, plane, weights_and_extents
 from .native_loops import native_loop
 
 __all__ = ["PLANS"]
@@ -40,7 +39,8 @@ GAP: Final = 8  # floats between copied pixels
 SHARES: Final = 4  # items for each thread, so that one that is done early finds more
 
 
-def _possible(op: Any, x: AnyShape | None, w: AnyShape | None) -> No | None:
+def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, w = inputs
     if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
         return No(f"a convolution of {x} with {w}")
     if op.group == 1 or x.rank not in (3, 4):
@@ -56,40 +56,18 @@ def _unit(group: int, w: Shape) -> int:
     return int(channels % 4 == 0 and outputs % LANES == 0)
 
 
-def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    return _possible(op, inputs[0], inputs[1])
-
-
-def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    why = around(Convolution)(op, inputs, modules)
-    if why is not None:
-        return why
-    anchor = next(i for i in modules[0] if isinstance(i.op, Convolution))
-    return _possible(anchor.op, anchor.inputs[0].result, anchor.inputs[1].result)
-
-
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """x [n, c, ..] with constant weights [o, c / group, ..], channels last in and out."""
     if e.engine.wide:
         raise Refused("oneDNN has loops for groups with AVX-512")
-    weights = e.constant(w)
-    if weights is None:
-        raise Refused("weights that are not constants")
-    result = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens))
-    lens, window = result.lens(), w.lens[2:]
-    if 0 in lens or 0 in x.lens:
-        raise Refused("an extent is 0")
-    if epilogue is not None and epilogue.dtype is not dt.float32:
-        raise Refused(f"a result of {epilogue.dtype}")
+    weights, lens = weights_and_extents(e, op, x, w, epilogue)
+    window = w.lens[2:]
     axes = len(window)
     strides, gaps = per_axis(op.stride, axes, "stride"), per_axis(op.dilation, axes, "dilation")
     begin, _ = explicit_padding(x.lens[2:], window, strides, gaps, op.padding, op.padding_mode)
     if min(begin) < 0:
         raise Refused("negative padding")
-    x = as_channels_last(e, x)
-    out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
-    if out is None:
-        out = e.allocate(dt.float32, lens, channels_last(lens))
+    x, out = images(e, x, w, lens, epilogue)
     links, operands = links_of(epilogue, lens, 3)
     together = _unit(op.group, w.shape)
     units = op.group // together
@@ -142,4 +120,4 @@ def _packed(w: Array, group: int, together: int) -> Array:
     return np.ascontiguousarray(apart.transpose(0, 1, 4, 3, 2))
 
 
-offer_anchor(PLANS, Convolution, convolve, "groups", fits, fits_group)
+offer_anchor(PLANS, Convolution, convolve, "groups", fits)

@@ -1,19 +1,23 @@
-"""The work behind a convolution in the form that the native module's own loops take (`links.h`)."""
+"""Operands of convolutions by loops of the native module, and the work behind them as the loops take it (`links.h`)."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.targets.epilogue import Link
-from mgx_core.targets.values import Value
+from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.argument import Array
 
+from ..emitter import CpuEmitter
+from ..layout import as_channels_last
 from .epilogues import Epilogue
 
-__all__ = ["links_of", "plane"]
+__all__ = ["images", "links_of", "plane", "weights_and_extents"]
 
 # as the loops number them
 KINDS: Final = {
@@ -28,6 +32,28 @@ MOST_LINKS: Final = 16
 def plane(extents: Sequence[int], missing: int) -> tuple[int, int]:
     """Returns rows and columns; a line is a plane of one row."""
     return (missing, extents[0]) if len(extents) == 1 else (extents[0], extents[1])
+
+
+def weights_and_extents(
+    e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None
+) -> tuple[Array, list[int]]:
+    """Returns the weights of a float32 convolution and the extents of its result.  Errors: Refused."""
+    weights = e.constant(w)
+    if weights is None:
+        raise Refused("weights that are not constants")
+    lens: list[int] = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
+    if 0 in lens or 0 in x.lens:
+        raise Refused("an extent is 0")
+    if epilogue is not None and epilogue.dtype is not dt.float32:
+        raise Refused(f"a result of {epilogue.dtype}")
+    return weights, lens
+
+
+def images(e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epilogue | None) -> tuple[Value, Value]:
+    """Returns x with channels last, and where the result goes: the epilogue's residual, or new memory."""
+    x = as_channels_last(e, x)
+    out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
+    return x, e.allocate(dt.float32, lens, channels_last(lens)) if out is None else out
 
 
 def links_of(epilogue: Epilogue | None, lens: Sequence[int], first: int) -> tuple[list[int], list[Value]]:

@@ -22,7 +22,7 @@ MOST_AXES: Final = 32
 def native_loop(
     e: CpuEmitter,
     name: str,
-    loop: str,
+    loop: str | int,
     operands: Sequence[Value],
     written: Collection[Value],
     numbers: Sequence[int],
@@ -34,12 +34,12 @@ def native_loop(
 ) -> None:
     """A step called `name` that runs a loop of the native module.
 
-    operands: in the order of its buffers; written: those that are results; updated: whether these hold something before that
-    is read too; numbers, work, grain, scratch: as the loop states them; flops: of all its work.
+    loop: its name or address; operands: in the order of its buffers; written: those that are results; updated: whether these
+    hold something before that is read too; numbers, work, grain, scratch: as the loop states them; flops: of all its work.
     """
     from ..native_library import native
 
-    address, label = native().native_loop(loop), e.label(name)
+    address, label = native().native_loop(loop) if isinstance(loop, str) else loop, e.label(name)
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:
         where = [(ident(v.buffer), v.byte_offset) for v in operands]

@@ -23,7 +23,7 @@ from ..packing import is_bfloat16
 from .loops import results_of
 from .offer import FLOATS
 
-__all__ = ["Finish", "extent", "group_of_product", "innermost", "packed_group", "packed_product"]
+__all__ = ["Finish", "Prepare", "extent", "group_of_product", "innermost", "packed_group", "packed_product"]
 
 # With AVX-512 oneDNN's blocked products are as fast for few rows and for very many, unless the work behind them is dear: its
 # transcendental functions take twice the time of ours.  Between them ours are faster, as they load weights ahead.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
@@ -35,14 +35,6 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
     return None
 
 
-def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    why = around(Convolution)(op, inputs, modules)
-    if why is not None:
-        return why
-    anchor = next(i for i in modules[0] if isinstance(i.op, Convolution))
-    return fits(anchor.op, [i.result for i in anchor.inputs], ())
-
-
 @offer(PLANS, Convolution, when=fits, name="rows")
 def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, w = args
@@ -53,7 +45,7 @@ def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     return found.seen_as(0, Shape(found.shape.dtype, lens, channels_last(lens)))
 
 
-@offer(PLANS, Group, when=fits_group, name="rows")
+@offer(PLANS, Group, when=around(Convolution, fits), name="rows")
 def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     return packed_group(e, modules[0], [a for a in args if a is not None], Convolution, as_matrices, 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from mgx_core import dtype as dt
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.targets.epilogue import Link
 from mgx_core.targets.kernel_emission import Results
-from mgx_core.targets.values import Buffer, Value
+from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.mapped import forget_pages
 
@@ -22,6 +21,7 @@ from ..native_library import native
 from ..packing import Derived
 from ..remaking import aligned
 from .epilogues import Epilogue
+from .native_loops import native_loop
 from .products import product
 from .recurrent_operands import Operands
 
@@ -98,7 +98,6 @@ class _Layer:
 
         own: the number that only this kind of layer has; fields: what it keeps of a unit between steps or phases.
         """
-        name = f"{self.op.name}-loop"
         out = self.e.allocate(dt.float32, [self.steps, self.batch, self.ways, self.hidden])
         read = [self.gates, self.constant(self.recurrent), *read]
         written = [out] if last is None else [out, last]
@@ -110,13 +109,9 @@ class _Layer:
         work = items
         if parts > 1:  # the loop itself calls the threads
             work, scratch = 1, items * scratch
-
-        def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-            where = [(ident(v.buffer), v.byte_offset) for v in [*read, *written]]
-            program.add_loop(name, self.address, None, where, args, work, 1, scratch)
-
         flops = 2 * self.op.gates * self.steps * self.batch * self.ways * self.hidden**2
-        self.e.step(name, [v.buffer for v in read], [v.buffer for v in written], install, flops)
+        name, operands = f"{self.op.name}-loop", [*read, *written]
+        native_loop(self.e, name, self.address, operands, written, args, work, 1, scratch, flops=flops)
         width = self.ways * self.hidden
         strides = [self.batch * width, self.hidden, width, 1]
         return out.seen_as(0, Shape(dt.float32, [self.steps, self.ways, self.batch, self.hidden], strides))

@@ -1,0 +1,87 @@
+"""Plans of products and convolutions of bytes with constant weights: for the op by itself, and for groups around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
+from mgx_core.types.shape import AnyShape
+
+from ..emitter import CpuEmitter
+from ..native_library import native
+from .loops import results_of
+from .offer import Check, offer
+from .packed_products import Finish, Prepare, extent, group_of_product, innermost
+
+__all__ = ["finish", "offer_bytes"]
+
+if TYPE_CHECKING:
+    from ..jit.gemm_epilogue import Product
+    from ..jit.kernel import JitKernel
+
+
+def offer_bytes(plans: Kernels, name: str, fits: Check, prepared: Prepare) -> None:
+    """Offers products and convolutions that `fits` takes, by themselves and with pointwise work behind them."""
+
+    def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+        anchor = next((i for i in modules[0] if isinstance(i.op, (QuantDot, QuantConvolution))), None)
+        if anchor is None:
+            return No("the group is not a product of bytes with an epilogue")
+        return fits(anchor.op, [i.result for i in anchor.inputs], ())
+
+    @offer(plans, QuantDot, QuantConvolution, when=fits, name=name)
+    def emit_product(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+        (found,) = prepared(e, op, args)(None, 0, ())
+        return found
+
+    @offer(plans, Group, when=fits_group, name=name)
+    def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+        given = [a for a in args if a is not None]
+        return group_of_product(e, modules[0], given, (QuantDot, QuantConvolution), prepared)
+
+
+def finish(
+    e: CpuEmitter,
+    rows: Shape,
+    given: Sequence[Value],
+    lens: Sequence[int],
+    axis: int,
+    settings: Any,
+    compiled: Callable[[Product], JitKernel | No],
+    label: str,
+) -> Finish:
+    """Returns the function that emits a kernel with what follows on its sums.
+
+    rows: of the left matrix; given: the kernel's operands; lens: the extents of the sums, whose columns lie along `axis`;
+    settings: all that `compiled` depends on besides the product, but for the shape of the first operand.
+    """
+    n = lens[axis]
+
+    def finished(body: Module | None, at: int, extra: Sequence[Value]) -> list[Value]:
+        from ..jit.gemm_epilogue import Product
+
+        shapes = [Shape(dt.int32, lens)] if body is None else [o.shape for o in body.outputs]
+        results = [innermost(s, axis) for s in shapes]
+        if any(extent(r, axis) != n for r in results):
+            raise Refused(f"the group on a product of {n} columns gives {results}")
+        threads = e.threads or native().thread_count()
+        others = [v.shape for v in extra]
+        about = settings, at, threads, axis, e.fast_math
+        shapes = [given[0].shape, *results, *others]
+        product = Product(rows, n, results, body, at, others, threads, axis)
+        kernel = e.shared.kernels.kernel(body, about, shapes, lambda: compiled(product))
+        if isinstance(kernel, No):
+            raise Refused(kernel.why)
+        operands = [*given, *extra]
+        outs = results_of(e, kernel, operands, results)
+        e.loop(kernel, operands, outs, label)
+        return outs
+
+    return finished
