@@ -126,7 +126,7 @@ def convolution(
 
 @dataclass(frozen=True)
 class Moves:
-    """How windows move over an image."""
+    """Steps of windows over an image, along each axis, and the zeros around it."""
 
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
