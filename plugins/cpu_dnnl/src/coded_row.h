@@ -1,0 +1,193 @@
+// Products of one row with weights in codes of 4 bits, by products of bytes.
+//
+// A row is cut into units of 128 numbers.  Each number becomes an integer of 24 bits, a fraction of the largest of its unit, and
+// that three signed bytes: products with codes are exact integers.  Where the largest number is far above most others, what it
+// leaves of their digits becomes a second unit, since its own code may stand for 0.
+//
+// Included by sources that are compiled once per instruction set; their `Vectors` have what depends on it:
+//   lanes, splits             integers of a vector; whether blocks may be parts of a unit
+//   Numbers(x, count)         128 numbers, zeros where there are fewer; `largest` magnitude (NaN or infinity where there is one),
+//                             whether more numbers but 0 are `mostly_below` a bound than not
+//   cut(unit, numbers, f)     makes the numbers times f integers and bytes, and leaves in `numbers` what these are short of
+//   sum_up(unit, point)       sets the unit's sums
+//   Sums, none, total         of products of 128 / lanes numbers each
+//   Codes(from, left)         128 codes from `left` bytes, zeros behind them
+//   Scales, Points            of the codes of a unit, read by `Lanes<split>`; `Most` has the largest of them
+//   added<given, plain>       a sum with the products of a unit and codes; given: weights have points, of which only `plain` ones
+//                             are known to be small
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <immintrin.h>
+
+#include "coded_scales.h"
+#include "loops.h"
+
+namespace mgx {
+
+namespace {
+
+constexpr int64_t width = 128;  // numbers of a unit
+constexpr int64_t pieces = 3;   // signed bytes of a number
+constexpr int64_t ahead = 1024; // bytes of codes fetched before they are needed
+constexpr float far = 128;      // times: numbers that far below the largest keep 16 of their digits
+constexpr float most = 8355000; // integer of the largest number: below 127 * (1 + 256 + 65536), whatever rounding adds
+
+// The bytes of 128 numbers in the order in which codes leave their bytes: those at even places, then those at odd ones.
+template <int lanes>
+struct alignas(64) CodedUnit {
+    int8_t even[pieces][64], odd[pieces][64]; // the lowest byte first
+    int32_t sums[lanes]; // of each 128 / lanes numbers; times the point and negative where there is one for all
+    float scale;         // what an integer of 1 stands for; NaN where a number is not finite
+    int32_t more;        // the rest of the digits is in the unit `count` behind this one
+    char rest[120 - 4 * lanes];
+};
+static_assert(sizeof(CodedUnit<8>) == 512 && sizeof(CodedUnit<16>) == 512, "the plan gives as many bytes");
+
+// Makes 128 numbers a unit, and leaves in `numbers` what its integers are short of them.
+template <class Vectors>
+void fill(CodedUnit<Vectors::lanes> &unit, typename Vectors::Numbers &numbers, float largest, int64_t point) {
+    const float limit = std::max(largest, 0x1p-100f);
+    const bool finite = std::isfinite(limit);
+    unit.scale = finite ? limit / most : std::numeric_limits<float>::quiet_NaN();
+    unit.more = 0;
+    Vectors::cut(unit, numbers, finite ? most / limit : 0.0f);
+    Vectors::sum_up(unit, point);
+}
+
+// Buffers: x, units and as many for the rest of the digits.  Numbers: elements of x, the point of all weights (negative: they
+// have their own), units.  Work: units.
+template <class Vectors>
+void coded_units(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const float *x = static_cast<const float *>(buffers[0]);
+    auto *units = static_cast<CodedUnit<Vectors::lanes> *>(buffers[1]);
+    const int64_t count = args[0], point = args[1], behind = args[2];
+    for (int64_t u = begin; u < end; ++u) {
+        typename Vectors::Numbers numbers(x + u * width, count - u * width);
+        const float largest = numbers.largest();
+        const bool more = std::isfinite(largest) && numbers.mostly_below(largest / far);
+        fill<Vectors>(units[u], numbers, largest, point);
+        if (!more) continue;
+        units[u].more = 1;
+        fill<Vectors>(units[u + behind], numbers, numbers.largest(), point);
+    }
+}
+
+template <class Unit>
+struct Job {
+    const float *a;
+    const Unit *units;
+    const uint8_t *codes;
+    const float *scales;
+    const uint8_t *points; // null: one point for all, which the units' sums hold
+    float *out;
+    int64_t numbers, depth, blocks, block, row_bytes; // numbers: of a; depth: whole blocks
+    int point;
+
+    int64_t count() const { return (depth + width - 1) / width; }
+};
+
+// As the definition: numbers that are not finite, or weights that may not be.
+template <class Unit>
+float defined(const Job<Unit> &job, int64_t row) {
+    float sum = 0;
+    for (int64_t k = 0; k < job.numbers; ++k) {
+        const int code = job.codes[row * job.row_bytes + k / 2] >> (k % 2 * 4) & 15;
+        const int64_t block = row * job.blocks + k / job.block;
+        sum += static_cast<float>(code - (job.points ? job.points[block] : job.point)) * job.scales[block] * job.a[k];
+    }
+    return sum;
+}
+
+// R weights, `apart` rows from each other: streams in pages of their own, whose addresses are translated at the same time.
+// split: blocks are parts of a unit, else units parts of a block; plain: units have all digits, and points are expected to be
+// small.
+template <class Vectors, int R, bool split, bool given, bool plain>
+void dots(const Job<CodedUnit<Vectors::lanes>> &job, int64_t row, int64_t apart) {
+    const typename Vectors::template Lanes<split> lanes(job.block);
+    const int64_t each = split ? width / job.block : 1, units = job.count();
+    const int64_t together = split ? 1 : job.blocks == 1 ? units : job.block / width; // units with the same scale
+    typename Vectors::Sums sums[R];
+    typename Vectors::Most largest;
+    for (int r = 0; r < R; ++r)
+        sums[r] = Vectors::none();
+    for (int64_t b = 0, u = 0; b < job.blocks; b += each) {
+        const int64_t some = std::min(each, job.blocks - b);
+        typename Vectors::Scales scales[R];
+        typename Vectors::Points points[R] = {};
+        for (int r = 0; r < R; ++r) {
+            const int64_t at = (row + r * apart) * job.blocks + b;
+            scales[r] = lanes.scales(job.scales + at, some);
+            largest.add_scales(scales[r]);
+            if constexpr (!given) continue;
+            points[r] = lanes.points(job.points + at, some);
+            largest.add_points(points[r]);
+        }
+        for (const int64_t last = std::min(u + together, units); u < last; ++u) {
+            const auto &x = job.units[u];
+            const int64_t left = std::min<int64_t>(64, job.row_bytes - 64 * u);
+            for (int r = 0; r < R; ++r) {
+                const uint8_t *from = job.codes + (row + r * apart) * job.row_bytes + 64 * u;
+                _mm_prefetch(reinterpret_cast<const char *>(from + ahead), _MM_HINT_T0);
+                const typename Vectors::Codes codes(from, left);
+                sums[r] = Vectors::template added<given, plain>(codes, x, scales[r], points[r], sums[r]);
+                if (!plain && x.more)
+                    sums[r] = Vectors::template added<given, plain>(codes, job.units[u + units], scales[r], points[r], sums[r]);
+            }
+        }
+    }
+    if constexpr (given && plain)
+        if (largest.has_large_points()) return dots<Vectors, R, split, given, false>(job, row, apart);
+    const bool finite = largest.has_finite_weights();
+    for (int r = 0; r < R; ++r)
+        job.out[row + r * apart] = finite ? Vectors::total(sums[r]) : defined(job, row + r * apart);
+}
+
+template <class Vectors, bool split, bool given, bool plain>
+void rows(const Job<CodedUnit<Vectors::lanes>> &job, int64_t begin, int64_t end) {
+    const int64_t quarter = (end - begin) / 4;
+    for (int64_t n = begin; n < begin + quarter; ++n)
+        dots<Vectors, 4, split, given, plain>(job, n, quarter);
+    for (int64_t n = begin + 4 * quarter; n < end; ++n)
+        dots<Vectors, 1, split, given, plain>(job, n, 1);
+}
+
+template <class Vectors, bool split, bool given>
+void rows_of(const Job<CodedUnit<Vectors::lanes>> &job, bool plain, int64_t begin, int64_t end) {
+    plain ? rows<Vectors, split, given, true>(job, begin, end) : rows<Vectors, split, given, false>(job, begin, end);
+}
+
+// Buffers: a, its units, codes, scales, points (if there are any), out.  Numbers: elements of a, blocks, block size (a multiple
+// of 128, with `splits` also 16, 32 or 64, or any if there is one block), bytes a row of codes, the point where there are none.
+// Work: rows of weights.
+template <class Vectors>
+void coded_row(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const bool given = args[4] < 0;
+    using Unit = CodedUnit<Vectors::lanes>;
+    const Job<Unit> job {static_cast<const float *>(buffers[0]), static_cast<const Unit *>(buffers[1]),
+            static_cast<const uint8_t *>(buffers[2]), static_cast<const float *>(buffers[3]),
+            given ? static_cast<const uint8_t *>(buffers[4]) : nullptr, static_cast<float *>(buffers[given ? 5 : 4]),
+            args[0], args[1] * args[2], args[1], args[2], args[3], static_cast<int>(args[4])};
+    bool plain = true;
+    for (int64_t u = 0; u < job.count(); ++u) {
+        plain = plain && !job.units[u].more;
+        if (!std::isnan(job.units[u].scale)) continue;
+        for (int64_t n = begin; n < end; ++n)
+            job.out[n] = defined(job, n);
+        return;
+    }
+    if constexpr (Vectors::splits)
+        if (job.blocks > 1 && job.block < width) {
+            given ? rows_of<Vectors, true, true>(job, plain, begin, end) : rows_of<Vectors, true, false>(job, plain, begin, end);
+            return;
+        }
+    given ? rows_of<Vectors, false, true>(job, plain, begin, end) : rows_of<Vectors, false, false>(job, plain, begin, end);
+}
+
+} // namespace
+
+} // namespace mgx
