@@ -60,4 +60,43 @@ void cut(Box<Outer> &outer, Box<Inner> &inner, int64_t axis, int64_t begin, int6
         outer.cut(axis, begin, end);
 }
 
+// Slices of one operand at places that indices give, and those of another one in the order of the indices.
+// Numbers: axis to cut; places; box of places (of the operands in the order of the buffers); box of a slice (source, target).
+struct Slices {
+    Numbers numbers;
+    int64_t axis;
+    Places places;
+    Box<3> outer;
+    Box<2> slice;
+
+    Slices(const int64_t *args, const void *indices, int64_t begin, int64_t end)
+        : numbers(args), axis(numbers.next()), places(numbers, indices), outer(numbers), slice(numbers) {
+        cut(outer, slice, axis, begin, end);
+    }
+
+    // The operand with places is the first and the source if `taken`, else the target.
+    // one(source, target) for elements where slices are these, else all(source, target) for slices, at their first elements.
+    template <bool taken, typename From, typename To, typename One, typename All>
+    void each(const From *sources, To *targets, const One &one, const All &all) const {
+        constexpr int in = taken ? 0 : 2, out = 2 - in;
+        const int64_t step = outer.step(in), over = outer.step(out);
+        const bool lone = slice.elements() == 1;
+        outer.lines([&](const int64_t *offset) {
+            const From *from = sources + offset[in];
+            To *to = targets + offset[out];
+            const auto walk = [&](const auto &body) {
+                places.each(offset[1], outer.step(1), outer.length(), [&](int64_t i, int64_t place) {
+                    body(from + i * step + (taken ? place : 0), to + i * over + (taken ? 0 : place));
+                });
+            };
+            if (lone) {
+                from += slice.start[0];
+                to += slice.start[1];
+                walk(one);
+            } else
+                walk(all);
+        });
+    }
+};
+
 } // namespace mgx

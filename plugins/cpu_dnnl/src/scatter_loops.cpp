@@ -42,39 +42,20 @@ struct Greater {
 // As `put`, with D the type of out and U that of the updates.
 template <typename How, typename D, typename U>
 void combine(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    auto *out = static_cast<D *>(buffers[0]);
-    auto *updates = static_cast<const U *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t axis = numbers.next();
-    const Places places(numbers, buffers[1]);
-    Box<3> outer(numbers);
-    Box<2> slice(numbers);
-    cut(outer, slice, axis, begin, end);
-    const bool lone = slice.elements() == 1;
-    const int64_t in = outer.step(2), over = outer.step(0);
-    const int64_t items = slice.length(), item_in = slice.step(0), item_over = slice.step(1);
-    auto combined = [](D &to, U from) { to = How::of(to, static_cast<D>(widened(from))); };
-    outer.lines([&](const int64_t *offset) {
-        const U *from = updates + offset[2];
-        D *to = out + offset[0];
-        if (lone) {
-            from += slice.start[0];
-            to += slice.start[1];
-            places.each(offset[1], outer.step(1), outer.length(),
-                    [&](int64_t i, int64_t place) { combined(to[place + i * over], from[i * in]); });
-            return;
-        }
-        places.each(offset[1], outer.step(1), outer.length(), [&](int64_t i, int64_t place) {
-            slice.lines([&](const int64_t *line) {
-                const U *source = from + i * in + line[0];
-                D *target = to + place + i * over + line[1];
-                if (item_in == 1 && item_over == 1)
-                    for (int64_t j = 0; j < items; ++j)
-                        combined(target[j], source[j]);
-                else
-                    for (int64_t j = 0; j < items; ++j)
-                        combined(target[j * item_over], source[j * item_in]);
-            });
+    const Slices slices(args, buffers[1], begin, end);
+    const Box<2> &slice = slices.slice;
+    const int64_t items = slice.length(), in = slice.step(0), over = slice.step(1);
+    const auto combined = [](const U *from, D *to) { *to = How::of(*to, static_cast<D>(widened(*from))); };
+    slices.each<false>(static_cast<const U *>(buffers[2]), static_cast<D *>(buffers[0]), combined, [=, &slice](const U *from, D *to) {
+        slice.lines([=](const int64_t *line) {
+            const U *source = from + line[0];
+            D *target = to + line[1];
+            if (in == 1 && over == 1)
+                for (int64_t j = 0; j < items; ++j)
+                    combined(source + j, target + j);
+            else
+                for (int64_t j = 0; j < items; ++j)
+                    combined(source + j * in, target + j * over);
         });
     });
 }
