@@ -43,10 +43,22 @@ struct Near {
 constexpr int most_alone = 12, most_beside = 6; // pixels: with their sums, registers are full
 constexpr int64_t gap = 8;                       // floats between copied pixels: loads of one step apart would wait for one another
 
-// Sums of P pixels and V vectors; `from`: the first tap of the first pixel; `weights`: those of the vectors.
-template <int P, int V> MGX_INLINE void add_taps(const GroupedJob &job, const float *from, Near near, const float *weights, Floats (&sums)[P][V]) {
+// Four channels of each of two groups, the one of number `u` in all lanes of its group's half: of a pixel that is 0 to 2 steps from a
+// base, loaded by the instruction itself as `broadcast` does.
+template <int apart, int u> MGX_INLINE Floats spread(const char *base, int64_t step) {
+    Floats many;
+    if constexpr (apart == 0)
+        asm volatile("vpermilps %2, (%1), %0" : "=v"(many) : "r"(base), "i"(0x55 * u));
+    else
+        asm volatile("vpermilps %3, (%1,%2,%c4), %0" : "=v"(many) : "r"(base), "r"(step), "i"(0x55 * u), "i"(apart));
+    return many;
+}
+
+// Sums of P pixels and V vectors; `from`: the first tap of the first pixel; `weights`: those of the vectors; paired: of two groups of
+// four channels.
+template <int P, int V, bool paired> MGX_INLINE void add_taps(const GroupedJob &job, const float *from, Near near, const float *weights, Floats (&sums)[P][V]) {
     constexpr int bases = (P + 2) / 3, trip = 4;
-    const int64_t apart = job.step_across * near.pixel * int64_t(sizeof(float));
+    const int64_t apart = job.step_across * near.pixel * int64_t(sizeof(float)), inputs = paired ? trip : job.inputs;
     for (int64_t i = 0; i < job.down; ++i)
         for (int64_t j = 0; j < job.across; ++j) {
             const auto *begin = reinterpret_cast<const char *>(from + i * job.gap_down * near.row + j * job.gap_across * near.pixel);
@@ -54,14 +66,18 @@ template <int P, int V> MGX_INLINE void add_taps(const GroupedJob &job, const fl
             MGX_UNROLLED
             for (int b = 0; b < bases; ++b)
                 left[b] = begin + 3 * b * apart;
-            for (int64_t c = 0; c < job.inputs; c += trip) {
+            for (int64_t c = 0; c < inputs; c += trip) {
                 each<trip>([&](auto u) __attribute__((always_inline)) {
                     Floats some[V];
                     MGX_UNROLLED
                     for (int v = 0; v < V; ++v)
                         some[v] = load(weights + (u * V + v) * lanes);
                     each<P>([&](auto p) __attribute__((always_inline)) {
-                        const Floats many = broadcast<p % 3, u * int(sizeof(float))>(left[p / 3], apart);
+                        Floats many;
+                        if constexpr (paired)
+                            many = spread<p % 3, u>(left[p / 3], apart);
+                        else
+                            many = broadcast<p % 3, u * int(sizeof(float))>(left[p / 3], apart);
                         MGX_UNROLLED
                         for (int v = 0; v < V; ++v)
                             add_product(sums[p][v], many, some[v]);
@@ -77,38 +93,6 @@ template <int P, int V> MGX_INLINE void add_taps(const GroupedJob &job, const fl
         }
 }
 
-// Four channels of each of two groups, the one of number `u` in all lanes of its group's half: of a pixel that is 0 to 2 steps from a
-// base, loaded by the instruction itself as `broadcast` does.
-template <int apart, int u> MGX_INLINE Floats spread(const char *base, int64_t step) {
-    Floats many;
-    if constexpr (apart == 0)
-        asm volatile("vpermilps %2, (%1), %0" : "=v"(many) : "r"(base), "i"(0x55 * u));
-    else
-        asm volatile("vpermilps %3, (%1,%2,%c4), %0" : "=v"(many) : "r"(base), "r"(step), "i"(0x55 * u), "i"(apart));
-    return many;
-}
-
-// The same for two groups of four channels.
-template <int P> MGX_INLINE void add_paired_taps(const GroupedJob &job, const float *from, Near near, const float *weights, Floats (&sums)[P][1]) {
-    constexpr int bases = (P + 2) / 3;
-    const int64_t apart = job.step_across * near.pixel * int64_t(sizeof(float));
-    for (int64_t i = 0; i < job.down; ++i)
-        for (int64_t j = 0; j < job.across; ++j) {
-            const auto *begin = reinterpret_cast<const char *>(from + i * job.gap_down * near.row + j * job.gap_across * near.pixel);
-            const char *left[bases];
-            MGX_UNROLLED
-            for (int b = 0; b < bases; ++b)
-                left[b] = begin + 3 * b * apart;
-            each<4>([&](auto u) __attribute__((always_inline)) {
-                const Floats some = load(weights + u * lanes);
-                each<P>([&](auto p) __attribute__((always_inline)) {
-                    add_product(sums[p][0], spread<p % 3, u>(left[p / 3], apart), some);
-                });
-            });
-            weights += 4 * lanes;
-        }
-}
-
 struct Place {
     int64_t image, row, column, channel; // of the first result
 };
@@ -121,10 +105,7 @@ template <int P, int V, bool paired> void pixels(const Given &given, const float
         MGX_UNROLLED
         for (int v = 0; v < V; ++v)
             sums[p][v] = Floats {};
-    if constexpr (paired)
-        add_paired_taps<P>(job, from, near, weights, sums);
-    else
-        add_taps<P, V>(job, from, near, weights, sums);
+    add_taps<P, V, paired>(job, from, near, weights, sums);
     float *to = static_cast<float *>(given.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
     MGX_UNROLLED
     for (int v = 0; v < V; ++v) {
