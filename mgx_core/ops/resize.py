@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,11 @@ from .operation import Operation
 from .sample import cubic_weights
 from .scalar import convert, widen
 
-__all__ = ["Axis", "Resize"]
+__all__ = ["MOST_SUMMED", "Axis", "Resize"]
+
+MOST_SUMMED: Final = (
+    4  # elements of a weighted sum that has those of weight 0, too: an infinity or NaN among them gives NaN
+)
 
 
 class Axis(NamedTuple):
@@ -197,14 +201,9 @@ class Resize(Operation):
         """x resampled at places `at` of one axis."""
         if self.mode == "nearest":
             return np.take(x, np.clip(self.nearest(at, plan.scale), 0, plan.size - 1), axis)
-        index, weight = self.weights(at, plan.scale)
-        beyond = (index < 0) | (index >= plan.size)
-        if self.exclude_outside:
-            weight = np.where(beyond, 0, weight)
-            weight = weight / weight.sum(-1, keepdims=True)
-        index = np.clip(index, 0, plan.size - 1)
+        index, weight = self.taps(at, plan)
         lead = [1] * axis + [-1] + [1] * (x.ndim - axis - 1)
-        if index.shape[1] <= 4:
+        if index.shape[1] <= MOST_SUMMED:
             total = np.take(x, index[:, 0], axis) * weight[:, 0].astype(x.dtype).reshape(lead)
             for t in range(1, index.shape[1]):
                 total += np.take(x, index[:, t], axis) * weight[:, t].astype(x.dtype).reshape(lead)
@@ -218,6 +217,14 @@ class Resize(Operation):
         matrix = np.zeros((plan.out, plan.size))
         np.add.at(matrix, (np.arange(plan.out)[:, None], index), weight)
         return np.moveaxis(np.moveaxis(x, axis, -1) @ matrix.T.astype(x.dtype), -1, axis)
+
+    def taps(self, at: Array, plan: Axis) -> tuple[Array, Array]:
+        """Returns the elements that each place is the weighted sum of, those outside as the nearest inside, and their weights."""
+        index, weight = self.weights(at, plan.scale)
+        if self.exclude_outside:
+            weight = np.where((index < 0) | (index >= plan.size), 0, weight)
+            weight = weight / weight.sum(-1, keepdims=True)
+        return np.clip(index, 0, plan.size - 1), weight
 
     def nearest(self, at: Array, scale: float) -> Array:
         match self.nearest_mode:

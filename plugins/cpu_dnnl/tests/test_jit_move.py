@@ -40,11 +40,11 @@ def image(dims, dtype=np.float32, seed=0):
 LAYOUTS = [(0, 1, 2, 3), (0, 2, 3, 1)]
 
 
-def both(engine, compile_, op, x, layout, rtol=0.0):
+def both(engine, compile_, op, x, layout, rtol=0.0, options=()):
     expected = op.compute(x)
     given = strided(x, layout)
     out = strided(np.ones_like(expected), layout)
-    kernel = compile_(op, shape_of(given), shape_of(out), engine)
+    kernel = compile_(op, shape_of(given), shape_of(out), engine, *options)
     assert not isinstance(kernel, No), kernel
     run_numpy(kernel, [given, out], 3)
     np.testing.assert_allclose(out.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=rtol)
@@ -77,3 +77,50 @@ def test_pad_types(engine, layout, dtype):
 ], ids=str)  # fmt: skip
 def test_resize(engine, layout, op):
     both(engine, compile_resize, op, image((2, 19, 7, 9)), layout, 0.0 if op.mode == "nearest" else 3e-6)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("op", [
+    Resize(scales=(2.0, 2.0), axes=(2, 3), mode="cubic"),
+    Resize(scales=(2.0, 2.0), axes=(2, 3), mode="cubic", coordinate_transformation_mode="asymmetric"),
+    Resize(sizes=(5, 13), axes=(2, 3), mode="cubic", coordinate_transformation_mode="align_corners"),
+    Resize(sizes=(5, 13), axes=(2, 3), mode="cubic", exclude_outside=True),
+    Resize(scales=(2.0, 2.0), axes=(2, 3), mode="linear", coordinate_transformation_mode="asymmetric"),
+    Resize(scales=(0.4, 0.3), axes=(2, 3), mode="cubic", antialias=True),
+], ids=str)  # fmt: skip
+def test_resize_of_numbers_that_are_not_finite(engine, layout, number, op):
+    """Each alone, at borders and within: also where weights are 0, or elements beyond a border stand for the same one."""
+    for at in [(0, 0), (6, 3), (3, 8), (2, 4)]:
+        x = image((1, 3, 7, 9))
+        x[0, 1][at] = number
+        with np.errstate(invalid="ignore"):
+            both(engine, compile_resize, op, x, layout, 3e-6)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_fast_resize_leaves_out_elements_of_weight_0(engine, layout):
+    """Other results are those of the definition, at borders too, where an infinity with weights of both signs is NaN."""
+    op = Resize(scales=(2.0, 2.0), axes=(2, 3), mode="cubic")
+    x = image((1, 3, 7, 9))
+    x[0, 1, 0, 0] = np.inf
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(op.compute(x)).any()
+        both(engine, compile_resize, op, x, layout, 3e-6, [True])
+    op = Resize(scales=(2.0, 2.0), axes=(2, 3), mode="linear", coordinate_transformation_mode="asymmetric")
+    out = strided(np.ones((1, 3, 14, 18), np.float32), layout)
+    kernel = compile_resize(op, shape_of(strided(x, layout)), shape_of(out), engine, True)
+    assert not isinstance(kernel, No)
+    run_numpy(kernel, [strided(x, layout), out], 3)
+    assert np.isinf(out).sum() == 4 and not np.isnan(out).any()
+
+
+def test_long_axes_are_resized(engine):
+    both(
+        engine,
+        compile_resize,
+        Resize(sizes=(9000,), axes=(3,), mode="linear"),
+        image((1, 1, 1, 3000)),
+        LAYOUTS[0],
+        3e-6,
+    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from mgx_core.errors import No
 from mgx_core.ops.pad import Pad
+from mgx_core.ops.resize import MOST_SUMMED, Resize
 from mgx_core.ops.resize import Axis as ResizeAxis
-from mgx_core.ops.resize import Resize
 from mgx_core.ops.scalar import convert
+from mgx_core.types.argument import Array
 from mgx_core.types.shape import Shape
 
 from .engine import Engine
@@ -17,6 +20,8 @@ from .taps import compile_taps
 from .taps_plan import Taps
 
 __all__ = ["compile_pad", "compile_resize"]
+
+LONGEST: Final = 1 << 17  # resized axis: each element is some of the loop's arguments
 
 
 def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No:
@@ -39,8 +44,11 @@ def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No
     return compile_taps(x, out, taps, "copy", engine, "pad", value)
 
 
-def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine) -> JitKernel | No:
-    """Resampling with the factors or sizes of the op itself."""
+def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine, fast: bool = False) -> JitKernel | No:
+    """Resampling with the factors or sizes of the op itself.
+
+    fast: leaves out elements of weight 0, which the definition multiplies: infinities and NaN do not become NaN there.
+    """
     if op.coordinate_transformation_mode == "tf_crop_and_resize":
         return No("crop and resize")
     lens, wanted = x.lens(), out.lens()
@@ -56,19 +64,31 @@ def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine) -> JitKerne
         plan = ResizeAxis(lens[axis], wanted[axis], factor, 0.0, 1.0)
         if plan.size == plan.out and factor == 1.0:
             continue
-        if plan.size == 0 or plan.size * plan.out > 1 << 22:
+        if plan.size == 0 or plan.out > LONGEST:
             return No(f"an axis from {plan.size} to {plan.out} elements")
         at = op.source(plan)
         if op.mode == "nearest":
             index = np.clip(op.nearest(at, factor), 0, plan.size - 1)
             taps[axis] = Taps([[int(i)] for i in index])
         else:
-            matrix = op.along(np.eye(plan.size), 0, at, plan)
-            rows = [np.flatnonzero(row) for row in matrix]
-            taps[axis] = Taps(
-                [[int(i) for i in row] for row in rows],
-                [[float(v) for v in matrix[r, row]] for r, row in enumerate(rows)],
-            )
+            taps[axis] = _weighted(*op.taps(at, plan), fast)
     if op.mode != "nearest" and not x.dtype.is_float:
         return No(f"{op.mode} resampling of {x.dtype}")
     return compile_taps(x, out, taps, "copy" if op.mode == "nearest" else "sum", engine, f"resize {op.mode}")
+
+
+def _weighted(index: Array, weight: Array, fast: bool) -> Taps:
+    """Returns elements [out, taps] with their weights; those of weight 0 where the definition has them, and not if `fast`.
+
+    An element beyond a border stands for the nearest within: its weights of each sign are added.
+    """
+    whole = not fast and index.shape[1] <= MOST_SUMMED
+    rows = []
+    for found, weights in zip(index.tolist(), weight.tolist(), strict=True):
+        row: dict[tuple[int, int], float] = {}
+        for i, w in zip(found, weights, strict=True):
+            if w or whole:
+                key = i, (w > 0) - (w < 0)
+                row[key] = row.get(key, 0.0) + w
+        rows.append(row)
+    return Taps([[i for i, _ in row] for row in rows], [list(row.values()) for row in rows])

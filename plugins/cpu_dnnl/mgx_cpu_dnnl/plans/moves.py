@@ -124,8 +124,10 @@ def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
         strides[a] = step
         step *= lens[a]
     out = e.allocate(result.dtype, lens, strides)
-    compile_ = compile_pad if isinstance(op, Pad) else compile_resize
-    kernel = compile_(op, x.shape, out.shape, e.engine)
+    if isinstance(op, Pad):
+        kernel = compile_pad(op, x.shape, out.shape, e.engine)
+    else:
+        kernel = compile_resize(op, x.shape, out.shape, e.engine, e.fast_math)
     if isinstance(kernel, No):
         raise Refused(kernel.why)
     e.loop(kernel, [x], [out])
