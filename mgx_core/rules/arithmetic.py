@@ -111,11 +111,13 @@ def zero_minus(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @ARITHMETIC.on(Add, Sub, Mul, Div)
 def absorb_negation(i: Instruction, b: Builder) -> Instruction | No | None:
-    """a + -b -> a - b; -a + b -> b - a; a - -b -> a + b; -a * -b -> a * b; -a / -b -> a / b."""
+    """a + -b -> a - b; -a + b -> b - a; a - -b -> a + b; -a * -b -> a * b; -a / -b -> a / b for floats."""
     x, y = i.inputs
     first, second = isinstance(x.op, Neg), isinstance(y.op, Neg)
     if not first and not second:
         return None
+    if isinstance(i.op, Div) and i.shape.dtype.is_integer:
+        return No("a negated integer that wraps around has another quotient")
     if isinstance(i.op, (Mul, Div)):
         return b.add(i.op, x.inputs[0], y.inputs[0]) if first and second else None
     if second:
@@ -126,7 +128,11 @@ def absorb_negation(i: Instruction, b: Builder) -> Instruction | No | None:
 @ARITHMETIC.on(Abs, Cos, Cosh)
 def even_function_of_negation(i: Instruction, b: Builder) -> Instruction | No | None:
     """|-x|, cos(-x), cosh(-x) -> the same of x."""
-    return b.add(i.op, i.inputs[0].inputs[0]) if isinstance(i.inputs[0].op, Neg) else None
+    if not isinstance(i.inputs[0].op, Neg):
+        return None
+    if not i.shape.dtype.is_signed:
+        return No("a negated unsigned number is another number without a sign")
+    return b.add(i.op, i.inputs[0].inputs[0])
 
 
 @ARITHMETIC.on(Relu, Abs, Ceil, Floor, Nearbyint, Trunc)

@@ -12,7 +12,7 @@ from ..ir.instruction import Instruction
 from ..ops.activation import Relu
 from ..ops.compare import Equal, Not, NotEqual
 from ..ops.pointwise import Clip, Max, Min, Where
-from .constants import aligned, decided, split, spread, uniform
+from .constants import aligned, bound, decided, split, spread, uniform
 from .engine import Builder, Rules
 from .matching import certain, one_user
 
@@ -54,8 +54,9 @@ def clip_from_bounds(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     inner, outer = found
     least = isinstance(i.op, Min)
+    low: float | None
     if isinstance(inner.op, Relu) and least:
-        x, low, high = inner.inputs[0], 0.0, uniform(outer)
+        x, low, high = inner.inputs[0], 0.0, bound(outer)
         floor = spread(b, np.zeros(()), i.shape.dims, i)
     else:
         if not isinstance(inner.op, Max if least else Min):
@@ -64,9 +65,9 @@ def clip_from_bounds(i: Instruction, b: Builder) -> Instruction | No | None:
         if parts is None:
             return None
         x, floor = parts[0], parts[1] if least else outer
-        low, high = uniform(parts[1]), uniform(outer)  # type: ignore[assignment]
+        low, high = bound(parts[1]), bound(outer)
         if not least:
-            low, high, outer = high, low, parts[1]  # type: ignore[assignment]
+            low, high, outer = high, low, parts[1]
     if low is None or high is None or not low <= high or len(inner.users) > 1:
         return None
     return b.add(Clip(), x, floor, outer)
@@ -78,7 +79,7 @@ def join_clips(i: Instruction, b: Builder) -> Instruction | No | None:
     inner = i.inputs[0]
     if not isinstance(inner.op, (Clip, Relu)) or len(inner.users) > 1:
         return None
-    bounds = [uniform(v) for v in (*i.inputs[1:], *(inner.inputs[1:] if isinstance(inner.op, Clip) else ()))]
+    bounds = [bound(v) for v in (*i.inputs[1:], *(inner.inputs[1:] if isinstance(inner.op, Clip) else ()))]
     known = [v for v in bounds if v is not None]
     if len(known) < len(bounds):
         return No("the bounds are not known")
@@ -97,7 +98,7 @@ def relu_of_clip(i: Instruction, b: Builder) -> Instruction | No | None:
     inner = i.inputs[0]
     if not isinstance(inner.op, Clip):
         return None
-    low, high = (uniform(v) for v in inner.inputs[1:])
+    low, high = (bound(v) for v in inner.inputs[1:])
     if low is None or high is None:
         return No("the bounds are not known")
     if 0 <= low <= high:

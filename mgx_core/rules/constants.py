@@ -21,6 +21,7 @@ from .outline import through_views
 __all__ = [
     "aligned",
     "along",
+    "bound",
     "computed",
     "decided",
     "finite",
@@ -55,6 +56,11 @@ def whole(ins: Instruction) -> int | None:
     """Returns the integer that all elements of a literal of integers are, however large; broadcast or not."""
     found = _repeated(ins) if ins.shape.dtype.is_integer else None
     return None if found is None else int(found)
+
+
+def bound(ins: Instruction) -> float | int | None:
+    """Returns the number that all elements of a literal are, an int for integers, which a float need not hold."""
+    return whole(ins) if ins.shape.dtype.is_integer else uniform(ins)
 
 
 def _repeated(ins: Instruction) -> Any:

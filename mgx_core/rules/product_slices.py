@@ -49,7 +49,9 @@ def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
     if at is None:
         return No(f"positions along axis {op.axes[0]} depend on both operands")
     operands = list(product.inputs)
-    own = 0 if isinstance(product.op, (Convolution, QuantConvolution)) else op.axes[0]
+    own = 0
+    if isinstance(product.op, (Dot, QuantDot)):  # whose operands may lack batch axes that the result has
+        own = op.axes[0] - product.shape.rank + operands[at].shape.rank
     operands[at] = b.add(op.replace(axes=(own,)), operands[at])
     return b.add(product.op, *operands)
 

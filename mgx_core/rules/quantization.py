@@ -19,6 +19,7 @@ from ..ops.pointwise import Clip
 from ..ops.pooling import Pooling
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.resize import Resize
+from ..ops.slice import Slice
 from ..types.dim import bounds
 from .constants import aligned, finite, is_constant, uniform
 from .engine import Builder, Rules
@@ -198,7 +199,8 @@ def _place(i: Instruction, axis: int) -> int | None:
         at = axis + len(new) - len(old)
         return at if old[axis] == new[at] and old[axis] != 1 else None
     if i.op.view is not None and len(i.inputs) == 1 and not i.op.aligns:
-        return axis if len(old) == len(new) and old[axis] == new[axis] else None
+        backwards = isinstance(i.op, Slice) and any(s < 0 for s in i.op.steps)
+        return axis if len(old) == len(new) and old[axis] == new[axis] and not backwards else None
     return None
 
 

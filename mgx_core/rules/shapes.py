@@ -43,6 +43,8 @@ def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
     fixed = [d for d in found if isinstance(d, int)]
     if len(fixed) < len(found):
         return No("an extent is known only at run time")
+    if any(not i.shape.dtype.lowest <= d <= i.shape.dtype.highest for d in fixed):
+        return No(f"{i.shape.dtype} does not hold the number")
     return b.literal(np.array(fixed, i.shape.dtype.numpy).reshape(i.shape.lens()))
 
 
@@ -195,19 +197,14 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
     if len(i.inputs) < 2 or any(not x.is_absent for x in i.inputs[3:]):
         return None
     op = op_as(i, Resize)
-    scales, sizes = (
-        x if n < len(i.inputs) and not x.is_absent else None for n, x in ((1, i.inputs[1]), (2, i.inputs[-1]))
-    )
-    if sizes is not None and len(i.inputs) > 2:
-        found = extents(sizes)
-        return (
-            No("sizes are known only at run time")
-            if found is None
-            else static_form(i, b, op.replace(sizes=found), i.inputs[0])
-        )
-    if scales is None or scales.literal is None:
+    if len(i.inputs) > 2 and not i.inputs[2].is_absent:
+        found = extents(i.inputs[2])
+        if found is None:
+            return No("sizes are known only at run time")
+        return static_form(i, b, op.replace(sizes=found), i.inputs[0])
+    if i.inputs[1].literal is None:
         return No("scales are known only at run time")
-    values = tuple(float(v) for v in np.asarray(scales.literal.value).reshape(-1))
+    values = tuple(float(v) for v in np.asarray(i.inputs[1].literal.value).reshape(-1))
     return static_form(i, b, op.replace(scales=values), i.inputs[0])
 
 

@@ -664,6 +664,28 @@ TURNS = [
   %2 = multibroadcast[out_lens=[2]](%1) -> float32[2]
   @return(%2)""",
     ),
+    (
+        "join-clips",
+        """\
+  %x = @param["x"] -> int64[2]
+  %0 = @literal(-4611686018427387905) -> int64[]
+  %1 = @literal(4611686018427387907) -> int64[]
+  %2 = @literal(4611686018427387905) -> int64[]
+  %low = multibroadcast[out_lens=[2]](%0)
+  %high = multibroadcast[out_lens=[2]](%1)
+  %less = multibroadcast[out_lens=[2]](%2)
+  %3 = clip(%x, %low, %high)
+  %4 = clip(%3, %low, %less)
+  @return(%4)""",
+        """\
+  %x = @param["x"] -> int64[2]
+  %1 = @literal(-4611686018427387905) -> int64[]
+  %2 = multibroadcast[out_lens=[2]](%1) -> int64[2]
+  %3 = @literal(4611686018427387905) -> int64[]
+  %4 = multibroadcast[out_lens=[2]](%3) -> int64[2]
+  %5 = clip(%x, %2, %4) -> int64[2]
+  @return(%5)""",
+    ),
 ]
 
 
@@ -783,6 +805,26 @@ REFUSES = [
   %2 = div(%x, %1)
   @return(%1, %2)""",
         "the root is read elsewhere too",
+    ),
+    (
+        "absorb-negation",
+        """\
+  %x = @param["x"] -> int32[3]
+  %y = @param["y"] -> int32[3]
+  %1 = neg(%x)
+  %2 = neg(%y)
+  %3 = div(%1, %2)
+  @return(%3)""",
+        "a negated integer that wraps around has another quotient",
+    ),
+    (
+        "even-function-of-negation",
+        """\
+  %x = @param["x"] -> uint8[3]
+  %1 = neg(%x)
+  %2 = abs(%1)
+  @return(%2)""",
+        "a negated unsigned number is another number without a sign",
     ),
 ]
 

@@ -67,6 +67,21 @@ TURNS = [
   %2 = multibroadcast[out_lens=[1, 2, 2]](%1) -> float32[1, 2, 2]
   @return(%2)""",
     ),
+    (
+        "slice-of-product",
+        """\
+  %x = @param["x"] -> int8[4, 2]
+  %y = @param["y"] -> int8[3, 2, 5]
+  %1 = quant_dot(%x, %y)
+  %2 = slice[axes=[1], starts=[1], ends=[3]](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> int8[4, 2]
+  %y = @param["y"] -> int8[3, 2, 5]
+  %1 = slice[axes=[0], starts=[1], ends=[3], steps=[]](%x) -> int8[2, 2]
+  %2 = quant_dot(%1, %y) -> int32[3, 2, 5]
+  @return(%2)""",
+    ),
 ]
 
 

@@ -406,6 +406,16 @@ REFUSALS = [
   @return(%3)""",
         "what is repeated is a constant of work on elements, which in its wide form is a constant, too",
     ),
+    (
+        "move-narrow-values",
+        """\
+  %q = @param["q"] -> int8[2, 3]
+  %s = @literal(0.1, 0.2, 0.3) -> float32[3]
+  %1 = dequantizelinear[axis=1](%q, %s)
+  %2 = slice[axes=[1], starts=[-1], ends=[-9], steps=[-1]](%1)
+  @return(%2)""",
+        "the scale varies along an axis that is not kept",
+    ),
 ]
 
 

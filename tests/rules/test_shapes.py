@@ -159,6 +159,22 @@ TURNS = [
   %2 = multibroadcast[out_lens=[n, 5]](%1) -> float32[n, 5]
   @return(%2)""",
     ),
+    (
+        "static-resize",
+        """\
+  %x = @param["x"] -> float32[1, 1, 2, 2]
+  %s = @literal(1, 1, 4, 4) -> int64[4]
+  %1 = undefined()
+  %2 = undefined()
+  %3 = resize(%x, %1, %s, %2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[1, 1, 2, 2]
+  %1 = resize[scales=[], sizes=[1, 1, 4, 4], nearest_mode="floor", mode="nearest", coordinate_transformation_mode="half_pixel", \
+cubic_coeff_a=-0.75, exclude_outside=false, extrapolation_value=0.0, antialias=false, roi=[], axes=[], \
+keep_aspect_ratio_policy="stretch"](%x) -> float32[1, 1, 4, 4]
+  @return(%1)""",
+    ),
 ]
 
 
@@ -203,6 +219,15 @@ REFUSES = [
   %1 = slice(%x, %d, %d)
   @return(%1)""",
         "a bound is known only at run time",
+    ),
+    (
+        "literal-from-extents",
+        """\
+  %a = @literal(1000000) -> int64[1]
+  %b = @literal(10000000000000) -> int64[1]
+  %1 = mul(%a, %b)
+  @return(%1)""",
+        "int64 does not hold the number",
     ),
 ]
 
