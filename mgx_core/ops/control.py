@@ -153,7 +153,7 @@ def _stack(rows: list[Array], shape: AnyShape, direction: int = 0, axis: int = 0
     assert isinstance(shape, Shape)
     if not rows:
         dims = [d if isinstance(d, int) else 0 for d in shape.dims] if shape.ranked else []
-        return np.zeros((0, *dims), shape.dtype.numpy)
+        return np.zeros((*dims[:axis], 0, *dims[axis:]), shape.dtype.numpy)
     for row in rows[1:]:
         if row.shape != rows[0].shape:
             raise ShapeError(f"scan outputs of one loop must have one shape, got {rows[0].shape} and {row.shape}")

@@ -63,6 +63,8 @@ class Trailing(Operation):
         return tuple(range(normalize(self.axis, rank), rank))
 
     def run(self, x: Array, centre: bool, scale: Array | None, bias: Array | None) -> Array:
+        if x.size == 0:
+            return x.copy()
         wide = widen(x)
         with np.errstate(all="ignore"):
             out = normalised(wide, self.reduced_axes(x.ndim), self.epsilon, centre)

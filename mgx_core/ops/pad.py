@@ -20,6 +20,7 @@ from .extents import merge, scalar_operand, vector_length, whole
 from .index import Gather
 from .operation import Operation
 from .scalar import convert
+from .window import padded
 
 __all__ = ["FixedPad", "Pad"]
 
@@ -83,24 +84,22 @@ class Pad(Operation):
             border = ""
         else:
             border = convert(np.asarray(self.value), dt.of(x.dtype))[()]
-        sides = list(zip(x.shape, begins, ends, strict=True))
-        out = np.full([n + b + e for n, b, e in sides], border, x.dtype)
-        kept = [max(n + min(b, 0) + min(e, 0), 0) for n, b, e in sides]
-        source = tuple(slice(max(-b, 0), max(-b, 0) + k) for b, k in zip(begins, kept, strict=True))
-        target = tuple(slice(max(b, 0), max(b, 0) + k) for b, k in zip(begins, kept, strict=True))
-        out[target] = x[source]
-        return out
+        return padded(x, begins, ends, border)
 
     def _from_inside(self, x: Array, begins: Sequence[int], ends: Sequence[int]) -> Array:
         for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
             if begin == end == 0:
                 continue
-            x = x[(slice(None),) * axis + (slice(max(-begin, 0), x.shape[axis] + min(end, 0)),)]
-            x = np.take(x, self._sources(x.shape[axis], max(begin, 0), max(end, 0)), axis)
+            x = np.take(x, self._sources(x.shape[axis], begin, end), axis)
         return x
 
-    def _sources(self, n: int, begin: int, end: int) -> Array:
-        """Returns source indices of the elements of a padded axis."""
+    def _sources(self, length: int, begin: int, end: int) -> Array:
+        """Returns source indices of the elements of a padded axis: it is cropped first, and what is left is repeated."""
+        inner = range(length)[max(-begin, 0) : max(length + min(end, 0), 0)]
+        return self._repeated(len(inner), max(begin, 0), max(end, 0)) + inner.start
+
+    def _repeated(self, n: int, begin: int, end: int) -> Array:
+        """Returns indices into `n` elements for them and so many before and after."""
         if n == 0 and begin + end:
             raise ShapeError(f"the axis is empty: mode {self.mode!r} has nothing to repeat")
         at = np.arange(-begin, n + end)
@@ -119,10 +118,7 @@ class Pad(Operation):
         for axis in range(rank):
             begin, end = int(self.pads[axis]), int(self.pads[axis + rank])
             if begin or end:
-                length = x.shape.lens()[axis]
-                inner = range(length)[max(-begin, 0) : length + min(end, 0)]
-                at = self._sources(len(inner), max(begin, 0), max(end, 0)) + inner.start
-                x = b.add(Gather(axis=axis), x, b.literal(at))
+                x = b.add(Gather(axis=axis), x, b.literal(self._sources(x.shape.lens()[axis], begin, end)))
         return x
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
@@ -105,7 +107,8 @@ class Multinomial(Operation):
         if not categories and batch:
             raise ShapeError("there must be a category to draw")
         wide = widen(totals)
-        rows = np.broadcast_to(widen(draws).reshape(-1, draws.shape[-1]), (batch, draws.shape[-1]))
+        lines = math.prod(draws.shape[:-1])
+        rows = np.broadcast_to(widen(draws).reshape(lines, draws.shape[-1]), (batch, draws.shape[-1]))
         out = np.empty(rows.shape, self.dtype.numpy)
         for b in range(batch):
             at = np.searchsorted(wide[b], rows[b] * wide[b, -1], side="right")

@@ -81,20 +81,16 @@ def explicit_padding(
 
 
 def padded(x: Array, begins: Sequence[int], ends: Sequence[int], value: object = 0) -> Array:
-    """Returns the last axes of x with `value` before and after; negative numbers crop."""
-    lead = x.ndim - len(begins)
-    if min((*begins, *ends), default=0) < 0:
-        crop: list[Any] = [
-            slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begins, ends, x.shape[lead:], strict=True)
-        ]
-        x = x[(..., *crop)]
-        begins, ends = [max(b, 0) for b in begins], [max(e, 0) for e in ends]
+    """Returns the last axes of x with `value` before and after; negative numbers crop.  Not a copy where x stays as it is."""
     if not any(begins) and not any(ends):
         return x
-    dims = [b + n + e for b, n, e in zip(begins, x.shape[lead:], ends, strict=True)]
-    out = np.full((*x.shape[:lead], *dims), value, dtype=x.dtype)
-    inside: list[Any] = [slice(b, b + n) for b, n in zip(begins, x.shape[lead:], strict=True)]
-    out[(..., *inside)] = x
+    lead = x.ndim - len(begins)
+    sides = list(zip(x.shape[lead:], begins, ends, strict=True))
+    out = np.full((*x.shape[:lead], *(n + b + e for n, b, e in sides)), value, dtype=x.dtype)
+    kept = [max(n + min(b, 0) + min(e, 0), 0) for n, b, e in sides]
+    source: list[Any] = [slice(max(-b, 0), max(-b, 0) + k) for b, k in zip(begins, kept, strict=True)]
+    target: list[Any] = [slice(max(b, 0), max(b, 0) + k) for b, k in zip(begins, kept, strict=True)]
+    out[(..., *target)] = x[(..., *source)]
     return out
 
 

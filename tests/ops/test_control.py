@@ -34,3 +34,13 @@ def test_rows_of_a_scan_lie_along_their_axis(axis, back, trips):
     sums = np.moveaxis(np.cumsum(x, 1) + start[:, None], 1, 0)
     assert np.array_equal(np.asarray(final), sums[-1])
     assert np.array_equal(np.asarray(rows), np.moveaxis(sums[::-1] if back else sums, 0, axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_a_scan_without_trips_gives_no_rows_along_their_axis(axis):
+    text = SCAN.replace("TRIPS", "0").replace("AXIS", str(axis)).replace("BACK", "0")
+    final, rows = evaluate_module(
+        parse_module(text, STANDARD), [np.ones((2, 3), np.float32), np.zeros((2, 0, 3), np.float32)]
+    )
+    assert np.array_equal(np.asarray(final), np.ones((2, 3)))
+    assert np.asarray(rows).shape == np.moveaxis(np.zeros((0, 2, 3)), 0, axis).shape

@@ -121,3 +121,8 @@ def test_refusals(make: Any, shapes: Any, message: str) -> None:
         make().result([Shape("float", s) for s in shapes])
     with pytest.raises(MgxError, match="float type"):
         LayerNorm().result([Shape("int32", (2, 3))])
+
+
+@pytest.mark.parametrize("norm", [LayerNorm(), RmsNorm(), InstanceNorm(), GroupNorm(num_groups=1)])
+def test_norms_of_no_elements(norm: Any) -> None:
+    assert norm.evaluate([np.zeros((2, 3, 0), np.float32)]).shape == (2, 3, 0)

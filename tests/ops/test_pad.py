@@ -98,3 +98,10 @@ def test_fixed_pad() -> None:
     for lens in ((4, 4), (2,)):
         with pytest.raises(ShapeError):
             FixedPad(output_lens=lens).result([Shape.of(dt.float32, (3,))])
+
+
+def test_an_axis_that_is_cropped_away_is_padded_by_constants_alone() -> None:
+    x = np.array([1.0, 2.0], np.float32)
+    np.testing.assert_array_equal(Pad(pads=(3, -3), value=5.0).evaluate([x]), [5, 5])
+    with pytest.raises(ShapeError, match="nothing to repeat"):
+        Pad(pads=(3, -3), mode="edge").evaluate([x])

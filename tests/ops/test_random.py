@@ -73,3 +73,8 @@ def test_multinomial() -> None:
     assert shared.tolist() == [[0, 0, 2, 2, 2, 2], [0, 0, 0, 0, 1, 2]]
     with pytest.raises(ShapeError):
         Multinomial().result([Shape.of(dt.float32, (3,)), Shape.of(dt.float32, (3,))])
+
+
+def test_no_draws() -> None:
+    drawn = Multinomial().evaluate([np.ones((2, 3), np.float32), np.zeros((2, 0), np.float32)])
+    assert drawn.shape == (2, 0)
