@@ -26,8 +26,7 @@ class Item:
         self.zero, self.one = i64(0), i64(1)
         self.rank = plan.q.rank
         self.elem = {w: MEMORY[s.dtype] for w, s in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out))}
-        buffers, scratch = V("%buffers", "ptr", 0), V("%scratch", "ptr", 0)
-        self.bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(3 + len(plan.extra) + 1)]
+        self.bases, scratch = c.buffers(range(3 + len(plan.extra) + 1)), V("%scratch", "ptr", 0)
         self.refs = plan.args.load(c)
         self.m, self.n, self.d, self.e = (self.arg(w) for w in "mnde")
         self.wide, self.chunk = self.arg("wide"), self.arg("chunk")
@@ -35,7 +34,7 @@ class Item:
         self.part = {name: c.gep(scratch, self.arg(name), "float") for name in names}
 
     def arg(self, name: str) -> V:
-        return self.refs[self.plan.slots[name]]
+        return self.refs[self.plan.args.places[name]]
 
     def extents(self) -> list[V]:
         """Returns the extents of the space of items: batch axes, then chunks of rows."""

@@ -40,7 +40,6 @@ class Plan:
     closes: bool
     lengths: int  # number among the extra operands of how many keys each sample has; 0: all have n
     args: Args = field(default_factory=Args)
-    slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
 
 
@@ -86,28 +85,22 @@ def lay_out_scratch(plan: Plan, chunk: int, lanes: int, tile: int, d: int, e: in
     }
     at = 0
     for name, size in sizes.items():
-        plan.slots[name] = plan.args.add(at)
+        plan.args.enter({name: at})
         at += -(-size // 16) * 16
-    plan.slots["wide"] = plan.args.add(wide)
+    plan.args.enter({"wide": wide})
     return 4 * at
 
 
 def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: int, chunk: int) -> None:
-    def slot(name: str, value: int) -> None:
-        plan.slots[name] = plan.args.add(value)
-
-    for name, value in zip(("m", "n", "d", "e", "offset", "chunk"), (*extents, offset, chunk), strict=True):
-        slot(name, value)
+    args = plan.args
+    args.enter(dict(zip(("m", "n", "d", "e", "offset", "chunk"), (*extents, offset, chunk), strict=True)))
     blocks = -(-extents[1] // KEYS)
-    slot("block", -(-extents[1] // (blocks * TILE)) * TILE)
-    for i, extent in enumerate(batch):
-        slot(f"b{i}", extent)
+    args.enter({"block": -(-extents[1] // (blocks * TILE)) * TILE})
+    args.enter({f"b{i}": extent for i, extent in enumerate(batch)})
     for word, shape in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out)):
-        for i, step in enumerate(shape.strides()):
-            slot(f"{word}{i}", step)
+        args.enter({f"{word}{i}": step for i, step in enumerate(shape.strides())})
     for j, node in enumerate(plan.loads):
-        for i, step in enumerate(node.extra[1]):
-            slot(f"x{j}.{i}", step)
+        args.enter({f"x{j}.{i}": step for i, step in enumerate(node.extra[1])})
 
 
 def key_of(plan: Plan) -> str:

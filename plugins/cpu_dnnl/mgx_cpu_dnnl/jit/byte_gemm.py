@@ -47,16 +47,15 @@ def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True, name:
         return No(f"rows of {depth} numbers with so many columns that one tile of rows is copied for all")
     plan = BytePlan(
         behind, signed=a.dtype is dt.int8, loose=depth % STEP != 0, near=near,
-        last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0, args=Args(), slots={},
+        last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0, args=Args(),
     )  # fmt: skip
     numbers = {
         "m": m, "n": columns, "left": a.strides()[0], "depth": depth, "steps": steps, "rows": rows, "group": group,
         "panels": panels, "blocks": blocks, "groups": -(-panels // group), "ahead": 0 if near else -(-32 // tiles),
         "readable": max(0, m - reach),
     }  # fmt: skip
-    for word, value in numbers.items():
-        plan.slots[word] = plan.args.add(value)
-    behind.number(plan.args, plan.slots)
+    plan.args.enter(numbers)
+    behind.number(plan.args)
     return JitKernel(
         name=name,
         code=engine.function(plan.key, lambda c: write(c, plan)),

@@ -13,7 +13,7 @@ from mgx_core.records import dataclass
 
 from .code import Code, V, i64
 from .gemm_epilogue import Epilogue
-from .gemm_results import Results
+from .product_writer import ProductWriter
 from .space import Args, items
 
 __all__ = ["COLUMNS", "ROWS", "STEP", "BytePlan", "write"]
@@ -35,7 +35,6 @@ class BytePlan:
     last: int
     ragged: bool
     args: Args
-    slots: dict[str, int]
 
     @property
     def key(self) -> str:
@@ -49,36 +48,20 @@ def write(c: Code, plan: BytePlan) -> None:
     _Writer(c, plan).write()
 
 
-class _Writer:
+class _Writer(ProductWriter):
     def __init__(self, c: Code, plan: BytePlan) -> None:
-        self.c = c
+        super().__init__(c, plan.behind, plan.args, 3)
         self.plan = plan
-        self.zero, self.one = i64(0), i64(1)
-
-    def arg(self, name: str) -> V:
-        return self.refs[self.plan.slots[name]]
-
-    def native(self, name: str, *args: V) -> None:
-        """Calls a function of the native module."""
-        c = self.c
-        c.declared[name] = f"declare void @{name}({', '.join(a.type for a in args)})"
-        c.emit(f"call void @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})")
+        self.left, self.weights, self.start = self.given
 
     def write(self) -> None:
-        c, plan, behind = self.c, self.plan, self.plan.behind
-        buffers = V("%buffers", "ptr", 0)
-        bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(3 + behind.extra + len(behind.outs))]
-        self.left, self.weights, self.start = bases[:3]
-        self.sums = V("%scratch", "ptr", 0)
+        c = self.c
         self.laid = c.gep(self.sums, ROWS * COLUMNS, "i32")
-        self.refs = plan.args.load(c)
-        named = {word: self.refs[at] for word, at in plan.slots.items()}
-        self.results = Results(c, behind, named, bases[3 : 3 + behind.extra], bases[3 + behind.extra :])
         self.pitch = c.op("mul", self.arg("steps"), i64(STEP))  # of rows that are copied, in bytes
         self.size = c.op("mul", self.pitch, i64(COLUMNS))  # of a panel, in bytes
-        self.native("mgx_byte_tiles_1_begin")
+        c.run("mgx_byte_tiles_1_begin")
         items(c, [self.arg("groups"), self.arg("blocks")], self.item)
-        self.native("mgx_byte_tiles_1_end")
+        c.run("mgx_byte_tiles_1_end")
 
     def item(self, index: list[V], _: V) -> None:
         c, plan = self.c, self.plan
@@ -134,7 +117,7 @@ class _Writer:
 
         def copied() -> None:
             given = self._at(row), self.arg("left"), self._count(row), self.arg("depth"), self.laid, self.pitch
-            self.native("mgx_byte_rows_1", *given)
+            self.c.run("mgx_byte_rows_1", *given)
 
         self.c.when(self._is_copied(row), copied)
 
@@ -157,17 +140,13 @@ class _Writer:
         start = c.gep(self.start, column0, "i32")
         name = f"mgx_byte_tile_1_{'signed' if plan.signed else 'unsigned'}"
         prefetch = self._next_lines(row, at)
-        self.native(name, *source, at, self.arg("steps"), self.sums, count, tiles, start, prefetch, self.arg("ahead"))
+        self.c.run(name, *source, at, self.arg("steps"), self.sums, count, tiles, start, prefetch, self.arg("ahead"))
         line = c.op("add", self.row0, row)
 
         def finish(columns: int, ragged: bool) -> None:
             self.results.rows(self.sums, i64(COLUMNS), line, count, column0, columns, ragged)
 
-        if last is None:
-            finish(COLUMNS, False)
-        else:
-            c.when(last, lambda: finish(16 * plan.last, plan.ragged))
-            c.when(c.op("xor", last, V("true", "i1", 0)), lambda: finish(COLUMNS, False))
+        c.either(last, lambda: finish(16 * plan.last, plan.ragged), lambda: finish(COLUMNS, False))
 
     def _next_lines(self, row: V, panel: V) -> V:
         """Returns what a tile fetches ahead: its part of the next panel; after the last part, the panel in use."""

@@ -86,7 +86,7 @@ def compile_pairs(
         group = max(2, panels * blocks * groups // (4 * threads))
     plan = PairPlan(
         behind, windows=windows is not None, grouped=groups > 1, whole=piece == depth, ragged=columns % COLUMNS != 0,
-        narrow=0 < columns % COLUMNS <= COLUMNS // 2, signed=signed, args=Args(), slots={},
+        narrow=0 < columns % COLUMNS <= COLUMNS // 2, signed=signed, args=Args(),
     )  # fmt: skip
     numbers = {
         "m": m, "n": product.columns, "left": product.a.strides()[0] if m > 1 else depth, "depth": depth, "piece": piece,
@@ -96,7 +96,7 @@ def compile_pairs(
     }  # fmt: skip
     space = rows * min(group, panels) * COLUMNS if piece != depth else 6 * COLUMNS
     numbers["space"] = space
-    slots(plan.args, plan.slots, numbers, windows, behind)
+    _enter(plan.args, numbers, windows, behind)
     return JitKernel(
         name=name,
         code=engine.function(plan.key, lambda c: write_products(c, plan)),
@@ -127,9 +127,9 @@ def compile_channels(
     m, channels = product.a.lens()
     most = min(max(1, SUMS // (4 * channels)), -(-m // product.threads))
     rows = even_part(m, most, 1)
-    plan = ChannelPlan(behind, ragged=channels % (2 * engine.lanes) != 0, args=Args(), slots={})
+    plan = ChannelPlan(behind, ragged=channels % (2 * engine.lanes) != 0, args=Args())
     numbers = {"m": m, "n": channels, "rows": rows}
-    slots(plan.args, plan.slots, numbers, windows, behind)
+    _enter(plan.args, numbers, windows, behind)
     return JitKernel(
         name=name,
         code=engine.function(plan.key, lambda c: write_channels(c, plan)),
@@ -170,7 +170,7 @@ def compile_filters(
     if threads > 1 and blocks < 4 * threads:
         group = min(panels, max(2, panels * blocks // (4 * threads)))
     columns = product.columns % COLUMNS
-    plan = FilterPlan(behind, ragged=columns != 0, narrow=0 < columns <= COLUMNS // 2, args=Args(), slots={})
+    plan = FilterPlan(behind, ragged=columns != 0, narrow=0 < columns <= COLUMNS // 2, args=Args())
     tiles = lines * across
     numbers = {
         "m": product.a.lens()[0], "n": product.columns, "images": images, "height": height, "width": width, "tiles_down": down,
@@ -178,7 +178,7 @@ def compile_filters(
         "pitch": pitch, "panels": panels, "group": group, "groups": -(-panels // group), "sums": 4 * tiles * COLUMNS,
         "products": POINTS * tiles * COLUMNS, "points": POINTS * tiles * pitch,
     }  # fmt: skip
-    slots(plan.args, plan.slots, numbers, windows, behind)
+    _enter(plan.args, numbers, windows, behind)
     return JitKernel(
         name=name,
         code=engine.function(plan.key, lambda c: write_filters(c, plan)),
@@ -194,13 +194,11 @@ def compile_filters(
     )
 
 
-def slots(
-    args: Args, found: dict[str, int], numbers: dict[str, int], windows: Windows | None, behind: Epilogue
-) -> None:
+def _enter(args: Args, numbers: dict[str, int], windows: Windows | None, behind: Epilogue) -> None:
     """Enters the run-time numbers of a kernel."""
-    for word, value in numbers.items():
-        found[word] = args.add(value)
+    args.enter(numbers)
     if windows is not None:
-        places = [args.add(value) for value in windows.numbers]
-        found["windows"] = places[0]
-    behind.number(args, found)
+        args.enter({"windows": windows.numbers[0]})
+        for value in windows.numbers[1:]:
+            args.add(value)
+    behind.number(args)

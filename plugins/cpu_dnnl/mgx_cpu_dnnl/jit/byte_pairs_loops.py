@@ -13,7 +13,7 @@ from mgx_core.records import dataclass
 
 from .code import Code, V, i64
 from .gemm_epilogue import Epilogue
-from .gemm_results import Results
+from .product_writer import ProductWriter
 from .space import Args, items
 
 __all__ = [
@@ -45,7 +45,6 @@ class PairPlan:
     narrow: bool
     signed: bool
     args: Args
-    slots: dict[str, int]
 
     @property
     def key(self) -> str:
@@ -61,7 +60,6 @@ class ChannelPlan:
     behind: Epilogue
     ragged: bool
     args: Args
-    slots: dict[str, int]
 
     @property
     def key(self) -> str:
@@ -77,7 +75,6 @@ class FilterPlan:
     ragged: bool
     narrow: bool
     args: Args
-    slots: dict[str, int]
 
     @property
     def key(self) -> str:
@@ -100,47 +97,20 @@ def write_filters(c: Code, plan: FilterPlan) -> None:
     _Filters(c, plan).write()
 
 
-class _Writer:
-    """Operands and numbers that all kinds of code have in common."""
-
-    def __init__(self, c: Code, behind: Epilogue, args: Args, slots: dict[str, int], beside: int) -> None:
-        self.c, self.slots = c, slots
-        self.zero, self.one = i64(0), i64(1)
-        buffers = V("%buffers", "ptr", 0)
-        bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(beside + behind.extra + len(behind.outs))]
-        self.given = bases[:beside]
-        self.refs = args.load(c)
-        named = {word: self.refs[at] for word, at in slots.items()}
-        self.results = Results(c, behind, named, bases[beside : beside + behind.extra], bases[beside + behind.extra :])
-
-    def arg(self, name: str) -> V:
-        return self.refs[self.slots[name]]
-
-    def place(self, name: str) -> V:
-        """Returns the address of a number."""
-        return self.c.gep(V("%args", "ptr", 0), self.slots[name], "i64")
-
-    def native(self, name: str, *args: V) -> None:
-        """Calls a function of the native module."""
-        c = self.c
-        c.declared[name] = f"declare void @{name}({', '.join(a.type for a in args)})"
-        c.emit(f"call void @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})")
-
-
-class _Channels(_Writer):
+class _Channels(ProductWriter):
     def __init__(self, c: Code, plan: ChannelPlan) -> None:
-        super().__init__(c, plan.behind, plan.args, plan.slots, 4)
+        super().__init__(c, plan.behind, plan.args, 4)
         self.plan = plan
 
     def write(self) -> None:
         c = self.c
         left, weights, totals, zero = self.given
-        sums, n = V("%scratch", "ptr", 0), self.arg("n")
+        sums, n = self.sums, self.arg("n")
 
         def item(index: list[V], _: V) -> None:
             row0 = c.op("mul", index[0], self.arg("rows"))
             count = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), row0))
-            self.native("mgx_pair_channels_1", left, self.place("windows"), row0, count, weights, totals, sums, n, zero)
+            c.run("mgx_pair_channels_1", left, self.place("windows"), row0, count, weights, totals, sums, n, zero)
             self.results.rows(sums, n, row0, count, self.zero, n, self.plan.ragged)
 
         rows = self.arg("rows")
@@ -148,16 +118,15 @@ class _Channels(_Writer):
         items(c, [c.op("udiv", before, rows)], item)
 
 
-class _Filters(_Writer):
+class _Filters(ProductWriter):
     """An item is a block of tiles times a group of panels: points of the tiles in scratch, then panel by panel the sums."""
 
     def __init__(self, c: Code, plan: FilterPlan) -> None:
-        super().__init__(c, plan.behind, plan.args, plan.slots, 3)
+        super().__init__(c, plan.behind, plan.args, 3)
         self.plan = plan
 
     def write(self) -> None:
         c = self.c
-        self.sums = V("%scratch", "ptr", 0)
         self.products = c.gep(self.sums, self.arg("sums"), "i32")
         self.points = c.gep(self.products, self.arg("products"), "i32")
         self.filler = c.gep(self.points, self.arg("points"), "i16")
@@ -175,7 +144,7 @@ class _Filters(_Writer):
         for i, value in enumerate((self.image, self.y, self.x, self.lines, self.across)):
             c.store(c.gep(self.tiles, i, "i64"), value)
         where = self.place("windows"), self.tiles, self.points, self.arg("pitch"), self.filler
-        self.native("mgx_pair_points_1", left, *where, zero)
+        c.run("mgx_pair_points_1", left, *where, zero)
         panel0 = c.op("mul", group, self.arg("group"))
         panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), panel0))
 
@@ -193,12 +162,8 @@ class _Filters(_Writer):
             last = c.compare("eq", number, c.op("sub", self.arg("panels"), self.one))
         vectors = i64(2) if last is None or not plan.narrow else c.select(last, self.one, i64(2))
         given = self.points, self.arg("pitch"), panel, self.tiles, self.products, self.sums, vectors
-        self.native("mgx_pair_filters_1", *given)
-        if last is None:
-            self._finish(number, False)
-        else:
-            c.when(last, lambda: self._finish(number, True))
-            c.when(c.op("xor", last, V("true", "i1", 0)), lambda: self._finish(number, False))
+        c.run("mgx_pair_filters_1", *given)
+        c.either(last, lambda: self._finish(number, True), lambda: self._finish(number, False))
 
     def _finish(self, number: V, ragged: bool) -> None:
         """Lines of results, two of each line of tiles."""
@@ -221,15 +186,14 @@ class _Filters(_Writer):
         c.loop(self.zero, tall, 1, line)
 
 
-class _Products(_Writer):
+class _Products(ProductWriter):
     def __init__(self, c: Code, plan: PairPlan) -> None:
-        super().__init__(c, plan.behind, plan.args, plan.slots, 3)
+        super().__init__(c, plan.behind, plan.args, 3)
         self.plan = plan
         self.left, self.weights, self.point = self.given
 
     def write(self) -> None:
         c = self.c
-        self.sums = V("%scratch", "ptr", 0)
         self.laid = c.gep(self.sums, self.arg("space"), "i32")
         whole = c.op("mul", c.op("udiv", c.op("add", self.arg("depth"), i64(STEP - 1)), i64(STEP)), i64(STEP))
         self.size = c.op("mul", whole, i64(COLUMNS))  # of a panel, in elements
@@ -274,11 +238,11 @@ class _Products(_Writer):
             if not self.plan.whole:
                 lines = c.op("udiv", depth, self.arg("run"))
             where = self.source, self.place("windows"), self.row0, self.count, line, lines
-            self.native("mgx_pair_windows_1", *where, self.laid, pitch, self.point)
+            c.run("mgx_pair_windows_1", *where, self.laid, pitch, self.point)
             return
         at = c.gep(c.gep(self.source, c.op("mul", self.row0, self.arg("left")), "i8"), k, "i8")
         rows = self.laid, pitch, self.point, i64(int(self.plan.signed))
-        self.native("mgx_pair_rows_1", at, self.arg("left"), self.count, depth, *rows)
+        c.run("mgx_pair_rows_1", at, self.arg("left"), self.count, depth, *rows)
 
     def _tile(self, t: V) -> tuple[V, V]:
         """Returns the first row of a tile of the block, and how many it has: they differ by one at most."""
@@ -289,7 +253,7 @@ class _Products(_Writer):
     def _add(self, first: V, count: V, panel: V, depth: V, sums: V, pitch: V, vectors: V, onward: V) -> None:
         c = self.c
         rows = c.gep(self.laid, c.op("mul", first, self.arg("pitch")), "i16")
-        self.native("mgx_pair_tile_1", rows, self.arg("pitch"), panel, depth, sums, pitch, count, vectors, onward)
+        c.run("mgx_pair_tile_1", rows, self.arg("pitch"), panel, depth, sums, pitch, count, vectors, onward)
 
     def _last(self, p: V) -> V | None:
         """Returns whether a panel is the one that is not full."""
@@ -318,11 +282,7 @@ class _Products(_Writer):
                 columns = COLUMNS // 2 if ragged and plan.narrow and not c.wide else COLUMNS
                 self.results.rows(self.sums, pitch, line, count, column, columns, ragged)
 
-            if last is None:
-                finish(False)
-            else:
-                c.when(last, lambda: finish(True))
-                c.when(c.op("xor", last, V("true", "i1", 0)), lambda: finish(False))
+            c.either(last, lambda: finish(True), lambda: finish(False))
             return []
 
         c.loop(self.zero, self.tiles, 1, one)

@@ -6,7 +6,7 @@ Text is an order of magnitude faster to make than an object model of IR, and the
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 __all__ = ["BITS", "Code", "V", "i64"]
@@ -84,6 +84,15 @@ class Code:
         result = V("", elem, n).type
         self.declared[function] = f"declare {result} @{function}({', '.join(a.type for a in args)})"
         return self.make(f"call {result} @{function}({', '.join(f'{a.type} {a.ref}' for a in args)})", elem, n)
+
+    def run(self, function: str, *args: V) -> None:
+        """Calls a function of the native module that returns nothing."""
+        self.declared[function] = f"declare void @{function}({', '.join(a.type for a in args)})"
+        self.emit(f"call void @{function}({', '.join(f'{a.type} {a.ref}' for a in args)})")
+
+    def buffers(self, numbers: Iterable[int]) -> list[V]:
+        """Returns the addresses of some buffers."""
+        return [self.load(self.gep(V("%buffers", "ptr", 0), i, "ptr"), "ptr", 0) for i in numbers]
 
     def intrinsic(self, name: str, *args: V) -> V:
         """Returns an overloaded intrinsic whose operands and result share one type."""
@@ -235,6 +244,14 @@ class Code:
         body()
         self.emit(f"br label %{after}")
         self.label(after)
+
+    def either(self, condition: V | None, body: Callable[[], None], other: Callable[[], None]) -> None:
+        """Runs `body` where the scalar condition holds, else `other`; without a condition always that."""
+        if condition is None:
+            other()
+            return
+        self.when(condition, body)
+        self.when(self.op("xor", condition, V("true", "i1", 0)), other)
 
     def choose(self, condition: V, then: Callable[[], V], other: V) -> V:
         """`then()` where the scalar condition holds, else `other`."""

@@ -86,11 +86,10 @@ def compile_gemm(
         "near": int(near), "ahead": ahead, "rows_first": int(not few and m * k > FAR),
         "lines": -(-columns * 4 // 64) if far else 0,
     }  # fmt: skip
-    for word, value in numbers.items():
-        plan.slots[word] = plan.args.add(value)
-    behind.number(plan.args, plan.slots)
+    plan.args.enter(numbers)
+    behind.number(plan.args)
     sums = height * width if whole and not abreast else rows * group * width
-    plan.slots["panel"] = plan.args.add(sums)
+    plan.args.enter({"panel": sums})
     plan.key = key_of(plan, lanes)
     told = native_numbers(plan, numbers)
     beside = 2 + plan.ragged  # buffers before those of the pointwise part

@@ -74,15 +74,12 @@ class Epilogue:
         self.loads = [load for load in self.loads if load[0].ident in nodes]
         self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype is dt.float32]
 
-    def number(self, args: Args, slots: dict[str, int]) -> None:
+    def number(self, args: Args) -> None:
         """Adds the steps to the numbers of a kernel."""
-        for j, step in enumerate(self.steps):
-            slots[f"o{j}"] = args.add(step)
+        args.enter({f"o{j}": step for j, step in enumerate(self.steps)})
         for j, (_, step, by_column) in enumerate(self.loads):
-            slots[f"r{j}"] = args.add(step)
-            slots[f"c{j}"] = args.add(by_column)
-        for j, node in enumerate(self.numbers):
-            slots[f"k{j}"] = args.add(int(np.float32(number(node)).view(np.int32)))
+            args.enter({f"r{j}": step, f"c{j}": by_column})
+        args.enter({f"k{j}": int(np.float32(number(node)).view(np.int32)) for j, node in enumerate(self.numbers)})
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from .code import Code, V, i64
 from .element import MEMORY, from_memory
 from .flushing import flushed
 from .gemm_plan import UNROLL, VECTORS, GemmPlan
-from .gemm_results import Results
 from .gemm_tiles import Rows, Tile, panel_sums, tile_sums
+from .product_writer import ProductWriter
 from .space import items
 
 __all__ = ["write"]
@@ -22,33 +22,21 @@ __all__ = ["write"]
 
 def write(c: Code, plan: GemmPlan) -> None:
     """The body of the kernel that a plan describes."""
-    flushed(c, _Writer(c, plan).write)
+    flushed(c, lambda: _Writer(c, plan).write())
 
 
-class _Writer:
+class _Writer(ProductWriter):
     def __init__(self, c: Code, plan: GemmPlan) -> None:
-        self.c = c
+        super().__init__(c, plan.behind, plan.args, 2 + plan.ragged, plan.filled)
         self.plan = plan
         self.lanes = c.lanes
         self.width = VECTORS * c.lanes
-        self.zero, self.one = i64(0), i64(1)
         self.elem = MEMORY[plan.weights]
-
-    def arg(self, name: str) -> V:
-        return self.refs[self.plan.slots[name]]
+        self.a, self.weights = self.given[:2]
+        self.tail = self.given[-1]  # the last panel, if that is not full
 
     def write(self) -> None:
-        c, plan, behind = self.c, self.plan, self.plan.behind
-        buffers = V("%buffers", "ptr", 0)
-        count = 2 + plan.ragged + behind.extra + len(behind.outs)
-        bases = [c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(count)]
-        self.a, self.weights = bases[0], bases[1]
-        self.tail = bases[2]  # the last panel, if that is not full
-        self.sums = V("%scratch", "ptr", 0)
-        self.refs = plan.args.load(c)
-        named = {word: self.refs[at] for word, at in plan.slots.items()}
-        rest = bases[2 + plan.ragged :]
-        self.results = Results(c, behind, named, rest[: behind.extra], rest[behind.extra :], plan.filled)
+        c = self.c
         self.panel = c.gep(self.sums, self.arg("panel"), "float")
         self.size = c.op("mul", self.arg("k"), i64(self.width))  # of a panel, in elements
         self.rows_first, self.near = (c.compare("ne", self.arg(x), self.zero) for x in ("rows_first", "near"))
@@ -170,11 +158,7 @@ class _Writer:
             columns = self.lanes if ragged and plan.narrow else self.width
             self.results.rows(self.sums, pitch, row0, count, column0, columns, ragged)
 
-        if last is None:
-            finish(False)
-        else:
-            c.when(last, lambda: finish(True))
-            c.when(c.op("xor", last, V("true", "i1", 0)), lambda: finish(False))
+        c.either(last, lambda: finish(True), lambda: finish(False))
 
     def _piece(self, k0: V) -> list[V]:
         """Returns all rows of the block times `depth` rows of the group's panels, added to their sums."""

@@ -72,7 +72,6 @@ class GemmPlan:
     abreast: bool = False
     filled: bool = False
     args: Args = field(default_factory=Args)
-    slots: dict[str, int] = field(default_factory=dict)
     key: str = ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from .code import Code, V, i64
@@ -50,15 +49,10 @@ class Tile(NamedTuple):
 
 def tile_sums(c: Code, elem: str, tile: Tile, prefetch: V, ahead: V) -> None:
     """Calls the function for a tile with weights of a type; prefetch: `ahead` cache lines from there for each trip."""
-    _call(c, f"mgx_product_tile_1_{'avx512' if c.wide else 'avx2'}_{elem}", (*tile, prefetch, ahead))
+    c.run(f"mgx_product_tile_1_{'avx512' if c.wide else 'avx2'}_{elem}", *tile, prefetch, ahead)
 
 
 def panel_sums(c: Code, elem: str, tile: Tile, size: V, panels: V) -> None:
     """Calls the function for a few rows times several panels with weights of a type, each `size` elements behind the last."""
     args = (tile.left, tile.left_step, tile.panel, size, tile.depth, tile.sums, tile.sums_step, tile.rows, panels)
-    _call(c, f"mgx_product_panels_1_{'avx512' if c.wide else 'avx2'}_{elem}", args)
-
-
-def _call(c: Code, name: str, args: Sequence[V]) -> None:
-    c.declared[name] = f"declare void @{name}({', '.join(a.type for a in args)})"
-    c.emit(f"call void @{name}({', '.join(f'{a.type} {a.ref}' for a in args)})")
+    c.run(f"mgx_product_panels_1_{'avx512' if c.wide else 'avx2'}_{elem}", *args)

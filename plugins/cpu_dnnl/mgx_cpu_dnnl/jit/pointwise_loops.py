@@ -29,9 +29,8 @@ class _Operands:
     def __init__(self, c: Code, plan: Plan) -> None:
         self.c = c
         self.plan = plan
-        buffers = V("%buffers", "ptr", 0)
         numbers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
-        self.bases = [c.load(c.gep(buffers, k, "ptr"), "ptr", 0) for k in numbers]
+        self.bases = c.buffers(numbers)
         dtypes = [n.dtype for n in plan.loads] + [o.dtype for o in plan.outputs]
         self.dtypes = dtypes
         self.elems = [MEMORY[d] for d in dtypes]

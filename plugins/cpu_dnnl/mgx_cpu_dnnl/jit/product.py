@@ -95,8 +95,7 @@ class _Plan:
 
 
 def _write(c: Code, p: _Plan) -> None:
-    buffers = V("%buffers", "ptr", 0)
-    left, right, out = (c.load(c.gep(buffers, i, "ptr"), "ptr", 0) for i in range(3))
+    left, right, out = c.buffers(range(3))
     refs = p.args.load(c)
     outer = [refs[4 * i : 4 * i + 4] for i in range(p.outer)]
     at = 4 * p.outer

@@ -39,9 +39,8 @@ class _Writer:
 
     def write(self) -> None:
         c, plan = self.c, self.plan
-        buffers = V("%buffers", "ptr", 0)
         numbers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
-        self.bases = [c.load(c.gep(buffers, k, "ptr"), "ptr", 0) for k in numbers]
+        self.bases = c.buffers(numbers)
         self.refs = plan.args.load(c)
         self.operands = Operands(c, plan, self.refs)
         self.extents = [self.refs[a] for a in plan.extents]
@@ -54,7 +53,7 @@ class _Writer:
         pieces: list[V] = []
         if self.phase:
             self.pieces = self.refs[plan.piece + 1]
-            self.workspace = c.load(c.gep(buffers, plan.inputs + len(plan.outputs), "ptr"), "ptr", 0)
+            (self.workspace,) = c.buffers([plan.inputs + len(plan.outputs)])
             pieces = [self.pieces] if self.phase == 1 else []
         if not plan.columns:
 

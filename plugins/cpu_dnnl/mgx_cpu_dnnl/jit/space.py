@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from .code import Code, V, i64
@@ -40,14 +40,23 @@ def merged(axes: Sequence[Axis]) -> list[Axis]:
 
 
 class Args:
-    """Run-time numbers of a kernel: given a value when the kernel is made, an SSA value when its code is."""
+    """Run-time numbers of a kernel: given a value when the kernel is made, an SSA value when its code is.
+
+    places: those of the numbers that have a name.
+    """
 
     def __init__(self) -> None:
         self.values: list[int] = []
+        self.places: dict[str, int] = {}
 
     def add(self, value: int) -> int:
         self.values.append(value)
         return len(self.values) - 1
+
+    def enter(self, numbers: Mapping[str, int]) -> None:
+        """Adds numbers with their names."""
+        for name, value in numbers.items():
+            self.places[name] = self.add(value)
 
     def load(self, c: Code) -> list[V]:
         """Loads of all numbers; to be called at the start of the function."""

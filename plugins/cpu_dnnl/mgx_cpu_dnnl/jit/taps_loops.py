@@ -27,9 +27,7 @@ class _Writer:
 
     def write(self) -> None:
         c, plan = self.c, self.plan
-        buffers = V("%buffers", "ptr", 0)
-        self.x = c.load(c.gep(buffers, 0, "ptr"), "ptr", 0)
-        self.out = c.load(c.gep(buffers, 1, "ptr"), "ptr", 0)
+        self.x, self.out = c.buffers(range(2))
         args = V("%args", "ptr", 0)
 
         def fetch(i: int) -> V:

@@ -73,8 +73,7 @@ def _is_woven(long: Axis, short: Axis, lanes: int) -> bool:
 
 def _write(c: Code, plan: _Plan) -> None:
     n, elem = c.lanes, plan.elem
-    buffers = V("%buffers", "ptr", 0)
-    bases = [c.load(c.gep(buffers, k, "ptr"), "ptr", 0) for k in range(2)]
+    bases = c.buffers(range(2))
     refs = plan.args.load(c)
     *outer, long = (refs[a] for a in plan.extents)
     block = i64(BLOCK)
