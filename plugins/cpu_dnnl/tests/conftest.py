@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,3 +85,70 @@ def fails() -> Callable[..., None]:
         np.testing.assert_allclose(got[0].to_numpy(), wanted[0] if isinstance(wanted, tuple) else wanted, 1e-5)
 
     return check
+
+
+def drawn_bytes(r: Any, kind: Any, lens: Any) -> Any:
+    """Bytes with many at both ends of their range."""
+    found = r.integers(np.iinfo(kind).min, int(np.iinfo(kind).max) + 1, lens).astype(kind)
+    found[r.random(lens) < 0.3] = np.iinfo(kind).max
+    found[r.random(lens) < 0.1] = np.iinfo(kind).min
+    return found
+
+
+@pytest.fixture
+def drawn() -> Callable[..., Any]:
+    """The function that draws bytes."""
+    return drawn_bytes
+
+
+def both_results(
+    program: Any, feed: dict[str, Any], threads: int = 1, fast_math: bool = True
+) -> tuple[Any, Any, list[str]]:
+    """The results here and by the definition, and the names of the steps."""
+    mine, right = program.clone(), program
+    mine.compile(CpuTarget(), threads=threads, fast_math=fast_math)
+    right.compile(mgx.get_target("ref"), optimize=False)
+    steps = [s.name for s in mine.executable.instances()[-1].runner.schedule.steps]
+    return np.asarray(mine.run(feed)[0]), np.asarray(right.run(feed)[0]), steps
+
+
+@pytest.fixture
+def both() -> Callable[..., tuple[Any, Any, list[str]]]:
+    """The function that runs a program here and by the definition."""
+    return both_results
+
+
+def copied_to_the_end_of_a_page(array: Any) -> Any:
+    """A copy of bytes behind which nothing may be read."""
+    whole = -(-array.size // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, whole + mmap.PAGESIZE)
+    end = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + whole
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    assert protect(end, mmap.PAGESIZE, 0) == 0
+    made = np.frombuffer(pages, array.dtype, array.size, whole - array.size).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+@pytest.fixture
+def at_the_end_of_a_page() -> Callable[[Any], Any]:
+    """The function that copies bytes to the end of a page."""
+    return copied_to_the_end_of_a_page
+
+
+def compiled_on_cpu(build: Any) -> tuple[Any, list[str]]:
+    """A validated program of what `build` adds to its module, without steps on the host, and the names of its steps."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([build(m)])
+    program.compile(CpuTarget(), validate=True)
+    runner = program.executable.instances()[0].runner
+    assert not runner.program.hosted, runner.notes
+    return program, [s.name for s in runner.schedule.steps]
+
+
+@pytest.fixture
+def compiled() -> Callable[..., tuple[Any, list[str]]]:
+    """The function that compiles a program."""
+    return compiled_on_cpu

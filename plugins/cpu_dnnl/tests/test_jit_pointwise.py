@@ -136,42 +136,13 @@ def test_gaps(engine, order):
     check(engine, body, [a, numbers((9, 35))])
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        dt.float32,
-        dt.float64,
-        dt.float16,
-        dt.bfloat16,
-        dt.int8,
-        dt.uint8,
-        dt.int16,
-        dt.int32,
-        dt.uint32,
-        dt.int64,
-        dt.uint64,
-        dt.bool_,
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    "target",
-    [
-        dt.float32,
-        dt.float64,
-        dt.float16,
-        dt.bfloat16,
-        dt.int8,
-        dt.uint8,
-        dt.int16,
-        dt.int32,
-        dt.uint32,
-        dt.int64,
-        dt.uint64,
-        dt.bool_,
-    ],
-    ids=str,
-)
+CONVERTED = [
+    dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint64, dt.bool_,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", CONVERTED, ids=str)
+@pytest.mark.parametrize("target", CONVERTED, ids=str)
 def test_convert(engine, source, target):
     r = np.random.default_rng(1)
     if source.is_float:

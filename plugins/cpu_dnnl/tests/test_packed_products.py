@@ -11,20 +11,9 @@ import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.shared import shared
-from mgx_cpu_dnnl.target import CpuTarget
 
 BF16 = dt.bfloat16.numpy
 SIZES = [(1, 5, 3), (2, 64, 1), (3, 40, 17), (4, 7, 16), (7, 33, 50), (12, 130, 8), (50, 300, 64), (131, 64, 100)]
-
-
-def compiled(build: Any) -> Any:
-    program = mgx.Program()
-    m = program.get_main_module()
-    m.add_return([build(m)])
-    program.compile(CpuTarget(), validate=True)
-    runner = program.executable.instances()[0].runner
-    assert not runner.program.hosted, runner.notes
-    return program, [s.name for s in runner.schedule.steps]
 
 
 def numbers(seed: int, *lens: int, kind: Any = np.float32) -> Any:
@@ -40,7 +29,7 @@ def nearest(exact: Any, got: Any, slack: Any) -> bool:
 @pytest.mark.parametrize("kind", [np.float32, BF16])
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize(("m", "k", "n"), SIZES)
-def test_products_of_all_sizes(m: int, k: int, n: int, constant: bool, kind: Any) -> None:
+def test_products_of_all_sizes(compiled: Any, m: int, k: int, n: int, constant: bool, kind: Any) -> None:
     a, b = numbers(1, m, k, kind=kind), numbers(2, k, n, kind=kind)
 
     def build(module: mgx.Module) -> mgx.Instruction:
@@ -69,7 +58,7 @@ def test_products_of_all_sizes(m: int, k: int, n: int, constant: bool, kind: Any
 
 @pytest.mark.parametrize("kind", [np.float32, BF16])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_batches_of_products(batch: int, kind: Any) -> None:
+def test_batches_of_products(compiled: Any, batch: int, kind: Any) -> None:
     """The same weights for all of a batch, and weights of each."""
     a, b, c = numbers(1, batch, 9, 30, kind=kind), numbers(2, 30, 45, kind=kind), numbers(3, batch, 45, 20, kind=kind)
 
@@ -101,7 +90,7 @@ def activated(x: mgx.Instruction, m: mgx.Module, word: str) -> mgx.Instruction:
 @pytest.mark.parametrize("word", ["relu", "gelu", "tanh"])
 @pytest.mark.parametrize("reshaped", [False, True])
 @pytest.mark.parametrize("rows", [1, 4, 14])
-def test_fused_bias_activation_and_residual(rows: int, reshaped: bool, word: str) -> None:
+def test_fused_bias_activation_and_residual(compiled: Any, rows: int, reshaped: bool, word: str) -> None:
     a, b, bias = numbers(1, rows, 24), numbers(2, 24, 40), numbers(3, 40)
     rest = numbers(4, 1, rows, 40) if reshaped else numbers(4, rows, 40)
 
@@ -128,7 +117,7 @@ def test_fused_bias_activation_and_residual(rows: int, reshaped: bool, word: str
         assert len(steps) == 1 and steps[0].startswith("gemm"), steps
 
 
-def test_rows_that_lie_apart() -> None:
+def test_rows_that_lie_apart(compiled: Any) -> None:
     """A transposed left operand is copied once, a slice of columns is read where it lies."""
     a, b = numbers(1, 8, 48), numbers(2, 16, 32)
 
@@ -148,7 +137,7 @@ def test_rows_that_lie_apart() -> None:
     np.testing.assert_allclose(got.to_numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
-def steps_of_turned(lens: list[int], permutation: list[int]) -> Any:
+def steps_of_turned(compiled: Any, lens: list[int], permutation: list[int]) -> Any:
     """The steps of a product whose left operand has another order of axes, and whose results are right."""
     a, b = numbers(1, *lens), numbers(2, lens[permutation[2]], 50)
 
@@ -165,19 +154,19 @@ def steps_of_turned(lens: list[int], permutation: list[int]) -> Any:
     return steps
 
 
-def test_a_left_operand_that_lies_across_is_not_copied_for_our_own_loop() -> None:
-    steps = steps_of_turned([3, 40, 96], [0, 2, 1])
+def test_a_left_operand_that_lies_across_is_not_copied_for_our_own_loop(compiled: Any) -> None:
+    steps = steps_of_turned(compiled, [3, 40, 96], [0, 2, 1])
     if shared().engine.wide:
         assert not any("copy" in s or s.startswith("gemm") for s in steps), steps
 
 
-def test_rows_that_are_whole_but_in_another_order_are_copied_for_our_own_loop() -> None:
+def test_rows_that_are_whole_but_in_another_order_are_copied_for_our_own_loop(compiled: Any) -> None:
     """States of recurrent layers, steps before sequences: oneDNN multiplies each sequence by itself, unblocked."""
-    steps = steps_of_turned([43, 3, 96], [1, 0, 2])
+    steps = steps_of_turned(compiled, [43, 3, 96], [1, 0, 2])
     assert any(s.startswith("gemm") for s in steps), steps
 
 
-def test_weights_that_are_views() -> None:
+def test_weights_that_are_views(compiled: Any) -> None:
     """A transposed constant and a slice of one, both packed from where they lie."""
     a, b = numbers(1, 20, 24), numbers(2, 70, 24)
 
@@ -197,7 +186,7 @@ def test_weights_that_are_views() -> None:
 @pytest.mark.parametrize("lens", [[1, 1], [40, 1], [1, 33]])
 @pytest.mark.parametrize("rows", [1, 2, 20])
 @pytest.mark.parametrize("kind", [np.float32, BF16])
-def test_weights_in_which_numbers_repeat(kind: Any, rows: int, lens: list[int]) -> None:
+def test_weights_in_which_numbers_repeat(compiled: Any, kind: Any, rows: int, lens: list[int]) -> None:
     x, w = numbers(1, rows, 40, kind=kind), numbers(2, *lens, kind=kind)
 
     def build(module: mgx.Module) -> mgx.Instruction:
@@ -215,7 +204,9 @@ def test_weights_in_which_numbers_repeat(kind: Any, rows: int, lens: list[int]) 
 @pytest.mark.parametrize("rows", [1, 9])
 @pytest.mark.parametrize("batch", [0, 2])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_weights_that_lie_transposed_are_packed_from_where_they_are(rows: int, grouped: bool, batch: int) -> None:
+def test_weights_that_lie_transposed_are_packed_from_where_they_are(
+    compiled: Any, rows: int, grouped: bool, batch: int
+) -> None:
     lead = [batch] if batch else []
     a, weights, bias = numbers(1, *lead, rows, 40), numbers(2, 50, 40), numbers(3, 50)
 

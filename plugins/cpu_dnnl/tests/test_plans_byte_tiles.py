@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import subprocess
 import sys
 from typing import Any
@@ -20,23 +18,6 @@ from mgx_cpu_dnnl.target import CpuTarget
 pytestmark = pytest.mark.skipif(not native().multiplies_tiles(), reason="the processor has no tile registers for bytes")
 
 
-def both(program: Any, feed: dict[str, Any], threads: int = 1, fast_math: bool = True) -> tuple[Any, Any, list[str]]:
-    """The results here and by the definition, and the names of the steps."""
-    mine, right = program.clone(), program
-    mine.compile(CpuTarget(), threads=threads, fast_math=fast_math)
-    right.compile(mgx.get_target("ref"), optimize=False)
-    steps = [s.name for s in mine.executable.instances()[-1].runner.schedule.steps]
-    return np.asarray(mine.run(feed)[0]), np.asarray(right.run(feed)[0]), steps
-
-
-def drawn(r: Any, kind: Any, lens: Any) -> Any:
-    """Bytes with many at both ends of their range."""
-    found = r.integers(np.iinfo(kind).min, int(np.iinfo(kind).max) + 1, lens).astype(kind)
-    found[r.random(lens) < 0.3] = np.iinfo(kind).max
-    found[r.random(lens) < 0.1] = np.iinfo(kind).min
-    return found
-
-
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [None, 0, 100])
 @pytest.mark.parametrize(
@@ -51,7 +32,9 @@ def drawn(r: Any, kind: Any, lens: Any) -> Any:
         ((100, 65), 1),
     ],
 )
-def test_sums_of_products_are_exact(a: tuple[int, ...], n: int, zero: int | None, kind: Any) -> None:
+def test_sums_of_products_are_exact(
+    both: Any, drawn: Any, a: tuple[int, ...], n: int, zero: int | None, kind: Any
+) -> None:
     r = np.random.default_rng(n)
     program = mgx.Program()
     main = program.get_main_module()
@@ -64,21 +47,8 @@ def test_sums_of_products_are_exact(a: tuple[int, ...], n: int, zero: int | None
     np.testing.assert_array_equal(got, wanted)
 
 
-def at_the_end_of_a_page(array: Any) -> Any:
-    """A copy of bytes behind which nothing may be read."""
-    whole = -(-array.size // mmap.PAGESIZE) * mmap.PAGESIZE
-    pages = mmap.mmap(-1, whole + mmap.PAGESIZE)
-    end = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + whole
-    protect = ctypes.CDLL(None).mprotect
-    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    assert protect(end, mmap.PAGESIZE, 0) == 0
-    made = np.frombuffer(pages, array.dtype, array.size, whole - array.size).reshape(array.shape)
-    made[...] = array
-    return made
-
-
 @pytest.mark.parametrize("a", [(33, 24), (65, 31), (34, 25), (33, 40), (64, 24)])
-def test_nothing_is_read_behind_the_rows(a: tuple[int, int]) -> None:
+def test_nothing_is_read_behind_the_rows(both: Any, drawn: Any, at_the_end_of_a_page: Any, a: tuple[int, int]) -> None:
     """A step of 64 numbers from the end of a short row covers several rows."""
     program = mgx.Program()
     main = program.get_main_module()
@@ -107,7 +77,7 @@ assert program.executable.notes == []
 
 
 @pytest.mark.parametrize("x", [(1, 64, 8, 8), (2, 24, 7, 7), (3, 100, 5), (1, 30, 2, 3, 4)])
-def test_sums_of_convolutions_are_exact(x: tuple[int, ...]) -> None:
+def test_sums_of_convolutions_are_exact(both: Any, drawn: Any, x: tuple[int, ...]) -> None:
     r = np.random.default_rng(1)
     program = mgx.Program()
     main = program.get_main_module()
@@ -124,7 +94,7 @@ def test_sums_of_convolutions_are_exact(x: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [0, 5])
 @pytest.mark.parametrize("n", [64, 100])
-def test_work_behind_them_ends_within_one_unit(n: int, zero: int, kind: Any) -> None:
+def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, zero: int, kind: Any) -> None:
     """A bias, rounding, a sum with other bytes, relu and rounding; the library's tiles run before and after."""
     r = np.random.default_rng(2)
     program = mgx.Program()
@@ -167,34 +137,8 @@ def test_work_behind_them_ends_within_one_unit(n: int, zero: int, kind: Any) -> 
     assert (apart > 0).mean() < 0.02
 
 
-@pytest.mark.parametrize("zero", [np.uint8(9), np.uint8(0), np.int8(9), np.int8(0), np.int8(-128)])
-def test_numbers_beyond_the_range_are_its_ends(zero: Any) -> None:
-    """Results of 1e12 units, infinities and NaN."""
-    program = mgx.Program()
-    main = program.get_main_module()
-    x = main.add_parameter("x", mgx.Shape(dt.uint8, [40, 64]))
-    bias = main.add_parameter("bias", mgx.Shape(dt.float32, [64]))
-    factors = np.full(64, 1.0, np.float32)
-    factors[:6] = [1e20, -1e20, np.inf, -np.inf, np.nan, 1e-30]
-    w = main.add_literal(np.ones((64, 64), np.int8))
-    wide = main.add(mgx.op("convert", target_type=dt.float32), main.add(mgx.op("quant_dot"), x, w))
-    spread = mgx.op("multibroadcast", out_lens=(40, 64))
-    product = main.add(mgx.op("mul"), wide, main.add(spread, main.add_literal(factors)))
-    total = main.add(mgx.op("add"), product, main.add(spread, bias))
-    points = main.add_literal(np.float32(0.3)), main.add_literal(zero)
-    main.add_return([main.add(mgx.op("quantizelinear"), total, *points)])
-    r = np.random.default_rng(3)
-    feed = {"x": r.integers(1, 4, (40, 64), np.uint8), "bias": r.normal(0, 9, 64).astype(np.float32)}
-    feed["bias"][8:11] = [np.inf, -np.inf, np.nan]
-    with np.errstate(all="ignore"):
-        got, wanted, steps = both(program, feed)
-    assert any(s.startswith("matmul tiles") for s in steps)
-    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
-    np.testing.assert_array_equal(got[:, [0, 1, 2, 3, 4, 8, 9, 10]], wanted[:, [0, 1, 2, 3, 4, 8, 9, 10]])
-
-
 @pytest.mark.parametrize("large", [1e5, 1e7, 3e38])
-def test_sums_are_not_put_together_without_fast_math(large: float) -> None:
+def test_sums_are_not_put_together_without_fast_math(both: Any, large: float) -> None:
     """A large number is added and taken away again, which rounds: to whole numbers with 1e7, to 0 with 3e38."""
     program = mgx.Program()
     main = program.get_main_module()
@@ -214,7 +158,7 @@ def test_sums_are_not_put_together_without_fast_math(large: float) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
-def test_large_convolutions_of_whole_steps_are_left_to_the_library() -> None:
+def test_large_convolutions_of_whole_steps_are_left_to_the_library(both: Any, drawn: Any) -> None:
     program = mgx.Program()
     main = program.get_main_module()
     x = main.add_parameter("x", mgx.Shape(dt.uint8, [1, 64, 24, 24]))

@@ -10,7 +10,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import mgx_core as mgx
 from mgx_cpu_dnnl.shared import shared
-from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(11)
 
@@ -39,16 +38,6 @@ def direct(x: Any, w: Any, group: int, padding: list[int], stride: list[int], ga
     return (both[0][:, :, 0], both[1][:, :, 0]) if axes == 1 else (both[0], both[1])
 
 
-def compiled(build: Any) -> tuple[Any, list[str]]:
-    program = mgx.Program()
-    m = program.get_main_module()
-    m.add_return([build(m)])
-    program.compile(CpuTarget(), validate=True)
-    runner = program.executable.instances()[0].runner
-    assert not runner.program.hosted, runner.notes
-    return program, [s.name for s in runner.schedule.steps]
-
-
 def ours(steps: list[str]) -> None:
     """With AVX-512 oneDNN has loops for groups."""
     assert ("conv groups" in steps) != shared().engine.wide, steps
@@ -61,7 +50,7 @@ SIZES = [(4, 4, 8), (4, 8, 3), (8, 8, 4), (8, 16, 3), (12, 24, 2), (16, 16, 2), 
 
 @pytest.mark.parametrize("window", [3, 1, 5])
 @pytest.mark.parametrize(("per", "out", "group"), SIZES)
-def test_every_width_of_a_row_and_size_of_a_group(per: int, out: int, group: int, window: int) -> None:
+def test_every_width_of_a_row_and_size_of_a_group(compiled: Any, per: int, out: int, group: int, window: int) -> None:
     """Rows of 1 to 27 results are parted among tiles of all sizes."""
     for wide in (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 20, 27):
         x, w = numbers(2, per * group, 4, wide), numbers(out * group, per, window, window)
@@ -92,7 +81,13 @@ def test_every_width_of_a_row_and_size_of_a_group(per: int, out: int, group: int
 )
 @pytest.mark.parametrize("group", [8, 4, 2])
 def test_strides_gaps_and_borders(
-    lens: tuple[int, ...], window: tuple[int, ...], padding: list[int], stride: list[int], gaps: list[int], group: int
+    compiled: Any,
+    lens: tuple[int, ...],
+    window: tuple[int, ...],
+    padding: list[int],
+    stride: list[int],
+    gaps: list[int],
+    group: int,
 ) -> None:
     x, w = numbers(*lens), numbers(32, 32 // group, *window)
 
@@ -111,7 +106,7 @@ def test_strides_gaps_and_borders(
 
 @pytest.mark.parametrize("word", ["relu", "clip", "swish", "residual"])
 @pytest.mark.parametrize("group", [16, 8, 2])
-def test_bias_and_what_follows_it(group: int, word: str) -> None:
+def test_bias_and_what_follows_it(compiled: Any, group: int, word: str) -> None:
     x, w, bias = numbers(2, 64, 9, 13), numbers(64, 64 // group, 3, 3) / 8, numbers(64)
     residual = numbers(2, 64, 9, 13)
 
