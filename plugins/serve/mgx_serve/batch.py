@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import bisect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +16,8 @@ from .pace import Spent
 from .tensors import Array
 
 __all__ = [
+    "Done",
+    "Form",
     "Made",
     "Ran",
     "Request",
@@ -31,23 +32,47 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, eq=False)
-class Request:
-    """One request in the queue.
+class Done(Protocol):
+    """What a request is answered with; a future is one."""
 
-    priority: lower ones go first; deadline: by `time.monotonic`, after which it is given up; wanted: positions of the outputs
-    that it is answered with.
+    def done(self) -> bool:
+        """Returns True once it is answered, or its client has left."""
+
+    def set_result(self, result: list[Array], /) -> None:
+        """Answers it."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What requests of the same shapes have in common.
+
+    key: equal in requests that can be joined, None for what is run by itself; priority: lower ones go first; limit: seconds after
+    which one is given up; wanted: positions of the outputs that it is answered with.
     """
 
-    feeds: Mapping[str, Array]
     rows: int
     key: Any
     priority: int
-    deadline: float
-    done: asyncio.Future[list[Array]]
-    arrived: float
+    limit: float
     wanted: Sequence[int]
-    started: float = 0.0
+
+
+class Request:
+    """One request in the queue.
+
+    deadline: by `time.monotonic`, after which it is given up; for the rest, see `Form`.
+    """
+
+    __slots__ = ("arrived", "deadline", "done", "feeds", "key", "priority", "rows", "started", "wanted")
+
+    def __init__(self, feeds: Mapping[str, Array], form: Form, done: Done, arrived: float) -> None:
+        self.feeds, self.done, self.arrived = feeds, done, arrived
+        self.rows, self.key, self.priority, self.wanted = form.rows, form.key, form.priority, form.wanted
+        self.deadline = arrived + form.limit
+        self.started = 0.0
 
 
 class Stack:

@@ -13,7 +13,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .batch import Made, Ran, Request, Stacks, Together, alone, apart, first_come, kind_of, run, shapes_of, together
+from .batch import (
+    Done,
+    Form,
+    Made,
+    Ran,
+    Request,
+    Stacks,
+    Together,
+    alone,
+    apart,
+    first_come,
+    kind_of,
+    run,
+    shapes_of,
+    together,
+)
 from .deadlines import Deadlines
 from .deployment import Backend, Deployment
 from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
@@ -62,34 +77,51 @@ class Batcher(Deployment):
     async def infer(
         self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
+        form = self.form(feeds, priority, timeout, wanted)
+        done: asyncio.Future[list[Array]] = self._loop.create_future()
+        request = self.put(feeds, form, done)
+        try:
+            result = done.result() if done.done() else await done  # a short run was made at once
+        finally:
+            self._deadlines.discard(request)
+        self.metrics.answered(request.arrived, request.started, time.monotonic(), form.rows)
+        return self.signature, result
+
+    def form(self, feeds: Mapping[str, Array], priority: int, timeout: float, wanted: Sequence[str]) -> Form:
+        """Returns what requests of these shapes have in common.  Errors: BadRequest if they do not fit the model."""
         self.signature.check(feeds)
-        chosen = self.signature.chosen(wanted)
+        rows, key = self._joinable(feeds)
+        priority, limit = priority or self._settings.priority, timeout or self._settings.timeout
+        return Form(rows, key, priority, limit, self.signature.chosen(wanted))
+
+    def put(self, feeds: Mapping[str, Array], form: Form, done: Done) -> Request:
+        """Lets a request wait for its run.
+
+        done: answered in this event loop, perhaps before this returns.
+        Errors: Busy if the queue is full, Unavailable when the model is unloaded.
+        """
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
         if len(self._waiting) >= self._settings.queue_size:
-            self._waiting = [r for r in self._waiting if not r.done.done()]  # whose clients have left
+            self._drop_left()
         if len(self._waiting) >= self._settings.queue_size:
             self.metrics.refused(self.signature)
             raise Busy(f"{len(self._waiting)} requests wait for model {self.signature.name!r}; try again later", 1.0)
-        rows, key = self._joinable(feeds)
-        now = time.monotonic()
-        limit = timeout or self._settings.timeout
-        priority = priority or self._settings.priority
-        request = Request(feeds, rows, key, priority, now + limit, self._loop.create_future(), now, chosen)
+        request = Request(feeds, form, done, time.monotonic())
         bisect.insort(self._waiting, request, key=first_come)  # first come, first served within a priority
         if self._free > -self._settings.instances and not self._scheduled:
             self._schedule()
-        if request.done.done():  # a short run that was made at once
-            result = request.done.result()
-        else:
+        if not done.done():
             self.metrics.waiting(self.signature, len(self._waiting))
             self._deadlines.add(request)
-            try:
-                result = await request.done
-            finally:
-                self._deadlines.discard(request)
-        self.metrics.answered(request.arrived, request.started, time.monotonic(), rows)
-        return self.signature, result
+        return request
+
+    def _drop_left(self) -> None:
+        """Forgets waiting requests whose clients have left."""
+        left = [r for r in self._waiting if r.done.done()]
+        self._waiting = [r for r in self._waiting if not r.done.done()]
+        for request in left:
+            self._deadlines.discard(request)
 
     def _joinable(self, feeds: Mapping[str, Array]) -> tuple[int, Any]:
         """Returns the rows of a request, and what it has in common with those that it can be joined to; None for nothing."""
@@ -168,12 +200,12 @@ class Batcher(Deployment):
         rows = seen = 0
         for request in self._waiting:
             seen += 1
-            if request.done.done():
-                continue  # the client has left
-            if request.deadline <= now:
+            if request.done.done():  # the client has left
+                self._deadlines.discard(request)
+            elif request.deadline <= now:
                 waited = now - request.arrived
                 text = f"the request waited for {waited:.3f} s for model {self.signature.name!r}"
-                request.done.set_exception(DeadlinePassed(text))
+                self._end(request, DeadlinePassed(text))
             elif not batch or (request.key == batch[0].key and rows + request.rows <= self._settings.max_batch):
                 batch.append(request)
                 rows += request.rows
@@ -234,8 +266,7 @@ class Batcher(Deployment):
         self.metrics.ran(self.signature, [spent.began - r.arrived for r in batch], spent.seconds, rows)
         for request, result in zip(batch, apart(made, batch), strict=True):
             request.started = spent.began
-            if not request.done.done():
-                request.done.set_result(result)
+            self._end(request, result)
 
     def _failed(self, batch: Sequence[Request], error: BaseException) -> None:
         if len(batch) == 1:
@@ -256,8 +287,7 @@ class Batcher(Deployment):
             else:
                 spent = time.monotonic() - started
                 self.metrics.ran(self.signature, [started - request.arrived], spent, request.rows)
-                if not request.done.done():
-                    request.done.set_result(result)
+                self._end(request, result)
         self._free += 1
         self._start()
 
@@ -266,8 +296,17 @@ class Batcher(Deployment):
         if not isinstance(error, ServeError):
             log.exception("model %s failed", self.signature.name, exc_info=error)
             error = Internal(f"model {self.signature.name!r} failed; the reason is in the server's log")
-        if not request.done.done():
-            request.done.set_exception(error)
+        self._end(request, error)
+
+    def _end(self, request: Request, result: list[Array] | BaseException) -> None:
+        """Answers or refuses a request unless its client has left."""
+        self._deadlines.discard(request)
+        if request.done.done():
+            return
+        if isinstance(result, BaseException):
+            request.done.set_exception(result)
+        else:
+            request.done.set_result(result)
 
 
 class OneProcess(Backend):

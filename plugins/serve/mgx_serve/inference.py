@@ -32,6 +32,7 @@ __all__ = [
     "Service",
     "Stored",
     "answer_of",
+    "held",
     "refuse_overrides",
     "refuse_sequences",
 ]
@@ -231,7 +232,7 @@ def answer_of(call: Call, model: Signature, results: Sequence[Array], share: Sha
         wanted, rows = call.classes, model.max_batch > 0
         share.take(sum([a.size * NUMBER_COST for t, a in outputs if t.name in wanted]))
         outputs = [(t, a) if t.name not in wanted else classified(t, a, wanted[t.name], rows) for t, a in outputs]
-    share.take(sum([_held(array) for _, array in outputs]) * TENSOR_COST)
+    share.take(sum([held(array) for _, array in outputs]) * TENSOR_COST)
     return Answer(model.name, model.version, call.id, outputs)
 
 
@@ -273,7 +274,7 @@ def priority(parameters: Mapping[str, Any]) -> int:
     return given
 
 
-def _held(array: Array) -> int:
+def held(array: Array) -> int:
     """Returns the bytes that the elements of a tensor take."""
     if not array.dtype.hasobject:
         return array.nbytes

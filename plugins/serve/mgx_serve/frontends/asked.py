@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from ..inference import Service
 from ..model import Signature
 from .arena import Bytes
 from .channel import Channel
+from .taken import Taken
 from .wire import answer_message, error_message, read_call, signature_message
 
 __all__ = ["Asked"]
@@ -40,6 +42,7 @@ class Asked:
             "find": self._find,
         }
         self._channel: Channel | None = None
+        self._taken: Taken | None = None
         self._started: asyncio.Future[None] | None = None
 
     def connected(self, channel: Channel) -> asyncio.Future[None]:
@@ -48,8 +51,15 @@ class Asked:
         Errors, of the result: ParameterError if the process ends before.
         """
         self._channel = channel
+        self._taken = Taken(self._service, functools.partial(_send, channel, "answers", 0))
         self._started = asyncio.get_running_loop().create_future()
         return self._started
+
+    def changed(self) -> None:
+        """Notes, and tells the front end, that other models or versions answer now."""
+        if self._taken is not None:
+            self._taken.changed()
+        self.tell("changed")
 
     def tell(self, kind: str) -> None:
         """Sends a message that wants no answer."""
@@ -57,7 +67,9 @@ class Asked:
 
     def received(self, message: Any, parts: list[Bytes]) -> None:
         kind, number, content = message
-        if not number:
+        if kind == "requests" and self._taken is not None:
+            self._taken.take(content, parts)
+        elif not number:
             self._heard(kind, content)
         elif kind == "cancel":
             if number in self._tasks:
@@ -70,6 +82,8 @@ class Asked:
     def ended(self) -> None:
         """Gives up the requests of a process that has ended."""
         self._channel = None
+        if self._taken is not None:
+            self._taken.close()
         self._heard("ended", "it ended; its log says why")
         tasks, self._tasks = self._tasks, {}  # the process in its place counts its requests anew
         for task in tasks.values():
@@ -79,6 +93,9 @@ class Asked:
 
     def _heard(self, kind: str, content: Any) -> None:
         """Takes a message that wants no answer: whether the process listens, or what it saw of runs elsewhere."""
+        if kind == "cancelled" and self._taken is not None:
+            self._taken.cancel(content)
+            return
         if kind in REPORTS:
             self._reported(kind, *content)
             return

@@ -81,20 +81,21 @@ class Channel(asyncio.Protocol):
                 self._memory[0].take_back(start)
             raise
         if not self._leaves:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         if start is None:
             self._leaves += (FRAME.pack(len(head), sum(sizes)), head, *parts)
         else:
             self._leaves += (FRAME.pack(len(head), 0), head)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Sends at once what would leave at the end of this turn of the event loop."""
         leaves, self._leaves = self._leaves, []
-        if self._transport is not None:
+        if leaves and self._transport is not None:
             self._transport.write(b"".join(leaves))
 
     async def close(self) -> None:
         """Sends what has not left yet, and ends."""
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 

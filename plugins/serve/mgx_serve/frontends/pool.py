@@ -85,7 +85,7 @@ class FrontEnds:
 
     def _changed(self) -> None:
         for member in self._members:
-            member.asked.tell("changed")
+            member.asked.changed()
 
     def _port(self, port: int) -> int:
         """Returns a port that nobody else takes from now on; -1 for none."""

@@ -18,6 +18,7 @@ from ..inference import Answer, Call, Inference
 from ..settings import Settings
 from .arena import Bytes
 from .channel import Channel, Ends
+from .sent import Sent, is_plain
 from .wire import call_message, read_answer, read_error
 
 __all__ = ["Engine", "Others"]
@@ -36,10 +37,11 @@ class Engine(Inference):
         self.access, self.budget = Access(settings.tokens), Budget(settings.memory)
         self.reads_headers = self.access.required or settings.traces
         self.ending, self.ended = asyncio.Event(), asyncio.Event()
-        self._told = told
+        self._told, self._traces = told, settings.traces
         self._channel: Channel | None = None
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._numbers = itertools.count(1)
+        self._sent = Sent(lambda: self._channel)
 
     async def connect(self, ends: Ends) -> None:
         self._channel = await Channel.opened(ends, self._received, self._lost)
@@ -53,6 +55,8 @@ class Engine(Inference):
         """Notes that other models or versions answer now."""
 
     async def infer(self, call: Call, share: Share) -> Answer:
+        if not self._traces and is_plain(call):
+            return await self._sent.infer(call)
         return read_answer(*await self.asked("infer", *call_message(call, self.reads_headers)))
 
     async def grpc(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
@@ -84,6 +88,9 @@ class Engine(Inference):
 
     def _received(self, message: Any, parts: list[Bytes]) -> None:
         kind, number, content = message
+        if kind == "answers":
+            self._sent.answered(content, parts)
+            return
         if not number:
             self._told(kind, content)
             return
@@ -98,6 +105,7 @@ class Engine(Inference):
     def _lost(self) -> None:
         self._channel = None
         self.ended.set()
+        self._sent.lost()
         for reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(Unavailable("the engine's process has ended"))

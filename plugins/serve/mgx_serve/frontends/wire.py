@@ -24,6 +24,7 @@ __all__ = [
     "read_call",
     "read_error",
     "read_signature",
+    "read_tensor",
     "signature_message",
 ]
 
@@ -45,7 +46,7 @@ def call_message(call: Call, reads_headers: bool) -> tuple[list[Any], list[Bytes
 
 def read_call(head: Sequence[Any], parts: Sequence[Bytes]) -> Call:
     model, version, outputs, identity, priority, timeout, feeds, stored, places, headers, classes = head
-    arrays = {n: _array(n, datatype, shape, part) for (n, datatype, shape), part in zip(feeds, parts, strict=True)}
+    arrays = {n: read_tensor(n, datatype, shape, part) for (n, datatype, shape), part in zip(feeds, parts, strict=True)}
     kept = {name: Stored(datatype, shape, Place(*place)) for name, datatype, shape, place in stored}
     return Call(model, version, arrays, kept, outputs, identity, priority, timeout, _placed(places), headers, classes)
 
@@ -66,7 +67,7 @@ def read_answer(head: Sequence[Any], parts: Sequence[Bytes]) -> Answer:
         if name in placed:  # whose elements are there; here only the extents are asked for
             array = np.broadcast_to(np.zeros((), DATATYPES[datatype]), shape)
         else:
-            array = _array(name, datatype, shape, part)
+            array = read_tensor(name, datatype, shape, part)
         made.append((tensor, array))
     return Answer(model, version, identity, made, placed)
 
@@ -95,7 +96,7 @@ def read_error(message: Sequence[Any]) -> ServeError:
     return made
 
 
-def _array(name: str, datatype: str, shape: Sequence[int], part: Bytes) -> Array:
+def read_tensor(name: str, datatype: str, shape: Sequence[int], part: Bytes) -> Array:
     """Returns a tensor that was an array in the other process: its extents are known to be some, and to fit its bytes."""
     dtype = DATATYPES[datatype]
     if dtype.hasobject:

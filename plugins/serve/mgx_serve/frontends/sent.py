@@ -1,0 +1,116 @@
+"""Requests for inference on their way from a front end to the engine's process, many a message."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgpack
+
+from ..errors import Unavailable
+from ..inference import Answer, Call
+from ..tensors import Tensor, datatype_of, to_bytes
+from .arena import Bytes
+from .channel import Channel
+from .wire import read_error, read_tensor
+
+__all__ = ["Sent", "is_plain"]
+
+HEADS: Final = 1024  # that are kept
+LARGEST_HEAD: Final = 4096  # bytes of one that is kept
+Made = tuple[Sequence[Any], list[Bytes]]  # of an answer: model, version and outputs, and their elements
+
+
+def is_plain(call: Call) -> bool:
+    """Returns True for a request whose tensors are numbers and lie in the message, and whose answer has whole outputs."""
+    return not (call.stored or call.places or call.classes or any(a.dtype.hasobject for a in call.feeds.values()))
+
+
+class Sent:
+    """Requests of one front end that are not answered yet.
+
+    The requests of one turn of the event loop leave as one message.  A request is its number, its head and its tensors; the head
+    names the model, the outputs and the shapes of the inputs, and is written once for all requests that are alike.
+    """
+
+    def __init__(self, channel: Callable[[], Channel | None]) -> None:
+        self._channel, self._loop = channel, asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[Made]] = {}
+        self._numbers = itertools.count(1)
+        self._heads: dict[Any, bytes] = {}
+        self._records: list[Any] = []
+        self._parts: list[Bytes] = []
+
+    async def infer(self, call: Call) -> Answer:
+        """Returns the answer to a plain request.  Errors: any `ServeError`; Unavailable if the engine's process ends."""
+        number, reply = next(self._numbers), self._loop.create_future()
+        if not self._records:
+            self._loop.call_soon(self.flush)
+        self._records += (number, self._head(call), len(call.feeds))
+        self._parts += map(to_bytes, call.feeds.values())
+        self._waiting[number] = reply
+        try:
+            (model, version, outputs), parts = await reply
+        except asyncio.CancelledError:
+            self.flush()
+            self._tell("cancelled", number)
+            raise
+        finally:
+            del self._waiting[number]
+        made = [
+            (Tensor(n, kind, tuple(s)), read_tensor(n, kind, s, p))
+            for (n, kind, s), p in zip(outputs, parts, strict=True)
+        ]
+        return Answer(model, version, call.id, made)
+
+    def _head(self, call: Call) -> bytes:
+        feeds = tuple([(name, array.dtype, array.shape) for name, array in call.feeds.items()])
+        key = (call.model, call.version, tuple(call.outputs), call.priority, call.timeout, feeds)
+        head = self._heads.get(key)
+        if head is None:
+            named = [(name, datatype_of(dtype), shape) for name, dtype, shape in feeds]
+            head = msgpack.packb([*key[:-1], named], unicode_errors="surrogatepass")
+            if len(head) <= LARGEST_HEAD:
+                if len(self._heads) >= HEADS:
+                    self._heads.clear()
+                self._heads[key] = head
+        return head
+
+    def flush(self) -> None:
+        """Sends what has been asked since the last time."""
+        records, parts, self._records, self._parts = self._records, self._parts, [], []
+        if records:
+            self._tell("requests", records, parts)
+
+    def _tell(self, kind: str, content: Any, parts: Sequence[Bytes] = ()) -> None:
+        channel = self._channel()
+        if channel is None:
+            self.lost()
+        else:
+            channel.send([kind, 0, content], parts)
+            channel.flush()
+
+    def answered(self, content: Any, parts: list[Bytes]) -> None:
+        """Takes a message of answers and refusals."""
+        alike, records, refused = content
+        at = 0
+        for number, which, shapes in records:
+            model, version, outputs = alike[which]
+            end = at + len(outputs)
+            reply = self._waiting.get(number)
+            if reply is not None and not reply.done():  # or the client has left
+                told = [(name, kind, shape) for (name, kind), shape in zip(outputs, shapes, strict=True)]
+                reply.set_result(((model, version, told), parts[at:end]))
+            at = end
+        for number, error in refused:
+            reply = self._waiting.get(number)
+            if reply is not None and not reply.done():
+                reply.set_exception(read_error(error))
+
+    def lost(self) -> None:
+        """Refuses all that is under way: the engine's process has ended."""
+        for reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(Unavailable("the engine's process has ended"))
