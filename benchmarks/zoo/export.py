@@ -37,6 +37,8 @@ def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) ->
     with torch.no_grad():
         gold = module(*values)
         wide = module.double()(*(v.double() if v.is_floating_point() else v for v in values))
+        if not wide.isfinite().all():
+            raise SystemExit("torch's result in float64 is not finite: nothing to compare with")
         module.float()
         if exporter == "dynamo":
             shapes = tuple({0: torch.export.Dim("batch")} for _ in values) if open_batch else None
