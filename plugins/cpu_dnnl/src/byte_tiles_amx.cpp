@@ -4,17 +4,11 @@
 
 #include <immintrin.h>
 
+#include "tile_palette.h"
+
 namespace mgx {
 
 namespace {
-
-struct alignas(64) Palette {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t columns[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-const Palette palette; // in memory: the compiler does not see that all of it is read
 
 constexpr int64_t pitch = 64; // numbers from one row of sums to the next
 constexpr int64_t tile = 1024; // bytes

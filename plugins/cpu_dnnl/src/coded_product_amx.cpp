@@ -10,6 +10,7 @@
 
 #include "coded_scales.h"
 #include "loops.h"
+#include "tile_palette.h"
 
 namespace mgx {
 
@@ -20,14 +21,6 @@ constexpr int64_t step = 32;    // numbers of the depth that tiles multiply at o
 constexpr int64_t pieces = 3;   // of a float
 constexpr int64_t chunk = 1024; // numbers of the depth whose pieces stay in the next cache
 constexpr int64_t height = 256; // rows that do so
-
-struct alignas(64) Palette {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t columns[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-const Palette palette; // in memory: the compiler does not see that all of it is read
 
 struct Job {
     const uint16_t *parts; // tiles [depth / 32, tall / 16, 3, 16, 32]: rows apart would lie in the same places of the caches

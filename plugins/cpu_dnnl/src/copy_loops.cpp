@@ -13,6 +13,17 @@ namespace {
 
 constexpr int64_t block = 4096; // elements of a row that make one item
 
+// Moves both operands to a number of the outer axes' elements, of which each has its extent, the source's step and the target's.
+template <typename T>
+inline void advance(const T *&source, T *&target, int64_t number, int64_t axes, const int64_t *axis) {
+    for (int64_t a = axes - 1; a >= 0; --a) {
+        const int64_t index = number % axis[3 * a];
+        number /= axis[3 * a];
+        source += index * axis[3 * a + 1];
+        target += index * axis[3 * a + 2];
+    }
+}
+
 // args: the number of outer axes, the rows' length, the step from row to row, then of each outer axis its extent, the source's
 // step and the target's.  Items: blocks of the rows, which run fastest, of the last outer axis, and so on.
 template <int rows> void weave(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
@@ -22,13 +33,7 @@ template <int rows> void weave(void *const *buffers, const int64_t *args, int64_
         const int64_t from = item % blocks * block, count = std::min(block, length - from);
         auto source = static_cast<const uint32_t *>(buffers[0]) + from;
         auto target = static_cast<uint32_t *>(buffers[1]) + from * rows;
-        int64_t rest = item / blocks;
-        for (int64_t a = axes - 1; a >= 0; --a) {
-            const int64_t index = rest % axis[3 * a];
-            rest /= axis[3 * a];
-            source += index * axis[3 * a + 1];
-            target += index * axis[3 * a + 2];
-        }
+        advance(source, target, item / blocks, axes, axis);
         const uint32_t *row[rows];
         for (int r = 0; r < rows; ++r)
             row[r] = source + r * apart;
@@ -48,13 +53,7 @@ void copy_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t
         const int64_t from = item % parts * part;
         auto source = static_cast<const char *>(buffers[0]) + from;
         auto target = static_cast<char *>(buffers[1]) + from;
-        int64_t rest = item / parts;
-        for (int64_t a = axes - 1; a >= 0; --a) {
-            const int64_t index = rest % axis[3 * a];
-            rest /= axis[3 * a];
-            source += index * axis[3 * a + 1];
-            target += index * axis[3 * a + 2];
-        }
+        advance(source, target, item / parts, axes, axis);
         std::memcpy(target, source, static_cast<size_t>(std::min(part, length - from)));
     }
 }

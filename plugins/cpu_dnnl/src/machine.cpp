@@ -20,6 +20,7 @@
 
 #include "memory.h"
 #include "team.h"
+#include "tile_palette.h"
 
 namespace py = pybind11;
 
@@ -184,16 +185,8 @@ __attribute__((target("avx512f,avx512vnni"))) double dot_int8() {
 }
 
 // Products of tiles, in four accumulators from two by two operands; how wide they are is up to the type.
-struct alignas(64) TileShapes {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t columns[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-const TileShapes tile_shapes; // in memory: the compiler does not see that all of it is read
-
 #define MGX_TILES(PRODUCT, OPERATIONS) \
-    _tile_loadconfig(&tile_shapes); \
+    _tile_loadconfig(&palette); \
     _tile_zero(0); \
     _tile_zero(1); \
     _tile_zero(2); \
