@@ -4,6 +4,8 @@ Weights lie in panels of as many columns as two vectors hold, each panel row aft
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.types.dtype import DType
@@ -56,8 +58,70 @@ def compile_gemm(
     if behind.cost < least:
         return No(f"oneDNN is as fast for {m} rows with work of {behind.cost} instructions behind them")
     lanes, width = engine.lanes, panel_width(engine)
-    few = m <= FEW
-    abreast = few and not engine.wide
+    b = _blocks(m, k, columns, weights, threads, engine)
+    plan = GemmPlan(
+        behind, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=b.widened,
+        whole=b.whole, abreast=b.few and not engine.wide, filled=not engine.wide and columns % lanes == 0,
+    )  # fmt: skip
+    # Results of shallow products that no cache near the processor holds: stores wait for their lines, so these are loaded ahead.
+    far = not engine.wide and b.near and k <= SHALLOW and 4 * m * columns > native().cache_sizes().get("l2", 0)
+    numbers = {
+        "m": m, "n": columns, "k": k, "lda": product.a.strides()[0] if m > 1 else k, "depth": b.depth, "rows": b.rows,
+        "group": b.group, "panels": b.panels, "blocks": b.blocks, "groups": b.groups,
+        "near": int(b.near), "ahead": b.ahead, "rows_first": int(not b.few and m * k > FAR),
+        "lines": -(-columns * 4 // 64) if far else 0,
+    }  # fmt: skip
+    plan.args.enter(numbers)
+    behind.number(plan.args)
+    sums = b.height * width if b.whole and not plan.abreast else b.rows * b.group * width
+    plan.args.enter({"panel": sums})
+    plan.key = key_of(plan, lanes)
+    told = native_numbers(plan, numbers)
+    code = (
+        engine.function(plan.key, lambda c: _write(c, plan))
+        if told is None
+        else NativeLoop(f"packed_product_{engine.isa}")
+    )
+    beside = 2 + plan.ragged  # buffers before those of the pointwise part
+    return JitKernel(
+        name=name,
+        code=code,
+        work=b.blocks * b.groups,
+        grain=max(1, 32768 // max(1, b.rows * k * b.group * width)),
+        args=tuple(plan.args.values if told is None else told),
+        scratch_bytes=4 * (sums + (b.depth * width if plan.widened else 0)),
+        inputs=beside + len(product.extra),
+        outputs=len(outs),
+        flops=product.flops,
+        inplace=frozenset(beside + p for p in behind.inplace),
+        bytes=product.moved + k * columns * weights.size,
+    )
+
+
+class _Blocks(NamedTuple):
+    """The division of a product: blocks of `rows` rows in tiles of at most `height`, groups of `group` of the `panels`, pieces of
+    the depth; few, near, widened, whole, ahead: as of the plan."""
+
+    few: bool
+    near: bool
+    widened: bool
+    whole: bool
+    height: int
+    depth: int
+    rows: int
+    blocks: int
+    panels: int
+    group: int
+    ahead: int
+
+    @property
+    def groups(self) -> int:
+        return -(-self.panels // self.group)
+
+
+def _blocks(m: int, k: int, columns: int, weights: DType, threads: int, engine: Engine) -> _Blocks:
+    """Returns the division of a product [m, k] times [k, columns] for the caches and threads."""
+    width, few = panel_width(engine), m <= FEW
     height = min(tall(engine.wide), m)
     widened = weights is dt.bfloat16 and not few
     whole = few or (k <= WHOLE and not widened)
@@ -74,40 +138,7 @@ def compile_gemm(
         blocks = -(-m // rows)
     trips = 4 * width // 64 * UNROLL  # lines of a panel that a trip of the innermost loop works on
     ahead = 0 if near or few else max(1, min(4, -(-trips // max(1, min(rows, m) // height))))
-    plan = GemmPlan(
-        behind, weights=weights, ragged=columns % width != 0, narrow=0 < columns % width <= lanes, widened=widened, whole=whole,
-        abreast=abreast, filled=not engine.wide and columns % lanes == 0,
-    )  # fmt: skip
-    # Results of shallow products that no cache near the processor holds: stores wait for their lines, so these are loaded ahead.
-    far = not engine.wide and near and k <= SHALLOW and 4 * m * columns > native().cache_sizes().get("l2", 0)
-    numbers = {
-        "m": m, "n": columns, "k": k, "lda": product.a.strides()[0] if m > 1 else k, "depth": depth, "rows": rows,
-        "group": group, "panels": panels, "blocks": blocks, "groups": -(-panels // group),
-        "near": int(near), "ahead": ahead, "rows_first": int(not few and m * k > FAR),
-        "lines": -(-columns * 4 // 64) if far else 0,
-    }  # fmt: skip
-    plan.args.enter(numbers)
-    behind.number(plan.args)
-    sums = height * width if whole and not abreast else rows * group * width
-    plan.args.enter({"panel": sums})
-    plan.key = key_of(plan, lanes)
-    told = native_numbers(plan, numbers)
-    beside = 2 + plan.ragged  # buffers before those of the pointwise part
-    return JitKernel(
-        name=name,
-        code=engine.function(plan.key, lambda c: _write(c, plan))
-        if told is None
-        else NativeLoop(f"packed_product_{engine.isa}"),
-        work=blocks * -(-panels // group),
-        grain=max(1, 32768 // max(1, rows * k * group * width)),
-        args=tuple(plan.args.values if told is None else told),
-        scratch_bytes=4 * (sums + (depth * width if plan.widened else 0)),
-        inputs=beside + len(product.extra),
-        outputs=len(outs),
-        flops=product.flops,
-        inplace=frozenset(beside + p for p in behind.inplace),
-        bytes=product.moved + k * columns * weights.size,
-    )
+    return _Blocks(few, near, widened, whole, height, depth, rows, blocks, panels, group, ahead)
 
 
 def _write(c: Code, plan: GemmPlan) -> None:
