@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import bisect
 import functools
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from .batch import (
     Together,
     alone,
     apart,
-    first_come,
     kind_of,
     run,
     shapes_of,
@@ -37,6 +37,7 @@ from .model import Model, Signature
 from .pace import Paces, Spent
 from .settings import ModelSettings
 from .tensors import Array
+from .waiting import Waiting
 
 __all__ = ["Batcher", "OneProcess"]
 
@@ -45,14 +46,27 @@ AT_ONCE = 1 << 17  # bytes of inputs: to put fewer together takes no longer than
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
 
+@dataclass(slots=True, eq=False)
+class Job:
+    """What a thread is to do: a batch, or what waits when it begins.
+
+    inputs: gives those of the batch, if they are put together sooner; gone: requests that are not run.
+    """
+
+    batch: list[Request] = field(default_factory=list)
+    inputs: Callable[[], Together] | None = None
+    gone: Sequence[Request] = ()
+    begun: bool = False
+
+
 class Batcher(Deployment):
     """The queue of one model and what takes from it; lives in one event loop.
 
     A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request has
-    waited for the queue delay.  A batch that no request can join any more is handed to the threads while others run, one for each
-    instance: its inputs are put together meanwhile, and it begins when one of those ends, not a turn of the event loop later.
-    Results are taken apart in the event loop, when the thread has gone on to the next batch.  A batch that fails is run again
-    request by request, so that a bad one fails alone.
+    waited for the queue delay.  While others run, the threads are handed the next batch, one for each instance, which begins when
+    one of those ends, not a turn of the event loop later: where no request can join it any more, its inputs are put together
+    meanwhile; otherwise it is made of what waits when it begins.  Results are taken apart in the event loop, when the thread has
+    gone on to the next batch.  A batch that fails is run again request by request, so that a bad one fails alone.
     Batches are filled up to one of the model's sizes.  Runs have threads of their own, but for those whose shapes were seen to be
     done sooner than another thread would be awake.  The first run of a kind always has one: what was measured on zeros says
     little of values that take longer.
@@ -62,8 +76,11 @@ class Batcher(Deployment):
         self.model, self.metrics, self.signature = model, metrics, model.signature
         self._settings = model.settings
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Request] = []
-        self._free = self._settings.instances  # below 0: batches wait for a thread
+        self._waiting = Waiting(self._settings.max_batch)
+        self._lock = threading.Lock()  # of the queue, which threads take from
+        self._free = self._settings.instances  # below 0: jobs wait for a thread
+        self._next: Job | None = None  # one that waits for a thread and takes what is there when it begins
+        self._goes_on = True  # runs are long enough for threads
         self._closing = self._hurrying = self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -103,25 +120,22 @@ class Batcher(Deployment):
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
         if len(self._waiting) >= self._settings.queue_size:
-            self._drop_left()
+            with self._lock:
+                left = self._waiting.without_left()
+            for gone in left:
+                self._deadlines.discard(gone)
         if len(self._waiting) >= self._settings.queue_size:
             self.metrics.refused(self.signature)
             raise Busy(f"{len(self._waiting)} requests wait for model {self.signature.name!r}; try again later", 1.0)
         request = Request(feeds, form, done, time.monotonic())
-        bisect.insort(self._waiting, request, key=first_come)  # first come, first served within a priority
-        if self._free > -self._settings.instances and not self._scheduled:
+        with self._lock:
+            self._waiting.add(request)
+        if self._free > -self._settings.instances or self._next is not None:
             self._schedule()
         if not done.done():
             self.metrics.waiting(self.signature, len(self._waiting))
             self._deadlines.add(request)
         return request
-
-    def _drop_left(self) -> None:
-        """Forgets waiting requests whose clients have left."""
-        left = [r for r in self._waiting if r.done.done()]
-        self._waiting = [r for r in self._waiting if not r.done.done()]
-        for request in left:
-            self._deadlines.discard(request)
 
     def _joinable(self, feeds: Mapping[str, Array]) -> tuple[int, Any]:
         """Returns the rows of a request, and what it has in common with those that it can be joined to; None for nothing."""
@@ -148,15 +162,15 @@ class Batcher(Deployment):
 
     def _schedule(self) -> None:
         """Starts what can be started; where requests may be joined, after all that has arrived by now."""
-        if self._settings.max_batch > 1:
+        if self._settings.max_batch <= 1:
+            self._start()
+        elif not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._start)
-        else:
-            self._start()
 
     def _start(self) -> None:
         self._scheduled = False
-        while self._waiting and (self._free > 0 or self._whole()):
+        while self._waiting and self._free > 0:
             left = self._left()
             if left > 0:
                 if self._timer is None:
@@ -168,14 +182,8 @@ class Batcher(Deployment):
             batch = self._take()
             if batch:
                 self._run(batch)
+        self._go_on()
         self._idle.set()
-
-    def _whole(self) -> bool:
-        """Returns True if a batch of the largest size waits, and a thread has none to go on with."""
-        if self._free <= -self._settings.instances or not self.model.batches:
-            return False
-        key = self._waiting[0].key
-        return sum(r.rows for r in self._waiting if r.key == key) >= self._settings.max_batch
 
     def _due(self) -> None:
         self._timer = None  # the request that it was set for may have left: others then need one of their own
@@ -186,56 +194,91 @@ class Batcher(Deployment):
         delay = self._settings.queue_delay
         if not delay or self._hurrying:
             return 0.0
-        rows = sum(r.rows for r in self._waiting)
+        with self._lock:
+            if not self._waiting:
+                return 0.0
+            rows, oldest = self._waiting.rows(), self._waiting.oldest()
         if rows >= self._settings.max_batch or rows in self._settings.preferred:
             return 0.0
-        left = min(r.arrived for r in self._waiting) + delay - time.monotonic()
+        left = oldest + delay - time.monotonic()
         return left if left > SHORTEST_WAIT else 0.0
 
     def _take(self) -> list[Request]:
-        """Returns the requests of the next batch: the first in the queue and those that can join it."""
-        now = time.monotonic()
-        batch: list[Request] = []
-        others: list[Request] = []
-        rows = seen = 0
-        for request in self._waiting:
-            seen += 1
-            if request.done.done():  # the client has left
-                self._deadlines.discard(request)
-            elif request.deadline <= now:
-                waited = now - request.arrived
-                text = f"the request waited for {waited:.3f} s for model {self.signature.name!r}"
-                self._end(request, DeadlinePassed(text))
-            elif not batch or (request.key == batch[0].key and rows + request.rows <= self._settings.max_batch):
-                batch.append(request)
-                rows += request.rows
-                if request.key is None or rows >= self._settings.max_batch:
-                    break
-            else:
-                others.append(request)
-        self._waiting = others + self._waiting[seen:]
+        """Returns the requests of the next batch."""
+        with self._lock:
+            batch, gone = self._waiting.take()
+        self._give_up(gone)
         self.metrics.waiting(self.signature, len(self._waiting))
         return batch
 
-    def _run(self, batch: Sequence[Request]) -> None:
-        self._free -= 1
+    def _give_up(self, gone: Sequence[Request]) -> None:
+        """Refuses requests that were taken out of the queue and are not run."""
+        now = time.monotonic()
+        for request in gone:
+            waited = now - request.arrived
+            text = f"the request waited for {waited:.3f} s for model {self.signature.name!r}"
+            self._end(request, DeadlinePassed(text))
+
+    def _go_on(self) -> None:
+        """Lets the threads go on with what waits, when all of them have a run."""
+        while self._waiting and self._free <= 0:
+            whole = self._waiting.whole()
+            if self._next is None or self._next.begun:
+                self._next = None
+                if self._free <= -self._settings.instances or not (whole or (self._goes_on and self._left() <= 0)):
+                    return
+            elif not whole:
+                return
+            job = self._next or Job()
+            if whole:
+                self._fill(job)
+            if self._next is None:
+                self._submit(job)
+            self._next = None if whole else job
+
+    def _fill(self, job: Job) -> None:
+        """Decides what a run is made of, unless it has begun, and has the inputs put together."""
+        with self._lock:
+            if job.begun:
+                return
+            job.batch, gone = self._waiting.take()
+            if job.batch:
+                job.inputs = self._sooner(job.batch)
+        self._give_up(gone)
+
+    def _run(self, batch: list[Request]) -> None:
         kind = kind_of(batch)
+        if not self._paces.short(kind):
+            self._submit(Job(batch))
+            return
+        self._free -= 1
         inputs: Callable[[], Together] = functools.partial(together, self.model, batch, self._stacks)
-        if self._free >= 0 and self._paces.short(kind):
-            try:
-                made, spent = run(self.model, batch, self._stacks, inputs)
-            except Exception as error:
-                self._paces.in_loop(kind, None)
-                self._failed(batch, error)
-            else:
-                self._paces.in_loop(kind, spent)
-                self._free += 1
-                self._answer(batch, kind[0], made, spent)
+        try:
+            made, spent = run(self.model, batch, self._stacks, inputs)
+        except Exception as error:
+            self._paces.in_loop(kind, None)
+            self._failed(batch, error)
         else:
-            if self._free < 0:
-                inputs = self._sooner(batch)
-            running = self._loop.run_in_executor(self._threads, run, self.model, batch, self._stacks, inputs)
-            running.add_done_callback(functools.partial(self._ended, batch, kind))
+            self._paces.in_loop(kind, spent)
+            self._free += 1
+            self._answer(batch, kind[0], made, spent)
+        self._goes_on = not self._paces.short(kind)
+
+    def _submit(self, job: Job) -> None:
+        self._free -= 1
+        running = self._loop.run_in_executor(self._threads, self._work, job)
+        running.add_done_callback(functools.partial(self._ended, job))
+
+    def _work(self, job: Job) -> Ran | None:
+        """Runs a batch in a thread: what waits by now, unless it was decided before.  Returns None if nothing does."""
+        with self._lock:
+            job.begun = True
+            if not job.batch:
+                job.batch, job.gone = self._waiting.take()
+        if not job.batch:
+            return None
+        inputs = job.inputs or functools.partial(together, self.model, job.batch, self._stacks)
+        return run(self.model, job.batch, self._stacks, inputs)
 
     def _sooner(self, batch: Sequence[Request]) -> Callable[[], Together]:
         """Has the inputs of a batch put together while another one runs; returns what gives them."""
@@ -249,17 +292,25 @@ class Batcher(Deployment):
             made.set_exception(error)
         return made.result
 
-    def _ended(self, batch: Sequence[Request], kind: Any, running: asyncio.Future[Ran]) -> None:
+    def _ended(self, job: Job, running: asyncio.Future[Ran | None]) -> None:
+        self._give_up(job.gone)
         error = running.exception()
         if error is not None:
-            self._failed(batch, error)
+            self._failed(job.batch, error)
             self._start()
             return
         self._free += 1
-        self._start()  # before the answers: the instance has nothing to do
-        made, spent = running.result()
+        self._start()  # before the answers: the instance may have nothing to do
+        result = running.result()
+        if result is not None:  # a turn later: the thread has the interpreter's lock sooner
+            self._loop.call_soon(self._note, job.batch, *result)
+
+    def _note(self, batch: Sequence[Request], made: Made, spent: Spent) -> None:
+        """Answers the requests of a run that had a thread."""
+        kind = kind_of(batch)
         # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
         self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
+        self._goes_on = not self._paces.short(kind)
         self._answer(batch, kind[0], made, spent)
 
     def _answer(self, batch: Sequence[Request], rows: int, made: Made, spent: Spent) -> None:

@@ -245,6 +245,51 @@ def test_a_whole_batch_begins_as_soon_as_the_one_before_it_ends() -> None:
     asyncio.run(ask())
 
 
+def test_a_thread_goes_on_with_what_waits_when_a_run_ends() -> None:
+    async def ask() -> None:
+        model: Any = Slow(max_batch=4)
+        batcher = Batcher(model, NoRecorder())
+        asked = []
+        for n in range(3):
+            asked.append(asyncio.create_task(batcher.infer({"x": np.full((1, 4), n, np.float32)})))
+            await until(lambda: len(model.given) == 1)
+        await asyncio.sleep(0.01)
+        model.end.release()
+        # the event loop does nothing from here on
+        end = time.monotonic() + 60
+        while len(model.given) < 2 and time.monotonic() < end:
+            time.sleep(0.001)
+        np.testing.assert_array_equal(model.given[1][:, 0], [1, 2])
+        model.end.release()
+        for n, (_, (y, _)) in enumerate(await asyncio.gather(*asked)):
+            np.testing.assert_array_equal(y, np.full((1, 4), 2 * n))
+        await batcher.close()
+
+    asyncio.run(ask())
+
+
+def test_a_thread_that_finds_nothing_ends_its_turn() -> None:
+    async def ask() -> None:
+        model: Any = Slow(max_batch=4)
+        batcher = Batcher(model, NoRecorder())
+        first, left = (asyncio.create_task(batcher.infer({"x": np.ones((1, 4), np.float32)})) for _ in range(2))
+        await until(lambda: len(model.given) == 1)
+        late = asyncio.create_task(batcher.infer({"x": np.ones((1, 4), np.float32)}))
+        await asyncio.sleep(0.01)
+        for task in (left, late):
+            task.cancel()
+        model.end.release()
+        await first
+        await asyncio.wait([left, late])
+        model.end.release()
+        _, (y, _) = await batcher.infer({"x": np.ones((2, 4), np.float32)})
+        np.testing.assert_array_equal(y, np.full((2, 4), 2))
+        await batcher.close()
+        assert [rows for (rows, _), _ in model.runs] == [2, 2]
+
+    asyncio.run(ask())
+
+
 def test_requests_that_others_may_join_wait_where_they_can() -> None:
     async def ask() -> None:
         model: Any = Watched(max_batch=4)

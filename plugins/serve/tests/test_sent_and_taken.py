@@ -81,7 +81,7 @@ async def connected(model: Any, limit: int = SIZE) -> AsyncIterator[Parts]:
         os.truncate(number, SIZE)
     made = Parts(model, limit)
     channel = await Channel.opened(Ends(ours.detach(), back, forth, SIZE), made.asked.received, made.asked.ended)
-    made.asked.connected(channel)
+    made.asked.connected(channel).set_result(None)
     await made.engine.connect(Ends(theirs.detach(), forth, back, SIZE))
     for number in (forth, back):
         os.close(number)
