@@ -12,10 +12,12 @@ PLUGINS := \
 	plugins/serve
 KIT := conformance
 TORCH := plugins/frontends/torch plugins/compat/torch_migraphx
+WITH_TORCH := . plugins/ref plugins/cpu_dnnl plugins/gpu_hip plugins/frontends/onnx plugins/compat/migraphx $(TORCH)
 RAY := . plugins/ref plugins/frontends/onnx plugins/serve
 DISTS := . $(PLUGINS) $(KIT)
 DEMO := . plugins/frontends/onnx plugins/cpu_dnnl
-METADATA := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(KIT))
+# what environments depend on of the metadata of folders $(1)
+metadata = $(patsubst %,build/metadata/%/installed.json,$(1))
 NATIVE := plugins/cpu_dnnl/CMakeLists.txt $(wildcard plugins/cpu_dnnl/src/*)
 PIP := -m pip install --quiet --disable-pip-version-check
 PYTEST := .venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal
@@ -59,12 +61,19 @@ help:
 	@echo "make gold-tf   networks with TensorFlow's values (NETWORKS=... takes some), for slow tests"
 	@echo "make clean     remove environments, caches and build output"
 
-.venv-demo/ready: $(METADATA) $(NATIVE)
+# written only when it says something else, and then as old as its source: an edit of the tools' settings rebuilds no environment
+build/metadata/%/installed.json: %/pyproject.toml .ci/installed.py
+	@mkdir -p $(@D)
+	@$(PYTHON) .ci/installed.py $< > $@.new
+	@cmp -s $@.new $@ || { mv $@.new $@ && touch -r $< $@; }
+	@rm -f $@.new
+
+.venv-demo/ready: $(call metadata,$(DEMO)) $(NATIVE)
 	$(call venv,.venv-demo)
 	$(call editable,.venv-demo,$(DEMO))
 	@touch $@
 
-.venv-test/ready: $(METADATA) $(addsuffix /pyproject.toml,$(TORCH))
+.venv-test/ready: $(call metadata,$(DISTS) $(TORCH))
 	$(call venv,.venv-test)
 	$(call editable,.venv-test,$(DISTS),--group test --group lint --group type)
 	$(call editable,.venv-test,$(TORCH),--no-deps) # for import layers and types, which need no torch
@@ -72,30 +81,29 @@ help:
 	@touch $@ .venv-test/native
 
 # the native module is built again whenever one of its sources has changed
-.venv-test/native: .venv-test/ready $(NATIVE)
-	@PATH="$(CURDIR)/.venv-test/bin:$$PATH" .venv-test/bin/python $(PIP) --no-build-isolation --no-deps -e plugins/cpu_dnnl
+.venv-test/native .venv-torch/native: .venv-%/native: .venv-%/ready $(NATIVE)
+	@PATH="$(CURDIR)/.venv-$*/bin:$$PATH" .venv-$*/bin/python $(PIP) --no-build-isolation --no-deps -e plugins/cpu_dnnl
 	@touch $@
 
 # torch without CUDA, which is 3 GB less; where that index cannot be reached, whatever build the default one has
-.venv-torch/ready: $(METADATA) $(addsuffix /pyproject.toml,$(TORCH))
+.venv-torch/ready: $(call metadata,$(WITH_TORCH))
 	$(call venv,.venv-torch)
 	@.venv-torch/bin/python $(PIP) --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0' \
 		|| .venv-torch/bin/python $(PIP) 'torch==2.13.0'
-	$(call editable,.venv-torch,. plugins/ref plugins/cpu_dnnl plugins/gpu_hip plugins/frontends/onnx plugins/compat/migraphx \
-		$(TORCH),--group core-test expecttest onnxscript torchao)
-	@touch $@
+	$(call editable,.venv-torch,$(WITH_TORCH),--group core-test expecttest onnxscript torchao)
+	@touch $@ .venv-torch/native
 
-.venv-ray/ready: pyproject.toml $(addsuffix /pyproject.toml,$(RAY))
+.venv-ray/ready: $(call metadata,$(RAY))
 	$(call venv,.venv-ray)
 	$(call editable,.venv-ray,$(RAY),--group ray-test)
 	@touch $@
 
-.venv-mlserver/ready: pyproject.toml $(addsuffix /pyproject.toml,$(RAY))
+.venv-mlserver/ready: $(call metadata,$(RAY))
 	$(call venv,.venv-mlserver)
 	$(call editable,.venv-mlserver,$(RAY),--group mlserver-test)
 	@touch $@
 
-.venv-core/ready: pyproject.toml
+.venv-core/ready: $(call metadata,.)
 	$(call venv,.venv-core)
 	@.venv-core/bin/python $(PIP) -e . --group core-test
 	@touch $@
@@ -121,10 +129,10 @@ types: .venv-test/ready
 test: lint types .venv-test/native
 	$(PYTEST) -m "not slow and not gpu"
 
-test-torch: .venv-torch/ready
+test-torch: .venv-torch/native
 	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "not slow and not gpu" $(addsuffix /tests,$(TORCH))
 
-slow-torch: .venv-torch/ready
+slow-torch: .venv-torch/native
 	.venv-torch/bin/python -m pytest -q -n $(JOBS) --dist worksteal -W default -m "slow and not gpu" $(addsuffix /tests,$(TORCH))
 
 # one process at a time: each starts processes of its own; two clients that bring the same messages need a process each
