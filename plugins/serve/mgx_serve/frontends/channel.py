@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -50,7 +51,7 @@ class Channel(asyncio.Protocol):
         self._transport: Any = None
         self._came = bytearray()
         self._leaves: list[Bytes] = []  # what is sent at the end of this turn of the event loop
-        self._done: list[int] = []  # blocks to be given back with the next message
+        self._done: deque[int] = deque()  # blocks to be given back with the next message; threads add to them
         self._announced = False
 
     @classmethod
@@ -71,12 +72,12 @@ class Channel(asyncio.Protocol):
             return
         sizes = [len(part) for part in parts]
         start = self._memory[0].lend(parts) if sum(sizes) >= LENT_FROM else None
-        done, self._done = self._done, []
+        done = [self._done.popleft() for _ in range(len(self._done))]
         given = [message, sizes, INLINE if start is None else start, done]
         try:
             head = msgpack.packb(given, unicode_errors="surrogatepass")
         except Exception:
-            self._done = done
+            self._done += done
             if start is not None:
                 self._memory[0].take_back(start)
             raise
