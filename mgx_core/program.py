@@ -250,6 +250,11 @@ class Program:
 
     def _run_some(self, parameters: Mapping[str, Any], outputs: Sequence[str]) -> list[Argument]:
         """Returns some results, by name.  Errors: as `run`; ParameterError for a name that is none, or is given twice."""
+        if isinstance(outputs, Mapping):
+            raise ParameterError(
+                "run takes the parameters first, then the names of the outputs; "
+                "got a mapping as outputs: call run(parameters, outputs=[...])"
+            )
         executable = self._compiled()
         names = executable.output_names
         count = len(names) - len(self.states)

@@ -633,6 +633,12 @@ def test_some_results_own_their_memory():
     assert not np.shares_memory(given.to_numpy(), x)
 
 
+def test_outputs_before_parameters_name_the_order():
+    program = compiled(SEVERAL, Picking())
+    with pytest.raises(ParameterError, match=r"takes the parameters first.*run\(parameters, outputs=\[...\]\)"):
+        program.run(["y"], {"x": [1, 2]})
+
+
 def test_a_runner_that_returns_too_few_results_is_named():
     program = compiled(SEVERAL, Picking(drops=True))
     program.run({"x": np.float32([1])})
