@@ -133,6 +133,9 @@ def batches(
     for file in files if report is None else report.progress(files, "calibrating"):
         using[:] = [file]
         try:
+            if not zipfile.is_zipfile(file):
+                why = "it is no .npz file (numpy.savez writes them), or it is cut off"
+                raise click.UsageError(f"--data: {file} cannot be read: {why}")
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
                 yield {name: held[name] for name in held.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:

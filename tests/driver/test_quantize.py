@@ -96,3 +96,10 @@ def test_data_that_ends_early(drive, model: Path, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:200])
     told = drive("quantize", model, "--data", tmp_path / "x.npz", "-o", tmp_path / "out.mxr", code=2)
     assert "cannot be read" in told
+
+
+def test_data_in_another_format_is_named(drive, model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "x.npy"
+    np.save(data, np.ones((2, 64), np.float32))
+    told = drive("quantize", model, "--data", data, "-o", tmp_path / "out.mxr", code=2)
+    assert f"{data} cannot be read: it is no .npz file" in told and "pickle" not in told
