@@ -160,10 +160,9 @@ def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
             return offered[name]
     if "saved_model.pb" not in offered and (folder / "saved_model.pb").is_file():
         return "tf"
-    have = ", ".join(sorted(n for n in offered if "." in n)) or "none"
-    raise UnsupportedError(
-        f"no reader is known for the folder {os.fspath(folder)!r} (files that tell one are {have}); {WHICH}"
-    )
+    have = ", ".join(sorted(n for n in offered if "." in n))
+    known = f"it holds none of {have}" if have else "no installed frontend reads folders; mgx-tf reads SavedModels"
+    raise UnsupportedError(f"no reader is known for the folder {os.fspath(folder)!r} ({known}); {WHICH}")
 
 
 def _holds(path: str | os.PathLike[str], kind: str) -> bool:
