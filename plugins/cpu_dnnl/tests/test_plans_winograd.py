@@ -249,3 +249,23 @@ def test_work_is_cut_without_rest(threads: int, lanes: int, extent: int) -> None
 def test_weights_beyond_the_cache_are_read_for_larger_blocks(channels: int, blocks: int) -> None:
     p, tile = Problem(1, channels, channels, 14, 14, 3, 3), Tile(2, 3, 2, 3)
     assert -(-p.tiles(tile) // cut(p, tile, 16, 1).block) == blocks
+
+
+def test_operands_of_a_concatenation_are_written_in_place(only: Any) -> None:
+    """Each of two results beside the other, and no copy of either; an operand that no convolution makes lies between them."""
+    only(Tile(4, 3, 4, 3))
+    x = rng.standard_normal((1, 16, 13, 13)).astype(np.float32)
+    first, second = (rng.standard_normal((n, 16, 3, 3)).astype(np.float32) for n in (24, 20))
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+    parts = [m.add(mgx.op("convolution", padding=[1, 1]), given, m.add_literal(w)) for w in (first, second)]
+    m.add_return([m.add(mgx.op("concat", axis=1), parts[0], given, parts[1])])
+    program.compile(CpuTarget())
+    (found,) = program.run({"x": x})
+    around = [1, 1, 1, 1]
+    wanted = [direct(x, first, around, np.float64), x, direct(x, second, around, np.float64)]
+    np.testing.assert_allclose(found.to_numpy(), np.concatenate(wanted, 1), atol=bound(Tile(4, 3, 4, 3), x, first))
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+    each = ["copy", "conv winograd 4x4"]  # x with channels last, for each of both
+    assert steps == [*each, *each, "copy", "copy"]  # then the operand that is x, and the result

@@ -50,10 +50,12 @@ def weights_and_extents(
 
 
 def images(e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epilogue | None) -> tuple[Value, Value]:
-    """Returns x with channels last, and where the result goes: the epilogue's residual, or new memory."""
-    x = as_channels_last(e, x)
-    out = None if epilogue is None else epilogue.in_place([x, w], channels_last(lens))
-    return x, e.allocate(dt.float32, lens, channels_last(lens)) if out is None else out
+    """Returns x with channels last, and where the result goes: the epilogue's residual, its concatenation, or new memory."""
+    x, strides = as_channels_last(e, x), channels_last(lens)
+    out = None if epilogue is None else epilogue.in_place([x, w], strides)
+    if out is None:
+        out = e.place_in_concat(dt.float32, lens, strides)
+    return x, e.allocate(dt.float32, lens, strides) if out is None else out
 
 
 def links_of(epilogue: Epilogue | None, lens: Sequence[int], first: int) -> tuple[list[int], list[Value]]:
