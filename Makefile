@@ -88,7 +88,7 @@ build/metadata/%/installed.json: %/pyproject.toml .ci/installed.py
 # torch without CUDA, which is 3 GB less; where that index cannot be reached, whatever build the default one has
 .venv-torch/ready: $(call metadata,$(WITH_TORCH))
 	$(call venv,.venv-torch)
-	@.venv-torch/bin/python $(PIP) --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0' \
+	@.venv-torch/bin/python $(PIP) --retries 0 --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0' \
 		|| .venv-torch/bin/python $(PIP) 'torch==2.13.0'
 	$(call editable,.venv-torch,$(WITH_TORCH),--group core-test expecttest onnxscript torchao)
 	@touch $@ .venv-torch/native

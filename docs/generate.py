@@ -138,6 +138,7 @@ INTERFACES = [
     mgx_core.Target,
     mgx_core.Context,
     mgx_core.Runner,
+    mgx_core.Watch,
     mgx_core.Kernel,
     Emitter,
     SegmentInterpreter,

@@ -59,6 +59,7 @@ _PUBLIC = {
     "TupleShape": "types.shape:TupleShape",
     "UnrankedError": "errors:UnrankedError",
     "UnsupportedError": "errors:UnsupportedError",
+    "Watch": "targets.watch:Watch",
     "allocate_gpu": "device:allocate_gpu",
     "argument_from_pointer": "device:argument_from_pointer",
     "best_target": "api:best_target",

@@ -63,6 +63,7 @@ from .targets.kernel import HostKernel, Kernel, Launch, Reference
 from .targets.kernel_table import Kernels
 from .targets.runner import Runner
 from .targets.target import Context, HostContext, Target
+from .targets.watch import Watch
 from .types import dim, dtype
 from .types.argument import Argument
 from .types.creation import create_argument, fill_argument, generate_argument
@@ -123,6 +124,7 @@ __all__ = [
     "TupleShape",
     "UnrankedError",
     "UnsupportedError",
+    "Watch",
     "__version__",
     "allocate_gpu",
     "argument",

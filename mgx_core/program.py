@@ -181,6 +181,7 @@ class Program:
         *,
         assignment: Assignment | None = None,
         overwritten: Mapping[str, int] = NOTHING,
+        watched: Mapping[str, Any] = NOTHING,
         **keywords: Any,
     ) -> None:
         """Makes the program runnable on a target (or on one of its contexts), or on several.
@@ -190,6 +191,9 @@ class Program:
         does not have) or a function.  Values go from one target to another through host memory.
         overwritten: parameters whose arguments the caller lets go of, each with the number of the result that may take its place:
         a target may leave that result in the argument's memory, and then gives an array on it.
+        watched: parameters that the compiled program no longer takes, each with a tensor in the target's memory that holds its
+        value now and later: the program keeps it as a constant, and each run first finds out whether it was written to since.
+        If it was, the run takes what is there, and is slower until the program is compiled again (`outdated`).
         Errors: ParameterError for unknown options; any error that a pass or the target raises.
         """
         record = CompileOptions.of(options, **keywords)
@@ -197,6 +201,13 @@ class Program:
         self.reset_state()
         if self.states:
             self._open_states = open_states(self.states, self._modules.main.output_shapes())
+        if watched:
+            if self.states or overwritten or isinstance(target, (list, tuple)):
+                raise ParameterError("watched parameters exclude states, overwritten arguments and several targets")
+            from .run.watching import compile_watching
+
+            self.executable = compile_watching(self._narrowed(record).main, target, record, names, watched)
+            return
         if isinstance(target, (list, tuple)):
             from .run.several_targets import compile_for_several
 
@@ -227,6 +238,11 @@ class Program:
         from .quantize import quantize_fp16
 
         return quantize_fp16(self.clone()).graph
+
+    @property
+    def outdated(self) -> bool:
+        """True once a run has found that the memory of a watched parameter (see `compile`) was written to."""
+        return self._compiled().outdated
 
     def is_compiled(self) -> bool:
         return self.executable is not None

@@ -15,7 +15,7 @@ HELD = """
     Argument Builder CompileOptions Context DType DeviceError Dim DynamicDimension EXACT Executable Frontend
     HostContext HostKernel Instruction Kernel Kernels Launch Lazy Macro MgxError Module No OpSet Operation
     OptionalShape ParameterError ParseError Pass PassError PluginError Pointwise Program RANGE ROUNDING Reference
-    Rewrite Rules Runner SequenceShape Shape ShapeError StoreError Target TupleShape UnrankedError UnsupportedError
+    Rewrite Rules Runner SequenceShape Shape ShapeError StoreError Target TupleShape UnrankedError UnsupportedError Watch
     __version__ allocate_gpu argument argument_from_pointer autocast_fp8 best_target create_argument define_op dim dtype
     fill_argument from_gpu generate_argument get_gpu_context get_onnx_operators get_target get_tf_operators gpu_sync
     hookimpl load load_buffer op ops optimize parse parse_buffer parse_onnx parse_onnx_buffer parse_program parse_tf

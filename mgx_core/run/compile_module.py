@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..compile.settle_ranks import waits_for_shapes
 from ..compile.stages import optimize_module
@@ -16,7 +17,10 @@ from ..targets.calls import target_and_context
 from ..targets.target import Context, Target
 from .executable import UNTOUCHED, Executable
 
-__all__ = ["compile_module"]
+if TYPE_CHECKING:
+    from ..compile.pipeline import PassRecord
+
+__all__ = ["compile_module", "optimized"]
 
 
 def compile_module(
@@ -35,6 +39,16 @@ def compile_module(
     start = time.perf_counter()
     listen()
     target, context = target_and_context(on)
+    copy, records = optimized(module, target, context, options)
+    made = Executable(copy, target, context, options, output_names or (), records, overwritten=overwritten)
+    made.note_lost()
+    if debugging():
+        log.debug("compiled for %s in %.1f ms: %s", target.name, (time.perf_counter() - start) * 1e3, options)
+    return made
+
+
+def optimized(module: Module, target: Target, context: Any, options: CompileOptions) -> tuple[Module, list[PassRecord]]:
+    """Returns the optimised copy of a module, and the passes that made it.  Errors: as `compile_module`."""
     if options.use_nhwc and not target.channels_last:
         raise ParameterError(
             f"use_nhwc requires convolutions on channels-last images; those of target {target.name!r} take images as the "
@@ -51,8 +65,4 @@ def compile_module(
     copy = module.clone()
     # what waits for the shapes of a run is simplified and fused once they are known, as if they had been fixed
     pipeline = optimize_module(copy, options, target, context, before="simplify" if waits_for_shapes(copy) else "lower")
-    made = Executable(copy, target, context, options, output_names or (), pipeline.records, overwritten=overwritten)
-    made.note_lost()
-    if debugging():
-        log.debug("compiled for %s in %.1f ms: %s", target.name, (time.perf_counter() - start) * 1e3, options)
-    return made
+    return copy, pipeline.records

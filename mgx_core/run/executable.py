@@ -118,6 +118,16 @@ class Executable:
         """
         return self._arguments.places
 
+    @property
+    def watches(self) -> bool:
+        """True if parameters of the program became constants whose memory the caller holds (see `Program.compile`)."""
+        return False
+
+    @property
+    def outdated(self) -> bool:
+        """True once a run has found that memory of constants was written to; never where nothing is watched."""
+        return False
+
     # running
 
     def run(
@@ -265,7 +275,13 @@ class Executable:
 
     def instance(self, values: Sequence[Value]) -> Instance:
         """Returns the instance for the shapes of these values, made now if it is new."""
-        found, made = self._instances.of(values)
+        return self._noted(*self._instances.of(values))
+
+    def instance_of(self, types: Sequence[AnyShape]) -> Instance:
+        """Returns the instance for values of these types, made now if it is new."""
+        return self._noted(*self._instances.of_types(tuple(types)))
+
+    def _noted(self, found: Instance, made: bool) -> Instance:
         if made and self.on_instance is not None and found.literals is not None:
             self.on_instance(self)
         return found

@@ -48,6 +48,10 @@ class Instance:
         self._lowered = lowered
         self._saved = saved
 
+    def replaced(self, shapes: Mapping[str, AnyShape], runner: Runner) -> Instance:
+        """Returns the same lowered module with another runner, for arguments of other shapes."""
+        return Instance(shapes, runner, self._lowered, self.literals, self._saved)
+
     @property
     def checked(self) -> bool:
         """True once results are no longer checked."""

@@ -61,9 +61,12 @@ class Instances:
 
     def of(self, values: Sequence[Value]) -> tuple[Instance, bool]:
         """Returns the instance for the types of these values, and True if it was made now."""
+        return self.of_types(_types(values)) if self._fixed is None else (self._fixed, False)
+
+    def of_types(self, key: tuple[AnyShape, ...]) -> tuple[Instance, bool]:
+        """Like `of`, for the types of all values."""
         if self._fixed is not None:
             return self._fixed, False
-        key = _types(values)
         found = self._held.get(key)
         if found is not None:
             self._use(found)

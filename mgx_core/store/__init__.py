@@ -138,8 +138,12 @@ def _encoded(program: Storable, source: Array | None = None) -> tuple[dict[str, 
         raise StoreError(
             f"a program with states ({', '.join(program.states)}) cannot be saved; save the model that it was read from"
         )
-    encoder = ModuleEncoder(source)
     compiled = program.executable
+    if compiled is not None and compiled.watches:
+        raise StoreError(
+            "a program whose constants lie in watched memory cannot be saved; save it before it is compiled"
+        )
+    encoder = ModuleEncoder(source)
     main = encoder.module(program.graph.main if compiled is None else compiled.module)
     extra = None if compiled is None else plain_executable(compiled, encoder.values, encoder.literals)
     metadata = {

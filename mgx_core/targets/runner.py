@@ -14,6 +14,7 @@ from ..ir.module import Module, nested
 from ..records import dataclass
 from ..types.argument import Argument, Value
 from .saved import Keep
+from .watch import Watch
 
 __all__ = ["HostRunner", "Runner", "Timing"]
 
@@ -67,6 +68,16 @@ class Runner:
         """Returns a prepared call for arguments with the descriptors of these (`Target.descriptor`), which are not checked again.
 
         It takes the arguments by name and a stream.  Default: None, no such call.
+        """
+        return None
+
+    def watching(self, watch: Watch, spare: Runner, given: Sequence[int | Value]) -> Runner | None:
+        """Returns a runner that does as this one while what it holds as constants is as `watch` has it, and else as `spare`.
+
+        It looks at each run, after all that was queued before, and does not wait for that.
+        spare: runs the same program with these constants among its parameters; given: for each of its parameters the number of
+        this runner's, or the constant's memory.
+        Default: None, for targets whose contexts take no `Watch`.
         """
         return None
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .runner import Runner
     from .saved import SavedInstance
     from .schedule import Schedule
+    from .watch import Watch
 
 __all__ = ["Context", "HostContext", "Target"]
 
@@ -95,6 +96,14 @@ class Context:
         Default: UnsupportedError, for contexts without memory of their own.
         """
         raise UnsupportedError(f"{self!r} has no memory of its own that an address could lie in")
+
+    def untimed(self) -> Context:
+        """Returns a context on the same device for programs that run rarely: no kernel is timed for them.  Default: itself."""
+        return self
+
+    def watch(self, values: Sequence[Value]) -> Watch | None:
+        """Returns a mark of what tensors in the device's memory hold now, for `Runner.watching`.  Default: None, it cannot."""
+        return None
 
     def open_shared(self, handle: bytes, size: int, device: int) -> int:
         """Returns the address of device memory that another process shares; `borrow` makes tensors in it.

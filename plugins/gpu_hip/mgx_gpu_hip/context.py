@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, SupportsInt, cast
 
@@ -19,6 +19,7 @@ from .codegen.source import DeviceTraits
 from .constants import Constants
 from .library.vendor import Libraries
 from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, Stream, in_use, open_device, properties_of
+from .runtime.choice import Choice
 from .runtime.ranges import profiler_ranges
 from .tuning import Tuner
 
@@ -164,6 +165,21 @@ class GpuContext(Context):
 
     def close_shared(self, address: int) -> None:
         self.device.close_shared(address)
+
+    def untimed(self) -> GpuContext:
+        made = GpuContext(self.target, self.kind, self.device_id)
+        made.constants = self.constants
+        made.__dict__ |= {
+            "device": self.device,
+            "libraries": self.libraries,
+            "tuner": None,
+        }  # as if they had been asked for
+        return made
+
+    def watch(self, values: Sequence[Any]) -> Any:
+        from .watch import DeviceWatch
+
+        return DeviceWatch(self.device, values) if self.device.kind != "null" and Choice.possible(self.device) else None
 
     def memory(self) -> dict[str, Held]:
         """Returns constants in host and device memory, free blocks of the device's pool, and library plans that were timed."""

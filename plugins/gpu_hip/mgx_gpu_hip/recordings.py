@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,13 +12,25 @@ from mgx_core.targets.schedule import Step
 from mgx_core.targets.values import Buffer, Value
 
 from .bound_steps import BoundStep, bound_steps, naming
-from .runtime import Device, DeviceArray, DeviceBuffer, Function, Graph, Stream
+from .runtime import Device, DeviceArray, DeviceBuffer, Function, Graph, GraphExec, Stream
 from .steps import CalledStep, DeviceStep, HostStep, LibraryStep
 from .workspaces import HEAD
 
-__all__ = ["GRAPHS", "Recordings", "enqueue"]
+__all__ = ["GRAPHS", "Recording", "Recordings", "captured", "enqueue"]
 
 GRAPHS = 8  # sets of caller's addresses whose graphs are kept
+VARYING = 4  # sets of caller's addresses after which arguments at new ones are copied: a copy takes less than recording
+
+
+class Recording(NamedTuple):
+    """A graph of steps, None where they are run one by one; alone: what is queued where no graph can be launched."""
+
+    graph: GraphExec | None
+    steps: list[BoundStep]
+    alone: list[BoundStep]
+
+
+NONE = Recording(None, [], [])
 
 
 class Recordings:
@@ -40,16 +52,20 @@ class Recordings:
         self.steps, self.device, self.functions = steps, device, functions
         self.addresses, self.held, self.overlap = addresses, held, overlap
         self.hosted = any(isinstance(s, CalledStep) for s in steps)
-        self._kept: OrderedDict[Any, tuple[Any, list[BoundStep]]] = OrderedDict()
+        self._kept: OrderedDict[Any, Recording] = OrderedDict()
         self._sound = False  # every step has run once without a fault
 
-    def found(self, given: Mapping[int, int], places: Mapping[int, int]) -> tuple[Any, list[BoundStep]]:
-        """The graph for addresses of arguments and results by their numbers, and its steps; None and none if it is not kept."""
-        return self._kept.get(_key(given, places), (None, []))
+    def found(self, given: Mapping[int, int], places: Mapping[int, int]) -> Recording:
+        """Returns what is recorded for addresses of arguments and results by their numbers; no steps if it is not kept."""
+        return self._kept.get(_key(given, places), NONE)
 
-    def last(self) -> Any:
+    def varying(self, given: Mapping[int, int], places: Mapping[int, int]) -> bool:
+        """Returns True if nothing is recorded for addresses, and several others were."""
+        return len(self._kept) >= VARYING and _key(given, places) not in self._kept
+
+    def last(self) -> GraphExec | None:
         """Returns the graph that was recorded last; None before the first, and where steps are run one by one."""
-        return next(reversed(self._kept.values()))[0] if self._kept else None
+        return next(reversed(self._kept.values())).graph if self._kept else None
 
     def execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
         key = _key(given, places)
@@ -59,14 +75,13 @@ class Recordings:
             self._kept[key] = found
             while len(self._kept) > GRAPHS:
                 self._kept.popitem(last=False)
-        graph, steps = found
-        if graph is not None:
+        if found.graph is not None:
             if stream.handle and stream.captured():
-                enqueue(steps, stream.handle)
+                enqueue(found.alone, stream.handle)
             else:
-                graph.launch(stream.handle)
+                found.graph.launch(stream.handle)
             return
-        for step, calls in steps:
+        for step, calls in found.steps:
             if isinstance(step, HostStep):
                 self._on_host(step, self._bound(given, places), stream)
             elif isinstance(step, DeviceStep):
@@ -74,17 +89,25 @@ class Recordings:
             for call in calls:
                 call(stream.handle)
 
-    def _record(
+    def _record(self, given: Mapping[int, int], places: Mapping[int, int], after: Stream) -> Recording:
+        graph, steps = self.graph(given, places, after)
+        return Recording(None if graph is None else graph.instantiate(), steps, steps)
+
+    def graph(
         self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
-    ) -> tuple[Any, list[BoundStep]]:
+    ) -> tuple[Graph | None, list[BoundStep]]:
+        """Returns the graph of all steps for addresses by number, and the steps; None where they have to be run one by one.
+
+        after: the stream on which the arguments are on their way.
+        """
         addresses = self._bound(given, places)
         steps = bound_steps(self.steps, addresses, self.functions, self.device, self.overlap)
         if self.hosted or not steps:
             return None, steps
         own = self.device.stream()
-        own.after(after)  # the arguments are on their way there
+        own.after(after)
         self._try_out(steps, own)
-        return _recorded(steps, addresses, self.device, own).instantiate(), steps
+        return _recorded(steps, addresses, self.device, own), steps
 
     def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
         """Returns addresses of all buffers: the caller's of the arguments and results that steps use where they lie."""
@@ -141,11 +164,11 @@ def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: 
     """Returns the graph of all steps; where several counters are set to zero in it, one node does so for all."""
     users = [n for n, (step, _) in enumerate(steps) if isinstance(step, LibraryStep) and step.window is not None]
     if not users:
-        return _captured(_calls(steps), device, stream)
+        return captured(_calls(steps), device, stream)
     first = steps[users[0]].step
     assert isinstance(first, LibraryStep) and first.workspace is not None
     start, size = addresses[id(first.workspace)], HEAD * len(users)
-    graph = _captured(_calls(steps), device, stream)
+    graph = captured(_calls(steps), device, stream)
     if len(_counters(graph, start, size)) < 2:
         return graph
 
@@ -155,9 +178,9 @@ def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: 
     own: set[int] = set()  # counters of the step in whose part they lie: no earlier step has written there
     for step, calls in (steps[n] for n in users):
         assert isinstance(step, LibraryStep) and step.window is not None
-        alone = _captured(calls, device, stream)
+        alone = captured(calls, device, stream)
         own.update(_counters(alone, start + step.window, HEAD).values())
-    graph = _captured([*_calls(steps[: users[0]]), clear, *_calls(steps[users[0] :])], device, stream)
+    graph = captured([*_calls(steps[: users[0]]), clear, *_calls(steps[users[0] :])], device, stream)
     for node, address in _counters(graph, start, size).items():
         if address in own:
             graph.leave_out(node)
@@ -179,7 +202,8 @@ def _calls(steps: Iterable[BoundStep]) -> list[Callable[[int], None]]:
     return [call for _, calls in steps for call in calls]
 
 
-def _captured(calls: Iterable[Callable[[int], None]], device: Device, stream: Stream) -> Graph:
+def captured(calls: Iterable[Callable[[int], None]], device: Device, stream: Stream) -> Graph:
+    """Returns the graph of some calls, which get the handle of a stream."""
     with device.capture(stream) as capture:
         for call in calls:
             call(stream.handle)

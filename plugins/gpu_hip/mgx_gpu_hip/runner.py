@@ -26,6 +26,8 @@ from .saved_code import Kept, keep_code
 from .staging import Staging
 from .steps import CalledStep
 from .timing import in_a_row, marked, timings
+from .watch import DeviceWatch
+from .watched_recordings import WatchedRecordings, read_by
 
 __all__ = ["GpuRunner"]
 
@@ -62,6 +64,7 @@ class GpuRunner(Runner):
         self._load(kept)
         held = [v.buffer for v in (*self.inputs, *self.outputs)]
         self.graphs = Recordings(schedule.steps, self.device, self.functions, self.addresses, held, self.overlap)
+        self.spare: GpuRunner | None = None  # which keeps the memory of the steps that `watching` adds
         self._prepare()
 
     # putting together
@@ -118,6 +121,18 @@ class GpuRunner(Runner):
                 la.entry: module.function(la.entry, codes(la.args)) for la in step.source.launches
             }
 
+    def watching(self, watch: Any, spare: Any, given: Sequence[Any]) -> GpuRunner | None:
+        """Returns itself, with graphs that choose; None where one of both programs needs the host, or memory lies elsewhere."""
+        both = (self, spare) if isinstance(spare, GpuRunner) else ()
+        if not isinstance(watch, DeviceWatch) or not both or not all(r.whole and not r.hosted for r in both):
+            return None
+        read = read_by(spare.staging, self.staging, given)
+        if read is None:
+            return None
+        self.graphs = WatchedRecordings(self.graphs, self.staging, watch, spare.graphs, read)
+        self.spare = spare
+        return self
+
     # running
 
     def run(self, args: Sequence[Any]) -> list[Any]:
@@ -151,8 +166,7 @@ class GpuRunner(Runner):
             kept = self.start(args)
             self.device.default_stream.wait()
             given, _ = self.staging.taken(args, self.device.default_stream)
-            _, steps = self.graphs.found(given, {})
-            made = measure(steps)
+            made = measure(self.graphs.found(given, {}).steps)
             del kept
             return made
 
@@ -164,7 +178,7 @@ class GpuRunner(Runner):
             stream = self.device.default_stream
             kept = self.start(args)
             given, _ = self.staging.taken(args, stream)
-            count = marked(self.graphs.found(given, {})[1], stream, begin, end)
+            count = marked(self.graphs.found(given, {}).steps, stream, begin, end)
             stream.wait()
             del kept
             return count
@@ -199,6 +213,9 @@ class GpuRunner(Runner):
             given, kept = self.staging.taken(args, caller)
             self._kept = kept
             direct = {n: p.address for n, p in places.items() if self.staging.fits(n, p)}
+            if self.graphs.varying(given, direct):
+                self.staging.copy(given, caller)
+                given, direct = {}, {}
             self.graphs.execute(given, direct, caller)
             for n, place in places.items():
                 if n not in direct:
@@ -219,10 +236,10 @@ class GpuRunner(Runner):
             return None
         used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
         with self.lock:  # a run in another thread may add a graph and drop this one
-            graph, steps = self.graphs.found(used, {n: p.address for n, p in places.items()})
-        if graph is None:
+            found = self.graphs.found(used, {n: p.address for n, p in places.items()})
+        if found.graph is None:
             return None
-        launch, activate, lock = graph.launch, self.device.activate, self.lock
+        launch, activate, lock = found.graph.launch, self.device.activate, self.lock
         named = {f"{OUTPUT}{n}": n for n in places}
         outputs: dict[int, list[Argument]] = {}
 
@@ -238,7 +255,7 @@ class GpuRunner(Runner):
             with lock:
                 activate()
                 if stream and self.device.stream(stream).captured():
-                    enqueue(steps, stream)
+                    enqueue(found.alone, stream)
                 else:
                     launch(stream)
                 self._kept = list(parameters.values())

@@ -56,6 +56,12 @@ class Staging:
                 stream.copy_in(self.memory["input", b.index].address, array)
         return given, kept
 
+    def copy(self, given: Mapping[int, int], stream: Any) -> None:
+        """Copies inputs at addresses of the caller's to our own memory."""
+        for b in (v.buffer for v in self.inputs):
+            if b.index in given:
+                stream.copy(self.memory["input", b.index].address, given[b.index], b.bytes)
+
     def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
         """Returns an output's value, copied when the stream gets there; axis: the one along which only the first `rows` count."""
         out, held, stream = self.outputs[n], self.memory["output", n], self.device.default_stream

@@ -110,6 +110,7 @@ class Taken:
         self.options = options
         self.parts = parts
         self.views = shared(self.gm) if aliases else []
+        self.watches = aliases  # graphs for inference
         for node in self.gm.graph.nodes:
             node.meta[NAME] = node.name
         self.writes = _writes(self.gm)
@@ -175,7 +176,7 @@ class Taken:
         if not self.reasons:
             first = len(next(n for n in self.gm.graph.nodes if n.op == "output").args[0]) - len(self.writes)
             places = {index: n for n, (index, _) in enumerate(self.writes, first)}
-            whole = CompiledGraph(self.gm, self.converters, self.options, self.static, places)
+            whole = CompiledGraph(self.gm, self.converters, self.options, self.static, places, self.watches)
             found = whole(*args)
             self.ready = whole
             self.parts.append(Part(self.options.target or "mgx", _operators(self.gm)))
@@ -194,7 +195,8 @@ class Taken:
                 continue
             (call,) = (n for n in pieces.graph.nodes if n.op == "call_module" and n.target == name)
             frozen = [i for i, a in enumerate(call.args) if isinstance(a, torch.fx.Node) and a.name in static]
-            setattr(pieces, name, Piece(CompiledGraph(piece, self.converters, self.options, frozen)))
+            part = CompiledGraph(piece, self.converters, self.options, frozen, watches=self.watches)
+            setattr(pieces, name, Piece(part))
             made.append(Part(self.options.target or "mgx", _operators(piece)))
         pieces.recompile()
         found = list(pieces(*args))

@@ -39,7 +39,8 @@ class CompiledGraph:
 
     static: numbers of inputs that hold weights; those that are kept (`held`) are packed at the first call that brings them, and
     again when they were written to.  writes: inputs that the caller overwrites with a result, by its number: where the target can
-    leave the result in their memory it does.
+    leave the result in their memory it does.  watches: weights on a device are constants, and looked at there at each call, which
+    is for graphs whose weights are not being trained.
     Errors: UnsupportedError, at construction, for a node that cannot be converted, which it holds as `node`.
     """
 
@@ -50,6 +51,7 @@ class CompiledGraph:
         options: TorchOptions,
         static: Sequence[int] = (),
         writes: Mapping[int, int] = NOTHING,
+        watches: bool = False,
     ) -> None:
         self.writes = writes
         self.gm = gm
@@ -58,6 +60,8 @@ class CompiledGraph:
         self.static = tuple(static)
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.changes = 0
+        self._last: Variant | None = None
+        self.watches, self.watched = watches, False
         self._chosen = False
         self._variants: OrderedDict[tuple[Any, ...], Variant] = OrderedDict()
         self._lock = threading.RLock()
@@ -66,12 +70,20 @@ class CompiledGraph:
         if not self._chosen:
             options = self.options
             narrowed = options.fp16 or options.bf16
-            self.static = held(self.gm, self.static, args, trusted=options.freeze, narrowed=narrowed)
+            kept_apart = options.freeze or options.cache  # what is stored must not lie in this process' memory
+            self.watched = self.watches and not kept_apart and _device(args) is not None
+            self.static = held(
+                self.gm, self.static, args, trusted=options.freeze, narrowed=narrowed, watched=self.watched
+            )
             self._chosen = True
+        last = self._last
+        if last is not None and last.serves(args):
+            return last.run(args)
         key = tuple([args[i].data_ptr() for i in self.static]) if self.static else ()
         found = self._variants.get(key)
         if found is None or (key and not found.current(args)):
             found = self._variant(key, args)
+        self._last = found
         return found.run(args)
 
     def _variant(self, key: tuple[Any, ...], args: Sequence[Any]) -> Variant:
@@ -96,13 +108,17 @@ class Variant:
 
     def __init__(self, graph: CompiledGraph, args: Sequence[Any]) -> None:
         self.static = graph.static
+        self.addresses = [args[i].data_ptr() for i in self.static]
+        self.watched = graph.watched
         weights = {i: args[i] for i in self.static}
         self.seals = [Seal(w, not graph.options.freeze) for w in weights.values()]
-        trusted = graph.options.freeze and not any(w.is_inference() for w in weights.values())
+        counted = (graph.options.freeze or graph.watched) and not any(w.is_inference() for w in weights.values())
         self.versions = (
-            [w._version for w in weights.values()] if trusted else None
+            [w._version for w in weights.values()] if counted else None
         )  # all that their seals would look at
-        self.program, self.given, self.results = _program(graph, args, weights)
+        self.program, given, self.results = _program(graph, args, {} if graph.watched else weights)
+        watched = {n: weights[i].detach() for n, i, part in given if graph.watched and i in weights and not part}
+        self.given = [g for g in given if g[0] not in watched]
         target = graph.options.target or _target_of(args)
         options = graph.options
         if options.fp16 or options.bf16:
@@ -117,7 +133,10 @@ class Variant:
             apart = options.cache or self.device is not None  # what is stored has results of its own
             taken = {} if apart else _memory(graph.writes, self.given, self.results)
             self.program.compile(
-                get_target(target), options.compile_options(offload_copy=self.device is None), overwritten=taken
+                get_target(target),
+                options.compile_options(offload_copy=self.device is None),
+                overwritten=taken,
+                watched=watched,
             )
         else:
             self.program, self.unstored = found, None
@@ -134,8 +153,16 @@ class Variant:
         )
         self._lock = threading.Lock()
 
+    def serves(self, args: Sequence[Any]) -> bool:
+        """Returns True if the weights are those of this variant, and hold what it packed or are watched."""
+        if [args[i].data_ptr() for i in self.static] != self.addresses:
+            return False
+        return not self.executable.outdated if self.watched else self.current(args)
+
     def current(self, args: Sequence[Any]) -> bool:
         """Returns True if no weight was written to since it was packed."""
+        if self.executable.outdated:
+            return False
         if self.versions is not None:
             return [args[i]._version for i in self.static] == self.versions
         return all(seal.holds(args[i]) for seal, i in zip(self.seals, self.static, strict=True))

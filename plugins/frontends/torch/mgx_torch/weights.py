@@ -21,21 +21,37 @@ __all__ = ["Seal", "held", "lent", "only_in_products"]
 # operators whose kernels read a weight as it lies in torch's memory, and those that only look at it in another way
 PRODUCTS: Final = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "einsum"))
 VIEWS: Final = frozenset(("t", "transpose", "permute", "view", "reshape", "detach", "alias", "unsqueeze", "expand"))
+WATCHED: Final = 1 << 28  # bytes of products' operands above which reading them once more would take too long
 SMALL: Final = 1 << 14  # bytes up to which comparing a weight costs less than passing it
 
 
 def held(
-    gm: torch.fx.GraphModule, static: Sequence[int], args: Sequence[Any], *, trusted: bool, narrowed: bool
+    gm: torch.fx.GraphModule,
+    static: Sequence[int],
+    args: Sequence[Any],
+    *,
+    trusted: bool,
+    narrowed: bool,
+    watched: bool,
 ) -> tuple[int, ...]:
     """Returns the numbers of the inputs, out of those that are weights, that a program of this graph keeps copies of.
 
-    trusted: nothing writes to them unseen, and all are kept; narrowed: the program computes in a narrower type.
-    Otherwise large operands of products are passed at each call, for which packing them earns little; the rest is compared at
-    each call (`Seal`).  What lies on a device cannot be compared without waiting for it: there only what is not floating is kept.
+    trusted: nothing writes to them unseen, and all are kept; narrowed: the program computes in a narrower type; watched: what
+    lies on a device is looked at there, at each call (`Program.compile`).
+    Of what is watched, tables are passed at each call, of which a run reads some rows, and operands of products where these are
+    very large.  Of what lies on a device and is not watched only what is not floating is kept: it could not be compared without
+    waiting for it.  On the host, large operands of products are passed at each call, for which packing them earns little; the
+    rest is compared at each call (`Seal`).
     """
     if trusted:
         return tuple(static)
     nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    if watched:
+        lying = [i for i in static if args[i] is not None and args[i].device.type != "cpu" and args[i].is_contiguous()]
+        tables = {i for i in lying if args[i].nbytes > SMALL and any(_packet(u) == "embedding" for u in nodes[i].users)}
+        factors = {i for i in lying if i not in tables and only_in_products(nodes[i])}
+        passed = tables | factors if sum(args[i].nbytes for i in factors) > WATCHED else tables
+        return tuple(i for i in lying if i not in passed)
 
     def kept(i: int) -> bool:
         weight = args[i]
@@ -55,10 +71,15 @@ def only_in_products(node: torch.fx.Node) -> bool:
     for user in node.users:
         if user.op == "output":
             continue
-        name = user.target._schema.name.partition("::")[2] if isinstance(user.target, torch._ops.OpOverload) else ""
+        name = _packet(user)
         if name not in PRODUCTS and not (name in VIEWS and only_in_products(user)):
             return False
     return True
+
+
+def _packet(node: torch.fx.Node) -> str:
+    """Returns the name of the operator that a node calls; empty for none of torch's."""
+    return node.target._schema.name.partition("::")[2] if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 class Seal:

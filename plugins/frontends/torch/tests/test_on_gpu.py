@@ -56,6 +56,29 @@ def test_threads_and_streams_have_results_of_their_own() -> None:
     assert not wrong
 
 
+def test_writes_to_weights_are_seen() -> None:
+    torch.manual_seed(0)
+    filters = nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()
+    model = nn.Sequential(*filters, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)).cuda().eval()
+    compiled = torch.compile(model, backend="mgx", dynamic=False)
+    x = torch.randn(4, 3, 32, 32, device="cuda")
+
+    def check() -> None:
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), model(x), rtol=2e-3, atol=1e-3)
+
+    with torch.no_grad():
+        check()
+        model[0].weight.data.mul_(1.5)  # torch does not count this one
+        check()
+        model[5].weight.add_(0.1)
+        check()
+        model[1].running_var.data.fill_(2.0)
+        check()
+        model[5].bias.data = torch.ones(10, device="cuda")
+        check()
+
+
 def test_graph_capture_of_torch() -> None:
     model = network()
     compiled = torch.compile(model, backend="mgx", dynamic=False)

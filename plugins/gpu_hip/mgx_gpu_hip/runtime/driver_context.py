@@ -36,6 +36,11 @@ class DriverContext:
         """Makes this device the calling thread's."""
         self.driver.context_set(self._context if self.driver.kind == "cuda" else self.index)
 
+    @property
+    def context(self) -> int:
+        """The handle of the driver's context."""
+        return self._context
+
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes as the driver sees them."""
         self.activate()

@@ -101,6 +101,10 @@ graph_node_needs  -                             cuGraphNodeGetDependencies      
 graph_node_users  -                             cuGraphNodeGetDependentNodes    pPP
 graph_join        -                             cuGraphAddDependencies          pPPz
 graph_node_free   -                             cuGraphDestroyNode              p
+graph_new         hipGraphCreate                cuGraphCreate                   Pu
+graph_child       hipGraphAddChildGraphNode     cuGraphAddChildGraphNode        PpPzp
+graph_condition   hipGraphConditionalHandleCreate cuGraphConditionalHandleCreate Pppuu
+graph_choice      hipGraphAddNode               cuGraphAddNode                  PpPzp
 graph_instantiate hipGraphInstantiateWithFlags  cuGraphInstantiateWithFlags     Ppk
 graph_update      hipGraphExecUpdate            cuGraphExecUpdate_v2            ppPP|ppP
 graph_launch      hipGraphLaunch                cuGraphLaunch                   pp
@@ -122,7 +126,7 @@ def _calls() -> tuple[Call, ...]:
 CALLS: Final = _calls()
 OPTIONAL: Final = frozenset({
     "context_state", "launch_extended", "graph_upload", "function_set", "graph_nodes", "graph_node_type", "graph_node_fill",
-    "graph_node_needs", "graph_node_users", "graph_join", "graph_node_free", "fill32",
+    "graph_node_needs", "graph_node_users", "graph_join", "graph_node_free", "graph_condition", "graph_choice", "fill32",
 })  # fmt: skip
 
 # numbers of device attributes: units, shared memory of a block (by default, at most), lanes, threads of a block, L2 bytes

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -62,6 +63,7 @@ struct Operation {
 };
 struct Graph : Held {
   std::vector<Operation> operations;
+  std::vector<std::shared_ptr<u32>> conditions;  // zero when a launch begins
 };
 struct Stream : Held {
   Graph* capture = nullptr;
@@ -102,6 +104,11 @@ int submit(Handle s, const char* kind, std::function<int()> f) {
     return 0;
   }
   return f();
+}
+int run_all(const Graph& g) {
+  for (auto& o : g.operations)
+    if (int e = o.run()) return e;
+  return 0;
 }
 bool inside(Handle p, size_t n) {
   std::lock_guard<std::mutex> hold(heap_lock);
@@ -425,10 +432,42 @@ int API(GraphLaunch)(Handle x, Handle s) {
   if (stream_of(s)->capture) return IN_CAPTURE; // as CUDA does
   auto* g = (Graph*)x;
   return submit(s, "graph", [=] {
-    for (auto& o : g->operations)
-      if (int e = o.run()) return e;
-    return 0;
+    for (auto& c : g->conditions) *c = 0;
+    return run_all(*g);
   });
+}
+int API(GraphCreate)(Handle* g, u32) { return *g = (Handle) new Graph, 0; }
+int API(GraphAddChildGraphNode)(Handle* node, Handle g, Handle*, size_t, Handle child) {
+  Graph part = *(Graph*)child;
+  ((Graph*)g)->operations.push_back({"graph", [=] { return run_all(part); }});
+  return *node = 0, 0;
+}
+int API(GraphConditionalHandleCreate)(Handle* condition, Handle g, Handle, u32, u32) {
+  auto& all = ((Graph*)g)->conditions;
+  all.push_back(std::make_shared<u32>(0));
+  return *condition = (Handle)all.back().get(), 0;
+}
+// A node that runs a graph if a condition is not zero, with the parameters of CUDA's, whose other kinds are refused.
+int API(GraphAddNode)(Handle* node, Handle g, Handle*, size_t, char* given) {
+  struct Parameters {
+    int type, reserved[3];
+    const u32* condition;
+    int kind;
+    u32 branches;
+    Handle* graphs;
+  };
+  struct Branch {
+    Graph graph;
+    Handle handle;
+  };
+  auto* p = (Parameters*)given;
+  if (p->type != 13 || p->kind || p->branches != 1) return 1;
+  auto branch = std::make_shared<Branch>();
+  branch->handle = (Handle)&branch->graph;
+  p->graphs = &branch->handle;
+  const u32* condition = p->condition;
+  ((Graph*)g)->operations.push_back({"choice", [=] { return *condition ? run_all(branch->graph) : 0; }});
+  return *node = 0, 0;
 }
 int API(GraphExecDestroy)(Handle x) { return delete (Graph*)x, 0; }
 int API(GraphDestroy)(Handle g) { return delete (Graph*)g, 0; }

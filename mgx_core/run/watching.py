@@ -1,0 +1,136 @@
+"""Programs that hold parameters as constants while the caller's memory of these stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ParameterError
+from ..ir.module import Module
+from ..options import CompileOptions
+from ..targets.calls import called, target_and_context
+from ..targets.runner import Runner
+from ..targets.watch import Watch
+from ..types.argument import Argument, Value, shape_of
+from ..types.shape import AnyShape, matches
+from .binding import described, tensor_type
+from .compile_module import compile_module, optimized
+from .executable import Executable
+from .instance import Instance
+
+if TYPE_CHECKING:
+    from ..compile.pipeline import PassRecord
+
+__all__ = ["WatchingExecutable", "compile_watching"]
+
+
+def compile_watching(
+    module: Module, on: Any, options: CompileOptions, output_names: list[str], watched: Mapping[str, Any]
+) -> WatchingExecutable:
+    """Returns an executable that takes the parameters but the watched ones (see `Program.compile`).
+
+    Errors: as `compile_module`; ParameterError for a watched name that is no parameter, or a value that does not lie in the
+    target's memory, or with another element type or other extents.
+    """
+    target, context = target_and_context(on)
+    values: dict[str, Value] = {}
+    for name, given in watched.items():
+        parameter = module.parameters.get(name)
+        if parameter is None:
+            raise ParameterError(f"there is no parameter {name!r} to watch; there are {', '.join(module.parameters)}")
+        value = called(target, "accept", lambda given=given: target.accept(given, context))  # type: ignore[misc]
+        if value is None:
+            raise ParameterError(
+                f"watched parameter {name!r} must lie in memory of target {target.name!r}, got {given!r}"
+            )
+        if not matches(parameter.result, shape_of(value)):
+            raise ParameterError(
+                f"watched parameter {name!r} must be {described(parameter.result)}, got {described(shape_of(value))}"
+            )
+        values[name] = value
+    # the mark comes first: what is written while the rest goes on is noticed
+    watch: Watch | None = called(target, "watch", lambda: context.watch(list(values.values())))
+    if watch is None:
+        spare = compile_module(module, context, options, output_names)
+        return WatchingExecutable(spare.module, spare.records, spare, values, None)
+    spare = compile_module(module, called(target, "untimed", context.untimed), options, output_names)
+    constants = {name: Argument(Argument.from_value(value).to_numpy()) for name, value in values.items()}
+    copy, records = optimized(with_constants(module, constants), target, context, options)
+    return WatchingExecutable(copy, records, spare, values, watch, context)
+
+
+class WatchingExecutable(Executable):
+    """Runs a module that holds watched parameters as constants; where memory of these was written to, another one.
+
+    spare: for the same program, with the watched parameters among its own; values: the memory of these by name; watch: None
+    where the target cannot tell, so that all runs are the spare's; context: where it is not the spare's.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        records: Sequence[PassRecord],
+        spare: Executable,
+        values: Mapping[str, Value],
+        watch: Watch | None,
+        context: Any = None,
+    ) -> None:
+        self._spare, self._values, self._watch = spare, values, watch
+        parameters = {n: s for n, s in spare.parameters.items() if n not in values}
+        super().__init__(
+            module,
+            spare.target,
+            context or spare.context,
+            spare.options,
+            spare.output_names,
+            records,
+            parameters=parameters,
+        )
+
+    @property
+    def watches(self) -> bool:
+        return True
+
+    @property
+    def outdated(self) -> bool:
+        """True once a run has found that watched memory was written to: compiling again makes runs as fast as they were."""
+        return self._watch is not None and self._watch.changed
+
+    def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
+        names, given = list(self.parameters), self._values
+        types = [tensor_type(given[n]) if n in given else shapes.get(n, s) for n, s in self._spare.parameters.items()]
+        spare = self._spare.instance_of(types)
+        places = [given[n] if n in given else names.index(n) for n in self._spare.parameters]
+        if self._watch is None:
+            return spare.replaced(shapes, Completed(spare.runner, places))
+        made = super()._instantiate(shapes)
+        made.runner = made.runner.watching(self._watch, spare.runner, places) or Completed(spare.runner, places)
+        return made
+
+
+class Completed(Runner):
+    """Runs another runner with some of its arguments always the same; given: as `Runner.watching` takes it."""
+
+    def __init__(self, runner: Runner, given: Sequence[int | Value]) -> None:
+        self.fresh = runner.fresh
+        self._runner, self._given = runner, given
+
+    def run(self, args: Sequence[Value]) -> list[Value]:
+        return self._runner.run(self._completed(args))
+
+    def run_async(self, args: Sequence[Value], stream: int, places: Mapping[int, Value]) -> list[Value] | None:
+        return self._runner.run_async(self._completed(args), stream, places)
+
+    def _completed(self, args: Sequence[Value]) -> list[Value]:
+        return [args[g] if isinstance(g, int) else g for g in self._given]
+
+
+def with_constants(module: Module, constants: Mapping[str, Argument]) -> Module:
+    """Returns a copy of a module with literals in the place of some parameters."""
+    made = Module(module.name)
+    args = [
+        made.add_literal(constants[name]) if name in constants else made.add_parameter(name, parameter.result)
+        for name, parameter in module.parameters.items()
+    ]
+    made.add_return(made.inline(module, args))
+    return made
