@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UnsupportedError
+from ..types import dtype as dt
 from ..types.shape import AnyShape, OptionalShape, Shape, TupleShape
 from .declaration import op
 from .operation import Operation
@@ -47,8 +48,6 @@ class Undefined(Operation):
     """An input that is absent: shape rules and computes see None in its place."""
 
     def infer(self) -> AnyShape:
-        from ..types import dtype as dt
-
         return OptionalShape(Shape.unranked(dt.float32))
 
     def compute(self) -> None:

@@ -13,9 +13,15 @@ from ..types.argument import Array
 from ..types.dim import Dim, broadcast, product
 from ..types.dtype import of
 from ..types.shape import Shape
+from .broadcast import Multibroadcast
 from .builder import Builder, Operand
 from .declaration import op
+from .linear import Diagonal, Dot
+from .movement import Transpose
 from .operation import Operation
+from .pointwise import Mul
+from .reduce import ReduceSum
+from .reshape import Reshape, Squeeze
 from .scalar import convert, widen
 
 __all__ = ["Einsum"]
@@ -161,9 +167,6 @@ class Steps:
 
     def simple(self, x: Operand, term: list[Label]) -> Term:
         """Returns the operand with every label once, and without axes of extent 1 that are broadcast."""
-        from .linear import Diagonal
-        from .reshape import Squeeze
-
         labels = list(term)
         for label in set(term):
             while labels.count(label) > 1:
@@ -178,9 +181,6 @@ class Steps:
 
     def sum_out(self, operand: Term, keep: set[Label]) -> Term:
         """Returns the operand summed over the axes that nothing else needs."""
-        from .reduce import ReduceSum
-        from .reshape import Squeeze
-
         x, labels = operand
         axes = [a for a, label in enumerate(labels) if label not in keep]
         if axes:
@@ -189,9 +189,6 @@ class Steps:
 
     def contract(self, a: Term, b: Term, keep: set[Label]) -> Term:
         """Returns the product of two operands, summed over the shared axes that nothing else needs."""
-        from .linear import Dot
-        from .pointwise import Mul
-
         shared = [label for label in a[1] if label in b[1]]
         batch = [label for label in shared if label in keep]
         inner = [label for label in shared if label not in keep]
@@ -213,8 +210,6 @@ class Steps:
 
     def arrange(self, operand: Term, order: Sequence[Label]) -> Operand:
         """Returns the operand with its axes in the given order."""
-        from .movement import Transpose
-
         x, labels = operand
         if list(order) == labels:
             return x
@@ -222,14 +217,10 @@ class Steps:
 
     def spread(self, operand: Term, order: Sequence[Label]) -> Operand:
         """Returns the operand broadcast to all the axes of `order`."""
-        from .broadcast import Multibroadcast
-
         x = self.arrange(operand, [label for label in order if label in operand[1]])
         x = self.reshaped(x, [self.sizes[label] if label in operand[1] else 1 for label in order])
         dims = [self.sizes[label] for label in order]
         return x if list(x.shape.dims) == dims else self.b.add(Multibroadcast(out_lens=tuple(dims)), x)
 
     def reshaped(self, x: Operand, dims: Sequence[Dim]) -> Operand:
-        from .reshape import Reshape
-
         return x if list(x.shape.dims) == list(dims) else self.b.add(Reshape(dims=tuple(dims)), x)

@@ -13,6 +13,8 @@ from .builder import Builder, Operand
 from .declaration import op
 from .norm import Parts, floats
 from .operation import Operation
+from .pointwise import Add, Mul, Pow
+from .pooling import Pooling
 from .scalar import convert, widen
 
 __all__ = ["Lrn"]
@@ -54,9 +56,6 @@ class Lrn(Operation):
             return convert(wide / base ** kind(self.beta), of(x.dtype))
 
     def decompose(self, b: Builder, x: Operand) -> Operand:
-        from .pointwise import Add, Mul, Pow
-        from .pooling import Pooling
-
         parts = Parts(b, x)
         wide, dims = parts.wide(x), x.shape.dims
         image = parts.reshape(b.add(Mul(), wide, wide), (dims[0], 1, dims[1], product(dims[2:])))

@@ -13,9 +13,14 @@ from ..types.dim import Dim, may_equal, product
 from ..types.dtype import DType, float32, of
 from ..types.shape import Shape
 from .axes import normalize
+from .broadcast import Multibroadcast
 from .builder import Builder, Operand
+from .convert import Convert
 from .declaration import op
 from .operation import Operation
+from .pointwise import Add, Mul, Rsqrt, Sub
+from .reduce import ReduceMean
+from .reshape import Reshape
 from .scalar import convert, widen
 
 __all__ = ["NORMS", "GroupNorm", "InstanceNorm", "LayerNorm", "Parts", "RmsNorm"]
@@ -216,24 +221,15 @@ class Parts:
         self.computed: DType = float32 if x.shape.dtype.bits < 32 else x.shape.dtype
 
     def wide(self, x: Operand) -> Operand:
-        from .convert import Convert
-
         return x if x.shape.dtype is self.computed else self.b.add(Convert(target_type=self.computed), x)
 
     def reshape(self, x: Operand, dims: Sequence[Dim]) -> Operand:
-        from .reshape import Reshape
-
         return self.b.add(Reshape(dims=tuple(dims)), x)
 
     def spread(self, x: Operand, dims: Sequence[Dim]) -> Operand:
-        from .broadcast import Multibroadcast
-
         return x if list(x.shape.dims) == list(dims) else self.b.add(Multibroadcast(out_lens=tuple(dims)), x)
 
     def normalised(self, x: Operand, axes: tuple[int, ...], epsilon: float, centre: bool) -> Operand:
-        from .pointwise import Add, Mul, Rsqrt, Sub
-        from .reduce import ReduceMean
-
         dims = x.shape.dims
         if centre:
             x = self.b.add(Sub(), x, self.spread(self.b.add(ReduceMean(axes=axes), x), dims))
@@ -246,9 +242,6 @@ class Parts:
         return factor if factor is None else self.reshape(factor, [self.dims[1], *(1,) * (len(self.dims) - 2)])
 
     def finish(self, x: Operand, scale: Operand | None, bias: Operand | None) -> Operand:
-        from .convert import Convert
-        from .pointwise import Add, Mul
-
         if scale is not None:
             x = self.b.add(Mul(), x, self.spread(self.wide(scale), self.dims))
         if bias is not None:

@@ -26,8 +26,6 @@ __all__ = [
     "RnnVarSlShiftSequence",
 ]
 
-Direction = Literal["forward", "reverse", "bidirectional"]
-
 
 def _check(states: Shape, lens: Shape | None, batch_axis: int, rank: int) -> None:
     if states.rank != rank:

@@ -15,12 +15,11 @@ from ..types import dtype as dt
 from ..types.argument import Array, Value
 from ..types.dim import Sym, fresh, may_equal
 from ..types.dtype import DType
-from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape
+from ..types.shape import AnyShape, SequenceShape, Shape
 from .axes import normalize
+from .covering import join
 from .declaration import op
 from .operation import Operation
-
-__all__ = ["joined"]
 
 
 @op("sequence_construct", exact=True)
@@ -36,7 +35,7 @@ class SequenceConstruct(Operation):
             raise ShapeError("a sequence is constructed of one item or more; see sequence_empty")
         whole = items[0]
         for item in items[1:]:
-            whole = joined(whole, item)
+            whole = join(whole, item)
         return SequenceShape(whole)
 
     def compute(self, *items: Value) -> list[Value]:
@@ -88,7 +87,7 @@ class SequenceInsert(Operation):
         element = _element(sequence)
         if position is not None:
             _check_position(position)
-        return SequenceShape(joined(element, item))
+        return SequenceShape(join(element, item))
 
     def compute(self, sequence: list[Value], item: Value, position: Array | None = None) -> list[Value]:
         n = len(sequence)
@@ -211,26 +210,6 @@ class ConcatFromSequence(Operation):
             raise ShapeError(
                 f"items of dims {dims} cannot be {'stacked' if self.new_axis else 'joined'} along axis {axis}"
             ) from None
-
-
-def joined(a: AnyShape, b: AnyShape) -> AnyShape:
-    """Returns the type that covers items of both types.  Errors: ShapeError for different element types or kinds."""
-    if a is b:
-        return a
-    match a, b:
-        case Shape(), Shape():
-            if a.dtype is not b.dtype:
-                raise ShapeError(f"items of a sequence must share one type, got {a.dtype} and {b.dtype}")
-            if not (a.ranked and b.ranked) or a.rank != b.rank:
-                return Shape.unranked(a.dtype)
-            return a.with_dims(m if m == n else fresh("item") for m, n in zip(a.dims, b.dims, strict=True))
-        case (SequenceShape(), SequenceShape()):
-            return SequenceShape(joined(a.element, b.element))
-        case (OptionalShape(), OptionalShape()):
-            return OptionalShape(joined(a.element, b.element))
-        case (TupleShape(), TupleShape()) if len(a.items) == len(b.items):
-            return TupleShape(joined(m, n) for m, n in zip(a.items, b.items, strict=True))
-    raise ShapeError(f"items of a sequence must share one type, got {a} and {b}")
 
 
 def refreshed(element: AnyShape) -> AnyShape:

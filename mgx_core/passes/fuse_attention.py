@@ -7,6 +7,7 @@ from dataclasses import field
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere, nested
+from ..ops.control import Group
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
@@ -103,13 +104,11 @@ class FuseAttention(Pass):
         return None
 
     def _build(self, module: Module, members: list[Instruction], names: Names) -> None:
-        from ..ops.control import Group
-
         order = {ins: n for n, ins in enumerate(module)}
         members = sorted(members, key=order.__getitem__)
         following = members[-1].next
         if following is not None:
-            outline(module, members, lambda: Group(tag="attention"), names.fresh("attention"), following)
+            outline(module, members, Group(tag="attention"), names.fresh("attention"), following)
 
 
 def _inside(user: Instruction, inside: set[Instruction]) -> bool:
@@ -119,7 +118,7 @@ def _inside(user: Instruction, inside: set[Instruction]) -> bool:
 def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
     """Returns True if a dot is reached through pointwise ops that nothing else reads."""
     for _ in range(12):
-        if ins.users != (reader,) and set(ins.users) != {reader}:
+        if set(ins.users) != {reader}:
             return False
         if isinstance(ins.op, Dot):
             return True

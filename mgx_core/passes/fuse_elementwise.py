@@ -102,7 +102,7 @@ class _Fusion:
             if ended:
                 self.options.tally.refuse(ELEMENTWISE, ins, ended)
                 continue
-            wrong = self._unfit(cluster, ins, dims, i)
+            wrong = self._unfit(cluster, dims, i)
             if not wrong:
                 wrong = self._blocked(cluster, ins) if joined is None else self._apart(joined, cluster, ins)
             if wrong:
@@ -117,8 +117,8 @@ class _Fusion:
         joined.members.append(ins)
         self.of[ins] = joined
 
-    def _unfit(self, cluster: _Cluster, ins: Instruction, dims: tuple[Dim, ...], read: Instruction) -> No | None:
-        """Returns a refusal if `ins` cannot run in the cluster's loop."""
+    def _unfit(self, cluster: _Cluster, dims: tuple[Dim, ...], read: Instruction) -> No | None:
+        """Returns a refusal if work over `dims` that reads `read` cannot run in the cluster's loop."""
         if len(cluster.members) >= self.options.most:
             return FULL
         if dims == cluster.dims:
@@ -214,17 +214,7 @@ class _Fusion:
         return None
 
     def _build(self, cluster: _Cluster) -> None:
-        axes = cluster.axes
-        last = cluster.members[-1]
-        following = last.next
-        if axes is None:
-            if following is not None:
-                outline(self.module, cluster.members, PointwiseGroup, self.names.fresh("pointwise"), following)
-        elif following is not None:
-            outline(
-                self.module,
-                cluster.members,
-                lambda: FusedReduce(axes=axes),
-                self.names.fresh("fused_reduce"),
-                following,
-            )
+        op = PointwiseGroup() if cluster.axes is None else FusedReduce(axes=cluster.axes)
+        following = cluster.members[-1].next
+        if following is not None:
+            outline(self.module, cluster.members, op, self.names.fresh(op.name), following)

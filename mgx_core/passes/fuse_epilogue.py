@@ -53,7 +53,7 @@ class FuseEpilogue(Pass):
             return False
         self.tally.fired[self.name] += 1
         tag = best[0].op.name
-        made = outline(module, [*best, ins], lambda: Group(tag=tag), names.fresh(tag), ins.next)
+        made = outline(module, [*best, ins], Group(tag=tag), names.fresh(tag), ins.next)
         position[made] = position[ins]
         return True
 

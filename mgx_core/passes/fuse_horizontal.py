@@ -20,6 +20,7 @@ from ..ops.pointwise import Add
 from ..ops.quantized_product import QuantDot
 from ..ops.slice import Slice
 from ..records import dataclass
+from ..rules.constants import aligned, along
 from ..rules.stats import Tally
 from ..types.argument import Argument, Array
 from ..types.dim import Dim
@@ -228,12 +229,5 @@ def _matrix(ins: Instruction) -> Array | None:
 
 def _vector(ins: Instruction, length: int) -> Array | None:
     """Returns a constant that varies along the last axis alone, or not at all."""
-    source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
-    if source.literal is None:
-        return None
-    value = source.literal.value
-    if not isinstance(value, np.ndarray):
-        return None
-    if value.size == 1:
-        return np.full(length, value.reshape(-1)[0])
-    return value.reshape(-1) if value.size == length and value.shape[-1:] == (length,) else None
+    vector = along(aligned(ins), ins.shape.rank, ins.shape.rank - 1)
+    return None if vector is None else np.broadcast_to(vector, (length,))

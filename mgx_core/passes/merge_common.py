@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..ir.instruction import Instruction
@@ -47,13 +46,4 @@ def _key(ins: Instruction) -> Any:
         if not hasattr(value, "tobytes") or value.dtype == object or value.size > 4096:
             return None
         return "literal", ins.result, value.tobytes()
-    return ins.op, ins.inputs, _signs(tuple(ins.op.attributes().values()))
-
-
-def _signs(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the signs of zeros among attributes: 0.0 and -0.0 are equal, but are not the same."""
-    return tuple(
-        _signs(v) if isinstance(v, tuple) else math.copysign(1.0, v)
-        for v in values
-        if (isinstance(v, float) and v == 0) or (isinstance(v, tuple) and v and isinstance(v[0], (float, tuple)))
-    )
+    return ins.op, ins.inputs

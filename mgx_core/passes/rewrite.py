@@ -30,8 +30,4 @@ class Rewrite(Pass):
         object.__setattr__(self, "name", self.rules.name)
 
     def apply(self, module: Module) -> bool:
-        rewriter = Rewriter(self.rules.without(self.off) if self.off else self.rules)
-        changed = rewriter.apply(module)
-        self.tally.fired.update(rewriter.tally.fired)
-        self.tally.refusals.extend(rewriter.tally.refusals)
-        return changed
+        return Rewriter(self.rules.without(self.off) if self.off else self.rules, self.tally).apply(module)

@@ -31,16 +31,9 @@ class WidenConstants(Pass):
     def apply(self, module: Module) -> bool:
         if not any(ins.op.widens and not ins.inputs[0].is_param for inner in nested(module) for ins in inner):
             return False
-        changed = self._rewrite(module, CODED_WEIGHTS)
+        changed = Rewriter(CODED_WEIGHTS, self.tally).apply(module)
         folded = FoldConstants(widened=True).apply(module)
         module.sweep()
         if folded:
-            self._rewrite(module, self.rules)
+            Rewriter(self.rules, self.tally).apply(module)
         return changed or folded
-
-    def _rewrite(self, module: Module, rules: Rules) -> bool:
-        rewriter = Rewriter(rules)
-        changed = rewriter.apply(module)
-        self.tally.fired.update(rewriter.tally.fired)
-        self.tally.refusals.extend(rewriter.tally.refusals)
-        return changed

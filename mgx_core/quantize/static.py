@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from ..errors import ParameterError
 from ..ir.instruction import Instruction
+from ..ops.convert import Convert
 from ..ops.convolution import Convolution
 from ..plugins.manager import manager
 from ..types import dtype as dt
@@ -122,8 +123,6 @@ def quantize_fp8(
 
 def autocast_fp8(program: P) -> P:
     """Lets parameters and results of 8-bit float types be float32; it is changed and returned.  Source: MIGraphX autocast_fp8."""
-    from ..ops.convert import Convert
-
     main = program.get_main_module()
     outputs = [
         main.add(Convert(target_type=dt.float32), o) if o.shape.dtype.is_float and o.shape.dtype.bits == 8 else o

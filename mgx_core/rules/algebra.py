@@ -16,12 +16,12 @@ from ..ops.movement import Transpose
 from ..ops.pointwise import Add, Mul
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.scalar import convert, widen
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from ..types.dim import Dim
 from ..types.dtype import float32
 from .constants import aligned, along, finite, split, spread
 from .engine import ROUNDING, Builder, Rules
-from .matching import either, one_user, op_as
+from .matching import either, last_two_swapped, one_user, op_as
 from .outline import through_views
 
 __all__ = ["SIMPLIFY"]
@@ -47,7 +47,7 @@ def reweighted(b: Builder, old: Instruction, w: Array, factors: Array) -> Instru
         narrow = convert(widen(w) * widen(factors), old.shape.dtype)
     if not finite(narrow):
         return None
-    made = b.literal(Argument.from_value(np.ascontiguousarray(narrow)))
+    made = b.literal(narrow)
     return made if made.shape.dims == old.shape.dims else b.add(old.op, made)
 
 
@@ -211,14 +211,6 @@ def scale_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
 # order and repetition -------------------------------------------------------------------------------------------------
 
 
-def last_two_swapped(ins: Instruction) -> bool:
-    """Returns True if an instruction transposes matrices and nothing else."""
-    if not isinstance(ins.op, Transpose) or not ins.shape.ranked or ins.shape.rank < 2:
-        return False
-    rank = ins.shape.rank
-    return (ins.op.permutation or tuple(reversed(range(rank)))) == (*range(rank - 2), rank - 1, rank - 2)
-
-
 @SIMPLIFY.on(Transpose)
 def dot_of_transposes(i: Instruction, b: Builder) -> Instruction | No | None:
     """transpose(dot(transpose(x), transpose(y))) -> dot(y, x); constants count as transposed."""
@@ -255,6 +247,3 @@ def dot_of_repeated(i: Instruction, b: Builder) -> Instruction | No | None:
             v.inputs[0] if v.inputs[0].shape.dims == dims else b.add(Multibroadcast(out_lens=dims), v.inputs[0])
         )
     return b.add(Multibroadcast(out_lens=i.shape.dims), b.add(Dot(), *parts))
-
-
-# what is not read -----------------------------------------------------------------------------------------------------

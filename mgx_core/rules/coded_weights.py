@@ -12,7 +12,7 @@ from ..ops.broadcast import Multibroadcast
 from ..ops.coded_product import DequantDot
 from ..ops.linear import Dot
 from ..ops.scalar import widen
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from ..types.dim import product
 from ..types.dtype import float32, int4, int8, uint4, uint8
 from .constants import aligned
@@ -67,7 +67,7 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     points = None if zero is None else _by_column(zero, n, block)
     codes, points = packed_codes(values.reshape(k, n).T, points, bits, size)
     literals = [codes, scales] + ([] if points is None else [points])
-    made = [b.literal(Argument.from_value(np.ascontiguousarray(v))) for v in literals]
+    made = [b.literal(v) for v in literals]
     return b.add(DequantDot(bits=4 if bits == 4 else 8, block_size=size), x, *made)
 
 

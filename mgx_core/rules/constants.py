@@ -12,7 +12,7 @@ from ..ops.broadcast import Broadcast, Multibroadcast
 from ..ops.movement import Transpose
 from ..ops.reshape import Squeeze, Unsqueeze
 from ..ops.scalar import convert
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from ..types.dim import Dim
 from ..types.dtype import of as dtype_of
 from .engine import Builder
@@ -134,7 +134,7 @@ def spread(b: Builder, value: Array, dims: Sequence[Dim], like: Instruction | No
     """Returns a literal repeated to the given extents; in the element type of `like` if that is given."""
     if like is not None and value.dtype != like.shape.dtype.numpy:
         value = convert(value, like.shape.dtype)
-    made = b.literal(Argument.from_value(np.ascontiguousarray(value) if value.ndim else value))
+    made = b.literal(value)
     return made if made.shape.dims == tuple(dims) else b.add(Multibroadcast(out_lens=tuple(dims)), made)
 
 

@@ -13,7 +13,7 @@ from ..ops.convolution import Convolution
 from ..ops.pointwise import Add, Mul, Sub
 from ..ops.scalar import convert, widen
 from ..ops.window import per_axis, sides
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from .constants import aligned, along, finite, is_constant, split
 from .engine import ROUNDING, Builder, Rules
 from .matching import one_user
@@ -156,7 +156,7 @@ def _joined(b: Builder, base: Term, found: Sequence[tuple[Term, Array]], left: S
         summed = convert(np.asarray(total), convolution.shape.dtype)
     if not finite(summed):
         return No("the weights would overflow")
-    result = b.add(convolution.op, convolution.inputs[0], b.literal(Argument.from_value(summed)))
+    result = b.add(convolution.op, convolution.inputs[0], b.literal(summed))
     for term, s in sorted(left, key=lambda t: not is_constant(t[0])):
         result = b.add(Add() if s > 0 else Sub(), result, term)
     return result

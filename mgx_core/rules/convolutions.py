@@ -14,7 +14,7 @@ from ..ops.convolution import Convolution
 from ..ops.pointwise import Add, Mul
 from ..ops.scalar import convert, widen
 from ..ops.slice import Slice
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from ..types.dim import compare, product
 from .constants import aligned, along, finite, split, spread
 from .engine import ROUNDING, Builder, Rules
@@ -32,11 +32,6 @@ def weights(ins: Instruction) -> Array | None:
         return None
     literal = ins.inputs[1].literal
     return None if literal is None or not isinstance(literal.value, np.ndarray) else literal.value
-
-
-def literal(b: Builder, parts: Sequence[Array], axis: int) -> Instruction:
-    """Arrays joined along an axis, as a literal."""
-    return b.literal(Argument.from_value(np.concatenate(parts, axis)))
 
 
 @CONVOLUTIONS.on(Add, changes=ROUNDING)
@@ -63,7 +58,7 @@ def add_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | None:
         return No("the images have other extents")
     if not compare(product(x.shape.dims) + product(y.shape.dims), "<=", 2 * product(i.shape.dims)):
         return No("joining the inputs would move more than is saved")
-    return b.add(op, b.add(Concat(axis=1), x, y), literal(b, (w, v), 1))
+    return b.add(op, b.add(Concat(axis=1), x, y), b.literal(np.concatenate((w, v), 1)))
 
 
 def _same_stride(
@@ -119,7 +114,7 @@ def concat_of_convolutions(i: Instruction, b: Builder) -> Instruction | No | Non
     made = b.add(
         first.op.replace(group=group * len(parts)),
         cut(b, source, {1: (at, joined, 1)}),
-        literal(b, [w for _, w, _ in parts], 0),
+        b.literal(np.concatenate([w for _, w, _ in parts])),
     )
     biases = [np.broadcast_to(v, (len(w),)) for _, w, v in parts if v is not None]
     if not biases:
@@ -170,7 +165,7 @@ def factor_of_slice_into_convolution(i: Instruction, b: Builder) -> Instruction 
         scaled[start:end] = convert(rows, convolution.shape.dtype)
     if not finite(scaled):
         return No("the weights would overflow")
-    made = b.literal(Argument.from_value(scaled))
+    made = b.literal(scaled)
     b.module.move(made, convolution)
     b.module.set_inputs(convolution, (convolution.inputs[0], made))
     return part

@@ -13,11 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from ..errors import MgxError, No, PassError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.symbols import found_extents, needed_for_extents
 from ..ops.operation import Operation
+from ..types.argument import Argument
 from ..types.shape import same_type
 from .stats import Refusal, Tally
 
@@ -46,7 +49,9 @@ class Builder:
         return made
 
     def literal(self, data: Any) -> Instruction:
-        made = self.module.add_literal(data)
+        """Returns a constant from an Argument, a number, or an array, which may be a view."""
+        value = Argument.from_value(np.asarray(data, order="C")) if isinstance(data, np.ndarray) else data
+        made = self.module.add_literal(value)
         self.module.move(made, self.at)
         made.sources = self.at.sources
         self.made.append(made)
@@ -119,17 +124,17 @@ class Rules:
 class Rewriter:
     """Applies rules to a fixed point with a worklist.
 
-    What fired and what was refused is kept in `tally`, with the last refusal of each rule for each instruction.
+    tally: takes what fired and what was refused, with the last refusal of each rule for each instruction (default: a new one);
     limit: rewrites allowed per instruction of the module.
     Errors: PassError if a rule changes a result's type, or if the rewrite does not terminate within the limit.
     """
 
-    def __init__(self, rules: Rules, limit: int = 50) -> None:
+    def __init__(self, rules: Rules, tally: Tally | None = None, limit: int = 50) -> None:
         self.rules = rules.rules
         self.by_root: dict[type[Operation], tuple[Rule, ...]] = {}
         self.name = rules.name
         self.limit = limit
-        self.tally = Tally()
+        self.tally = Tally() if tally is None else tally
         self._refused: dict[Instruction, dict[str, Refusal]] = {}
 
     def apply(self, module: Module) -> bool:

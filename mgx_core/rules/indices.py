@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -114,9 +114,7 @@ def _regrouped(ins: Instruction, inner: Count) -> Count | None:
 
 
 def _transposed(ins: Instruction, inner: Count) -> Count | None:
-    op: Any = ins.op
-    order = [a % ins.shape.rank for a in op.permutation] or list(reversed(range(ins.shape.rank)))
-    return Count(order.index(inner.axis), inner.first)
+    return Count(op_as(ins, Transpose).order(ins.shape.rank).index(inner.axis), inner.first)
 
 
 def _sliced(ins: Instruction, inner: Count) -> Count | None:

@@ -16,7 +16,6 @@ from ..ops.linear import Dot
 from ..ops.pointwise import Add, Mul
 from ..ops.quantized_product import QuantConvolution, QuantDot
 from ..ops.reshape import Reshape
-from ..types.argument import Argument
 from ..types.dim import Dim, bounds, product
 from ..types.dtype import (
     DType,
@@ -240,7 +239,7 @@ def _less_128(b: Builder, x: Instruction) -> Instruction:
     if x.literal is None:
         return b.add(x.op, _less_128(b, x.inputs[0]))
     value = np.asarray(x.literal.value)
-    return b.literal(Argument.from_value(np.asarray(value ^ np.uint8(128)).view(np.int8)))
+    return b.literal(np.asarray(value ^ np.uint8(128)).view(np.int8))
 
 
 @INTEGER_PRODUCTS.on(QuantDot, QuantConvolution)

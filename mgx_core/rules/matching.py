@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
+from ..ops.movement import Transpose
 from ..ops.operation import Operation
 
-__all__ = ["certain", "either", "one_user", "op_as", "other"]
+__all__ = ["certain", "either", "last_two_swapped", "one_user", "op_as", "other"]
 
 Op = TypeVar("Op", bound=Operation)
 
@@ -35,6 +36,14 @@ def other(ins: Instruction, operand: Instruction) -> Instruction | None:
 def one_user(ins: Instruction) -> bool:
     """Returns True if exactly one instruction reads a value, so that a rewrite may take it away."""
     return len(ins.users) == 1
+
+
+def last_two_swapped(ins: Instruction) -> bool:
+    """Returns True for a transpose that swaps the last two axes and nothing else."""
+    if not isinstance(ins.op, Transpose) or not ins.shape.ranked or ins.shape.rank < 2:
+        return False
+    rank = ins.shape.rank
+    return ins.op.order(rank) == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def certain(ins: Instruction) -> bool:

@@ -169,7 +169,7 @@ def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     return None
 
 
-def _factor(ins: Instruction, axis: int, b: Builder) -> Instruction | None:
+def _factor(ins: Instruction, axis: int) -> Instruction | None:
     """Returns a scale or bias as a norm takes it: repeated over the axes before `axis` only."""
     value = aligned(ins)
     if value is not None:
@@ -195,7 +195,7 @@ def _taken_in(
         if isinstance(norm.op, norms) and len(given) == before and all(x.is_absent for x in norm.inputs[before:]):
             if len(norm.users) > 1:
                 return No("the norm is read elsewhere too")
-            found = _factor(term, norm.op.axis % i.shape.rank, b)
+            found = _factor(term, norm.op.axis % i.shape.rank)
             if found is None:
                 return No(f"the {what} is not one for each place of the normalised axes")
             return b.add(norm.op, *given, found)

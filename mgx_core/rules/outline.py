@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.builtin import Param, Return
+from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..types.shape import AnyShape, Shape, TupleShape
 
@@ -46,7 +47,7 @@ def through_views(ins: Instruction) -> Instruction:
 def outline(
     module: Module,
     members: Sequence[Instruction],
-    make: Callable[[], Operation],
+    op: Operation,
     name: str,
     before: Instruction,
 ) -> Instruction:
@@ -54,10 +55,8 @@ def outline(
 
     Views in front of members are copied along, scalar literals too; everything else that members read becomes a parameter.
     What is read outside becomes a result: one value, or a tuple read with `get_tuple_elem`.
-    before: where the new instruction goes.  Returns the new instruction.
+    op: of the new instruction; before: where it goes.  Returns it.
     """
-    from ..ops.control import GetTupleElem
-
     body = Module(name)
     inside = set(members)
     went: dict[Instruction, Instruction] = {}
@@ -91,7 +90,7 @@ def outline(
     returned = [went[r] for r in results]
     body.append(Instruction(Return(), TupleShape(r.result for r in returned), tuple(returned)))
     sources = tuple(dict.fromkeys(s for m in members for s in m.sources))
-    made = module.add(make(), *args, modules=[body], sources=sources, before=before)
+    made = module.add(op, *args, modules=[body], sources=sources, before=before)
     for n, old in enumerate(results):
         new = made if len(results) == 1 else module.add(GetTupleElem(index=n), made, sources=old.sources, before=before)
         for user in old.users:

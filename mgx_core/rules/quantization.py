@@ -25,6 +25,7 @@ from .constants import aligned, finite, is_constant, uniform
 from .engine import Builder, Rules
 from .matching import one_user, op_as
 from .outline import is_view
+from .views import kept_axis
 
 __all__ = ["QUANTIZATION", "Quantized", "dequantized", "same_constant"]
 
@@ -191,8 +192,6 @@ def _place(i: Instruction, axis: int) -> int | None:
     """Returns the axis of the result that an axis of the operand became, if it was neither cut nor repeated."""
     old, new = i.inputs[0].shape.dims, i.shape.dims
     if i.op.reshapes:
-        from .views import kept_axis
-
         found = [a for a in range(len(new)) if kept_axis(old, new, a) == axis]
         return found[0] if len(found) == 1 and old[axis] != 1 else None
     if isinstance(i.op, Multibroadcast):

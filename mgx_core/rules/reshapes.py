@@ -5,18 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-import numpy as np
-
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Broadcast, Multibroadcast
 from ..ops.movement import Contiguous, Transpose
-from ..ops.norm import LayerNorm, RmsNorm
 from ..ops.operation import Operation
-from ..ops.reduce import Reduce
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
-from ..ops.softmax import Logsoftmax, Softmax
-from ..types.argument import Argument
 from ..types.dim import Dim
 from ..types.shape import Shape
 from .engine import Builder, Rules
@@ -29,7 +23,6 @@ RESHAPES: Final = Rules("simplify-reshapes")
 
 CHAIN: Final = (Reshape, Squeeze, Unsqueeze, Flatten, Transpose, Multibroadcast, Broadcast, Contiguous)
 FREE: Final = (Reshape, Squeeze, Unsqueeze, Flatten, Multibroadcast, Broadcast, Contiguous)
-ALONG: Final = (Reduce, Softmax, Logsoftmax, LayerNorm, RmsNorm)
 
 
 def links(ins: Instruction) -> bool:
@@ -74,7 +67,7 @@ def _alone(i: Instruction, b: Builder) -> Instruction | None:
         return b.add(regrouping(x.shape.dims, i.shape.dims)[0], x)
     if isinstance(i.op, Transpose):
         dims = x.shape.dims
-        moved = [p for p in order_of(i) if dims[p] != 1]
+        moved = [p for p in i.op.order(len(dims)) if dims[p] != 1]
         if moved == sorted(moved):
             return x if x.result == i.result else b.add(regrouping(dims, i.shape.dims)[0], x)
     return None
@@ -96,30 +89,3 @@ def shortest(
             return None
     made = views.ops()
     return tuple(made) if cost(made) < cost([op for op, _ in chain]) else None
-
-
-# below pointwise ops --------------------------------------------------------------------------------------------------
-
-
-def order_of(ins: Instruction) -> tuple[int, ...]:
-    rank = ins.shape.rank
-    given: tuple[int, ...] = ins.op.permutation  # type: ignore[attr-defined]
-    return tuple(p + rank if p < 0 else p for p in given) or tuple(reversed(range(rank)))
-
-
-def sole(ins: Instruction, reader: Instruction) -> bool:
-    """Returns True if nothing but `reader` reads an instruction."""
-    return ins.users == (reader,)
-
-
-def reduced(ins: Instruction) -> bool:
-    """Returns True if a reduction reads an instruction: it would run with it, but not through a view."""
-    return any(isinstance(u.op, ALONG) for u in ins.users)
-
-
-def literal_of(b: Builder, value: object) -> Instruction:
-    """Returns a literal of an array that may be a view."""
-    return b.literal(Argument.from_value(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)))  # type: ignore[arg-type]
-
-
-# below and above other ops --------------------------------------------------------------------------------------------

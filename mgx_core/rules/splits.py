@@ -161,9 +161,7 @@ def transpose_before_slices(i: Instruction, b: Builder) -> Instruction | No | No
         return cut
     if any(r.op != i.op for r in cut.readers):
         return No("the slices are not all transposed likewise")
-    rank = i.shape.rank
-    order = op_as(i, Transpose).permutation or tuple(reversed(range(rank)))
-    axis = [p % rank for p in order].index(cut.axis)
+    axis = op_as(i, Transpose).order(i.shape.rank).index(cut.axis)
     slices = [s.op.replace(axes=(axis,)) for s in cut.slices]
     return replace_readers(i, cut, [b.add(i.op, cut.x)], slices)  # type: ignore[arg-type]
 

@@ -119,8 +119,7 @@ class ViewChain:
         """Returns one op of the chain, whose result has extents `dims`."""
         match op:
             case Transpose():
-                rank = len(self.axes)
-                return self.transpose([p + rank if p < 0 else p for p in op.permutation] or range(rank)[::-1])
+                return self.transpose(op.order(len(self.axes)))
             case Multibroadcast():
                 return self.spread(dims)
             case Broadcast():
@@ -159,7 +158,7 @@ class ViewChain:
         direct = self._direct(axes)
         if direct is not None:
             return [Transpose(permutation=direct)]
-        options = [self._by(groups, after, dims) for groups in self._groupings(before, after, axes)]
+        options = [self._by(groups, after, dims) for groups in self._groupings(before, after)]
         return min(options, key=cost)
 
     def _direct(self, axes: list[list[Part]]) -> tuple[int, ...] | None:
@@ -180,7 +179,7 @@ class ViewChain:
             order.append(found)
         return tuple(order)
 
-    def _groupings(self, before: list[Part], after: list[Part], axes: list[list[Part]]) -> list[list[list[Part]]]:
+    def _groupings(self, before: list[Part], after: list[Part]) -> list[list[list[Part]]]:
         """Ways to cut the source's parts into axes for a transpose: parts alone, whole source axes, longest runs."""
         out = [[[p] for p in before]]
         whole = [axis for axis in self.source if axis]

@@ -18,7 +18,7 @@ from ..types.dim import Dim, product
 from ..types.shape import Shape
 from .constants import is_constant
 from .engine import ROUNDING, Builder, Rules
-from .matching import one_user, op_as
+from .matching import last_two_swapped, one_user, op_as
 from .slices import Range, cut, ranges
 
 __all__ = ["VIEWS"]
@@ -51,9 +51,8 @@ def slice_of_transpose(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     if len(turned.users) > 1 or is_constant(turned.inputs[0]):
         return No("the transposed tensor is read elsewhere too, or constant")
-    rank = i.shape.rank
-    order = turned.op.permutation or tuple(reversed(range(rank)))
-    return b.add(turned.op, cut(b, turned.inputs[0], {order[a] % rank: r for a, r in own.items()}))
+    order = turned.op.order(i.shape.rank)
+    return b.add(turned.op, cut(b, turned.inputs[0], {order[a]: r for a, r in own.items()}))
 
 
 @VIEWS.on(Slice)
@@ -119,18 +118,9 @@ def reshape_below_dot(i: Instruction, b: Builder) -> Instruction | No | None:
 def weights_on_the_left(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(v, transpose(softmax(s))) -> transpose(dot(softmax(s), transpose(v))): the form of attention."""
     left, turned = i.inputs
-    if not _swapped(turned) or not isinstance(turned.inputs[0].op, Softmax):
+    if not last_two_swapped(turned) or not isinstance(turned.inputs[0].op, Softmax):
         return None
     if len(turned.users) > 1 or len(turned.inputs[0].users) > 1:
         return No("the weights are read elsewhere too")
     swap = turned.op
     return b.add(swap, b.add(Dot(), turned.inputs[0], b.add(swap, left)))
-
-
-def _swapped(ins: Instruction) -> bool:
-    """Returns True for a transpose that swaps the last two axes."""
-    if not isinstance(ins.op, Transpose) or not ins.shape.ranked:
-        return False
-    rank = ins.shape.rank
-    order = [a % rank for a in ins.op.permutation or reversed(range(rank))]
-    return order == [*range(rank - 2), rank - 1, rank - 2]

@@ -11,19 +11,38 @@ from ..ops.concat import Concat
 from ..ops.elementwise import Pointwise
 from ..ops.index import Gather
 from ..ops.movement import Transpose
+from ..ops.norm import LayerNorm, RmsNorm
 from ..ops.reduce import Reduce, ReduceMax, ReduceMean, ReduceMin
-from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
+from ..ops.reshape import Reshape
+from ..ops.softmax import Logsoftmax, Softmax
 from ..types.dim import Dim, Sym, product
 from ..types.shape import Shape
 from .constants import aligned, is_constant
 from .engine import ROUNDING, Builder, Rules
 from .matching import one_user, op_as
-from .reshapes import literal_of, order_of, reduced, sole
 from .view_chain import ViewChain
+from .views import GROUPING
 
 __all__ = ["VIEWS_BELOW"]
 
 VIEWS_BELOW: Final = Rules("simplify-reshapes")
+
+ALONG: Final = (Reduce, Softmax, Logsoftmax, LayerNorm, RmsNorm)
+
+
+def order_of(ins: Instruction) -> tuple[int, ...]:
+    """Returns the axes of the operand of a transpose in the order of the result."""
+    return op_as(ins, Transpose).order(ins.shape.rank)
+
+
+def sole(ins: Instruction, reader: Instruction) -> bool:
+    """Returns True if nothing but `reader` reads an instruction."""
+    return ins.users == (reader,)
+
+
+def reduced(ins: Instruction) -> bool:
+    """Returns True if a reduction reads an instruction: it would run with it, but not through a view."""
+    return any(isinstance(u.op, ALONG) for u in ins.users)
 
 
 @VIEWS_BELOW.on(Pointwise)
@@ -57,12 +76,9 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
         if value is None:
             return No("a constant cannot be transposed")
         whole = value.reshape((1,) * (rank - value.ndim) + value.shape)
-        made = literal_of(b, whole.transpose(back) if value.size > 1 else value.reshape(()))
+        made = b.literal(whole.transpose(back) if value.size > 1 else value.reshape(()))
         operands.append(made if made.shape.dims == dims else b.add(Multibroadcast(out_lens=dims), made))
     return b.add(Transpose(permutation=order), b.add(i.op, *operands))
-
-
-GROUPING: Final = (Reshape, Squeeze, Unsqueeze, Flatten)
 
 
 @VIEWS_BELOW.on(Pointwise)
@@ -105,7 +121,7 @@ def _reshaped_constant(b: Builder, x: Instruction, old: tuple[Dim, ...], new: tu
         value = value.reshape(-1)
     else:
         return None
-    made = literal_of(b, value)
+    made = b.literal(value)
     return made if made.shape.dims == new else b.add(Multibroadcast(out_lens=new), made)
 
 

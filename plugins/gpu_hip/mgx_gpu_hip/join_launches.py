@@ -41,7 +41,7 @@ class JoinLaunches(Pass):
         for bundle in found:
             last = bundle[-1]
             assert last.parent is not None and last.next is not None
-            outline(last.parent, bundle, lambda: Group(tag=BESIDE), names.fresh("side_by_side"), last.next)
+            outline(last.parent, bundle, Group(tag=BESIDE), names.fresh("side_by_side"), last.next)
         return bool(found)
 
 

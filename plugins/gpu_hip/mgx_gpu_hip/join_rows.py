@@ -75,7 +75,7 @@ def _join(module: Module, ins: Instruction, names: Names) -> bool:
     members = [*before, ins, *behind]
     if len(members) == 1 or last.next is None:
         return False
-    outline(module, members, lambda: Group(tag=JOINED), names.fresh("joined_rows"), last.next)
+    outline(module, members, Group(tag=JOINED), names.fresh("joined_rows"), last.next)
     return True
 
 
@@ -87,7 +87,7 @@ def _join_codes(module: Module, product: Instruction, names: Names) -> bool:
     behind = _parts(product) or _whole(product)
     if not behind or behind[-1].next is None:
         return False
-    outline(module, [product, *behind], lambda: Group(tag=CODED), names.fresh("coded_rows"), behind[-1].next)
+    outline(module, [product, *behind], Group(tag=CODED), names.fresh("coded_rows"), behind[-1].next)
     return True
 
 
