@@ -198,38 +198,44 @@ class Program:
         """
         record = CompileOptions.of(options, **keywords)
         names = [*self.get_output_names(), *self.states]
-        self.reset_state()
-        if self.states:
-            self._open_states = open_states(self.states, self._modules.main.output_shapes())
+        made: Executable
         if watched:
             if self.states or overwritten or isinstance(target, (list, tuple)):
                 raise ParameterError("watched parameters exclude states, overwritten arguments and several targets")
             from .run.watching import compile_watching
 
-            self.executable = compile_watching(self._narrowed(record).main, target, record, names, watched)
-            return
-        if isinstance(target, (list, tuple)):
+            made = compile_watching(self._narrowed(record).main, target, record, names, watched)
+        elif isinstance(target, (list, tuple)):
             from .run.several_targets import compile_for_several
 
             where = assignment if assignment is not None else {}
-            main = self._narrowed(record).main
-            self.executable = compile_for_several(main, target, where, record, names)
-            return
-        if assignment is not None:
+            made = compile_for_several(self._narrowed(record).main, target, where, record, names)
+        elif assignment is not None:
             raise ParameterError("an assignment is for a list of targets, got one target")
+        else:
+            made = self._compiled_for(target, record, names, overwritten)
+        if self.states:
+            self._open_states = open_states(self.states, self._modules.main.output_shapes())
+        self.reset_state()
+        self.executable = made
+
+    def _compiled_for(
+        self, target: Any, options: CompileOptions, names: list[str], overwritten: Mapping[str, int]
+    ) -> Executable:
+        """Returns what the program is compiled to for one target: what an earlier process kept, where there is that."""
         from .targets.calls import target_and_context
 
         on, context = target_and_context(target)
-        place = None if self._origin is None or overwritten else self._origin.place(on, context, record)
+        place = None if self._origin is None or overwritten else self._origin.place(on, context, options)
         signature = self._shapes
         found = None if place is None else place.load(signature)
         if found is None:
             from .run.compile_module import compile_module  # brings the ops and passes along
 
-            found = compile_module(self._narrowed(record).main, context, record, names, overwritten)
+            found = compile_module(self._narrowed(options).main, context, options, names, overwritten)
             if place is not None:
                 place.keep(signature, found)
-        self.executable = found
+        return found
 
     def _narrowed(self, options: CompileOptions) -> Graph:
         """Returns the modules, or a copy of them in float16 if that is asked for."""

@@ -667,3 +667,16 @@ def test_states_go_on_where_no_result_is_wanted():
     assert program.run(one, outputs=["output_0"])[0].tolist() == [-4, -4]
     with pytest.raises(ParameterError, match="no output 'output_1'"):
         program.run(one, outputs=["output_1"])
+
+
+def test_a_compile_that_fails_leaves_states_as_they_are() -> None:
+    program = mgx.Program(states={"state": np.zeros(2, np.float32)})
+    main = program.get_main_module()
+    state = main.add_parameter("state", mgx.Shape("float", [2]))
+    more = main.add(mgx.op("add"), state, main.add_literal(np.ones(2, np.float32)))
+    main.add_return([more, more])
+    program.compile(mgx.get_target("ref"))
+    program.run({})
+    with pytest.raises(ParameterError):
+        program.compile(mgx.get_target("ref"), assignment={})
+    assert np.array_equal(np.asarray(program.run({})[0]), [2, 2])
