@@ -78,5 +78,5 @@ def turn(n: InstructionBuilder, y: Instruction, x: Instruction) -> Instruction:
     below = n.pointwise("less", y, zero)
     turned = n.pointwise("where", below, n.pointwise("sub", slope, pi), n.pointwise("add", slope, pi))
     sloped = n.pointwise("where", n.pointwise("less", x, zero), turned, slope)
-    upright = n.pointwise("where", below, minus, n.pointwise("where", n.pointwise("equal", y, zero), zero, half))
+    upright = n.pointwise("where", below, minus, n.pointwise("where", n.pointwise("greater", y, zero), half, y))
     return n.pointwise("where", none, upright, sloped)

@@ -162,7 +162,7 @@ class Known:
             if len(args) > 1 and not isinstance(op, Concat):
                 args[1:] = [a.astype(np.int64) for a in args[1:] if a is not None]
             return np.asarray(ins.op.evaluate(args), dtype=object).reshape(shape.lens())
-        except (MgxError, LookupError, TypeError, ValueError, IndexError):
+        except (MgxError, ArithmeticError, LookupError, TypeError, ValueError):
             return None
 
 

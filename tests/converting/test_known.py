@@ -62,3 +62,10 @@ def test_extents_are_those_of_the_type_that_they_are_converted_to() -> None:
     assert wide is not None and str(wide[0]) == "n"
     for of in (dt.uint8, dt.bool_):
         assert known.extents(module.add(mgx.op("convert", target_type=of), size)) is None
+
+
+def test_a_remainder_by_zero_is_not_known() -> None:
+    module = mgx.Module("main")
+    x = module.add_parameter("x", mgx.Shape.of(dt.float32, [4, 3]))
+    rest = module.add(mgx.op("mod"), module.add(mgx.op("dimensions_of"), x), module.add_literal(np.array([2, 0])))
+    assert Known().extents(rest) is None

@@ -1,0 +1,38 @@
+"""Arithmetic that formats spell in their own ways."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgx_core.converting.arithmetic import turn
+from mgx_core.converting.builder import InstructionBuilder
+from mgx_core.ir.instruction import Instruction
+from mgx_core.ir.interpreter import evaluate_module
+from mgx_core.ir.module import Module
+from mgx_core.types.shape import Shape
+
+
+class Node(InstructionBuilder):
+    """A node of no format."""
+
+    def __init__(self) -> None:
+        self.made = Module()
+
+    @property
+    def module(self) -> Module:
+        return self.made
+
+    def absent(self) -> Instruction:
+        return self.made.add_absent()
+
+    def sources(self) -> tuple[str, ...]:
+        return ()
+
+
+def test_angles_are_those_of_numpy() -> None:
+    y, x = np.meshgrid(np.array([-2, -0.5, 0, 0.5, 2, np.nan], np.float32), np.array([-1, 0, 1, np.nan], np.float32))
+    node = Node()
+    given = [node.made.add_parameter(name, Shape("float", list(y.shape))) for name in "yx"]
+    node.made.add_return([turn(node, *given)])
+    (found,) = evaluate_module(node.made, [y, x])
+    np.testing.assert_allclose(np.asarray(found), np.arctan2(y, x), rtol=1e-6)
