@@ -131,11 +131,13 @@ class Module(InstructionList):
         self.derived["parameters"] = (self.version, there)  # kept, since models may have thousands
         return made
 
-    def add_literal(self, data: Any, shape: AnyShape | None = None) -> Instruction:
-        """Returns a constant from an Argument, an array, a number or anything that `Argument` takes."""
+    def add_literal(
+        self, data: Any, shape: AnyShape | None = None, *, before: Instruction | None = None
+    ) -> Instruction:
+        """Returns a constant from an Argument, an array, a number or anything that `Argument` takes, placed as by `add`."""
         value = data if isinstance(data, Argument) and shape is None else Argument(data, shape)
         kind = value.shape.as_standard() if isinstance(value.shape, Shape) else value.shape
-        return self.insert(Instruction(Literal(shape=kind), kind, literal=value), None)
+        return self.insert(Instruction(Literal(shape=kind), kind, literal=value), before)
 
     def add_like(self, ins: Instruction, inputs: Sequence[Instruction], modules: Sequence[Module] = ()) -> Instruction:
         """Appends what an instruction of another module does, to inputs of the same types."""
@@ -143,9 +145,9 @@ class Module(InstructionList):
             Instruction(ins.op, ins.result, tuple(inputs), tuple(modules), ins.literal, ins.sources), None
         )
 
-    def add_absent(self) -> Instruction:
+    def add_absent(self, before: Instruction | None = None) -> Instruction:
         """Returns the stand-in for an input that is not given."""
-        return self.add(Undefined())
+        return self.add(Undefined(), before=before)
 
     def add_return(self, args: Sequence[Instruction]) -> Instruction:
         """States the results.  Errors: ParameterError if the module returns already (see `replace_return`)."""

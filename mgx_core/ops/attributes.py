@@ -12,7 +12,7 @@ from ..errors import ParameterError
 from ..types import dtype as dt
 from ..types.dim import Dim, Sym
 from ..types.dim_text import parse
-from ..types.shape import Shape
+from ..types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 
 __all__ = ["MISSING", "Field", "show"]
 
@@ -58,7 +58,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _shape(value: Any) -> Any:
-    if isinstance(value, Shape) or type(value).__name__ in ("TupleShape", "SequenceShape", "OptionalShape"):
+    if isinstance(value, (Shape, TupleShape, SequenceShape, OptionalShape)):
         return value
     raise TypeError("a shape")
 

@@ -79,9 +79,8 @@ class FoldConstants(Pass):
         argument = Argument.from_value(value)
         if isinstance(argument.shape, Shape) and argument.shape.as_standard() == ins.result:
             argument = Argument.from_value(value, ins.result)  # the same extents, which may be ints that know more
-        folded = module.add_literal(argument)
+        folded = module.add_literal(argument, before=ins)
         folded.sources = ins.sources
-        module.move(folded, ins)
         module.substitute(found_extents(ins.result, folded.result))
         if ins.result.dynamic():
             for user in ins.users:

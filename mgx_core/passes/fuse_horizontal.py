@@ -22,7 +22,7 @@ from ..ops.slice import Slice
 from ..records import dataclass
 from ..rules.constants import aligned, along
 from ..rules.stats import Tally
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from ..types.dim import Dim
 from ..types.shape import Shape
 from .interface import Pass
@@ -113,9 +113,7 @@ class FuseHorizontal(Pass):
         sources = tuple(dict.fromkeys(s for p in found for s in (*p.dot.sources, *p.result.sources)))
 
         def literal(array: Array) -> Instruction:
-            made = module.add_literal(Argument.from_value(array))
-            module.move(made, first)
-            return made
+            return module.add_literal(array, before=first)
 
         def add(op: Operation, *inputs: Instruction) -> Instruction:
             return module.add(op, *inputs, sources=sources, before=first)

@@ -23,7 +23,7 @@ from ..ops.slice import Slice
 from ..records import dataclass
 from ..rules.constants import aligned, along
 from ..rules.stats import Tally
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from ..types.dim import Dim, product
 from .interface import Pass
 
@@ -42,9 +42,7 @@ class _Place:
         return self.module.add(op, *inputs, sources=self.sources, before=self.before)
 
     def literal(self, array: Array) -> Instruction:
-        made = self.module.add_literal(Argument.from_value(array))
-        self.module.move(made, self.before)
-        return made
+        return self.module.add_literal(array, before=self.before)
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ class JoinGathers(Pass):
                 table = ins.inputs[0] if isinstance(ins.op, Gather) else None
                 if table is None or table.literal is None or not ins.inputs[1].is_param:
                     continue
-                if ins.op.axis % table.shape.rank:  # type: ignore[attr-defined]
+                if ins.op.axis % table.shape.rank or ins.inputs[1].shape.dtype.bits < 32:  # type: ignore[attr-defined]
                     continue
                 key = (table.shape.dtype, table.shape.dims[1:], ins.inputs[1].shape.dtype)
                 groups.setdefault(key, []).append(ins)

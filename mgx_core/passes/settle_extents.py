@@ -28,8 +28,8 @@ class SettleExtents(Pass):
                 shape = ins.inputs[0].result if isinstance(ins.op, DimensionsOf) else None
                 if not isinstance(shape, Shape) or shape.dynamic():
                     continue
-                literal = inner.add_literal(np.asarray(ins.op.evaluate([np.broadcast_to(np.int8(0), shape.lens())])))
-                inner.move(literal, ins)
+                value = np.asarray(ins.op.evaluate([np.broadcast_to(np.int8(0), shape.lens())]))
+                literal = inner.add_literal(value, before=ins)
                 inner.replace(ins, literal)
                 found.append(literal)
         FoldConstants().follow(found)

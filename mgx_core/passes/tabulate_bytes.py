@@ -12,7 +12,7 @@ from ..ops.elementwise import Pointwise
 from ..ops.quantized import ByteMap, Dequantizelinear, Quantizelinear
 from ..records import dataclass
 from ..rules.constants import aligned
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from ..types.shape import Shape
 from .interface import Pass
 
@@ -70,8 +70,7 @@ def _tabulate(module: Module, ins: Instruction, position: Mapping[Instruction, i
     table = _table(ins, root, sorted(inside, key=position.__getitem__))
     if table is None:
         return False
-    literal = module.add_literal(Argument.from_value(table))
-    module.move(literal, ins)
+    literal = module.add_literal(table, before=ins)
     made = module.add(ByteMap(), root, literal, before=ins, sources=ins.sources)
     module.replace(ins, made)
     return True

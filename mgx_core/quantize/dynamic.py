@@ -75,9 +75,7 @@ def _over_own_range(main: Module, x: Instruction, before: Instruction) -> Instru
         return main.add(op, *inputs, before=before, sources=x.sources)  # type: ignore[arg-type]
 
     def number(value: float) -> Instruction:
-        made = main.add_literal(np.array(value, np.float32))
-        main.move(made, before)
-        return made
+        return main.add_literal(np.array(value, np.float32), before=before)
 
     given = x if x.shape.dtype is dt.float32 else add(Convert(target_type=dt.float32), x)
     zero = number(0.0)

@@ -26,7 +26,7 @@ from ..rules.integer_products import NARROW_FLOAT_PRODUCTS
 from ..rules.outline import through_views
 from ..rules.selection import OPTIONAL
 from ..types import dtype as dt
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from ..types.dtype import DType
 from .config import QuantizeConfig
 from .scales import rounded_with_error, scale_of
@@ -38,6 +38,7 @@ __all__ = [
     "constant_weights",
     "mean_shift",
     "name_of",
+    "place_literals",
     "prepare",
     "quantize_tensor",
     "quantize_weights",
@@ -105,11 +106,7 @@ def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:
 
 def place_literals(main: Module, before: Instruction | None, *values: Array) -> list[Instruction]:
     """Returns literals in front of an instruction."""
-    made = [main.add_literal(Argument.from_value(np.ascontiguousarray(v))) for v in values]
-    for one in made:
-        if before is not None:
-            main.move(one, before)
-    return made
+    return [main.add_literal(np.asarray(v, order="C"), before=before) for v in values]
 
 
 def quantize_tensor(main: Module, tensor: Instruction, low: float, high: float, to: DType) -> None:

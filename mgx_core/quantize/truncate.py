@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -30,10 +30,10 @@ from ..passes.normalize import Normalize
 from ..passes.rewrite import Rewrite
 from ..rules.converts import CONVERTS
 from ..types import dtype as dt
-from ..types.argument import Argument
 from ..types.dtype import DType
 from ..types.shape import Shape, TupleShape
 from .angles import angles
+from .config import Quantizable
 from .unbounded import unbounded
 
 __all__ = ["quantize_bf16", "quantize_fp16"]
@@ -41,14 +41,6 @@ __all__ = ["quantize_bf16", "quantize_fp16"]
 # results of these leave float16's range (65504) or lose their meaning for everyday inputs; bfloat16 has float32's range
 WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh, PrefixScanSum)
 KEPT: Final = (Convert, Param, Literal, Return, Undefined, GetTupleElem, Nonmaxsuppression, Topk)
-
-
-class Quantizable(Protocol):
-    """A program: modules that are changed, and what they were compiled to, which is dropped."""
-
-    executable: Any
-
-    def get_main_module(self) -> Module: ...
 
 
 P = TypeVar("P", bound=Quantizable)
@@ -135,9 +127,7 @@ def _converted(module: Module, value: Instruction, reader: Instruction, to: DTyp
         held = value.literal.to_numpy()
         if (np.isfinite(held) & (np.abs(held) > to.highest)).any():
             ends = np.where(np.isfinite(held), np.clip(held, to.lowest, to.highest), held).astype(to.numpy)
-            literal = module.add_literal(Argument.from_value(ends))
-            module.move(literal, reader)
-            return literal
+            return module.add_literal(ends, before=reader)
     return module.add(Convert(target_type=to), value, before=reader, sources=reader.sources)
 
 

@@ -18,11 +18,11 @@ from ..ops.scalar import widen
 from ..rules.coded_weights import packed_codes
 from ..rules.outline import through_views
 from ..types import dtype as dt
-from ..types.argument import Argument, Array
+from ..types.argument import Array
 from .calibrate import watch
 from .config import Calibration, Quantizable
 from .layer import Layer
-from .products import constant_bytes, name_of, prepare
+from .products import constant_bytes, name_of, place_literals, prepare
 from .record import QuantizeReport, emptied
 from .scales import signal_to_noise
 
@@ -124,9 +124,7 @@ def _replace(
     wide = (codes - np.repeat(zero, size, 1)[:, : codes.shape[1]]) * np.repeat(scale, size, 1)[:, : codes.shape[1]]
     packed, _ = packed_codes(codes.astype(np.uint8), None, 4, size)
     literals = [packed, scale.astype(np.float32)] + ([] if symmetric else [zero.astype(np.uint8)])
-    made = [module.add_literal(Argument.from_value(np.ascontiguousarray(v))) for v in literals]
-    for one in made:
-        module.move(one, ins)
+    made = place_literals(module, ins, *literals)
     new = module.add(DequantDot(bits=4, block_size=size), ins.inputs[0], *made, before=ins, sources=ins.sources)
     module.replace(ins, new)
     return signal_to_noise(rows, rows - wide)

@@ -51,16 +51,14 @@ class Builder:
     def literal(self, data: Any) -> Instruction:
         """Returns a constant from an Argument, a number, or an array, which may be a view."""
         value = Argument.from_value(np.asarray(data, order="C")) if isinstance(data, np.ndarray) else data
-        made = self.module.add_literal(value)
-        self.module.move(made, self.at)
+        made = self.module.add_literal(value, before=self.at)
         made.sources = self.at.sources
         self.made.append(made)
         return made
 
     def absent(self) -> Instruction:
         """Returns an optional operand that is not given."""
-        made = self.module.add_absent()
-        self.module.move(made, self.at)
+        made = self.module.add_absent(self.at)
         self.made.append(made)
         return made
 

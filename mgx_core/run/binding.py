@@ -12,7 +12,7 @@ from ..ir.module import Module
 from ..types.argument import Value, as_value, shape_of
 from ..types.dim import bounds, symbols_of
 from ..types.polynomial import UNBOUNDED
-from ..types.shape import AnyShape, Shape, TupleShape, matches
+from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, matches
 
 __all__ = ["as_parameter", "base", "described", "owned", "tensor_type"]
 
@@ -63,11 +63,11 @@ def _numbers(name: str, given: Any, shape: Shape) -> Any:
 def _fits(shape: AnyShape, value: Value) -> bool:
     if isinstance(shape, Shape) and isinstance(value, np.ndarray):
         return matches(shape, Shape.of(shape_of(value).dtype, value.shape))  # type: ignore[union-attr]
+    if isinstance(shape, OptionalShape):
+        return value is None or _fits(shape.element, value)
     if value is None:
-        return type(shape).__name__ == "OptionalShape"
-    if type(shape).__name__ == "OptionalShape":
-        return _fits(shape.element, value)  # type: ignore[union-attr]
-    if isinstance(value, list) and hasattr(shape, "element"):
+        return False
+    if isinstance(value, list) and isinstance(shape, SequenceShape):
         return all(_fits(shape.element, v) for v in value)
     return matches(shape, shape_of(value))
 

@@ -58,12 +58,12 @@ def test_other_windows_and_wide_results_are_left_alone():
 
 
 def test_look_ups_become_one(run_both):
-    def program() -> Module:
+    def program(positions: str = "int64") -> Module:
         main = Module()
         found = []
         for n in range(4):
             table = main.add_literal(np.arange(12, dtype=np.float32).reshape(6, 2) + 100 * n)
-            at = main.add_parameter(f"i{n}", Shape("int64", [2, n + 1] if n else []))
+            at = main.add_parameter(f"i{n}", Shape(positions, [2, n + 1] if n else []))
             found.append(main.add(make("gather", axis=0), table, at, sources=[f"look{n}"]))
         main.add_return(found)
         return main
@@ -74,6 +74,7 @@ def test_look_ups_become_one(run_both):
     assert names(module).count("gather") == 1
     run_both(before, module, True)
     assert not JoinGathers(least=5).apply(program())
+    assert not JoinGathers().apply(program("int8"))  # which holds no position in the joined table
 
 
 def test_text_of_a_join():
