@@ -1,4 +1,4 @@
-"""Python's collections of garbage: rarer while a program is parsed or compiled."""
+"""Python's collections of garbage: rarer while a program is parsed or compiled, none where finalizers must not run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["rarer_collections"]
+__all__ = ["no_collections", "rarer_collections"]
 
 RARER: Final = 100_000  # new objects between collections: some ten megabytes
 MANY: Final = 20  # imported modules, whose functions, classes and tables stay for as long as the process
 _lock = threading.Lock()
 _inside = 0
 _before: tuple[int, int, int] | None = None  # what is to be set again
+_without = 0  # blocks without collections
+_enabled = False  # whether there were any before the first of them
 
 
 @contextmanager
@@ -48,3 +50,24 @@ def rarer_collections() -> Iterator[None]:
                         gc.freeze()  # there and back, all objects become old ones without being looked at
                         gc.unfreeze()
                 _before = None
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Lets no garbage be collected until the block ends, in all threads of the process.
+
+    What collections would finalize may call a driver, some of whose calls break what the block does.
+    """
+    global _without, _enabled
+    with _lock:
+        if not _without:
+            _enabled = gc.isenabled()
+            gc.disable()
+        _without += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _without -= 1
+            if not _without and _enabled:
+                gc.enable()

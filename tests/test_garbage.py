@@ -9,7 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import parsing
-from mgx_core.garbage import RARER, rarer_collections
+from mgx_core.garbage import RARER, no_collections, rarer_collections
 from mgx_core.run import compile_module as compiling
 
 
@@ -93,3 +93,17 @@ def test_what_is_there_after_many_imports_counts_as_old(monkeypatch: pytest.Monk
             assert old is many and gc.get_freeze_count() == 0
     finally:
         gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_nothing_is_collected_in_blocks_without_collections(enabled: bool) -> None:
+    was = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with no_collections():
+            with no_collections():
+                assert not gc.isenabled()
+            assert not gc.isenabled()
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if was else gc.disable)()

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, ClassVar, NamedTuple
 
 from mgx_core.errors import DeviceError
+from mgx_core.garbage import no_collections
 
 from .driver_context import DriverContext
 from .failures import UPDATE_FAILED, CallError
@@ -133,12 +134,16 @@ class GraphExec:
 
 
 class Capture:
-    """Context manager: what is queued on the stream inside is recorded instead of run; `graph` has it afterwards."""
+    """Context manager: what is queued on the stream inside is recorded instead of run; `graph` has it afterwards.
 
-    __slots__ = ("graph", "stream")
+    No garbage is collected inside: a plan of a library that goes then gives memory back, which breaks the recording.
+    """
+
+    __slots__ = ("_undisturbed", "graph", "stream")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
+        self._undisturbed = no_collections()
         self.graph: Graph | None = None
 
     def taken(self) -> Graph:
@@ -155,9 +160,11 @@ class Capture:
         device = self.stream.device
         device.activate()
         device.hold_disposals(True)
+        self._undisturbed.__enter__()
         try:
             device.driver.capture_begin(self.stream.handle, THREAD_LOCAL)
         except CallError:
+            self._undisturbed.__exit__(None, None, None)
             device.hold_disposals(False)
             raise
         return self
@@ -173,5 +180,6 @@ class Capture:
                 raise
             return  # the error that broke the capture propagates already
         finally:
+            self._undisturbed.__exit__(None, None, None)
             device.hold_disposals(False)
         self.graph = Graph(device, handle)

@@ -130,6 +130,27 @@ def test_capture_keeps_what_failed_inside_visible(device, axpy, x):
     assert capture.graph.nodes() == 1
 
 
+class Plan:
+    """An object in a circle whose end a driver would not allow in a capture."""
+
+    def __init__(self, ended):
+        self.itself, self.ended = self, ended
+
+    def __del__(self):
+        self.ended.append(gc.isenabled())
+
+
+def test_garbage_is_not_collected_inside_a_capture(device):
+    ended = []
+    for _ in range(10):
+        Plan(ended)
+    with device.capture(device.stream()):
+        kept = [[] for _ in range(2 * gc.get_threshold()[0])]  # of which one would begin a collection
+        assert not ended and kept
+    gc.collect()
+    assert len(ended) == 10
+
+
 def test_buffers_dropped_inside_a_capture_are_freed_after_it(device):
     stream = device.stream()
     device.pool.trim()
