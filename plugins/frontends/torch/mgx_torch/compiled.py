@@ -111,10 +111,10 @@ class Variant:
         self.addresses = [args[i].data_ptr() for i in self.static]
         self.watched = graph.watched
         weights = {i: args[i] for i in self.static}
-        self.seals = [Seal(w, not graph.options.freeze) for w in weights.values()]
-        counted = (graph.options.freeze or graph.watched) and not any(w.is_inference() for w in weights.values())
+        self.seals = [] if graph.watched else [Seal(w, not graph.options.freeze) for w in weights.values()]
+        trusted = graph.options.freeze and not any(w.is_inference() for w in weights.values())
         self.versions = (
-            [w._version for w in weights.values()] if counted else None
+            [w._version for w in weights.values()] if trusted else None
         )  # all that their seals would look at
         self.program, given, self.results = _program(graph, args, {} if graph.watched else weights)
         watched = {n: weights[i].detach() for n, i, part in given if graph.watched and i in weights and not part}
@@ -154,15 +154,17 @@ class Variant:
         self._lock = threading.Lock()
 
     def serves(self, args: Sequence[Any]) -> bool:
-        """Returns True if the weights are those of this variant, and hold what it packed or are watched."""
-        if [args[i].data_ptr() for i in self.static] != self.addresses:
-            return False
-        return not self.executable.outdated if self.watched else self.current(args)
+        """Returns True if the weights are those of this variant, and nothing has to be packed again."""
+        return [args[i].data_ptr() for i in self.static] == self.addresses and self.current(args)
 
     def current(self, args: Sequence[Any]) -> bool:
-        """Returns True if no weight was written to since it was packed."""
-        if self.executable.outdated:
-            return False
+        """Returns True if no weight was written to since it was packed.
+
+        Of watched weights it is the device that finds out, in a call that is right all the same; nothing is compiled while the
+        caller's stream is captured.
+        """
+        if self.watched:
+            return not self.executable.outdated or torch.cuda.is_current_stream_capturing()
         if self.versions is not None:
             return [args[i]._version for i in self.static] == self.versions
         return all(seal.holds(args[i]) for seal, i in zip(self.seals, self.static, strict=True))

@@ -79,6 +79,25 @@ def test_writes_to_weights_are_seen() -> None:
         check()
 
 
+def test_a_capture_after_writes_to_weights() -> None:
+    model = network()
+    compiled = torch.compile(model, backend="mgx", dynamic=False)
+    x = torch.randn(8, 64, device="cuda")
+    with torch.no_grad():
+        compiled(x)
+        model[0].weight.data.mul_(2)
+        compiled(x)  # finds them
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = compiled(x)
+        for factor in (1.0, 3.0):
+            model[2].weight.data.mul_(factor)
+            graph.replay()
+            torch.testing.assert_close(result, model(x), rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(compiled(x), model(x), rtol=2e-3, atol=2e-3)
+
+
 def test_graph_capture_of_torch() -> None:
     model = network()
     compiled = torch.compile(model, backend="mgx", dynamic=False)
