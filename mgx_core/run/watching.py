@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParameterError
 from ..ir.module import Module
 from ..options import CompileOptions
 from ..targets.calls import called, target_and_context
-from ..targets.runner import Runner
+from ..targets.runner import Runner, Timing
 from ..targets.watch import Watch
 from ..types.argument import Argument, Value, shape_of
 from ..types.shape import AnyShape, matches
@@ -101,11 +101,13 @@ class WatchingExecutable(Executable):
         types = [tensor_type(given[n]) if n in given else shapes.get(n, s) for n, s in self._spare.parameters.items()]
         spare = self._spare.instance_of(types)
         places = [given[n] if n in given else names.index(n) for n in self._spare.parameters]
-        if self._watch is None:
-            return spare.replaced(shapes, Completed(spare.runner, places))
-        made = super()._instantiate(shapes)
-        made.runner = made.runner.watching(self._watch, spare.runner, places) or Completed(spare.runner, places)
-        return made
+        if self._watch is not None:
+            made = super()._instantiate(shapes)
+            runner = made.runner.watching(self._watch, spare.runner, places)
+            if runner is not None:
+                made.runner = runner
+                return made
+        return spare.replaced(shapes, Completed(spare.runner, places))
 
 
 class Completed(Runner):
@@ -120,6 +122,14 @@ class Completed(Runner):
 
     def run_async(self, args: Sequence[Value], stream: int, places: Mapping[int, Value]) -> list[Value] | None:
         return self._runner.run_async(self._completed(args), stream, places)
+
+    def repeated(
+        self, args: Sequence[Value], places: Mapping[int, Value]
+    ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
+        return self._runner.repeated(self._completed(args), places)
+
+    def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing] | None:
+        return self._runner.time(self._completed(args), runs, warmup)
 
     def _completed(self, args: Sequence[Value]) -> list[Value]:
         return [args[g] if isinstance(g, int) else g for g in self._given]

@@ -10,6 +10,7 @@ from mgx_core import Module, ParameterError, Program, Shape, StoreError
 from mgx_core.ir.graph import Graph
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.context import GpuContext
+from mgx_gpu_hip.runner import GpuRunner
 from mgx_gpu_hip.runtime.choice import Choice
 from mgx_gpu_hip.watch import DeviceWatch
 
@@ -127,15 +128,19 @@ def test_every_byte_counts(context, size):
             context.copy(data, whole)
 
 
-def test_a_target_that_cannot_tell_takes_what_is_there(context, monkeypatch):
-    monkeypatch.setattr(GpuContext, "watch", lambda self, values: None)
+@pytest.mark.parametrize(("of", "name"), [(GpuContext, "watch"), (GpuRunner, "watching")])
+def test_a_target_that_cannot_tell_takes_what_is_there(context, monkeypatch, of, name):
+    monkeypatch.setattr(of, name, lambda *_: None)
     program, held = compiled(context)
     x = context.upload(RNG.standard_normal((4, 8)).astype(np.float32))
     for factor in (1, 2):
         context.copy(W * factor, held["w"])
         checked(program, x, W * factor)
-        checked(program, x, W * factor, call=lambda p: program.run_async(p))
+        for _ in range(2):  # the second call is a prepared one
+            checked(program, x, W * factor, call=lambda p: program.run_async(p))
     assert not program.outdated
+    (instance,) = program.executable.instances()
+    assert len(program.executable.time({"x": x}, 1, 0)) == len(instance.plan.steps)
 
 
 def test_bad_arguments(context):
