@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
+
+import numpy as np
 
 from ..errors import MgxError
 from ..ir.instruction import Instruction
@@ -11,7 +14,10 @@ from ..ir.interpreter import Interpreter
 from ..ir.module import Module, nested
 from ..ir.ordering import captures
 from ..ir.symbols import found_extents
+from ..ops.broadcast import Multibroadcast
+from ..ops.elementwise import Pointwise
 from ..records import dataclass
+from ..rules.constants import aligned
 from ..rules.outline import is_view, through_views
 from ..types.argument import Argument, Value
 from ..types.shape import Shape
@@ -65,6 +71,8 @@ class FoldConstants(Pass):
             return None
         if not isinstance(ins.result, Shape) or (ins.modules and not self._foldable(ins)) or ins.op.compute is None:
             return None
+        if (repeated := self._fold_repeated(module, ins)) is not None:
+            return repeated
         size = 0 if ins.result.dynamic() else ins.result.elements()
         if ins.op.widens and not self.widened and size > 1 and ins.inputs[0].shape.dtype.bits <= 8:
             return None
@@ -88,6 +96,30 @@ class FoldConstants(Pass):
                     user.parent.set_inputs(user, [folded if i is ins else i for i in user.inputs])
         else:
             module.replace(ins, folded)
+        return folded
+
+    def _fold_repeated(self, module: Module, ins: Instruction) -> Instruction | None:
+        """Returns the literal that a pointwise op of constants gives, repeated only behind it; None where none is repeated.
+
+        Rules see the number that a repeated constant is, and no run reads it as a tensor of the result's extents.
+        """
+        if not isinstance(ins.op, Pointwise) or (ins.op.widens and not self.widened) or not ins.shape.ranked:
+            return None
+        values = [v for i in ins.inputs if (v := aligned(i)) is not None]
+        if len(values) < len(ins.inputs):
+            return None
+        dims = np.broadcast_shapes(*(v.shape for v in values))
+        if math.prod(dims) > self.limit or (1,) * (ins.shape.rank - len(dims)) + dims == ins.shape.dims:
+            return None
+        try:
+            value = Interpreter.settle(ins.op.evaluate([np.broadcast_to(v, dims) for v in values]))
+        except MgxError:
+            return None
+        folded = module.add_literal(Argument.from_value(value), before=ins)
+        folded.sources = ins.sources
+        module.replace(
+            ins, module.add(Multibroadcast(out_lens=ins.shape.dims), folded, before=ins, sources=ins.sources)
+        )
         return folded
 
     def _foldable(self, ins: Instruction) -> bool:

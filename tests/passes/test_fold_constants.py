@@ -8,6 +8,7 @@ from mgx_core.ir.module import Module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
+from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.index import Gather
 from mgx_core.passes.fold_constants import FoldConstants
 
@@ -178,3 +179,48 @@ module else
     then, other = module.outputs[0].modules
     assert then.outputs[0].get_literal().tolist() == [1, 0]
     assert other.outputs[0].get_literal().tolist() == [-5, -6]
+
+
+def test_repeated_constants_are_computed_once_and_repeated_after_it():
+    module = run("""\
+module main
+  %x = @param["x"] -> float16[2, 64, 300]
+  %1 = @literal(2.0) -> float16[1]
+  %2 = multibroadcast[out_lens=[2, 64, 300]](%1)
+  %3 = convert[target_type=float32](%2)  # exponent
+  %4 = convert[target_type=float32](%x)
+  %5 = pow(%4, %3)
+  @return(%5)""")
+    exponent = module.returned.inputs[0].inputs[1]
+    assert isinstance(exponent.op, Multibroadcast)
+    (literal,) = exponent.inputs
+    assert literal.is_literal and literal.shape.elements() == 1 and literal.sources == ("exponent",)
+    assert literal.get_literal().to_numpy().item() == 2.0
+
+
+def test_constants_repeated_along_an_open_extent_are_folded():
+    module = run("""\
+symbol N in 1..8
+module main
+  %x = @param["x"] -> float32[N, 3]
+  %1 = @literal(1.0, 2.0, 3.0) -> float32[3]
+  %2 = multibroadcast[out_lens=[N, 3]](%1)
+  %3 = neg(%2)
+  %4 = add(%x, %3)
+  @return(%4)""")
+    repeated = module.returned.inputs[0].inputs[1]
+    assert isinstance(repeated.op, Multibroadcast) and repeated.inputs[0].is_literal
+    assert repeated.inputs[0].get_literal().to_numpy().tolist() == [-1.0, -2.0, -3.0]
+
+
+def test_constants_that_are_repeated_along_different_axes_are_one_tensor():
+    module = run("""\
+module main
+  %1 = @literal(1.0, 2.0) -> float32[2]
+  %2 = broadcast[axis=0, out_lens=[2, 3]](%1)
+  %3 = @literal(10.0, 20.0, 30.0) -> float32[3]
+  %4 = multibroadcast[out_lens=[2, 3]](%3)
+  %5 = add(%2, %4)
+  @return(%5)""")
+    (total,) = module.returned.inputs
+    assert total.is_literal and total.get_literal().to_numpy().tolist() == [[11.0, 21.0, 31.0], [12.0, 22.0, 32.0]]
