@@ -14,6 +14,8 @@ from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pointwise import Add, Clip
+from mgx_gpu_hip.codegen import depthwise
+from mgx_gpu_hip.codegen.depthwise import Tile
 from mgx_gpu_hip.codegen.source import KernelSource
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
@@ -50,6 +52,21 @@ def test_alone(of: str, sm: int, attributes: dict[str, Any]) -> None:
             source = generate(op, ins, outs, traits(sm_count=sm))
             assert isinstance(source, KernelSource) and source.name.startswith("convolution_depthwise")
             same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+@pytest.mark.parametrize("tile", [Tile(8, 2, 2), Tile(4, 8, 2), Tile(2, 3, 3), Tile(4, 1, 4)])
+@pytest.mark.parametrize("attributes", [dict(padding=(2, 1)), dict(stride=(1, 2)), dict(padding=(3, 3), stride=(2, 1))])
+def test_tiles(tile: Tile, attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depthwise, "tile_of", lambda *given: tile)
+    rng, lens, window = np.random.default_rng(3), (2, 16, 9, 12), (16, 1, 5, 3)
+    x, w = values(rng, dt.float16, lens), values(rng, dt.float16, window)
+    op = Convolution(group=16, **attributes)
+    wanted = op.compute(x, w)
+    ins = [tensor("float16", lens, channels_last(lens)), tensor("float16", window, (1, 1, 3 * 16, 16))]
+    outs = [tensor("float16", wanted.shape, channels_last(wanted.shape))]
+    source = generate(op, ins, outs, traits())
+    assert isinstance(source, KernelSource) and f"// {tile.width} channels of {tile.tall} x {tile.strip}" in source.text
+    same(run(source, [x, w], ins, outs), wanted, tolerance=LIMITS["float16"])
 
 
 @pytest.mark.parametrize("of", LIMITS)

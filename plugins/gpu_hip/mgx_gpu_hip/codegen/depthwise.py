@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from mgx_core import Instruction, Module, No, Shape
 from mgx_core.errors import UnsupportedError
@@ -105,15 +106,11 @@ def depthwise(
         width //= 2
     if width == 1:
         return No(f"{filters} filters of each channel do not fill vectors")
-    strip = 4
-    while strip > 1 and (wide < strip or y.elements // (width * strip) < traits.sm_count * 512):
-        strip //= 2
-    if strip == 1:
-        while width > 2 and y.elements // width < traits.sm_count * 256:
-            width //= 2
+    width, strip, tall = tile_of(width, y, sw, traits)
+    tall = tall if dh == 1 else 1
     kind, narrow, channels = computed(x.dtype), stored(x.dtype), max(1, width // filters)
     strips = ceil_div(wide, strip)
-    dims = [n, high, strips, c // width]
+    dims = [n, ceil_div(high, tall), strips, c // width]
     setup, names = decompose("i", dims, "c")
     offsets = index_type(x, y)
     used = sorted({r * sw + j * dw for r in range(strip) for j in range(kw)})
@@ -122,37 +119,51 @@ def depthwise(
     base = offset_code([names[0], channel], [x.strides[0], x.strides[1]], 0, offsets, channels)
     left_edge = left == 0
     right_edge = (strips * strip - 1) * sw + (kw - 1) * dw - left < x.lens[3]
-    rows_inside = top == 0 and (high - 1) * sh + (kh - 1) * dh < x.lens[2]
+    rows_inside = top == 0 and (dims[1] * tall - 1) * sh + (kh - 1) * dh < x.lens[2]
     own = "a.v[k]" if filters == 1 else f"a.v[k / {filters}]" if channels > 1 else "a.v[0]"
     lines = [
-        f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels of {strip} neighbours each",
+        f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels of {tall} x {strip} neighbours",
         f"if (i >= {math.prod(dims)}u) return;",
         *setup,
         f"const {narrow}* const x0 = p{at[0]} + ({base});",
-        f"const i32 row0 = (i32){names[1]} * {sh} - {top}, col0 = (i32){names[2]} * {strip * sw} - {left};",
-        f"{kind} acc[{strip}][{width}] = {{}};",
-        f"UNROLL for (i32 j = 0; j < {kh}; ++j) {{",
-        f"  const i32 row = row0 + j * {dh};",
-        *([] if rows_inside else [f"  if ((u32)row >= {x.lens[2]}u) continue;"]),
-        f"  const {narrow}* const x1 = x0 + ({offsets})row * {x.strides[2]}u;",
+        f"const i32 row0 = (i32){names[1]} * {sh * tall} - {top}, col0 = (i32){names[2]} * {strip * sw} - {left};",
+        f"{kind} acc[{tall}][{strip}][{width}] = {{}};",
     ]
-    for t in range(kw):
-        code = offset_code(["(u32)j", names[3]], [w.strides[2], w.strides[0]], t * w.strides[3], "u32", width)
-        lines += [f"  {line}" for line in weights.lines(f"f{t}", f"p{at[1]}", code)]
-    for s in used:
-        inside = [] if left_edge else [f"col0 + {s} >= 0"]
-        inside += [] if right_edge else [f"col0 + {s} < {x.lens[3]}"]
-        load = f"{load_code(x, channels)}(x1 + ({offsets})(col0 + {s}) * {x.strides[3]}u)"
-        body_lines = [f"const vec<{narrow}, {channels}> a = {load};"]
-        for r in range(strip):
+
+    def image_rows(first: int, end: int, outputs: Sequence[int]) -> None:
+        """Adds what rows of the image from `first` on contribute to some of the thread's rows of outputs."""
+        unrolled = "UNROLL" if kh * kw <= 64 else "ROLLED"
+        lines.append(f"{unrolled} for (i32 j = {first}; j < {end}; ++j) {{")
+        lines.append(f"  const i32 row = row0 + j * {dh};")
+        if not rows_inside:
+            lines.append(f"  if ((u32)row >= {x.lens[2]}u) continue;")
+        lines.append(f"  const {narrow}* const x1 = x0 + ({offsets})row * {x.strides[2]}u;")
+        for o in outputs:
             for t in range(kw):
-                if r * sw + t * dw == s:
-                    product = f"{read(own, x.dtype)} * {read(weights.element(f'f{t}'), w.dtype)}"
-                    body_lines.append(f"UNROLL for (int k = 0; k < {width}; ++k) acc[{r}][k] += {product};")
-        head = f"  if ({' && '.join(inside)}) {{" if inside else "  {"
-        lines += [head, *(f"    {line}" for line in body_lines), "  }"]
-    lines.append("}")
-    lines += _epilogue(y, names, strip, width, offsets, strips * strip != wide, body, given, index)
+                place = ["(u32)j" if o == 0 else f"(u32)(j - {o * sh})", names[3]]
+                code = offset_code(place, [w.strides[2], w.strides[0]], t * w.strides[3], "u32", width)
+                lines.extend(f"  {line}" for line in weights.lines(f"f{o}_{t}_", f"p{at[1]}", code))
+        for s in used:
+            inside = [] if left_edge else [f"col0 + {s} >= 0"]
+            inside += [] if right_edge else [f"col0 + {s} < {x.lens[3]}"]
+            load = f"{load_code(x, channels)}(x1 + ({offsets})(col0 + {s}) * {x.strides[3]}u)"
+            lines.append(f"  if ({' && '.join(inside)}) {{" if inside else "  {")
+            lines.append(f"    const vec<{narrow}, {channels}> a = {load};")
+            for o in outputs:
+                for r in range(strip):
+                    for t in range(kw):
+                        if r * sw + t * dw == s:
+                            weight = read(weights.element(f"f{o}_{t}_"), w.dtype)
+                            product = f"{read(own, x.dtype)} * {weight}"
+                            lines.append(f"    UNROLL for (int k = 0; k < {width}; ++k) acc[{o}][{r}][k] += {product};")
+            lines.append("  }")
+        lines.append("}")
+
+    # where outputs of one column share rows of the image, the first and last of these serve some of the outputs alone
+    edges = sorted({o * sh for o in range(tall)} | {o * sh + kh for o in range(tall)})
+    for first, end in pairwise(edges):
+        image_rows(first, end, [o for o in range(tall) if o * sh <= first < o * sh + kh])
+    lines += _epilogue(y, names, tall, strip, width, offsets, body, given, index)
     every = inputs if inputs is not None else [x, w]
     parameters, buffers = pointers(every, [y])
     threads = threads_of(math.prod(dims), traits)
@@ -161,20 +172,49 @@ def depthwise(
     return finish("convolution_depthwise", kernel(NAME, parameters, lines, threads), [launch], every, [y], flops=flops)
 
 
+class Tile(NamedTuple):
+    """The results of one thread: neighbouring channels, and neighbours along the image's rows and columns."""
+
+    width: int
+    strip: int
+    tall: int
+
+
+def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits) -> Tile:
+    """Returns the tile of a thread; width: the most channels that it may take; step: columns of the image between outputs.
+
+    Outputs beside each other share the pixels that they read, and those below each other the rows; two channels leave registers
+    for both.  Few threads are bound by the time of their own loads, and take fewer outputs.
+    """
+    _, channels, high, wide = y.lens
+    width, strip = min(width, 2), min(4, wide)
+    if step == 1 and y.dtype.size <= 2 and channels >= 64 * width and ceil_div(wide, 8) * 8 <= 1.15 * wide:
+        strip = 8
+    if high > 1 and y.elements // (width * strip * 2) >= traits.sm_count * 192:
+        return Tile(width, strip, 2)
+    strip = min(4, wide)
+    while strip > 1 and y.elements // (width * strip) < traits.sm_count * 512:
+        strip //= 2
+    return Tile(width, strip, 1)
+
+
 def _epilogue(
-    y: Tensor, names: Sequence[str], strip: int, width: int, offsets: str, ragged: bool, body: Body | None,
+    y: Tensor, names: Sequence[str], tall: int, strip: int, width: int, offsets: str, body: Body | None,
     given: Sequence[Tensor], index: Sequence[int],
 ) -> list[str]:  # fmt: skip
     """Returns statements that finish the sums and store them."""
     kind = computed(y.dtype)
     order = (0, 2, 3, 1)
-    lines: list[str] = [f"UNROLL for (int r = 0; r < {strip}; ++r) {{", f"  const u32 col = {names[2]} * {strip}u + r;"]
-    if ragged:
-        lines.append(f"  if (col >= {y.lens[3]}u) break;")
-    places = [names[0], names[1], "col", names[3]]
+    lines: list[str] = []
+    for axis, name, place, count in ((2, "line", "o", tall), (3, "col", "r", strip)):
+        lines.append(f"UNROLL for (int {place} = 0; {place} < {count}; ++{place}) {{")
+        lines.append(f"  const u32 {name} = {names[axis - 1]} * {count}u + {place};")
+        if y.lens[axis] % count:
+            lines.append(f"  if ({name} >= {y.lens[axis]}u) break;")
+    places = [names[0], "line", "col", names[3]]
     inner = Lines("z")
     reads: list[str] = []
-    result = "acc[r][k]"
+    result = "acc[o][r][k]"
     if body is None:
         value = Value(result, kind)
     else:
@@ -205,6 +245,7 @@ def _epilogue(
         f"    out.v[k] = {store_value(value, y.dtype)};",
         "  }",
         f"  {store_code(y, width)}(q0 + ({target}), out);",
+        "}",
         "}",
     ]
     return lines

@@ -136,7 +136,7 @@ def _generated_us(p: ConvProblem) -> float:
     if p.dtype is dt.float32:
         return inf
     if p.is_depthwise:
-        return 3.0 + p.flops / 8e6
+        return 2.5 + max(p.flops / 17e6, (prod(p.dims) + prod(p.out_dims)) * p.dtype.size / 3.6e6)
     terms = p.dims[1] // p.groups * prod(p.kernel)  # one thread sums them one after the other
     return 4.0 + 0.05 * terms + p.flops / 1e6 if terms <= 256 else inf
 
