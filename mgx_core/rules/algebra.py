@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
+from ..ops.convert import Convert
 from ..ops.convolution import Convolution
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
@@ -29,6 +30,7 @@ __all__ = ["SIMPLIFY"]
 SIMPLIFY: Final = Rules("simplify-algebra")
 
 MOVES: Final = (Transpose, Reshape, Squeeze, Unsqueeze)
+OUT_OF_RANGE: Final = "the weights would leave the range of their type"
 LARGEST: Final = 1 << 27  # elements of a weight that is rewritten while compiling
 
 
@@ -42,10 +44,19 @@ def weight(ins: Instruction) -> Array | None:
 
 
 def reweighted(b: Builder, old: Instruction, w: Array, factors: Array) -> Instruction | None:
-    """The weight w times factors that broadcast to it in the place of `old`, repeated as that is; None if it overflows."""
+    """Returns the weight w times factors that broadcast to it in the place of `old`, repeated as that is.
+
+    None where products overflow, or where the largest that a factor gives is below the type's normal numbers, which have all of
+    its digits.
+    """
     with np.errstate(all="ignore"):
-        narrow = convert(widen(w) * widen(factors), old.shape.dtype)
+        exact = widen(w) * widen(factors)
+        narrow = convert(exact, old.shape.dtype)
     if not finite(narrow):
+        return None
+    alike = tuple(a for a, n in enumerate((1,) * (w.ndim - factors.ndim) + factors.shape) if n == 1)
+    largest = np.abs(exact).max(alike, initial=0)
+    if ((largest > 0) & (largest < old.shape.dtype.smallest_normal)).any():
         return None
     made = b.literal(narrow)
     return made if made.shape.dims == old.shape.dims else b.add(old.op, made)
@@ -68,7 +79,43 @@ def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | No
     if factors is None:
         return No("the factor differs within a channel")
     made = reweighted(b, convolution.inputs[1], w, factors.reshape(-1, *(1,) * (w.ndim - 1)))
-    return No("the weights would overflow") if made is None else b.add(convolution.op, convolution.inputs[0], made)
+    return No(OUT_OF_RANGE) if made is None else b.add(convolution.op, convolution.inputs[0], made)
+
+
+@SIMPLIFY.on(Convert, changes=ROUNDING)
+def wide_norm_into_product(i: Instruction, b: Builder) -> Instruction | No | None:
+    """narrow(wide(product(x, w) + a) * s + c) -> product(x, w * s) + narrow(a * s + c): a norm that is computed in a wider type.
+
+    The product is a convolution or dot; a, s and c are one number for each of its channels or columns.
+    """
+    summed = i.inputs[0]
+    found = split(summed) if isinstance(summed.op, Add) else None
+    scaled = split(found[0]) if found is not None and isinstance(found[0].op, Mul) else None
+    if found is None or scaled is None or not isinstance(scaled[0].op, Convert):
+        return None
+    shift, factor, wide = found[1], scaled[1], scaled[0]
+    product, term = wide.inputs[0], None
+    if isinstance(product.op, Add) and (parts := split(product)) is not None:
+        product, term = parts
+    if not isinstance(product.op, (Convolution, Dot)) or (w := weight(product.inputs[1])) is None:
+        return None
+    kind = product.shape.dtype
+    if i.shape.dtype is not kind or not kind.is_float or not wide.shape.dtype.is_float:
+        return None
+    if any(len(x.users) > 1 for x in (summed, found[0], wide, wide.inputs[0], product)):
+        return No("the product or a part of the norm is read elsewhere too")
+    by_filter = isinstance(product.op, Convolution)
+    axis = 1 if by_filter else i.shape.rank - 1
+    s, c, a = (None if x is None else along(aligned(x), i.shape.rank, axis) for x in (factor, shift, term))
+    if s is None or c is None or (term is not None and a is None):
+        return No("the norm differs within a channel")
+    made = reweighted(b, product.inputs[1], w, s.reshape(-1, *(1,) * (w.ndim - 1)) if by_filter else s)
+    moved = widen(c) if a is None else widen(a) * widen(s) + widen(c)
+    if made is None or not finite(convert(moved, kind)):
+        return No(OUT_OF_RANGE)
+    y = b.add(product.op, product.inputs[0], made)
+    moved = moved.reshape(-1, *(1,) * (i.shape.rank - 1 - axis))
+    return b.add(Add(), y, spread(b, moved, y.shape.dims, y))
 
 
 @SIMPLIFY.on(Convolution, changes=ROUNDING)
@@ -89,7 +136,7 @@ def input_factor_into_convolution(i: Instruction, b: Builder) -> Instruction | N
     group = op_as(i, Convolution).group
     by_row = np.broadcast_to(factors, (group * w.shape[1],)).reshape(group, w.shape[1]).repeat(w.shape[0] // group, 0)
     made = reweighted(b, i.inputs[1], w, by_row.reshape(*w.shape[:2], *(1,) * (w.ndim - 2)))
-    return No("the weights would overflow") if made is None else b.add(i.op, found[0], made)
+    return No(OUT_OF_RANGE) if made is None else b.add(i.op, found[0], made)
 
 
 @SIMPLIFY.on(Convolution, changes=ROUNDING)
@@ -139,7 +186,7 @@ def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
         return No(f"the factor differs within a {'column' if at == 1 else 'row'}")
     made = reweighted(b, operands[at], w, factors if at == 1 else factors.reshape(-1, 1))
     if made is None:
-        return No("the weights would overflow")
+        return No(OUT_OF_RANGE)
     operands[at] = made
     return b.add(Dot(), *operands)
 
@@ -157,7 +204,7 @@ def input_factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None
     if factors is None or len(mul.users) > 1 or not i.shape.dtype.is_float:
         return No("the factor differs within a column, or the product is read elsewhere too")
     made = reweighted(b, i.inputs[1], w, factors.reshape(-1, 1))
-    return No("the weights would overflow") if made is None else b.add(Dot(), found[0], made)
+    return No(OUT_OF_RANGE) if made is None else b.add(Dot(), found[0], made)
 
 
 @SIMPLIFY.on(Dot, changes=ROUNDING)

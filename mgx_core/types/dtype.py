@@ -121,6 +121,11 @@ class DType:
         """Distance from 1 to the next larger value; 0 for types that are exact."""
         return float(_finfo(self.numpy).eps) if self.kind == "f" else 0.0
 
+    @property
+    def smallest_normal(self) -> float:
+        """Least positive value of a float type that has all of its digits; 0 for types that are exact."""
+        return float(_finfo(self.numpy).smallest_normal) if self.kind == "f" else 0.0
+
 
 _finfo: Any = ml_dtypes.finfo
 

@@ -61,6 +61,57 @@ TURNS = [
   @return(%5)""",
     ),
     (
+        "wide-norm-into-product",
+        """\
+  %x = @param["x"] -> float16[1, 2, 2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float16[2, 2, 1, 1]
+  %a = @literal(0.5, -1.0) -> float16[2]
+  %am = broadcast[axis=1, out_lens=[1, 2, 2, 2]](%a)
+  %s = @literal(10.0, 100.0) -> float32[2]
+  %sm = broadcast[axis=1, out_lens=[1, 2, 2, 2]](%s)
+  %c = @literal(1.0, 2.0) -> float32[2]
+  %cm = broadcast[axis=1, out_lens=[1, 2, 2, 2]](%c)
+  %1 = convolution(%x, %w)
+  %2 = add(%1, %am)
+  %3 = convert[target_type=float32](%2)
+  %4 = mul(%3, %sm)
+  %5 = add(%4, %cm)
+  %6 = convert[target_type=float16](%5)
+  @return(%6)""",
+        """\
+  %x = @param["x"] -> float16[1, 2, 2, 2]
+  %1 = @literal(10.0, 20.0, 300.0, 400.0) -> float16[2, 2, 1, 1]
+  %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float16[1, 2, 2, 2]
+  %3 = @literal(6.0, -98.0) -> float16[2, 1, 1]
+  %4 = multibroadcast[out_lens=[1, 2, 2, 2]](%3) -> float16[1, 2, 2, 2]
+  %5 = add(%2, %4) -> float16[1, 2, 2, 2]
+  @return(%5)""",
+    ),
+    (
+        "wide-norm-into-product",
+        """\
+  %x = @param["x"] -> bfloat16[3, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> bfloat16[2, 2]
+  %s = @literal(2.0, 4.0) -> float32[2]
+  %sm = multibroadcast[out_lens=[3, 2]](%s)
+  %c = @literal(1.0) -> float32[1]
+  %cm = multibroadcast[out_lens=[3, 2]](%c)
+  %1 = dot(%x, %w)
+  %3 = convert[target_type=float32](%1)
+  %4 = mul(%sm, %3)
+  %5 = add(%cm, %4)
+  %6 = convert[target_type=bfloat16](%5)
+  @return(%6)""",
+        """\
+  %x = @param["x"] -> bfloat16[3, 2]
+  %1 = @literal(2.0, 8.0, 6.0, 16.0) -> bfloat16[2, 2]
+  %2 = dot(%x, %1) -> bfloat16[3, 2]
+  %3 = @literal(1.0) -> bfloat16[1]
+  %4 = multibroadcast[out_lens=[3, 2]](%3) -> bfloat16[3, 2]
+  %5 = add(%2, %4) -> bfloat16[3, 2]
+  @return(%5)""",
+    ),
+    (
         "factor-into-dot",
         """\
   %x = @param["x"] -> float32[2, 3, 2]
@@ -218,7 +269,33 @@ REFUSES = [
   %1 = convolution(%x, %w)
   %2 = mul(%1, %m)
   @return(%2)""",
-        "the weights would overflow",
+        "the weights would leave the range of their type",
+    ),
+    (
+        "factor-into-dot",
+        """\
+  %x = @param["x"] -> float16[1, 2]
+  %w = @literal(0.01, 1.0, 0.02, 2.0) -> float16[2, 2]
+  %m = @literal(0.001, 1.0) -> float16[1, 2]
+  %1 = dot(%x, %w)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        "the weights would leave the range of their type",
+    ),
+    (
+        "wide-norm-into-product",
+        """\
+  %x = @param["x"] -> float16[1, 2]
+  %w = @literal(0.01, 1.0, 0.02, 2.0) -> float16[2, 2]
+  %s = @literal(1.0, 1000000.0) -> float32[1, 2]
+  %c = @literal(1.0, 2.0) -> float32[1, 2]
+  %1 = dot(%x, %w)
+  %2 = convert[target_type=float32](%1)
+  %3 = mul(%2, %s)
+  %4 = add(%3, %c)
+  %5 = convert[target_type=float16](%4)
+  @return(%5)""",
+        "the weights would leave the range of their type",
     ),
     (
         "input-term-out-of-convolution",

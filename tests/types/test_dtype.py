@@ -81,6 +81,15 @@ def test_epsilon_is_the_step_after_one():
     assert dt.int32.epsilon == 0
 
 
+def test_the_smallest_normal_number_has_all_digits():
+    for t in (dt.float16, dt.bfloat16, dt.float32, dt.float8_e4m3fn):
+        least = np.float64(t.smallest_normal)
+        next_ = least * (1 + t.epsilon)
+        assert np.float64(next_.astype(t.numpy)) == next_
+        assert np.float64((next_ / 2).astype(t.numpy)) != next_ / 2
+    assert dt.int32.smallest_normal == 0
+
+
 def test_what_the_reference_computes_in():
     assert dt.float16.accumulate == np.float32
     assert dt.float8_e5m2.accumulate == np.float32
