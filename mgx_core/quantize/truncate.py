@@ -15,6 +15,7 @@ from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.coded_product import DequantDot
 from ..ops.control import GetTupleElem
 from ..ops.convert import Convert
+from ..ops.elementwise import Pointwise
 from ..ops.nms import Nonmaxsuppression
 from ..ops.operation import Operation
 from ..ops.pointwise import Exp, Expm1, Mul, Pow, Recip, Sqdiff
@@ -28,6 +29,7 @@ from ..passes.interface import Pass
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize
 from ..passes.rewrite import Rewrite
+from ..rules.constants import is_constant
 from ..rules.converts import CONVERTS
 from ..types import dtype as dt
 from ..types.dtype import DType
@@ -68,7 +70,7 @@ def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[
     names = set(ins_names)
     main = program.get_main_module()
     _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once
-    kept = angles(main) | (unbounded(main) if wide and "all" in names else set())
+    kept = angles(main) | (unbounded(main) | _roots(main) if wide and "all" in names else set())
     for module in list(nested(main)):
         for ins in list(module):
             stays = ins in kept or isinstance(ins.op, wide) or (bool(wide) and _mean_of_squares(ins))
@@ -91,6 +93,20 @@ def _mean_of_squares(ins: Instruction) -> bool:
     if isinstance(ins.op, ReduceMean):
         return isinstance(ins.inputs[0].op, (Pow, Sqdiff)) or _squared(ins.inputs[0])
     return _squared(ins) and bool(ins.users) and all(isinstance(u.op, ReduceMean) for u in ins.users)
+
+
+def _roots(main: Module) -> set[Instruction]:
+    """Returns what is computed from means of squares and constants alone: sums with an epsilon, roots, their inverses."""
+    found: set[Instruction] = set()
+    for module in nested(main):
+        for ins in module:
+            computed = [i for i in ins.inputs if not is_constant(i)]
+            if isinstance(ins.op, ReduceMean) and _mean_of_squares(ins):
+                found.add(ins)
+            elif computed and found.issuperset(computed) and (isinstance(ins.op, Pointwise) or ins.op.reshapes):
+                found.add(ins)
+                found.update(ins.inputs)  # constants keep their digits
+    return found
 
 
 def _squared(ins: Instruction) -> bool:

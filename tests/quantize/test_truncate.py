@@ -97,15 +97,22 @@ def test_sums_are_no_angles(inner, kept):
     assert {i.op.name for i in angles(m)} - {"@param"} == kept
 
 
-def test_the_mean_of_small_squares_keeps_its_range():
+@pytest.mark.parametrize(
+    "size", [1e-3, 1.0, 500.0]
+)  # a mean of squares that float16 holds with few digits, with all, not at all
+@pytest.mark.parametrize("inverse", ["rsqrt", "sqrt"])
+def test_the_root_of_a_mean_of_squares_keeps_its_range(size, inverse):
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", [2, 8]))
-    root = m.add(op("rsqrt"), m.add(op("reduce_mean", axes=[1]), m.add(op("mul"), x, x)))
-    m.add_return([m.add(op("mul"), x, m.add(op("multibroadcast", out_lens=[2, 8]), root))])
+    mean = m.add(op("reduce_mean", axes=[1]), m.add(op("mul"), x, x))
+    epsilon = m.add(op("multibroadcast", out_lens=[2, 1]), m.add_literal(np.float32([1e-6])))
+    root = m.add(op(inverse), m.add(op("add"), mean, epsilon))
+    scaled = op("mul" if inverse == "rsqrt" else "div")
+    m.add_return([m.add(scaled, x, m.add(op("multibroadcast", out_lens=[2, 8]), root))])
     quantize_fp16(program)
-    given = np.linspace(2e-3, 4e-3, 16, dtype=np.float32).reshape(2, 8)  # squares lose all digits in float16
-    wanted = given / np.sqrt(np.square(given.astype(np.float64)).mean(1, keepdims=True))
+    given = np.linspace(size, 2 * size, 16, dtype=np.float32).reshape(2, 8)
+    wanted = given / np.sqrt(np.square(given.astype(np.float64)).mean(1, keepdims=True) + 1e-6)
     (found,) = Interpreter().run(m, [given])
     np.testing.assert_allclose(found, wanted, rtol=2e-3)
 
