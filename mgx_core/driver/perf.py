@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..targets.kernel import Launch, op_of
+from ..targets.kernel import op_of
 from . import data, source
 from .asked import asked_program, ready
 from .compiling import compile_options
@@ -159,9 +159,9 @@ def _step(timing: Timing, spent: float) -> dict[str, Any]:
     median = _median(timing.seconds)
     of = op_of(ins)
     return {
-        "instruction": repr(ins),
+        "instruction": timing.text,
         "operation": of.name,
-        "kernel": ins.op.kernel.name if isinstance(ins.op, Launch) else None,
+        "kernel": ", ".join(timing.kernels) or None,
         "sources": list(ins.sources),
         "seconds": median,
         "p90": statistics(timing.seconds)["p90"],

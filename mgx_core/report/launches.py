@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
@@ -14,6 +15,8 @@ from ..targets.placement import Placement
 from .words import group_text, kind, title
 
 __all__ = ["LaunchRow", "launch_rows"]
+
+MEMBERS: Final = "those of its members"
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def launch_rows(module: Module, placements: Sequence[Placement], target: str) ->
             found = placed.get((ins.op.text, ins.sources))
             placement = found.pop(0) if found else None
             if not isinstance(ins.op.of, GetTupleElem):
-                rows.append(_row(ins, ins.op, placement, target))
+                rows.append(_row(ins, ins.op, placement, target, apart=bool(placements)))
     left = [p for found in placed.values() for p in found]  # members of groups that were taken apart
     return rows + [
         LaunchRow(
@@ -67,8 +70,9 @@ def launch_rows(module: Module, placements: Sequence[Placement], target: str) ->
     ]
 
 
-def _row(ins: Instruction, op: Launch, placement: Placement | None, target: str) -> LaunchRow:
-    kernel = op.kernel.name if placement is None else placement.kernel
+def _row(ins: Instruction, op: Launch, placement: Placement | None, target: str, apart: bool) -> LaunchRow:
+    """Returns the row of a launch; apart: one without a placement is a group whose members ran by kernels of their own."""
+    kernel = placement.kernel if placement is not None else MEMBERS if apart else op.kernel.name
     hosted = op.place == "host" if placement is None else placement.place == "host"
     why = op.refused if placement is None else placement.refused
     return LaunchRow(

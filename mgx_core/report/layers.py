@@ -158,7 +158,7 @@ def _box(box: _Box, anchors: Mapping[Instruction, str]) -> str:
     hosted = isinstance(ins.op, Launch) and ins.op.place == "host"
     about = [op_of(ins).name, attributes_text(op_of(ins)), group_text(ins), str(ins.result)]
     if isinstance(ins.op, Launch):
-        about.append(f"kernel {ins.op.kernel.name}, on {'the host' if hosted else 'the target'}")
+        about.append(f"on {'the host' if hosted else 'the target'}")
     if ins.sources:
         about.append(f"from {', '.join(ins.sources)}")
     body = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..ir.instruction import Instruction
 from ..targets.kernel import Launch, op_of
 from .words import title
 
@@ -65,7 +64,7 @@ def chrome_trace(
         launches = []
         for timing in timings:
             if run < len(timing.seconds):
-                launches.append(_launch(timing.instruction, target, at, timing.seconds[run]))
+                launches.append(_launch(timing, target, at, timing.seconds[run]))
                 at += timing.seconds[run]
         events.append(_event(f"run {run + 1}", "run", COMPILE, start, at - start, {"target": target}))
         events += launches
@@ -93,7 +92,8 @@ def _event(name: str, category: str, track: int, start: float, seconds: float, a
     }
 
 
-def _launch(ins: Instruction, target: str, start: float, seconds: float) -> dict[str, Any]:
+def _launch(timing: Timing, target: str, start: float, seconds: float) -> dict[str, Any]:
+    ins = timing.instruction
     op = ins.op
     hosted = isinstance(op, Launch) and op.place == "host"
     args = {
@@ -101,6 +101,6 @@ def _launch(ins: Instruction, target: str, start: float, seconds: float) -> dict
         "sources": list(ins.sources),
         "result": str(ins.result),
         "target": "host" if hosted else target,
-        "kernel": op.kernel.name if isinstance(op, Launch) else "",
+        "kernel": ", ".join(timing.kernels),
     }
     return _event(title(ins), "launch", ON_HOST if hosted else ON_TARGET, start, seconds, args)

@@ -15,7 +15,17 @@ from ..types.argument import Value
 from ..types.shape import AnyShape
 from .results import misfit
 
-__all__ = ["HostKernel", "Kernel", "Launch", "Reference", "call_kernel", "check_result", "op_of"]
+__all__ = [
+    "HostKernel",
+    "Kernel",
+    "Launch",
+    "Reference",
+    "asked",
+    "call_kernel",
+    "called_text",
+    "check_result",
+    "op_of",
+]
 
 
 class Kernel:
@@ -221,3 +231,16 @@ class Launch(Operation):
     def __repr__(self) -> str:
         where = " on host" if self.place == "host" else ""
         return f"launch[{self.kernel.name}{where}]"
+
+
+def asked(ins: Instruction) -> tuple[str, ...]:
+    """Returns the name of the kernel that was asked first for an instruction; nothing if it is no launch."""
+    return (ins.op.kernel.name,) if isinstance(ins.op, Launch) else ()
+
+
+def called_text(ins: Instruction, kernels: Sequence[str]) -> str:
+    """Returns an instruction's text; that of a launch names the kernels that ran for it, not the one that was asked first."""
+    if not isinstance(ins.op, Launch) or not kernels:
+        return repr(ins)
+    where = " on host" if ins.op.place == "host" else ""
+    return f"launch[{', '.join(kernels)}{where}]{repr(ins).removeprefix(repr(ins.op))}"

@@ -13,6 +13,7 @@ from ..ir.interpreter import Interpreter, Observer
 from ..ir.module import Module, nested
 from ..records import dataclass
 from ..types.argument import Argument, Value
+from .kernel import asked, called_text
 from .saved import Keep
 from .watch import Watch
 
@@ -23,13 +24,20 @@ __all__ = ["HostRunner", "Runner", "Timing"]
 class Timing:
     """Duration of one instruction, in seconds, once per measured run.
 
-    flops, bytes: the arithmetic of one run and the memory that it moves, as far as the target knows them; else 0.
+    flops, bytes: the arithmetic of one run and the memory that it moves, as far as the target knows them; else 0.  kernels: the
+    names of those that ran for it, in order, which need not be the one that was asked first.
     """
 
     instruction: Instruction
     seconds: list[float]
     flops: int = 0
     bytes: int = 0
+    kernels: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The instruction with its operands and result, and the kernels that ran for it."""
+        return called_text(self.instruction, self.kernels)
 
 
 class Runner:
@@ -141,7 +149,7 @@ class HostRunner(Runner):
                     return
                 now = time.perf_counter()
                 if measured:
-                    timings.setdefault(ins, Timing(ins, [])).seconds.append(now - clock)
+                    timings.setdefault(ins, Timing(ins, [], kernels=asked(ins))).seconds.append(now - clock)
                 clock = time.perf_counter()
 
             self.run(args, observe)

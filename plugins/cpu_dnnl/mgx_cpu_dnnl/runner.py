@@ -33,8 +33,8 @@ class NativeRunner(Runner):
     native programs for the shapes that come.
 
     taken: the results that lie in the memory of arguments, by number, with the argument's;
-    program: of the static part; emitter: makes those for the rest; figures: of each native step its arithmetic, and the bytes
-    that it moves; owners: gives the instruction that each was made for.
+    program: of the static part; emitter: makes those for the rest; figures: of each native step its arithmetic, the bytes
+    that it moves, and its kernel; owners: gives the instruction that each was made for.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class NativeRunner(Runner):
         parts: Split,
         program: NativeRun | None,
         emitter: CpuEmitter,
-        figures: Sequence[Sequence[int]],
+        figures: Sequence[Sequence[Any]],
         owners: Callable[[], list[Instruction | None]],
         taken: Mapping[int, int] = NOTHING,
     ) -> None:
@@ -128,7 +128,7 @@ class CpuRunner(NativeRunner):
             schedule.split,
             build(schedule) if schedule.steps or schedule.outputs else None,
             emitter,
-            [(s.flops, s.bytes) for s in steps],
+            [(s.flops, s.bytes, s.kernel) for s in steps],
             lambda: [s.instruction for s in steps],
             {n: v.buffer.index for n, v in enumerate(schedule.outputs) if v.buffer.kind == "given"},
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mgx_core import Instruction, Launch
+from mgx_core.targets.kernel import asked
 from mgx_core.targets.runner import Timing
 
 from .native_run import NativeRun
@@ -16,24 +17,27 @@ __all__ = ["following_timings", "step_timings"]
 def step_timings(
     program: NativeRun,
     owners: Sequence[Instruction | None],
-    figures: Sequence[Sequence[int]],
+    figures: Sequence[Sequence[Any]],
     args: Sequence[Any],
     runs: int,
     warmup: int,
 ) -> dict[Instruction, Timing]:
     """Returns each instruction of the lowered module with the time of its native steps.
 
-    owners: the instruction that each step counts for; figures: of each step its arithmetic, and the bytes that it moves.  What
-    an executor does between steps is not in it.
+    owners: the instruction that each step counts for; figures: of each step its arithmetic, the bytes that it moves, and its
+    kernel, which older files lack.  What an executor does between steps is not in it.
     """
     found: dict[Instruction, Timing] = {}
-    for ins, nanoseconds, (flops, moved) in zip(owners, program.time(args, runs, warmup), figures, strict=True):
+    for ins, nanoseconds, (flops, moved, *kernels) in zip(
+        owners, program.time(args, runs, warmup), figures, strict=True
+    ):
         if ins is None:
             continue
         timing = found.setdefault(ins, Timing(ins, [0.0]))
         timing.seconds[0] += nanoseconds * 1e-9
         timing.flops += flops
         timing.bytes += moved
+        timing.kernels += tuple(k for k in kernels if k not in timing.kernels)
     return found
 
 
@@ -50,7 +54,7 @@ def following_timings(
         def watch(what: Any, segment: Any, given: Sequence[Any], seconds: float, run: int = n) -> None:
             if isinstance(what, Instruction):
                 if run >= warmup:
-                    found.setdefault(what, Timing(what, [])).seconds.append(seconds)
+                    found.setdefault(what, Timing(what, [], kernels=asked(what))).seconds.append(seconds)
             elif segment is not None and run == warmup + runs - 1:
                 launches = (i for i in what.module if isinstance(i.op, Launch))
                 members = dict(zip(launches, segment.members, strict=False))

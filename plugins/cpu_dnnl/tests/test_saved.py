@@ -68,8 +68,11 @@ def test_what_is_restored_computes_the_same(tmp_path):
     assert isinstance(instance.runner, RestoredRunner)
     assert [repr(p) for p in instance.placements] == [repr(p) for p in program.executable.instances()[0].placements]
     names = [i.op.of.name for i in instance.module if i.op.name == "launch"]
-    timed = [t.instruction.op.of.name for t in read.executable.time(given, 2, 1)]
+    timings = read.executable.time(given, 2, 1)
+    timed = [t.instruction.op.of.name for t in timings]
     assert set(timed) <= set(names)
+    assert [t.kernels for t in timings] == [t.kernels for t in program.executable.time(given, 2, 1)]
+    assert {k for t in timings for k in t.kernels} == {p.kernel for p in instance.placements} - {"view"}
     assert "gather" in timed
     mgx.save(read, tmp_path / "b.mxr")
     again = mgx.load(tmp_path / "b.mxr")

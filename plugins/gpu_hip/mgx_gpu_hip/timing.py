@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Final
 
 from mgx_core import Instruction
+from mgx_core.targets.kernel import called_text
 from mgx_core.targets.runner import Timing
 
 from .bound_steps import BoundStep
@@ -42,7 +43,7 @@ def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) 
             if n >= warmup:
                 seconds.append(after.since(before) * 1e-3 / REPEATS)
         flops, moved = sum(b.step.flops for b in bounds), sum(b.step.bytes for b in bounds)
-        made.append(Timing(instruction, seconds, flops, moved))
+        made.append(Timing(instruction, seconds, flops, moved, kernels_of(bounds)))
     return made
 
 
@@ -69,7 +70,7 @@ def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], No
     count = 0
     for instruction, bounds in groupby(steps, key=lambda bound: bound.step.instruction):
         together = list(bounds)
-        begin(repr(instruction) if instruction is not None else together[0].step.name)
+        begin(called_text(instruction, kernels_of(together)) if instruction is not None else together[0].step.name)
         try:
             for bound in together:
                 for call in bound.calls:
@@ -78,3 +79,8 @@ def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], No
             end()
         count += 1
     return count
+
+
+def kernels_of(steps: Sequence[BoundStep]) -> tuple[str, ...]:
+    """Returns the names of the kernels that steps belong to, each once."""
+    return tuple(dict.fromkeys(bound.step.kernel for bound in steps))

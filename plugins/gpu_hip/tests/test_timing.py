@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mgx_core import Program, Shape, op
 from mgx_core.errors import DeviceError
+from mgx_core.report.launches import launch_rows
 from mgx_core.targets.schedule import Call, Step
 from mgx_gpu_hip.bound_steps import BoundStep
+from mgx_gpu_hip.target import GpuTarget
 from mgx_gpu_hip.timing import marked
 
 
@@ -48,3 +51,25 @@ def test_a_launch_that_fails_ends_its_range(instructions) -> None:
     said, error = ranges(bound(instructions[0]), bound(instructions[1], fails))
     assert said == ["begin", "end"] * 2
     assert isinstance(error, DeviceError)
+
+
+def test_times_and_rows_name_the_kernels_that_ran() -> None:
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float16", (1, 16, 6, 6)))
+    weights = main.add_literal(np.ones((16, 16, 1, 1), np.float16))
+    main.add_return([main.add(op("relu"), main.add(op("convolution"), x, weights))])
+    program.compile(GpuTarget("host", 1))
+    executable: Any = program.executable
+    (instance,) = executable.instances()
+    (timing,) = executable.time({"x": np.ones((1, 16, 6, 6), np.float16)}, 1, 0)
+    # the library is asked for the group first, and is not there on the emulated device
+    assert timing.instruction.op.kernel.name == "library group"
+    assert (
+        timing.kernels
+        == tuple(p.kernel for p in instance.placements)
+        == ("generated convolution", "generated pointwise")
+    )
+    assert timing.text.startswith("launch[generated convolution, generated pointwise](")
+    rows = launch_rows(instance.module, instance.placements, "gpu")
+    assert [r.kernel for r in rows] == ["those of its members", *timing.kernels]
