@@ -17,10 +17,11 @@ namespace mgx {
 namespace {
 
 // What the loop is told, in this order (`plans/grouped_convolution.py` writes it); links follow.  Buffers: the images, the weights
-// [unit, vectors, tap down, tap across, channel, 8 or 16], the result, operands of the links.
+// [unit, block, tap down, tap across, channel, 8 for each vector of a block], the result, operands of the links.
 struct GroupedJob {
     int64_t units, beside, inputs, outputs; // units of an image and of an item; channels of a unit
     int64_t paired;                 // 1: a unit is two groups of four channels in and out
+    int64_t vectors;                // 1 to 3 of results that are summed together: a block of a unit's outputs
     int64_t height, width, x_image, x_row, x_column;
     int64_t out_height, out_width, y_image, y_row, y_column;
     int64_t down, across, step_down, step_across, gap_down, gap_across, top, left; // the window; zeros before the images
@@ -40,7 +41,7 @@ struct Near {
     int64_t row, pixel; // steps
 };
 
-constexpr int most_alone = 12, most_beside = 6; // pixels: with their sums, registers are full
+constexpr int most_sums = 12;                    // with them, vectors of weights and one of inputs, registers are full
 constexpr int64_t gap = 8;                       // floats between copied pixels: loads of one step apart would wait for one another
 
 // Four channels of each of two groups, the one of number `u` in all lanes of its group's half: of a pixel that is 0 to 2 steps from a
@@ -135,11 +136,12 @@ template <int V, bool paired, int... P> constexpr std::array<Pixels, sizeof...(P
 }
 
 // All results of an item, some pixels of a row at a time; the parts of a row differ by at most one pixel.
-template <int V, bool paired, int most> void rows_of_units(const Given &given, Near near, const float *weights, Place place, int64_t rows) {
+template <int V, bool paired> void rows_of_units(const Given &given, Near near, const float *weights, Place place, int64_t rows) {
+    constexpr int most = most_sums / V;
     static constexpr auto table = table_of<V, paired>(std::make_integer_sequence<int, most> {});
     const GroupedJob &job = given.job;
     const int64_t parts = (job.out_width + most - 1) / most, low = job.out_width / parts, over = job.out_width % parts;
-    const int64_t vectors = job.outputs / (V * lanes), size = job.down * job.across * (paired ? 4 : job.inputs) * V * lanes;
+    const int64_t blocks = job.outputs / (V * lanes), size = job.down * job.across * (paired ? 4 : job.inputs) * V * lanes;
     const int64_t first_row = place.row, first_channel = place.channel;
     for (int64_t r = 0; r < rows; ++r) {
         place.row = first_row + r;
@@ -148,9 +150,9 @@ template <int V, bool paired, int most> void rows_of_units(const Given &given, N
             const int64_t count = low + (t < over);
             const float *from = line + column * job.step_across * near.pixel;
             place.column = column;
-            for (int64_t n = 0; n < job.beside * vectors; ++n) {
+            for (int64_t n = 0; n < job.beside * blocks; ++n) {
                 place.channel = first_channel + n * V * lanes;
-                table[count - 1](given, from + n / vectors * job.inputs, near, weights + n * size, place);
+                table[count - 1](given, from + n / blocks * job.inputs, near, weights + n * size, place);
             }
             column += count;
         }
@@ -196,11 +198,13 @@ void grouped_convolution(void *const *buffers, const int64_t *args, int64_t begi
         const float *weights = static_cast<const float *>(buffers[1]) + unit * size;
         const Place place {image, row, 0, unit * job.outputs};
         if (job.paired)
-            rows_of_units<1, true, most_alone>(given, near, weights, place, rows);
-        else if (job.outputs % (2 * lanes) == 0)
-            rows_of_units<2, false, most_beside>(given, near, weights, place, rows);
+            rows_of_units<1, true>(given, near, weights, place, rows);
+        else if (job.vectors == 3)
+            rows_of_units<3, false>(given, near, weights, place, rows);
+        else if (job.vectors == 2)
+            rows_of_units<2, false>(given, near, weights, place, rows);
         else
-            rows_of_units<1, false, most_alone>(given, near, weights, place, rows);
+            rows_of_units<1, false>(given, near, weights, place, rows);
     }
 }
 

@@ -35,6 +35,7 @@ LANES: Final = 8
 PAIRED: Final = 4  # channels of a group, two of which fill a vector
 LINES: Final = 64  # channels that are read and written together: some lines of the cache
 NEAR: Final = 128 * 1024  # bytes of inputs that an item copies, at most, where it has more than one row of results
+VECTORS: Final = (3, 2, 1)  # of results that are summed together: the more, the fewer inputs are loaded again
 GAP: Final = 8  # floats between copied pixels
 SHARES: Final = 4  # items for each thread, so that one that is done early finds more
 
@@ -72,8 +73,11 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     together = _unit(op.group, w.shape)
     units = op.group // together
     inputs, outputs = x.lens[1] // units, lens[1] // units
+    vectors = next(n for n in VECTORS if outputs % (n * LANES) == 0)
     held = e.shared.weights.derived(
-        [weights], ("groups", op.group), lambda: Derived([weights], _packed(weights, op.group, together))
+        [weights],
+        ("groups", op.group),
+        lambda: Derived([weights], _packed(weights, op.group, together, vectors * LANES)),
     )
     height, width = plane(lens[2:], 1)
     (down, across), (gap_down, gap_across) = plane(window, 1), plane(gaps, 1)
@@ -89,7 +93,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     parts = -(-height // rows)
     rows = -(-height // parts)
     numbers = [
-        units, beside, inputs, outputs, int(together > 1), *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0),
+        units, beside, inputs, outputs, int(together > 1), vectors, *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0),
         height, width, out.strides[0], *plane(out.strides[2:], 0), down, across, step_down, step_across,
         gap_down, gap_across, *plane(begin, 0), rows, parts, len(links) // 8, *links,
     ]  # fmt: skip
@@ -109,14 +113,10 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     return out
 
 
-def _packed(w: Array, group: int, together: int) -> Array:
+def _packed(w: Array, group: int, together: int, block: int) -> Array:
     """Returns weights [o, c / group, ..] as [unit, block of outputs, taps, channel, outputs of the block]."""
-    channels, outputs, taps = w.shape[1], w.shape[0] // group, prod(w.shape[2:])
-    if together > 1:
-        apart = w.reshape(group // together, 1, together * outputs, channels, taps)
-    else:
-        block = 2 * LANES if outputs % (2 * LANES) == 0 else LANES
-        apart = w.reshape(group, outputs // block, block, channels, taps)
+    channels, units, taps = w.shape[1], group // together, prod(w.shape[2:])
+    apart = w.reshape(units, w.shape[0] // units // block, block, channels, taps)
     return np.ascontiguousarray(apart.transpose(0, 1, 4, 3, 2))
 
 
