@@ -44,17 +44,48 @@ template <int rows> void weave(void *const *buffers, const int64_t *args, int64_
     }
 }
 
-// args: the number of outer axes, a row's bytes, the bytes of an item, then of each outer axis its extent, the source's step in bytes
-// and the target's.  Items: parts of a row, which run fastest, of the last outer axis, and so on.
+constexpr int64_t called = 256; // bytes from which a call copies a row sooner
+
+template <typename Vector>
+inline void copy_vectors(char *to, const char *from, int64_t bytes) { // at least those of a vector; the last two overlap
+    auto one = [&](int64_t at) {
+        Vector some;
+        std::memcpy(&some, from + at, sizeof some);
+        std::memcpy(to + at, &some, sizeof some);
+    };
+    for (int64_t at = 0; at < bytes - int64_t(sizeof(Vector)); at += sizeof(Vector))
+        one(at);
+    one(bytes - int64_t(sizeof(Vector)));
+}
+
+inline void copy_row(char *to, const char *from, int64_t bytes) { // at least 16
+    if (bytes >= called)
+        std::memcpy(to, from, static_cast<size_t>(bytes));
+    else if (bytes >= int64_t(sizeof(__m256i)))
+        copy_vectors<__m256i>(to, from, bytes);
+    else
+        copy_vectors<__m128i>(to, from, bytes);
+}
+
+// args: the number of outer axes, a row's bytes (at least 16), the bytes of an item, then of each outer axis its extent, the source's
+// step in bytes and the target's.  Items: parts of a row, which run fastest, of the last outer axis, and so on.
 void copy_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const int64_t axes = args[0], length = args[1], part = args[2], parts = (length + part - 1) / part;
-    const int64_t *axis = args + 3;
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t from = item % parts * part;
+    const int64_t *axis = args + 3, *last = axes > 0 ? axis + 3 * (axes - 1) : nullptr;
+    for (int64_t item = begin; item < end;) {
+        const int64_t from = item % parts * part, bytes = std::min(part, length - from);
         auto source = static_cast<const char *>(buffers[0]) + from;
         auto target = static_cast<char *>(buffers[1]) + from;
         advance(source, target, item / parts, axes, axis);
-        std::memcpy(target, source, static_cast<size_t>(std::min(part, length - from)));
+        if (parts > 1 || axes == 0) {
+            std::memcpy(target, source, static_cast<size_t>(bytes));
+            ++item;
+            continue;
+        }
+        const int64_t rows = std::min(end - item, last[0] - item % last[0]);
+        for (int64_t r = 0; r < rows; ++r)
+            copy_row(target + r * last[2], source + r * last[1], bytes);
+        item += rows;
     }
 }
 

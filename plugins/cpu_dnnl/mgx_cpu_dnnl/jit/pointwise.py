@@ -23,7 +23,8 @@ from .whole import keep_whole
 __all__ = ["compile_copy", "compile_pointwise"]
 
 GRAIN = 24576  # least vector-lane operations per thread
-ROW = 128  # bytes from which a row is copied by a call
+# bytes from which the native module copies rows: in whole vectors, where loops of AVX2 have no fast stores of some lanes
+ROW, ROW_WIDE = 16, 128
 
 
 def compile_pointwise(
@@ -79,7 +80,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
 
 def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
     """Returns the loop of the native module that does a plan's work, if there is one, and the numbers that the loop is told."""
-    told = _rows_copied(plan)
+    told = _rows_copied(plan, ROW_WIDE if engine.wide else ROW)
     if told is not None:
         return NativeLoop("copy_rows"), told
     told = native_numbers(plan)
@@ -88,8 +89,8 @@ def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
     return None, plan.args.values
 
 
-def _rows_copied(plan: Plan) -> list[int] | None:
-    """Returns what the native module's copy of rows is told (`copy_loops.cpp`); None for a group that is not one."""
+def _rows_copied(plan: Plan, least: int) -> list[int] | None:
+    """Returns what the native module's copy of rows (`copy_loops.cpp`) is told; None for other groups and rows below `least`."""
     *outer, inner = plan.axes
     size = plan.outputs[0].dtype.size
     if (
@@ -99,7 +100,7 @@ def _rows_copied(plan: Plan) -> list[int] | None:
         or plan.loads[0].dtype is not plan.outputs[0].dtype
     ):
         return None
-    if plan.tile is not None or inner.steps != (1, 1) or inner.extent * size < ROW:
+    if plan.tile is not None or inner.steps != (1, 1) or inner.extent * size < least:
         return None
     part = BLOCK if plan.blocks else inner.extent
     steps = (n for a in outer for n in (a.extent, *(step * size for step in a.steps)))
