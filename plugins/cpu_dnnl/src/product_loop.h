@@ -32,20 +32,6 @@ inline Floats as_floats(int64_t bits) {
     return all(number);
 }
 
-#if MGX_LANES == 16
-using Mask = __mmask16;
-inline Mask first(int64_t count) { return static_cast<Mask>((1u << count) - 1); }
-inline Floats load_first(const float *from, Mask mask) { return (Floats)_mm512_maskz_loadu_ps(mask, from); }
-inline void store_first(float *to, Floats v, Mask mask) { _mm512_mask_storeu_ps(to, mask, (__m512)v); }
-#else
-using Mask = __m256i;
-inline Mask first(int64_t count) {
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-inline Floats load_first(const float *from, Mask mask) { return (Floats)_mm256_maskload_ps(from, mask); }
-inline void store_first(float *to, Floats v, Mask mask) { _mm256_maskstore_ps(to, mask, (__m256)v); }
-#endif
-
 // Sums with terms added and bounds put on them; comparisons are false for NaN, which stays.
 template <int before, bool paired, int bounds, int after, class Load>
 [[gnu::always_inline]] inline Floats finished(Floats sum, Load term, Floats low, Floats high) {
@@ -66,7 +52,7 @@ template <int before, bool paired, int bounds, int after>
 void finish(const ProductNumbers &p, const float *sums, int64_t pitch, float *out, Terms terms, int64_t count, int64_t columns) {
     const Floats low = as_floats(p.low), high = as_floats(p.high);
     const int64_t whole = columns - columns % lanes;
-    const Mask mask = first(columns - whole);
+    const int64_t left = columns - whole;
     for (int64_t r = 0; r < count; ++r) {
         auto some = [&](int64_t j) __attribute__((always_inline)) {
             auto term = [&](int t) __attribute__((always_inline)) { return load(terms.at[t] + j); };
@@ -79,8 +65,8 @@ void finish(const ProductNumbers &p, const float *sums, int64_t pitch, float *ou
             for (int64_t j = 0; j < whole; j += lanes)
                 some(j);
             if (whole < columns) {
-                auto term = [&](int t) __attribute__((always_inline)) { return load_first(terms.at[t] + whole, mask); };
-                store_first(out + whole, finished<before, paired, bounds, after>(load(sums + whole), term, low, high), mask);
+                auto term = [&](int t) __attribute__((always_inline)) { return load_some(terms.at[t] + whole, left); };
+                store_some(out + whole, finished<before, paired, bounds, after>(load(sums + whole), term, low, high), left);
             }
         }
         sums += pitch;
