@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,8 @@ from .matching import op_as
 __all__ = ["SHAPES"]
 
 SHAPES: Final = Rules("simplify-shapes")
+
+NO_AXES: Final = "the axes are not axes of the tensor, each named once"
 
 
 @SHAPES.on(DimensionsOf, Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Add, Sub, Mul)
@@ -89,10 +92,17 @@ def static_axes(i: Instruction, b: Builder) -> Instruction | No | None:
         rank = i.inputs[0].shape.rank if i.inputs[0].shape.ranked else 0
     if not rank or not i.inputs[0].shape.ranked:
         return No("the rank is known only at run time")
-    counted = tuple(dict.fromkeys(a + rank if a < 0 else a for a in axes))
+    if not _distinct(axes, rank):
+        return No(NO_AXES)
+    counted = tuple(a % rank for a in axes)
     if isinstance(i.op, Reduce) and not counted:
         return i.inputs[0] if i.op.noop_with_empty_axes else b.add(i.op.replace(axes=()), i.inputs[0])
     return static_form(i, b, i.op.replace(axes=counted), i.inputs[0])
+
+
+def _distinct(axes: Sequence[int], rank: int) -> bool:
+    """Returns True for axes of a tensor of that rank, each named once."""
+    return all(-rank <= a < rank for a in axes) and len({a % rank for a in axes}) == len(axes)
 
 
 @SHAPES.on(Multibroadcast, BroadcastWithDims, BroadcastForDot)
@@ -181,6 +191,8 @@ def static_pad(i: Instruction, b: Builder) -> Instruction | No | None:
         at = ints(axes)
         if at is None or len(pads) != 2 * len(at):
             return No("an axis is known only at run time")
+        if not _distinct(at, rank):
+            return No(NO_AXES)
         full: list[Dim] = [0] * (2 * rank)
         for n, a in enumerate(at):
             full[a % rank], full[a % rank + rank] = pads[n], pads[n + len(at)]

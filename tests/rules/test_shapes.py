@@ -185,6 +185,26 @@ def test_turns(rule_turns, name, before, after):
 
 REFUSES = [
     (
+        "static-axes",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %a = @literal(2) -> int64[1]
+  %1 = reduce_sum[axes=[]](%x, %a)
+  @return(%1)""",
+        "the axes are not axes of the tensor, each named once",
+    ),
+    (
+        "static-pad",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %p = @literal(1, 1, 1, 1) -> int64[4]
+  %v = @literal(0.0) -> float32[]
+  %a = @literal(1, -1) -> int64[2]
+  %1 = pad[pads=[], mode="constant"](%x, %p, %v, %a)
+  @return(%1)""",
+        "the axes are not axes of the tensor, each named once",
+    ),
+    (
         "slice-from-split",
         """\
   %x = @param["x"] -> float32[2, 5]

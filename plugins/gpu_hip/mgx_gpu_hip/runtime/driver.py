@@ -129,7 +129,7 @@ class Driver:
 def load_driver(kind: str) -> Driver:
     """Returns the driver of a kind, loaded once.  Errors: DeviceError if it is not there or does not start."""
     if kind not in DRIVERS:
-        raise DeviceError(f"a driver is one of {', '.join(DRIVERS)} or null, got {kind!r}")
+        raise DeviceError(f"a driver is one of {', '.join(DRIVERS)}, got {kind!r}")
     return Driver(kind)
 
 
