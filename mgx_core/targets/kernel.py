@@ -234,7 +234,7 @@ class Launch(Operation):
 
 
 def asked(ins: Instruction) -> tuple[str, ...]:
-    """Returns the name of the kernel that was asked first for an instruction; nothing if it is no launch."""
+    """Returns the name of the kernel that was asked first for a launch; nothing for other instructions."""
     return (ins.op.kernel.name,) if isinstance(ins.op, Launch) else ()
 
 
