@@ -46,8 +46,8 @@ def weight(ins: Instruction) -> Array | None:
 def reweighted(b: Builder, old: Instruction, w: Array, factors: Array) -> Instruction | None:
     """Returns the weight w times factors that broadcast to it in the place of `old`, repeated as that is.
 
-    None where products overflow, or where the largest that a factor gives is below the type's normal numbers, which have all of
-    its digits.
+    None where products overflow, or where what a factor gives lies below the type's normal numbers, which have all of its digits,
+    and yet counts beside the largest weight: channels that training has left next to nothing do not.
     """
     with np.errstate(all="ignore"):
         exact = widen(w) * widen(factors)
@@ -56,7 +56,8 @@ def reweighted(b: Builder, old: Instruction, w: Array, factors: Array) -> Instru
         return None
     alike = tuple(a for a, n in enumerate((1,) * (w.ndim - factors.ndim) + factors.shape) if n == 1)
     largest = np.abs(exact).max(alike, initial=0)
-    if ((largest > 0) & (largest < old.shape.dtype.smallest_normal)).any():
+    counts = (largest > 0) & (largest >= old.shape.dtype.epsilon * largest.max(initial=0))
+    if (counts & (largest < old.shape.dtype.smallest_normal)).any():
         return None
     made = b.literal(narrow)
     return made if made.shape.dims == old.shape.dims else b.add(old.op, made)

@@ -275,8 +275,8 @@ REFUSES = [
         "factor-into-dot",
         """\
   %x = @param["x"] -> float16[1, 2]
-  %w = @literal(0.01, 1.0, 0.02, 2.0) -> float16[2, 2]
-  %m = @literal(0.001, 1.0) -> float16[1, 2]
+  %w = @literal(0.01, 0.01, 0.02, 0.02) -> float16[2, 2]
+  %m = @literal(0.002, 1.0) -> float16[1, 2]
   %1 = dot(%x, %w)
   %2 = mul(%1, %m)
   @return(%2)""",
@@ -351,6 +351,24 @@ REFUSES = [
 @pytest.mark.parametrize(("name", "before", "why"), REFUSES)
 def test_refuses(rule_refuses, name, before, why):
     rule_refuses(name, before, why)
+
+
+def test_a_channel_that_is_next_to_nothing_goes_into_the_weights(rule_turns) -> None:
+    rule_turns(
+        "factor-into-dot",
+        """\
+  %x = @param["x"] -> float16[1, 2]
+  %w = @literal(1.0, 1.0, 2.0, 2.0) -> float16[2, 2]
+  %m = @literal(1e-07, 1.0) -> float16[1, 2]
+  %1 = dot(%x, %w)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float16[1, 2]
+  %1 = @literal(1.1920928955078125e-07, 1.0, 2.384185791015625e-07, 2.0) -> float16[2, 2]
+  %2 = dot(%x, %1) -> float16[1, 2]
+  @return(%2)""",
+    )
 
 
 def test_a_slice_that_alone_knows_its_extent_stays() -> None:
