@@ -87,36 +87,41 @@ def factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | No
 def wide_norm_into_product(i: Instruction, b: Builder) -> Instruction | No | None:
     """narrow(wide(product(x, w) + a) * s + c) -> product(x, w * s) + narrow(a * s + c): a norm that is computed in a wider type.
 
-    The product is a convolution or dot; a, s and c are one number for each of its channels or columns.
+    The product is a convolution or dot; s, a and c are one number for each of its channels or columns; a and c may be absent.
     """
-    summed = i.inputs[0]
-    found = split(summed) if isinstance(summed.op, Add) else None
-    scaled = split(found[0]) if found is not None and isinstance(found[0].op, Mul) else None
-    if found is None or scaled is None or not isinstance(scaled[0].op, Convert):
+    scaled, shift = _without_term(i.inputs[0])
+    found = split(scaled) if isinstance(scaled.op, Mul) else None
+    if found is None or not isinstance(found[0].op, Convert):
         return None
-    shift, factor, wide = found[1], scaled[1], scaled[0]
-    product, term = wide.inputs[0], None
-    if isinstance(product.op, Add) and (parts := split(product)) is not None:
-        product, term = parts
+    wide, factor = found
+    product, term = _without_term(wide.inputs[0])
     if not isinstance(product.op, (Convolution, Dot)) or (w := weight(product.inputs[1])) is None:
         return None
     kind = product.shape.dtype
     if i.shape.dtype is not kind or not kind.is_float or not wide.shape.dtype.is_float:
         return None
-    if any(len(x.users) > 1 for x in (summed, found[0], wide, wide.inputs[0], product)):
+    if any(len(x.users) > 1 for x in (i.inputs[0], scaled, wide, wide.inputs[0], product)):
         return No("the product or a part of the norm is read elsewhere too")
     by_filter = isinstance(product.op, Convolution)
     axis = 1 if by_filter else i.shape.rank - 1
-    s, c, a = (None if x is None else along(aligned(x), i.shape.rank, axis) for x in (factor, shift, term))
-    if s is None or c is None or (term is not None and a is None):
+    none = np.zeros(1, np.float32)
+    s, c, a = (none if x is None else along(aligned(x), i.shape.rank, axis) for x in (factor, shift, term))
+    if s is None or c is None or a is None:
         return No("the norm differs within a channel")
     made = reweighted(b, product.inputs[1], w, s.reshape(-1, *(1,) * (w.ndim - 1)) if by_filter else s)
-    moved = widen(c) if a is None else widen(a) * widen(s) + widen(c)
+    moved = widen(c) if term is None else widen(a) * widen(s) + widen(c)
     if made is None or not finite(convert(moved, kind)):
         return No(OUT_OF_RANGE)
     y = b.add(product.op, product.inputs[0], made)
-    moved = moved.reshape(-1, *(1,) * (i.shape.rank - 1 - axis))
-    return b.add(Add(), y, spread(b, moved, y.shape.dims, y))
+    if shift is None and term is None:
+        return y
+    return b.add(Add(), y, spread(b, moved.reshape(-1, *(1,) * (i.shape.rank - 1 - axis)), y.shape.dims, y))
+
+
+def _without_term(x: Instruction) -> tuple[Instruction, Instruction | None]:
+    """Returns what a constant is added to, and the constant; the value itself and None for everything else."""
+    found = split(x) if isinstance(x.op, Add) else None
+    return (x, None) if found is None else found
 
 
 @SIMPLIFY.on(Convolution, changes=ROUNDING)

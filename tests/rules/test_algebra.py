@@ -112,6 +112,24 @@ TURNS = [
   @return(%5)""",
     ),
     (
+        "wide-norm-into-product",
+        """\
+  %x = @param["x"] -> float16[1, 2, 2, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float16[2, 2, 1, 1]
+  %s = @literal(10.0) -> float32[1]
+  %sm = multibroadcast[out_lens=[1, 2, 2, 2]](%s)
+  %1 = convolution(%x, %w)
+  %2 = convert[target_type=float32](%1)
+  %3 = mul(%2, %sm)
+  %4 = convert[target_type=float16](%3)
+  @return(%4)""",
+        """\
+  %x = @param["x"] -> float16[1, 2, 2, 2]
+  %1 = @literal(10.0, 20.0, 30.0, 40.0) -> float16[2, 2, 1, 1]
+  %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float16[1, 2, 2, 2]
+  @return(%2)""",
+    ),
+    (
         "factor-into-dot",
         """\
   %x = @param["x"] -> float32[2, 3, 2]
