@@ -11,6 +11,7 @@ import numpy as np
 from mgx_core import Watch
 
 from .compile.build import build
+from .compile.source import parameter_codes
 from .runtime import Device, DeviceArray, Launch
 from .runtime.choice import EMULATED, Choice, decider
 
@@ -92,7 +93,7 @@ class DeviceWatch(Watch):
         if device.kind == "host":
             sources.append(SimpleNamespace(name="decide", text=EMULATED))
         codes = build(sources, device.arch)
-        self._digest = device.load(codes[0].image).function("watch_digest", codes[0].codes)
+        self._digest = device.load(codes[0].image).function("watch_digest", parameter_codes(DIGEST, "watch_digest"))
         self._decide = decider(device, codes[1].image if device.kind == "host" else None)
         for array in self.arrays:
             if array.stream is not None:

@@ -12,7 +12,7 @@ import pytest
 from mgx_gpu_hip.compile import gxx
 from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.host import HostDevice
-from mgx_gpu_hip.compile.source import kernels, signature
+from mgx_gpu_hip.compile.source import kernels, parameter_codes, signature
 from mgx_gpu_hip.runtime import Device, Driver, available, open_device
 
 needs_cxx = pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler here")
@@ -52,7 +52,8 @@ class RealDevice:
         name = name or kernels(text)[0]
         source = SimpleNamespace(name=name, text=text, flags=(*self.flags, *flags))
         code = build([source], self.device.arch)[0]
-        return RealKernel(self.device, self.device.load(code.image).function(name, code.codes), signature(text, name))
+        function = self.device.load(code.image).function(name, parameter_codes(text, name))
+        return RealKernel(self.device, function, signature(text, name))
 
 
 class RealKernel:

@@ -15,6 +15,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError
 from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compilers import compiler_for
+from mgx_gpu_hip.compile.source import parameter_codes
 from mgx_gpu_hip.runtime import Device, DeviceArray, OutOfMemoryError, import_array, open_device
 
 ADD = """KERNEL(256) add{n}(const float* RESTRICT x, float* RESTRICT y, float a, u32 n4) {{
@@ -41,8 +42,8 @@ def compile_times(device: Device) -> Device:
         codes = build([source(n) for n in range(48)], device.arch, jobs=jobs, batch=batch)
         made = time.perf_counter()
         modules = {code.image: device.load(code.image) for code in codes}
-        for code in codes:
-            modules[code.image].function(code.name, code.codes)
+        for n, code in enumerate(codes):
+            modules[code.image].function(code.name, parameter_codes(source(n).text, code.name))
         print(f"  48 kernels, {jobs} jobs, batch {batch}: {made - start:.3f} s, load {time.perf_counter() - made:.4f} s, "
               f"{len(modules)} modules")  # fmt: skip
     return device
@@ -50,7 +51,7 @@ def compile_times(device: Device) -> Device:
 
 def launches(device: Device) -> None:
     code = build([source(0)], device.arch)[0]
-    function = device.load(code.image).function("add0", code.codes)
+    function = device.load(code.image).function("add0", parameter_codes(source(0).text, "add0"))
     print("add0:", function.attributes(), "resident blocks", function.resident(256))
     x = np.arange(1 << 16, dtype=np.float32)
     stream = device.stream()
@@ -162,7 +163,9 @@ def errors(device: Device) -> None:
         ("no code", lambda: device.load(b"\x7fELF" + bytes(200))),
         (
             "too many threads",
-            lambda: module.function("add0", code.codes).launch(device.default_stream, (1,), (2048,), 0, [0, 0, 1.0, 0]),
+            lambda: module.function("add0", parameter_codes(source(0).text, "add0")).launch(
+                device.default_stream, (1,), (2048,), 0, [0, 0, 1.0, 0]
+            ),
         ),
     ):
         try:
@@ -183,7 +186,7 @@ def with_torch(device: Device) -> None:
         print("torch sees no GPU")
         return
     code = build([source(0)], device.arch)[0]
-    function = device.load(code.image).function("add0", code.codes)
+    function = device.load(code.image).function("add0", parameter_codes(source(0).text, "add0"))
     theirs = torch.cuda.Stream()
     with torch.cuda.stream(theirs):
         x = torch.arange(4096, device="cuda", dtype=torch.float32) * 2

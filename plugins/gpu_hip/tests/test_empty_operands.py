@@ -47,3 +47,10 @@ def test_constants_are_put_around_nothing() -> None:
     assert got.shape == (3, 3) and (got == 3).all()
     assert run(mgx.op("pad", pads=(0, 1, 0, 2), mode="edge"), empty(0, 3)).shape == (0, 6)
     assert run(mgx.op("gathernd"), empty(0, 4), np.zeros((0, 1), np.int64)).shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", ["scatternd_none", "scatternd_add", "scatter_none"])
+def test_no_updates_leave_the_data_as_it_is(name: str) -> None:
+    data = np.arange(12, dtype=np.float32).reshape(4, 3)
+    indices = np.zeros((0, 1) if "nd" in name else (0, 3), np.int64)
+    np.testing.assert_array_equal(run(mgx.op(name), data, indices, empty(0, 3)), data)

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from mgx_core.settings import setting
 
 from .compiler import CompileError, Compiler
 from .compilers import compiler_for
-from .source import complete, kernels, signature
+from .source import complete, kernels
 from .store import KernelCache
 
 __all__ = ["Code", "Source", "build", "digest", "flags_of"]
@@ -35,11 +35,10 @@ class Source(Protocol):
 
 
 class Code(NamedTuple):
-    """A compiled kernel; several may share one image.  codes: a letter of the struct module per parameter, P for pointers."""
+    """A compiled text, by the name of its source; several may share one image."""
 
     name: str
     image: bytes
-    codes: str
 
 
 def build(
@@ -88,7 +87,7 @@ def build(
         with ThreadPoolExecutor(max(1, min(workers, len(groups)))) as pool:
             for made in pool.map(partial(_compile, arch=arch, compiler=compiler, store=store), groups):
                 images.update(made)
-    return [Code(s.name, images[s.text, flags_of(s)], _codes(s.text, s.name)) for s in sources]
+    return [Code(s.name, images[s.text, flags_of(s)]) for s in sources]
 
 
 def digest(text: str, flags: tuple[str, ...], arch: str) -> str:
@@ -99,11 +98,6 @@ def digest(text: str, flags: tuple[str, ...], arch: str) -> str:
 
 def flags_of(source: Any) -> tuple[str, ...]:
     return tuple(getattr(source, "flags", ()))
-
-
-@lru_cache(1024)
-def _codes(text: str, name: str) -> str:
-    return "".join(parameter.code for parameter in signature(text, name))
 
 
 def _key(store: KernelCache, compiler: Compiler, text: str, flags: tuple[str, ...], arch: str) -> str:

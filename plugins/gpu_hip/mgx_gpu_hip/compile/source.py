@@ -7,7 +7,17 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["EMULATOR", "PRELUDE", "Parameter", "complete", "kernels", "most_threads", "prelude", "signature"]
+__all__ = [
+    "EMULATOR",
+    "PRELUDE",
+    "Parameter",
+    "complete",
+    "kernels",
+    "most_threads",
+    "parameter_codes",
+    "prelude",
+    "signature",
+]
 
 PRELUDE: Final = Path(__file__).parent / "prelude"
 EMULATOR: Final = Path(__file__).parent / "emulator"
@@ -101,6 +111,11 @@ def signature(text: str, name: str) -> tuple[Parameter, ...]:
             items = [item.strip() for item in found.group(2).split(",")]
             return tuple(_parameter(item) for item in items if item and item != "void")
     raise KeyError(f"no kernel {name!r} in the text")
+
+
+def parameter_codes(text: str, name: str) -> str:
+    """Returns a letter of the struct module for each parameter of a kernel, P for pointers.  Errors: as `signature`."""
+    return "".join(parameter.code for parameter in signature(text, name))
 
 
 def _parameter(text: str) -> Parameter:

@@ -11,6 +11,7 @@ from mgx_core.errors import DeviceError, ParameterError
 from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.rtc import Hiprtc
+from mgx_gpu_hip.compile.source import parameter_codes
 from mgx_gpu_hip.runtime import Driver, NullDevice, OutOfMemoryError, open_device
 from mgx_gpu_hip.runtime.driver import candidates
 from mgx_gpu_hip.runtime.failures import CallError
@@ -45,7 +46,7 @@ def code(device, request, monkeypatch):
 
 @pytest.fixture
 def axpy(device, code):
-    return device.load(code.image).function("axpy", code.codes)
+    return device.load(code.image).function("axpy", parameter_codes(TEXT, "axpy"))
 
 
 @pytest.fixture
