@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--precision", default="f32,f16")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     names = given.names or (timm_names() if given.source == "timm" else transformer_names())
     rows: list[dict[str, Any]] = []
     for row in swept(names, given):
