@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
@@ -56,6 +56,18 @@ class Windows(Operation):
             extent(n, k, s, d, b + e, b, self.ceil_mode)
             for n, k, s, d, b, e in zip(dims, lengths, stride, dilation, begins, ends, strict=True)
         ]
+
+    def fitted(self, dims: Sequence[Dim]) -> Self:
+        """Returns the op with windows that end with the axis and its padding where an axis has only one."""
+        if self.padding_mode != "default":
+            return self
+        lengths, _, dilation = self.numbers(len(dims))
+        begins, ends = sides(self.padding, len(dims))
+        fitting = tuple(
+            min(k, max(1, -(-(n + b + e) // d))) if c == 1 and isinstance(n, int) else k
+            for n, c, k, d, b, e in zip(dims, self.counts(dims), lengths, dilation, begins, ends, strict=True)
+        )
+        return self if fitting == lengths else cast(Self, self.replace(lengths=fitting))
 
     def around(self, dims: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
         """Returns padding before and after each axis of static extents, and how far the last window hangs over that."""
@@ -138,7 +150,7 @@ class Pooling(Windows):
     def compute(self, x: Array) -> Array:
         wide = widen(x)
         with np.errstate(all="ignore"):
-            out = self.whole(wide) if self.dyn_global else self.sliding(wide)
+            out = self.whole(wide) if self.dyn_global else self.fitted(x.shape[2:]).sliding(wide)
         return convert(out, of(x.dtype))
 
     def whole(self, x: Array) -> Array:
@@ -203,6 +215,9 @@ class MaxPoolIndices(Windows):
         return TupleShape([out, out.with_dtype(int64)])
 
     def compute(self, x: Array) -> tuple[Array, Array]:
+        return self.fitted(x.shape[2:]).found(x)
+
+    def found(self, x: Array) -> tuple[Array, Array]:
         dims = x.shape[2:]
         rank = len(dims)
         lengths, stride, dilation = self.numbers(rank)

@@ -7,7 +7,7 @@ from typing import Final, cast
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.local_response import Lrn
-from ..ops.pooling import Pooling
+from ..ops.pooling import Pooling, Windows
 from ..ops.reduce import ReduceMax, ReduceMean
 from .engine import ROUNDING, Builder, Rules
 from .matching import op_as
@@ -45,6 +45,16 @@ def reduction_from_average_pooling(i: Instruction, b: Builder) -> Instruction | 
     if op_as(i, Pooling).mode != "average" or not whole(i):
         return None
     return b.add(ReduceMean(axes=tuple(range(2, i.shape.rank))), i.inputs[0])
+
+
+@POOLING.on(Windows)
+def fit_windows(i: Instruction, b: Builder) -> Instruction | No | None:
+    """windows that reach behind an axis and its padding end there where an axis has one window."""
+    op: Windows = i.op  # type: ignore[assignment]
+    if isinstance(op, Pooling) and op.dyn_global:
+        return None
+    fitted = op.fitted(i.inputs[0].shape.dims[2:])
+    return None if fitted is op else b.add(fitted, i.inputs[0])
 
 
 @POOLING.on(Pooling)

@@ -63,6 +63,18 @@ def test_no_window_starts_in_the_padding_at_the_end() -> None:
     assert op.result([Shape("float", (1, 1, 4))]) == Shape("float", (1, 1, 2))
 
 
+@pytest.mark.parametrize("mode", ["max", "average", "lpnorm"])
+def test_a_window_far_larger_than_its_image(mode: Any) -> None:
+    given = dict(stride=(10**7, 10**7), padding=(2, 0), dilations=(1, 2), ceil_mode=True)
+    large = Pooling(mode=mode, lengths=(10**6, 10**6), **given)
+    small = Pooling(mode=mode, lengths=(X.shape[2] + 4, X.shape[3]), **given)
+    np.testing.assert_allclose(large.evaluate([X]), direct(X, small, (1, 1), (2, 0), (2, 0)), rtol=1e-9)
+    if mode == "max":
+        values, places = MaxPoolIndices(lengths=(10**6, 10**6), **given).evaluate([X])
+        np.testing.assert_array_equal(values, X[..., ::2].max((2, 3), keepdims=True))
+        np.testing.assert_array_equal(np.take(X.reshape(-1), places), values)
+
+
 def test_one_window_of_everything() -> None:
     for mode, wanted in (("max", X.max((2, 3))), ("average", X.mean((2, 3))), ("lpnorm", np.sqrt((X * X).sum((2, 3))))):
         out = Pooling(mode=mode, dyn_global=True).evaluate([X])

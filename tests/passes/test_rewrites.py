@@ -113,6 +113,18 @@ TURNS = [
   @return(%1)""",
     ),
     (
+        "fit-windows",
+        """\
+  %x = @param["x"] -> float32[1, 2, 5, n]
+  %1 = pooling[mode="max", lengths=[99, 9], stride=[300, 9], padding=[1, 0], dilations=[2, 1], ceil_mode=true](%x)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 5, n]
+  %1 = pooling[mode="max", padding=[1, 0], padding_mode="default", stride=[300, 9], lengths=[4, 9], dilations=[2, 1], \
+ceil_mode=true, count_include_pad=false, lp_order=2, dyn_global=false](%x) -> float32[1, 2, 1, ((n+8)//9)]
+  @return(%1)""",
+    ),
+    (
         "plain-average",
         """\
   %x = @param["x"] -> float32[1, 2, 5]
