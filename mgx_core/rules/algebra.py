@@ -51,13 +51,14 @@ def reweighted(b: Builder, old: Instruction, w: Array, factors: Array) -> Instru
     """
     with np.errstate(all="ignore"):
         exact = widen(w) * widen(factors)
-        narrow = convert(exact, old.shape.dtype)
-    if not finite(narrow):
-        return None
     alike = tuple(a for a, n in enumerate((1,) * (w.ndim - factors.ndim) + factors.shape) if n == 1)
     largest = np.abs(exact).max(alike, initial=0)
     counts = (largest > 0) & (largest >= old.shape.dtype.epsilon * largest.max(initial=0))
     if (counts & (largest < old.shape.dtype.smallest_normal)).any():
+        return None
+    with np.errstate(all="ignore"):
+        narrow = convert(exact, old.shape.dtype)  # not before: numpy is slow where numbers become subnormal
+    if not finite(narrow):
         return None
     made = b.literal(narrow)
     return made if made.shape.dims == old.shape.dims else b.add(old.op, made)
