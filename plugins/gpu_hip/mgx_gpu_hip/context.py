@@ -172,7 +172,7 @@ class GpuContext(Context):
         made.__dict__ |= {
             "device": self.device,
             "libraries": self.libraries,
-            "tuner": None,
+            "tuner": None if self.tuner is None else self.tuner.untimed(),
         }  # as if they had been asked for
         return made
 

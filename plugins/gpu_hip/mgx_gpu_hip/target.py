@@ -82,7 +82,8 @@ class GpuTarget(Target):
         if options.target and not context.is_for(options.target):
             context.compile_for(options.target)
         real = context.device.kind != "null"  # which stands for a device that is not here
-        timed = real and (options.exhaustive_tune or context.tuner is not None)
+        tuner = context.tuner
+        timed = real and (options.exhaustive_tune if tuner is None else tuner.measures)
         return GpuEmitter.of(kernels, context, options, _tuning(context) if timed else None)
 
     def assemble(self, schedule: Schedule, emitter: GpuEmitter, context: Any, options: CompileOptions) -> Runner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from collections import OrderedDict
@@ -61,7 +62,10 @@ class Tuner(TuningStore):
     questions are ignored.
 
     folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
+    measures: False for one that knows choices of earlier measurements and makes none.
     """
+
+    measures = True
 
     def __init__(self, device: Device, libraries: Libraries, folder: Path | None = None, budget: int = 16) -> None:
         self.device = device
@@ -129,8 +133,21 @@ class Tuner(TuningStore):
         question = Question(p, lambda libraries: libraries.plans(p) if exhaustive else No(""))
         return self._best(question, sizes, exhaustive)
 
+    def untimed(self) -> Tuner:
+        """Returns a tuner that knows what has been measured by now, and measures nothing."""
+        made = copy.copy(self)
+        made.measures = False
+        made.choices, made.found, made._compiling = dict(self.choices), OrderedDict(), _Compiling()
+        return made
+
+    def guess(self, problem: Any, exhaustive: bool) -> float | None:
+        """Returns microseconds that a library is taken to need for a problem; None where that was, or will be, measured."""
+        if not self._hurried(exhaustive) or repr(problem) in self.choices:
+            return None
+        return _guessed(problem)
+
     def _hurried(self, exhaustive: bool) -> bool:
-        return not (self.budget or exhaustive)
+        return not (self.measures and (self.budget or exhaustive))
 
     def done(self) -> None:
         """Another set of shapes has its plans."""
@@ -238,7 +255,7 @@ class Tuner(TuningStore):
         problem = asked.question.problem
         if self._hurried(exhaustive):
             plan = self.libraries.plan(problem) if asked.question.fall_back else No("no ready-made kernel")
-            made = plan if isinstance(plan, No) else Timed.of(plan, 5.0 + problem.flops / GUESS)
+            made = plan if isinstance(plan, No) else Timed.of(plan, _guessed(problem))
         else:
             made = self._timed(asked, exhaustive, asked.question.plans(self.libraries))
         return self._found(problem, exhaustive, made)
@@ -277,6 +294,11 @@ class _Guessed:
     def __init__(self, name: str) -> None:
         self.name = name
         self.choice: dict[str, Any] = {}
+
+
+def _guessed(problem: Any) -> float:
+    """Returns microseconds that a plan is taken to need before it is timed."""
+    return 5.0 + float(problem.flops) / GUESS
 
 
 def _space(x: Matrix, rows: int, columns: int, batch: int) -> int:

@@ -28,6 +28,9 @@ class Tuner:
     def __init__(self, us: float) -> None:
         self.us = us
 
+    def guess(self, problem: Any, exhaustive: bool) -> None:
+        return None  # everything is timed
+
     def _timed(self, problem: Any, odd: bool) -> Timed:
         plan = SimpleNamespace(name=str(problem), problem=problem, workspace=0, choice={"library": "stand-in"})
         return Timed.of(plan, ODD if odd else self.us)

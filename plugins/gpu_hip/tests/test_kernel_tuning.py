@@ -178,6 +178,8 @@ def test_products_of_bytes_are_timed_where_library_plans_are(folder: Path, monke
 class Untimed:
     """Stands for the tuner of a device whose libraries have nothing to offer."""
 
+    measures = True
+
     def __init__(self, budget: int) -> None:
         self.budget = budget
 

@@ -122,6 +122,22 @@ def test_after_many_sets_of_shapes_the_librarys_choice_is_taken(tuned) -> None:
     assert library.asked == ["all", "first"]
 
 
+@pytest.mark.parametrize("exhaustive", [False, True])
+def test_programs_that_run_rarely_take_known_choices_and_the_librarys(tuned, exhaustive) -> None:
+    library = Library()
+    tuner = tuned(library)
+    tuner.gemm(PROBLEM, exhaustive=exhaustive)
+    spare = tuner.untimed()
+    assert spare.guess(PROBLEM, exhaustive) is None
+    assert (spare.guess(OTHER, exhaustive) or 0) > 5.0
+    assert tuner.guess(OTHER, exhaustive) is None  # it would measure
+    assert spare.gemm(PROBLEM, exhaustive=exhaustive).plan is library.all["second"]
+    for _ in range(2):
+        assert spare.gemm(OTHER, exhaustive=exhaustive).plan is library.all["first"]
+    assert library.asked == ["all", "second", "first"]
+    assert tuner.gemm(OTHER, exhaustive=exhaustive).us == 4.0  # what the other took unmeasured is not its own
+
+
 def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
     first = tuned(Library())
     first.gemm(PROBLEM)

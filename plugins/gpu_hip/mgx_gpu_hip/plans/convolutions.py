@@ -94,6 +94,12 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     )
     if problem.is_depthwise and dtype is dt.float32:
         raise Refused("cuDNN has no fast depthwise engine in full precision")
+    tuner = e.context.tuner
+    guess = None if tuner is None else tuner.guess(problem, e.exhaustive)
+    if guess is not None and guess > _generated_us(
+        problem
+    ):  # before the library looks for engines, which may take 0.2 s
+        raise Refused("a generated kernel is taken to be faster")
     route = _route(e, problem, x, w)
     if isinstance(route, No):
         raise Refused(route.why)

@@ -79,8 +79,9 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 def _ready(e: GpuEmitter) -> None:
-    if e.context.tuner is None:
-        raise Refused("the device has no library for products of bytes with work behind them")
+    tuner = e.context.tuner
+    if tuner is None or not tuner.measures:
+        raise Refused("the device has no library for products of bytes with work behind them that is timed")
 
 
 def _operands(e: GpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value]:
