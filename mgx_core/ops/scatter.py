@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from .operation import Operation
 from .scalar import convert, widen
 
 __all__ = [
-    "ScatterAdd", "ScatterMax", "ScatterMin", "ScatterMul", "ScatterNone", "ScatterndAdd", "ScatterndMax",
-    "ScatterndMin", "ScatterndMul", "ScatterndNone", "TensorScatter",
+    "SCATTERNDS", "SCATTERS", "ScatterAdd", "ScatterMax", "ScatterMin", "ScatterMul", "ScatterNone", "ScatterndAdd",
+    "ScatterndMax", "ScatterndMin", "ScatterndMul", "ScatterndNone", "TensorScatter",
 ]  # fmt: skip
 
 _REDUCE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -186,6 +186,10 @@ class ScatterndMax(_Scatternd):
     """data with the greater of old and new at positions of its leading axes; else as `scatternd_none`."""
 
     reduction = "max"
+
+
+SCATTERS: Final = (ScatterNone, ScatterAdd, ScatterMul, ScatterMin, ScatterMax)
+SCATTERNDS: Final = (ScatterndNone, ScatterndAdd, ScatterndMul, ScatterndMin, ScatterndMax)
 
 
 @op("tensor_scatter", exact=True)

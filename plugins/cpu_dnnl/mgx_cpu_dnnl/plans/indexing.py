@@ -12,18 +12,7 @@ from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.index import GatherElements, Gathernd
 from mgx_core.ops.pooling import MaxUnpool
-from mgx_core.ops.scatter import (
-    ScatterAdd,
-    ScatterMax,
-    ScatterMin,
-    ScatterMul,
-    ScatterndAdd,
-    ScatterndMax,
-    ScatterndMin,
-    ScatterndMul,
-    ScatterndNone,
-    ScatterNone,
-)
+from mgx_core.ops.scatter import SCATTERNDS, SCATTERS
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
@@ -157,7 +146,7 @@ def _along(op: Any, x: Value, indices: Value, outside: int = FAIL) -> Places:
     return Places(indices, indices.lens, steps, [(x.lens[axis], x.strides[axis])], outside=outside)
 
 
-@offer(PLANS, ScatterNone, ScatterAdd, ScatterMul, ScatterMin, ScatterMax, when=indexed, name="native")
+@offer(PLANS, *SCATTERS, when=indexed, name="native")
 def emit_scatter(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, indices, updates = _given(e, args)
     out = _storage(e, op, x, [indices, updates])
@@ -167,7 +156,7 @@ def emit_scatter(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     return _narrowed(e, out, x)
 
 
-@offer(PLANS, ScatterndNone, ScatterndAdd, ScatterndMul, ScatterndMin, ScatterndMax, when=indexed, name="native")
+@offer(PLANS, *SCATTERNDS, when=indexed, name="native")
 def emit_scatternd(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     x, indices, updates = _given(e, args)
     out = _storage(e, op, x, [indices, updates])

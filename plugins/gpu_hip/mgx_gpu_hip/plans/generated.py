@@ -21,19 +21,7 @@ from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
 from mgx_core.ops.resize import Resize
 from mgx_core.ops.rotary import GqaRotaryEmbedding, RotaryEmbedding
 from mgx_core.ops.scan import PrefixScanProd, PrefixScanSum
-from mgx_core.ops.scatter import (
-    ScatterAdd,
-    ScatterMax,
-    ScatterMin,
-    ScatterMul,
-    ScatterndAdd,
-    ScatterndMax,
-    ScatterndMin,
-    ScatterndMul,
-    ScatterndNone,
-    ScatterNone,
-    TensorScatter,
-)
+from mgx_core.ops.scatter import SCATTERNDS, SCATTERS, TensorScatter
 from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.ops.slice import ScanSlice
 from mgx_core.ops.topk import Topk
@@ -69,14 +57,8 @@ generated(PLANS, static(2, indexing.reverse_sequence), ReverseSequence)
 generated(PLANS, computing(lambda op, xs, ys, traits: indexing.onehot(op, xs[0], xs[2], ys[0], traits, 2)), Onehot)
 
 # scattered writes
-generated(
-    PLANS, static(3, scattering.scatter), ScatterNone, ScatterAdd, ScatterMul,
-    ScatterMin, ScatterMax,
-)  # fmt: skip
-generated(
-    PLANS, static(3, scattering.scatternd), ScatterndNone, ScatterndAdd, ScatterndMul,
-    ScatterndMin, ScatterndMax,
-)  # fmt: skip
+generated(PLANS, static(3, scattering.scatter), *SCATTERS)
+generated(PLANS, static(3, scattering.scatternd), *SCATTERNDS)
 generated(PLANS, carrying(scattering.tensor_scatter), TensorScatter)
 generated(PLANS, static(3, scattering.concat_past_present), ConcatPastPresent)
 
