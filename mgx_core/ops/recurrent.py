@@ -70,16 +70,11 @@ def _over_time(
     return convert(out, of(x.dtype)), convert(lasts, of(x.dtype))
 
 
-@op("rnn")
-class Rnn(Recurrent):
-    """Simple recurrent layer: h_t = f(x_t w^T + h_(t-1) r^T + bias).
+@op("")
+class _Plain(Recurrent):
+    """Base of the layers whose only state is the hidden one."""
 
-    Operands and result as of `Recurrent`, one gate.
-    Errors: ShapeError for operands that do not fit.  Source: ONNX RNN-22.
-    """
-
-    gates = 1
-    functions = ("tanh",)
+    __slots__ = ()
 
     def compute(
         self,
@@ -90,18 +85,34 @@ class Rnn(Recurrent):
         sequence_lens: Array | None = None,
         initial_h: Array | None = None,
     ) -> Array:
-        def cell(d: int, weights: Array, late: Array) -> Cell:
-            (f,) = self.activations(d)
-            return lambda gates, state: (f(self.clipped(gates + late + state @ weights)),)
+        return _over_time(self, (x, w, r, bias, sequence_lens), [initial_h], self.cell)[0]
 
-        return _over_time(self, (x, w, r, bias, sequence_lens), [initial_h], cell)[0]
+    def cell(self, d: int, weights: Array, late: Array) -> Cell:
+        """Returns the function of a step, as `_over_time` takes it."""
+        raise NotImplementedError
+
+
+@op("rnn")
+class Rnn(_Plain):
+    """Simple recurrent layer: h_t = f(x_t w^T + h_(t-1) r^T + bias).
+
+    Operands and result as of `Recurrent`, one gate.
+    Errors: ShapeError for operands that do not fit.  Source: ONNX RNN-22.
+    """
+
+    gates = 1
+    functions = ("tanh",)
+
+    def cell(self, d: int, weights: Array, late: Array) -> Cell:
+        (f,) = self.activations(d)
+        return lambda gates, state: (f(self.clipped(gates + late + state @ weights)),)
 
     def decompose(self, b: Builder, *operands: Any) -> Operand | None:
         return rnn_parts(self, b, *operands)
 
 
 @op("gru")
-class Gru(Recurrent):
+class Gru(_Plain):
     """Gated recurrent unit: gates update, reset, hidden (z, r, h).
 
     z = f(x w_z^T + h r_z^T + bias), r = f(...), n = g(x w_h^T + (r h) r_h^T + bias), h' = (1 - z) n + z h; with
@@ -115,32 +126,20 @@ class Gru(Recurrent):
 
     linear_before_reset: bool = False
 
-    def compute(
-        self,
-        x: Array,
-        w: Array,
-        r: Array,
-        bias: Array | None = None,
-        sequence_lens: Array | None = None,
-        initial_h: Array | None = None,
-    ) -> Array:
+    def cell(self, d: int, weights: Array, late: Array) -> Cell:
+        f, g = self.activations(d)
         h = self.hidden_size
 
-        def cell(d: int, weights: Array, late: Array) -> Cell:
-            f, g = self.activations(d)
+        def step(gates: Array, state: Array) -> tuple[Array, ...]:
+            both = f(self.clipped(gates[:, : 2 * h] + state @ weights[:, : 2 * h] + late[: 2 * h]))
+            update, reset = both[:, :h], both[:, h:]
+            if self.linear_before_reset:
+                inner = reset * (state @ weights[:, 2 * h :] + late[2 * h :])
+            else:
+                inner = (reset * state) @ weights[:, 2 * h :] + late[2 * h :]
+            return ((1 - update) * g(self.clipped(gates[:, 2 * h :] + inner)) + update * state,)
 
-            def step(gates: Array, state: Array) -> tuple[Array, ...]:
-                both = f(self.clipped(gates[:, : 2 * h] + state @ weights[:, : 2 * h] + late[: 2 * h]))
-                update, reset = both[:, :h], both[:, h:]
-                if self.linear_before_reset:
-                    inner = reset * (state @ weights[:, 2 * h :] + late[2 * h :])
-                else:
-                    inner = (reset * state) @ weights[:, 2 * h :] + late[2 * h :]
-                return ((1 - update) * g(self.clipped(gates[:, 2 * h :] + inner)) + update * state,)
-
-            return step
-
-        return _over_time(self, (x, w, r, bias, sequence_lens), [initial_h], cell)[0]
+        return step
 
     def decompose(self, b: Builder, *operands: Any) -> Operand | None:
         return gru_parts(self, self.linear_before_reset, b, *operands)
