@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,10 @@ from .group import DriverCommand
 from .pictures import trace_option, write_trace
 from .report import Report, report_options
 from .source import Source, source_options
+
+if TYPE_CHECKING:
+    from ..compile.pipeline import PassRecord
+    from ..run.instance import Instance
 
 __all__ = ["command"]
 
@@ -62,15 +67,13 @@ def command(as_json: bool, page: Path | None, trace: Path | None, summary: bool,
     parsing = start - began
     executable = compiled(program, given)
     seconds = time.perf_counter() - start
+    done = f"compiled for {executable.target.name} in {seconds:.3f} s"
     asked = given["output"] is not None or any(given[f] for f in ("text", "binary", "graphviz", "python", "cpp"))
     written = asked or not summary
     if written:
         write(program, given, as_json)
         if given["output"] is not None and not as_json:
-            form = chosen_form(given, False)
-            report.say(
-                f"compiled for {executable.target.name} in {seconds:.3f} s, written to {given['output']} ({form})"
-            )
+            report.say(f"{done}, written to {given['output']} ({chosen_form(given, False)})")
         if page is None and trace is None:
             return
     instance = executable.instance(executable.bind(inputs(executable.parameters, given)))
@@ -96,7 +99,14 @@ def command(as_json: bool, page: Path | None, trace: Path | None, summary: bool,
             "memory": {"peak": instance.plan.peak, "lower_bound": instance.plan.lower_bound},
         }
     )
-    report.say(f"compiled for {executable.target.name} in {seconds:.3f} s")
+    report.say(done)
+    _summary(report, records, instance, declined)
+
+
+def _summary(
+    report: Report, records: Sequence[PassRecord], instance: Instance, declined: Sequence[dict[str, Any]]
+) -> None:
+    """Prints passes, rules, memory, and what was left to the host."""
     report.table(
         ["stage", "pass", "ms", "instructions"],
         [(r.stage, r.name, f"{r.seconds * 1e3:.2f}", f"{r.before} -> {r.after}") for r in records],

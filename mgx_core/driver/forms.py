@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from .report import Report, shape_document
+from .report import Report, interface_document
 
 if TYPE_CHECKING:
     from ..ir.module import Module
@@ -106,22 +106,17 @@ def brief(program: Program, report: Report) -> None:
 
     modules = list(nested(program.shown))
     counts = Counter(i.name for m in modules for i in m if not (i.is_param or i.is_return or i.is_absent))
-    taken, made = (
-        program.get_parameter_shapes(),
-        dict(zip(program.get_output_names(), program.get_output_shapes(), strict=True)),
-    )
     report.document(
         {
-            "parameters": {n: shape_document(s) for n, s in taken.items()},
-            "outputs": {n: shape_document(s) for n, s in made.items()},
+            **interface_document(program),
             "modules": len(modules),
             "instructions": sum(counts.values()),
             "operations": dict(counts.most_common()),
         }
     )
-    for name, shape in taken.items():
+    for name, shape in program.get_parameter_shapes().items():
         report.say(f"takes {name}: {shape}")
-    for name, shape in made.items():
+    for name, shape in zip(program.get_output_names(), program.get_output_shapes(), strict=True):
         report.say(f"gives {name}: {shape}")
     report.say(f"{sum(counts.values())} instructions in {len(modules)} module{'s' if len(modules) > 1 else ''}")
     report.table(["count", "operation"], [(n, name) for name, n in counts.most_common()], right=[0])

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .group import DriverCommand
-from .report import Report, report_options, shape_document
+from .report import Report, interface_document, report_options
 from .source import MANY, Source, source_options
 
 __all__ = ["command"]
@@ -28,16 +28,9 @@ def command(as_json: bool, **given: Any) -> None:
     from ..run.binding import described
 
     program = Source.of(given).program()
-    taken = program.get_parameter_shapes()
-    made = dict(zip(program.get_output_names(), program.get_output_shapes(), strict=True))
+    made = zip(program.get_output_names(), program.get_output_shapes(), strict=True)
     report = Report(as_json)
-    rows = [("takes", n, described(s)) for n, s in taken.items()] + [
-        ("gives", n, described(s)) for n, s in made.items()
-    ]
+    rows = [("takes", n, described(s)) for n, s in program.get_parameter_shapes().items()]
+    rows += [("gives", n, described(s)) for n, s in made]
     report.table(["", "name", "shape"], rows)
-    report.document(
-        {
-            "parameters": {n: shape_document(s) for n, s in taken.items()},
-            "outputs": {n: shape_document(s) for n, s in made.items()},
-        }
-    )
+    report.document(interface_document(program))

@@ -66,7 +66,8 @@ def command(
         write_trace(trace, executable, executable.instance(executable.bind(values)), timings)
     spent = sum(_median(t.seconds) for t in timings)
     batch = rows_a_run(program, given["batch"])
-    limits = _ceilings(executable) if any(t.flops or t.bytes for t in timings) else {}
+    counted = any(t.flops or t.bytes for t in timings)
+    limits = executable.target.ceilings(executable.context) if counted else {}
     steps = [_step(t, spent) for t in timings]
     groups = _groups(timings, spent, detailed)
     report.document(
@@ -81,23 +82,13 @@ def command(
             "rate_per_s": batch / total["median"],
             "instructions_s": spent,
             "overhead_s": total["median"] - spent,
-            "ceilings": limits,
+            "ceilings": dict(limits),
             "instructions": steps,
             "operations": groups,
         }
     )
-    if timings and (detailed or len(timings) <= 60):
-        columns = ["ms", "share", *(("GFLOP/s", "GB/s") if limits else ()), "instruction", "from"]
-        rows = [(*_numbers(s), *_rates(s, limits), s["instruction"], ", ".join(s["sources"])) for s in steps]
-        report.table(columns, rows, right=list(range(len(columns) - 2)))
-        report.say()
     if timings:
-        report.table(
-            ["ms", "share", "count", "operation"],
-            [(*_numbers(g), g["count"], g["operation"]) for g in groups],
-            right=[0, 1, 2],
-        )
-        report.say()
+        _tables(report, steps if detailed or len(steps) <= 60 else [], groups, limits)
     report.say(f"target {executable.target.name}, {iterations} runs after {warm} of warm-up")
     report.say("total   " + ", ".join(f"{name} {value * 1e3:.4f} ms" for name, value in total.items()))
     if timings:
@@ -108,6 +99,23 @@ def command(
         )
     report.say(f"rate    {batch / total['median']:.1f}/s at batch {batch}")
     report.sizes()
+
+
+def _tables(
+    report: Report, steps: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]], limits: Mapping[str, float]
+) -> None:
+    """Prints the instructions, if there are any to show, and the kinds of operation."""
+    if steps:
+        columns = ["ms", "share", *(("GFLOP/s", "GB/s") if limits else ()), "instruction", "from"]
+        rows = [(*_numbers(s), *_rates(s, limits), s["instruction"], ", ".join(s["sources"])) for s in steps]
+        report.table(columns, rows, right=range(len(columns) - 2))
+        report.say()
+    report.table(
+        ["ms", "share", "count", "operation"],
+        [(*_numbers(g), g["count"], g["operation"]) for g in groups],
+        right=[0, 1, 2],
+    )
+    report.say()
 
 
 def _once(executable: Executable, values: dict[str, Any]) -> float:
@@ -137,11 +145,6 @@ def _median(seconds: Sequence[float]) -> float:
 
 def _share(seconds: float, spent: float) -> float:
     return seconds / spent if spent else 0.0
-
-
-def _ceilings(executable: Executable) -> dict[str, float]:
-    """Returns what the device does in a second at most, if its target measures it."""
-    return dict(executable.target.ceilings(executable.context))
 
 
 def _rates(step: dict[str, Any], limits: Mapping[str, float]) -> tuple[str, ...]:

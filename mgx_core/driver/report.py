@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -14,7 +14,10 @@ from ..log import log
 from ..types.shape import AnyShape, Shape
 from .group import CHANGE, chosen_sizes, listed
 
-__all__ = ["Report", "report_options", "shape_document"]
+if TYPE_CHECKING:
+    from ..program import Program
+
+__all__ = ["Report", "interface_document", "report_options", "shape_document"]
 
 # by MIGraphX's names and numbers
 LEVELS: Final = {
@@ -146,3 +149,12 @@ def shape_document(shape: AnyShape) -> dict[str, Any]:
         dims = [d if isinstance(d, int) else str(d) for d in shape.dims] if shape.ranked else None
         return {"text": str(shape), "dtype": shape.dtype.name, "dims": dims}
     return {"text": str(shape)}
+
+
+def interface_document(program: Program) -> dict[str, dict[str, Any]]:
+    """The parameters and results of a program for machines, by name."""
+    made = zip(program.get_output_names(), program.get_output_shapes(), strict=True)
+    return {
+        "parameters": {n: shape_document(s) for n, s in program.get_parameter_shapes().items()},
+        "outputs": {n: shape_document(s) for n, s in made},
+    }

@@ -17,7 +17,7 @@ from .source import Source, source_options
 if TYPE_CHECKING:
     from ..program import Program
     from ..run.executable import Executable
-    from .accuracy import Difference
+    from .accuracy import Difference, Tolerance
     from .hunt import Hunt
 
 __all__ = ["command"]
@@ -78,7 +78,6 @@ def command(as_json: bool, **given: Any) -> None:
       mgx-driver verify model.onnx --gpu -i --json         every instruction on its own
       mgx-driver verify model.onnx --quantized model.mxr --data batches
     """
-    from .accuracy import Tolerance, default_tolerance
     from .hunt import Hunt
 
     modes = [m for m in ("per_instruction", "reduce", "bisect") if given[m]]
@@ -92,11 +91,7 @@ def command(as_json: bool, **given: Any) -> None:
     if given["data"] is not None:
         raise click.UsageError("--data goes with --quantized FILE")
     values = {**inputs(program.get_parameter_shapes(), given), **program.states}
-    default = default_tolerance(program.get_main_module(), any(given[q] for q in QUANTIZE))
-    tolerance = Tolerance(*(
-        d if g is None else g
-        for g, d in zip((given["rms_tol"], given["atol"], given["rtol"]), (default.rms, default.atol, default.rtol), strict=True)
-    ))  # fmt: skip
+    tolerance = _tolerance(program, given)
     hunt = Hunt(
         program,
         values,
@@ -120,10 +115,24 @@ def command(as_json: bool, **given: Any) -> None:
     document["ok"] = ok
     report.document(document)
     limits = f"rms {tolerance.rms:g}, atol {tolerance.atol:g}, rtol {tolerance.rtol:g}"
+    _end(report, ok, executable, limits)
+
+
+def _end(report: Report, ok: bool, executable: Executable, limits: str) -> None:
+    """States the verdict; exit status 1 for results that differ."""
     report.say(f"{'passed' if ok else 'FAILED'} on {executable.target.name} ({limits})")
     report.sizes()
     if not ok:
         click.get_current_context().exit(1)
+
+
+def _tolerance(program: Program, given: dict[str, Any]) -> Tolerance:
+    """Returns the tolerance that the options ask for, and where they do not, the one of the program's types."""
+    from .accuracy import Tolerance, default_tolerance
+
+    default = default_tolerance(program.get_main_module(), any(given[q] for q in QUANTIZE))
+    asked = {"rms": given["rms_tol"], "atol": given["atol"], "rtol": given["rtol"]}
+    return Tolerance(**{k: getattr(default, k) if v is None else v for k, v in asked.items()})
 
 
 def _saved(file: Path | None) -> Executable | None:
@@ -159,9 +168,7 @@ def _ratios(program: Program, given: dict[str, Any], report: Report) -> None:
     )
     ok = all(r["ok"] for r in rows)
     report.document({"target": wide.target.name, "sqnr": given["sqnr"], "outputs": rows, "ok": ok})
-    report.say(f"{'passed' if ok else 'FAILED'} on {wide.target.name} (at least {given['sqnr']:g} dB)")
-    if not ok:
-        click.get_current_context().exit(1)
+    _end(report, ok, wide, f"at least {given['sqnr']:g} dB")
 
 
 def _row(d: Difference) -> tuple[str, str, str, str, str]:

@@ -44,16 +44,16 @@ def test_statistics():
 
 
 def test_work_is_shown_beside_what_the_machine_can_do(drive, drive_json, chain, monkeypatch):
-    from mgx_core.driver import perf
     from mgx_core.run.executable import Executable
     from mgx_core.targets.runner import Timing
+    from mgx_core.targets.target import Target
 
     def timed(executable, values, runs, warmup):
         launch = next(i for i in executable.instances()[0].module if i.name == "launch")
         return [Timing(launch, [0.5], flops=2_000_000_000, bytes=500_000_000)]
 
     monkeypatch.setattr(Executable, "time", timed)
-    monkeypatch.setattr(perf, "_ceilings", lambda executable: {"flops": 8e9, "bytes": 4e9})
+    monkeypatch.setattr(Target, "ceilings", lambda self, context: {"flops": 8e9, "bytes": 4e9})
     text = drive("perf", chain("exp"), "-n", "1", "--target", "wrong", "--warmup", "1", "--detailed")
     assert "4.0 (50%)" in text
     assert "1.0 (25%)" in text
