@@ -48,7 +48,7 @@ def dynamic_range(
     return each_element("dynamic_range", [start, None, delta], [y], traits, element, unroll=1)
 
 
-def eye_like(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+def eye_like(op: Any, y: Tensor, traits: DeviceTraits) -> KernelSource:
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         return [], [written(f"({computed(y.dtype)})((i64){at[1]} - (i64){at[0]} == {op.k})", y.dtype)]
 

@@ -8,7 +8,7 @@ from .attention_parts import attended, batch_setup, flops, heads, logit, shared_
 from .attention_pattern import Pattern
 from .elements import pointers
 from .geometry import aligned, ceil_div, decompose
-from .pointwise import kernel
+from .pointwise import kernel, one_launch
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, read, stored, written
 
 __all__ = ["few_queries", "streams"]
@@ -63,14 +63,11 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
     result = written(shared_out(p, "value / weight", "weight"), p.out.dtype)
     if not split:
         lines += [f"  {place} = {result};", "}"]
-        parameters, buffers = pointers(p.inputs, [p.out])
-        launch = KernelLaunch(NAME, (1, total, 1), (threads, 1, 1), tuple(buffers))
+        grid = (1, total, 1)
         if total > 65535:
             lines = [line.replace("blockIdx.x", "0u").replace("blockIdx.y", "blockIdx.x") for line in lines]
-            launch = KernelLaunch(NAME, (total, 1, 1), (threads, 1, 1), tuple(buffers))
-        return finish(
-            "attention", kernel(NAME, parameters, lines, threads), [launch], p.inputs, [p.out], flops=flops(p)
-        )
+            grid = (total, 1, 1)
+        return one_launch("attention", lines, p.inputs, [p.out], grid, threads, flops=flops(p))
     lines += [
         f"  const u32 slot = blockIdx.y * {splits}u + blockIdx.x;",
         f"  parts[(u64)slot * {p.d + 2}u + c] = value;",

@@ -9,10 +9,9 @@ from mgx_core import No
 
 from .attention_pattern import Pattern
 from .bodies import Access
-from .elements import pointers
 from .geometry import aligned, decompose
-from .pointwise import kernel
-from .source import NAME, KernelLaunch, KernelSource, finish, stored
+from .pointwise import one_launch
+from .source import KernelSource, stored
 
 __all__ = ["attended", "batch_setup", "copy_tile", "finished", "flops", "heads", "logit", "shared_out"]
 
@@ -139,7 +138,6 @@ def finished(
         lines = [line.replace("blockIdx.y", "blockIdx.x").replace("@x", "blockIdx.y") for line in
                  (line.replace("blockIdx.x", "@x") for line in lines)]  # fmt: skip
         grid = (grid[1], grid[0], 1)
-    parameters, buffers = pointers(p.inputs, [p.out])
-    text = kernel(NAME, parameters, lines, threads, blocks)
-    launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers), shared)
-    return finish("attention", text, [launch], p.inputs, [p.out], flops=flops(p))
+    return one_launch(
+        "attention", lines, p.inputs, [p.out], grid, threads, blocks=blocks, shared=shared, flops=flops(p)
+    )

@@ -12,10 +12,9 @@ from mgx_core import No
 from ..join_rows import FEW
 from .after_product import Finish, stored_results
 from .coded_tiles import CodedTiles
-from .elements import pointers
 from .geometry import ceil_div, decompose
-from .pointwise import kernel
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
+from .pointwise import one_launch
+from .source import DeviceTraits, KernelSource, Tensor, read, stored
 
 __all__ = ["coded_product"]
 
@@ -93,8 +92,6 @@ def coded_product(
         inner = _lines(op, (a, codes, scale, zero), split, together, size, groups)
         waves, apart, block = split.waves, split.apart, split.block
     given = [a, codes, scale, zero, *xs[4:]]
-    parameters, buffers = pointers(given, ys)
-    threads = waves * traits.wave
     lines = [
         f"const u32 m0 = blockIdx.y * {together}u;",
         f"SHARED(float, sums, [{apart}][{block * together}]);",
@@ -103,11 +100,8 @@ def coded_product(
         *_finished(ys, after, rows, n, parts, together, block, apart),
     ]
     grid = (ceil_div(n // parts, block // parts), ceil_div(rows, together), 1)
-    launch = KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))
-    return finish(
-        "coded_product", kernel(NAME, parameters, lines, threads, ahead=ahead), [launch], given, ys,
-        flops=2 * rows * n * k,
-    )  # fmt: skip
+    flops = 2 * rows * n * k
+    return one_launch("coded_product", lines, given, ys, grid, waves * traits.wave, ahead=ahead, flops=flops)
 
 
 def _lines(

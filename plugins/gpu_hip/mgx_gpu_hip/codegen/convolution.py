@@ -10,14 +10,7 @@ from mgx_core.ops.window import explicit_padding, per_axis
 
 from .depthwise import depthwise
 from .elements import Coordinates, each_element, offset_of
-from .source import (
-    DeviceTraits,
-    KernelSource,
-    Tensor,
-    computed,
-    read,
-    written,
-)
+from .source import DeviceTraits, KernelSource, Tensor, computed, read, written
 
 __all__ = ["backwards", "convolution"]
 

@@ -14,14 +14,13 @@ from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.window import explicit_padding, per_axis
 
 from .bodies import VIEWS, Access, Body, Source, flat
-from .elements import pointers
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, ceil_div, decompose, index_type, load_code, offset_code, store_code
 from .movement import inner_axis, straight
-from .pointwise import kernel, threads_of
+from .pointwise import one_launch, threads_of
 from .reductions import element_value
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored
+from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored
 
 __all__ = ["depthwise", "depthwise_group"]
 
@@ -165,11 +164,9 @@ def depthwise(
         image_rows(first, end, [o for o in range(tall) if o * sh <= first < o * sh + kh])
     lines += _epilogue(y, names, tall, strip, width, offsets, body, given, index)
     every = inputs if inputs is not None else [x, w]
-    parameters, buffers = pointers(every, [y])
     threads = threads_of(math.prod(dims), traits)
-    launch = KernelLaunch(NAME, (ceil_div(math.prod(dims), threads), 1, 1), (threads, 1, 1), tuple(buffers))
-    flops = 2 * y.elements * kh * kw
-    return finish("convolution_depthwise", kernel(NAME, parameters, lines, threads), [launch], every, [y], flops=flops)
+    grid, flops = ceil_div(math.prod(dims), threads), 2 * y.elements * kh * kw
+    return one_launch("convolution_depthwise", lines, every, [y], grid, threads, flops=flops)
 
 
 class Tile(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 from mgx_core.ops.axes import normalize
 
-from .elements import Coordinates, Moved, carried, each_element, offset_of
+from .elements import Coordinates, Moved, carried, each_element, each_move, offset_of
 from .movement import inner_axis, straight
 from .source import DeviceTraits, KernelSource, Tensor
 
@@ -35,14 +35,7 @@ def _source_axis(x: Tensor, y: Tensor, axis: int, k: int) -> int:
 
 def _moved(word: str, inputs: list[Tensor], y: Tensor, traits: DeviceTraits, found: Any, width: int) -> KernelSource:
     moved = y.nbytes * 2 + sum(t.nbytes for t in inputs[1:])
-    if width > 1:
-        return each_element(word, inputs, [y], traits, lambda at: ([], []), (found, width), moved=moved)
-
-    def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        place = found(at)
-        return place.lines, [f"*({place.pointer})"]
-
-    return each_element(word, inputs, [y], traits, element, moved=moved)
+    return each_move(word, inputs, y, traits, found, width, moved=moved)
 
 
 def gather_elements(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:

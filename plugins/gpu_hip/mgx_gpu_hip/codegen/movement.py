@@ -16,10 +16,10 @@ from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsquee
 from mgx_core.ops.scalar import convert
 from mgx_core.types.shape import row_major
 
-from .elements import Coordinates, Moved, carried, each_element, offset_of, pointers
-from .geometry import aligned, ceil_div, decompose, index_type, memory_order, merge, offset_code, store_code
-from .pointwise import kernel, pointwise, threads_of
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, finish, stored, supported
+from .elements import Coordinates, Moved, carried, each_move, offset_of
+from .geometry import aligned, decompose, index_type, memory_order, merge, offset_code, store_code
+from .pointwise import each_item, pointwise
+from .source import DeviceTraits, KernelSource, Tensor, finish, stored, supported
 
 __all__ = ["concat", "copy", "pad", "remapped", "reverse", "slices", "tile", "window"]
 
@@ -72,7 +72,7 @@ Map = Callable[[str], tuple[str, str]]  # an output coordinate to the source's, 
 
 
 def remapped(
-    word: str, x: Tensor, y: Tensor, traits: DeviceTraits, maps: Sequence[Map | None], fill: str = "0", starts: int = 0
+    word: str, x: Tensor, y: Tensor, traits: DeviceTraits, maps: Sequence[Map | None], fill: str = "0"
 ) -> KernelSource:
     """y[c] = x[map(c)] axis by axis (None: the same coordinate), `fill` where a map's condition fails."""
     inner = inner_axis(y)
@@ -90,15 +90,7 @@ def remapped(
         return Moved(lines, f"p0 + ({offset_of(x, source)})", " && ".join(conditions), fill)
 
     width = straight(x, inner) if inner >= 0 and maps[inner] is None else 1
-    if width > 1:
-        return each_element(word, [x], [y], traits, lambda at: ([], []), (found, width))
-
-    def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        moved = found(at)
-        value = f"*({moved.pointer})"
-        return moved.lines, [f"{moved.condition} ? {value} : ({stored(y.dtype)}){fill}" if moved.condition else value]
-
-    return each_element(word, [x], [y], traits, element)
+    return each_move(word, [x], y, traits, found, width)
 
 
 def slices(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
@@ -217,7 +209,7 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
     index = index_type(*xs, y)
     t = stored(y.dtype)
     kind = f"vec<{t}, {width}>" if width > 1 else t
-    lines = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", "if (i >= n) return;", *setup, f"{kind} v;"]
+    lines = [*setup, f"{kind} v;"]
     begin = 0
     for n, end in enumerate(ends):
         if end == begin:
@@ -231,9 +223,4 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
         begin = end
     at = offset_code(names, [*outer.strides[-1], steps[-1], *inner[-1]], 0, index, width)
     lines.append(f"{store_code(y, width)}(q0 + ({at}), v);" if width > 1 else f"q0[{at}] = v;")
-    parameters, buffers = pointers(xs, [y])
-    count = int(np.prod(dims, dtype=np.int64))
-    threads = threads_of(count, traits)
-    text = kernel(NAME, [*parameters, "u32 n"], lines, threads)
-    launch = KernelLaunch(NAME, (ceil_div(count, threads), 1, 1), (threads, 1, 1), (*buffers, Number("u32", count)))
-    return finish(f"concat_{len(xs)}", text, [launch], xs, [y])
+    return each_item(f"concat_{len(xs)}", lines, xs, [y], int(np.prod(dims, dtype=np.int64)), traits)

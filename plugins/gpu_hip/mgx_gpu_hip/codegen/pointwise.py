@@ -38,7 +38,7 @@ from .source import (
     stored,
 )
 
-__all__ = ["pointwise", "threads_of"]
+__all__ = ["each_item", "kernel", "one_launch", "pointwise", "threads_of"]
 
 LEAST_TILE = 16  # smaller extents do not pay for a shared tile
 
@@ -181,6 +181,53 @@ def kernel(
     body = "".join(f"  {line}\n" for line in (*ahead, "grid_wait();", "if (chained) grid_done();", *lines))
     head = ", ".join([*parameters, "u32 chained"])
     return f"KERNEL({threads}{f', {blocks}' if blocks else ''}) {name}({head}) {{\n{body}}}\n"
+
+
+def one_launch(
+    word: str,
+    lines: Sequence[str],
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    grid: int | tuple[int, int, int],
+    threads: int,
+    *,
+    before: str = "",
+    blocks: int = 0,
+    ahead: Sequence[str] = (),
+    shared: int = 0,
+    items: int | None = None,
+    flops: int = 0,
+    moved: int | None = None,
+) -> KernelSource:
+    """Returns a kernel of these statements on all operands, in one launch; grid: the blocks, along one axis or three.
+
+    before: text in front of the kernel; blocks, ahead: as of `kernel`; shared: bytes that the launch asks for; items: a number
+    that the kernel has as its last parameter `n`; flops, moved: as of `finish`.
+    """
+    parameters, buffers = pointers(inputs, outputs)
+    counted, numbers = ([], []) if items is None else (["u32 n"], [Number("u32", items)])
+    text = before + kernel(NAME, [*parameters, *counted], lines, threads, blocks, ahead)
+    sides = grid if isinstance(grid, tuple) else (grid, 1, 1)
+    launch = KernelLaunch(NAME, sides, (threads, 1, 1), (*buffers, *numbers), shared)
+    return finish(word, text, [launch], inputs, outputs, flops=flops, moved=moved)
+
+
+def each_item(
+    word: str,
+    lines: Sequence[str],
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    count: int,
+    traits: DeviceTraits,
+    before: str = "",
+    flops: int = 0,
+    moved: int | None = None,
+) -> KernelSource:
+    """Returns a kernel with one thread for each of `count` items, which the statements know as `i`."""
+    threads = threads_of(count, traits)
+    own = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", "if (i >= n) return;", *lines]
+    grid = ceil_div(count, threads)
+    return one_launch(word, own, inputs, outputs, grid, threads, before=before, items=count, flops=flops, moved=moved)
 
 
 # shared tiles ------------------------------------------------------------------------------------------------------------

@@ -8,25 +8,13 @@ from typing import Any
 from mgx_core.ops.reduce import ReduceMax, ReduceMean
 
 from .bodies import single
-from .elements import Coordinates, each_element, offset_of, pointers
+from .elements import Coordinates, each_element, offset_of
 from .geometry import ceil_div, decompose, index_type, load_code, memory_order, offset_code, store_code
 from .movement import inner_axis, straight
-from .pointwise import kernel, threads_of
+from .pointwise import one_launch, threads_of
 from .primitives import constant
 from .reduce import fused_reduce
-from .source import (
-    NAME,
-    DeviceTraits,
-    KernelLaunch,
-    KernelSource,
-    Number,
-    Tensor,
-    computed,
-    finish,
-    read,
-    stored,
-    written,
-)
+from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
 
 __all__ = ["max_pool_indices", "pooling"]
 
@@ -110,7 +98,7 @@ def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
     while width > 2 and y.elements < width * traits.sm_count * 256:
         width //= 2
     if width > 1 and y.elements:
-        return _channels(word, op, windows, x, y, traits, width, (start, update, after, result))
+        return _channels(word, windows, x, y, traits, width, (start, update, after, result))
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         place = offset_of(x, [at[0], at[1], *(f"(u32)s{i}" for i in range(windows.rank))])
@@ -121,7 +109,7 @@ def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
 
 
 def _channels(
-    word: str, op: Any, windows: _Windows, x: Tensor, y: Tensor, traits: DeviceTraits, width: int, parts: Any
+    word: str, windows: _Windows, x: Tensor, y: Tensor, traits: DeviceTraits, width: int, parts: Any
 ) -> KernelSource:
     start, update, after, result = parts
     kind = computed(x.dtype)
@@ -154,12 +142,10 @@ def _channels(
         f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {written(result.replace('acc', 'acc[k]'), y.dtype)};",
         f"{store_code(y, width)}(q0 + ({target}), b);",
     ]
-    parameters, buffers = pointers([x], [y])
     count = math.prod(dims)
     threads = threads_of(count, traits)
-    launch = KernelLaunch(NAME, (ceil_div(count, threads), 1, 1), (threads, 1, 1), (*buffers, Number("u32", count)))
-    text = kernel(NAME, [*parameters, "u32 n"], lines, threads)
-    return finish(word, text, [launch], [x], [y], flops=y.elements * math.prod(windows.lengths))
+    flops = y.elements * math.prod(windows.lengths)
+    return one_launch(word, lines, [x], [y], ceil_div(count, threads), threads, items=count, flops=flops)
 
 
 def max_pool_indices(op: Any, x: Tensor, y: Tensor, where: Tensor, traits: DeviceTraits) -> KernelSource:

@@ -9,7 +9,7 @@ import numpy as np
 from mgx_core import No
 from mgx_core.ops.resize import Axis
 
-from .elements import Coordinates, Moved, carried, each_element, offset_of
+from .elements import Coordinates, Moved, carried, each_element, each_move, offset_of
 from .movement import inner_axis, straight
 from .primitives import constant
 from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, read, stored, written
@@ -72,9 +72,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
 
         inner = inner_axis(cy)
         width = straight(cx, inner) if inner >= 0 and inner not in taps else 1
-        if width > 1:
-            return each_element("resize", [cx], [cy], traits, lambda at: ([], []), (found, width), before)
-        return each_element("resize", [cx], [cy], traits, lambda at: ([], [f"*({found(at).pointer})"]), before=before)
+        return each_move("resize", [cx], cy, traits, found, width, before)
     kind = computed(x.dtype) if computed(x.dtype) == "double" else "float"
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:

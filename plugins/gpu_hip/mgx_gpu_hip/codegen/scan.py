@@ -8,11 +8,10 @@ from typing import Any
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.scan import PrefixScanSum
 
-from .elements import pointers
 from .geometry import ceil_div, decompose, offset_code
-from .pointwise import kernel, threads_of
+from .pointwise import one_launch, threads_of
 from .primitives import FLOATS, UNSIGNED
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored, written
+from .source import DeviceTraits, KernelSource, Tensor, computed, finish, read, stored, written
 
 __all__ = ["prefix_scan"]
 
@@ -79,6 +78,4 @@ def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
             "}",
         ]
         grid = rows
-    parameters, buffers = pointers([x], [y])
-    launch = KernelLaunch(NAME, (grid, 1, 1), (threads, 1, 1), tuple(buffers))
-    return finish(word, kernel(NAME, parameters, lines, threads), [launch], [x], [y])
+    return one_launch(word, lines, [x], [y], grid, threads)

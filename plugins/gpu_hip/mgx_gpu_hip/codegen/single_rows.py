@@ -11,11 +11,10 @@ from mgx_core import No
 from mgx_core import dtype as dt
 
 from .after_product import Finish, stored_results
-from .elements import pointers
 from .geometry import aligned, ceil_div
 from .made_rows import MadeRow, made_row
-from .pointwise import kernel
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
+from .pointwise import one_launch
+from .source import DeviceTraits, KernelSource, Tensor, read, stored
 
 __all__ = ["TYPES", "single_row"]
 
@@ -86,7 +85,6 @@ def single_row(
         sums = _sums_of_made(made, w.dtype, k, step, columns, threads, traits)
     if isinstance(sums, No):
         return sums
-    parameters, buffers = pointers(xs, ys)
     lines = [
         f"const u32 first = blockIdx.x * {columns.together}u;",
         f"const {stored(w.dtype)}* const w = p{before} + (u64)first * {k}u;",
@@ -96,9 +94,8 @@ def single_row(
         *(["const u32 k = 0;"] if after else []),
         *stored_results(results, after, ["column"], len(ys) - len(results)),
     ]
-    launch = KernelLaunch(NAME, (ceil_div(columns.apart, columns.together), 1, 1), (threads, 1, 1), tuple(buffers))
     word = "single_row" if made is None else "single_row_made"
-    return finish(word, kernel(NAME, parameters, lines, threads), [launch], xs, ys, flops=2 * n * k)
+    return one_launch(word, lines, xs, ys, ceil_div(columns.apart, columns.together), threads, flops=2 * n * k)
 
 
 def _wide_columns(turns: int, n: int, parts: int, traits: DeviceTraits) -> _Columns:

@@ -8,10 +8,10 @@ from typing import Any
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.reduce import Argmax
 
-from .elements import Coordinates, each_element, offset_of, pointers
+from .elements import Coordinates, each_element, offset_of
 from .geometry import ceil_div, decompose, offset_code
-from .pointwise import kernel, threads_of
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor, computed, finish, read, stored
+from .pointwise import each_item, one_launch
+from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, finish, read, stored
 
 __all__ = ["extreme", "topk"]
 
@@ -78,10 +78,7 @@ def extreme(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
             f"for (int w = 0; w < {threads // traits.wave}; ++w) if ({NAME}_before(found[w], best)) best = found[w];",
         ]
     lines.append(f"if (lane == 0) q0[{place}] = best.i;")
-    parameters, buffers = pointers([x], [y])
-    text = pair + kernel(NAME, parameters, lines, threads)
-    launch = KernelLaunch(NAME, (ceil_div(rows, threads // lanes), 1, 1), (threads, 1, 1), tuple(buffers))
-    return finish(op.name, text, [launch], [x], [y])
+    return one_launch(op.name, lines, [x], [y], ceil_div(rows, threads // lanes), threads, before=pair)
 
 
 def _join() -> list[str]:
@@ -117,7 +114,6 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
     step = x.strides[axis]
     item = read(f"x[(u64){{0}} * {step}u]", x.dtype)
     sv, sw = values.strides[axis], places.strides[axis]
-    parameters, buffers = pointers([x], [values, places])
     if k <= 64 and n > 1024:
         threads = 256
         waves = threads // traits.wave
@@ -140,13 +136,8 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
             "}",
         ]
         lines = ["const u32 row = blockIdx.x;", *lines, *body]
-        launch = KernelLaunch(NAME, (rows, 1, 1), (threads, 1, 1), tuple(buffers))
-        return finish("topk", pair + kernel(NAME, parameters, lines, threads), [launch], [x], [values, places])
-    total = rows * n
-    threads = threads_of(total, traits)
+        return one_launch("topk", lines, [x], [values, places], rows, threads, before=pair)
     lines = [
-        "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
-        "if (i >= n) return;",
         f"const u32 row = i / {n}u, own = i % {n}u;",
         *lines,
         f"const {NAME}_pair mine = {{{item.format('own')}, (i32)own}};",
@@ -157,6 +148,4 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
         "}",
         f"if (rank < {k}u) {{ v[(u64)rank * {sv}u] = x[(u64)own * {step}u]; w[(u64)rank * {sw}u] = own; }}",
     ]
-    text = pair + kernel(NAME, [*parameters, "u32 n"], lines, threads)
-    launch = KernelLaunch(NAME, (ceil_div(total, threads), 1, 1), (threads, 1, 1), (*buffers, Number("u32", total)))
-    return finish("topk", text, [launch], [x], [values, places])
+    return each_item("topk", lines, [x], [values, places], rows * n, traits, pair)

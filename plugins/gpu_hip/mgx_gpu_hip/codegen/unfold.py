@@ -10,10 +10,10 @@ from typing import Any
 from mgx_core import No
 from mgx_core.ops.window import per_axis, sides
 
-from .elements import Coordinates, carried, each_element, offset_of, pointers
+from .elements import Coordinates, carried, each_element, offset_of
 from .geometry import ceil_div
-from .pointwise import kernel
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored, written
+from .pointwise import one_launch
+from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
 
 __all__ = ["Windows", "fold", "unfold"]
 
@@ -67,9 +67,7 @@ def unfold(x: Tensor, y: Tensor, w: Windows) -> KernelSource:
         f"else UNROLL for (int i = 0; i < {step}; ++i) v.v[i] = 0;",
         f"stv<{t}, {step}>(q0 + (u64)row * {w.width}u + k, v);",
     ]
-    parameters, buffers = pointers([x], [y])
-    launch = KernelLaunch(NAME, (ceil_div(total, THREADS), 1, 1), (THREADS, 1, 1), tuple(buffers))
-    return finish("unfold", kernel(NAME, parameters, lines, THREADS), [launch], [x], [y])
+    return one_launch("unfold", lines, [x], [y], ceil_div(total, THREADS), THREADS)
 
 
 def _misaligned(x: Tensor, step: int) -> bool:

@@ -89,4 +89,4 @@ counting(PLANS, computing(selection.nonmaxsuppression), Nonmaxsuppression, lambd
 # sources
 generated(PLANS, computing(drawing.random), RandomUniform, RandomNormal)
 generated(PLANS, spread(arithmetic.dynamic_range), DynamicRange)
-generated(PLANS, computing(lambda op, xs, ys, traits: arithmetic.eye_like(op, xs[0], ys[0], traits)), EyeLike)
+generated(PLANS, computing(lambda op, xs, ys, traits: arithmetic.eye_like(op, ys[0], traits)), EyeLike)
