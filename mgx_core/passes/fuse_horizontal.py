@@ -42,12 +42,14 @@ class _Step(NamedTuple):
 class _Product(NamedTuple):
     """A product with a constant right side, and the steps that follow it.
 
-    weights: the matrix; or codes, scales and zero points with a row for each column of it.
+    weights: the matrix; or codes, scales and zero points with a row for each column of it; zeros: the zero point of the left
+    operand, if it has one.
     """
 
     dot: Instruction
     weights: tuple[Array, ...]
     steps: tuple[_Step, ...]
+    zeros: tuple[Array, ...] = ()
 
     @property
     def result(self) -> Instruction:
@@ -64,8 +66,8 @@ class _Product(NamedTuple):
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The op, and for each constant its type and other extent: products that agree in these can be one."""
-        return self.dot.op, *((w.dtype, w.shape[1 - self.axis]) for w in self.weights)
+        """The op and zero point, and for each constant its type and other extent: products that agree in these can be one."""
+        return self.dot.op, *map(int, self.zeros), *((w.dtype, w.shape[1 - self.axis]) for w in self.weights)
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class FuseHorizontal(Pass):
         if not isinstance(found[0].dot.op, DequantDot) and len(dims) > 2:
             right: tuple[Dim, ...] = (*dims[:-2], *weights[0].shape.dims)
             weights = [add(Multibroadcast(out_lens=right), weights[0])]
-        product = add(found[0].dot.op, shared, *weights)
+        product = add(found[0].dot.op, shared, *weights, *map(literal, found[0].zeros))
         for steps in zip(*(p.steps for p in found), strict=True):
             columns = [s.column for s in steps if s.column is not None]
             if columns:
@@ -148,7 +150,18 @@ class FuseHorizontal(Pass):
 
 
 def _is_dot(ins: Instruction) -> bool:
-    return isinstance(ins.op, (Dot, DequantDot)) or (isinstance(ins.op, QuantDot) and len(ins.inputs) == 2)
+    return isinstance(ins.op, (Dot, DequantDot)) or (isinstance(ins.op, QuantDot) and _zeros(ins) is not None)
+
+
+def _zeros(dot: Instruction) -> tuple[Array, ...] | None:
+    """Returns the zero point of an integer product's left operand, if it has one; None where others are given."""
+    given = dot.inputs[2:]
+    if all(i.is_absent for i in given):
+        return ()
+    zero = given[0].literal
+    if zero is None or given[0].shape.elements() != 1 or not all(i.is_absent for i in given[1:]):
+        return None
+    return (np.asarray(zero.value).reshape(()),)
 
 
 def _same_steps(found: Sequence[_Product]) -> list[_Product]:
@@ -184,11 +197,12 @@ def _like(one: _Step, other: _Step) -> bool:
 
 
 def _product(dot: Instruction) -> _Product | None:
-    found = [_matrix(i) for i in dot.inputs[1:] if not i.is_absent]
+    whole = isinstance(dot.op, QuantDot)
+    found = [_matrix(i) for i in dot.inputs[1 : 2 if whole else None] if not i.is_absent]
     weights = tuple(w for w in found if w is not None)
     if len(weights) < len(found):
         return None
-    product = _Product(dot, weights, ())
+    product = _Product(dot, weights, (), (_zeros(dot) if whole else None) or ())
     floats = not isinstance(dot.op, QuantDot)  # which take a bias along and no more
     steps: list[_Step] = []
     at = dot

@@ -256,6 +256,38 @@ module pointwise_0
         [("fuse-horizontal", 1, 0, "")],
     ),
     (
+        "horizontal_zero_points",
+        (FuseHorizontal(),),
+        """\
+  %x = @param["x"] -> uint8[2, 2]
+  %z = @literal(7) -> uint8[]
+  %y = @literal(7) -> uint8[]
+  %o = @literal(8) -> uint8[]
+  %c = @literal(1) -> int8[]
+  %w = @literal(1, 2, 3, 4) -> int8[2, 2]
+  %v = @literal(5, 6) -> int8[2, 1]
+  %1 = quant_dot(%x, %w, %z)
+  %2 = quant_dot(%x, %v, %y)
+  %3 = quant_dot(%x, %v, %o)
+  %4 = quant_dot(%x, %v, %z, %c)
+  @return(%1, %2, %3, %4)""",
+        """\
+  %x = @param["x"] -> uint8[2, 2]
+  %1 = @literal(7) -> uint8[]
+  %2 = @literal(8) -> uint8[]
+  %3 = @literal(1) -> int8[]
+  %4 = @literal(5, 6) -> int8[2, 1]
+  %5 = @literal(1, 2, 5, 3, 4, 6) -> int8[2, 3]
+  %6 = @literal(7) -> uint8[]
+  %7 = quant_dot(%x, %5, %6) -> int32[2, 3]
+  %8 = slice[axes=[1], starts=[0], ends=[2], steps=[]](%7) -> int32[2, 2]
+  %9 = slice[axes=[1], starts=[2], ends=[3], steps=[]](%7) -> int32[2, 1]
+  %10 = quant_dot(%x, %4, %2) -> int32[2, 1]
+  %11 = quant_dot(%x, %4, %1, %3) -> int32[2, 1]
+  @return(%8, %9, %10, %11)""",
+        [("fuse-horizontal", 1, 0, "")],
+    ),
+    (
         "horizontal_narrow",
         (FuseHorizontal(),),
         """\
@@ -561,6 +593,46 @@ module half
   %1 = @literal(0, 2, 4, 6) -> int64[4]
   @return(%1)""",
         [],
+    ),
+    (
+        "attention_to_bytes",
+        (FuseAttention(rounds=True),),
+        """\
+  %q = @param["q"] -> float32[2, 3, 4]
+  %k = @param["k"] -> float32[2, 4, 5]
+  %v = @param["v"] -> float32[2, 5, 4]
+  %r = @param["r"] -> float32[8]
+  %1 = dot(%q, %k)
+  %2 = softmax[axis=2](%1)
+  %3 = dot(%2, %v)
+  %4 = transpose[permutation=[1, 0, 2]](%3)
+  %5 = reshape[dims=[3, 8]](%4)
+  %6 = multibroadcast[out_lens=[3, 8]](%r)
+  %7 = mul(%5, %6)
+  %8 = convert[target_type=int8](%7)
+  @return(%8)""",
+        """\
+  %q = @param["q"] -> float32[2, 3, 4]
+  %k = @param["k"] -> float32[2, 4, 5]
+  %v = @param["v"] -> float32[2, 5, 4]
+  %r = @param["r"] -> float32[8]
+  %1 = group[tag="attention"](%q, %k, %v, %r){attention_0} -> int8[3, 8]
+  @return(%1)
+module attention_0
+  %x0 = @param["x0"] -> float32[2, 3, 4]
+  %x1 = @param["x1"] -> float32[2, 4, 5]
+  %x2 = @param["x2"] -> float32[2, 5, 4]
+  %x3 = @param["x3"] -> float32[8]
+  %2 = dot(%x0, %x1) -> float32[2, 3, 5]
+  %3 = softmax[axis=2](%2) -> float32[2, 3, 5]
+  %4 = dot(%3, %x2) -> float32[2, 3, 4]
+  %5 = transpose[permutation=[1, 0, 2]](%4) -> float32[3, 2, 4]
+  %6 = reshape[dims=[3, 8], allowzero=false](%5) -> float32[3, 8]
+  %7 = multibroadcast[out_lens=[3, 8]](%x3) -> float32[3, 8]
+  %8 = mul(%6, %7) -> float32[3, 8]
+  %9 = convert[target_type=int8, saturate=true, round_mode="up"](%8) -> int8[3, 8]
+  @return(%9)""",
+        [("fuse-attention", 1, 0, "")],
     ),
 ]
 
