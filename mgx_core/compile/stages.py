@@ -230,7 +230,8 @@ def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
 
 def fusing(selection: RuleSelection, target: Target | None) -> list[Pass]:
     """Attention, groups of work on elements and reductions, and what joins the products before them."""
-    passes: list[Pass] = [FuseAttention()] if selection.on("fuse-attention") else []
+    rounds = target is not None and target.attention_rounds
+    passes: list[Pass] = [FuseAttention(rounds=rounds)] if selection.on("fuse-attention") else []
     if selection.on("fuse-elementwise"):
         costly = frozenset[str]() if target is not None and target.costly_epilogues else COSTLY
         passes.append(FuseElementwise(reduce=selection.on("fuse-reductions"), costly=costly))

@@ -7,6 +7,7 @@ from dataclasses import field
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere, nested
+from ..ops.broadcast import Multibroadcast
 from ..ops.control import Group
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
@@ -14,6 +15,7 @@ from ..ops.movement import Transpose
 from ..ops.reshape import Reshape
 from ..ops.softmax import Softmax
 from ..records import dataclass
+from ..rules.constants import scalar_of
 from ..rules.outline import Names, is_view, outline, through_views
 from ..rules.stats import Tally
 from .interface import Pass
@@ -27,9 +29,12 @@ class FuseAttention(Pass):
 
     The body holds, in order: the first dot, pointwise ops on the scores (scale, mask, bias), the softmax, pointwise ops on the
     weights, the second dot, and the transpose and reshape that bring the heads together, where nothing else reads them.
+    rounds: also the work that makes bytes of the result, with numbers in front of the transpose, or with numbers and rows of
+    channels behind the reshape.
     """
 
     name: str = "fuse-attention"
+    rounds: bool = False
     tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
@@ -92,7 +97,7 @@ class FuseAttention(Pass):
                 dot = dots[0]
                 if dot.inputs[0] is not at or dot.inputs[1] is at:
                     return None
-                return [*found, dot, *_way_out(dot)]
+                return [*found, dot, *_way_out(dot, self.rounds)]
             more = [u for u in outside if isinstance(u.op, Pointwise) and u.shape.dims == softmax.shape.dims]
             if dots or len(more) != len(outside) or not more:
                 return None
@@ -132,15 +137,17 @@ def _leads_to_dot(ins: Instruction, reader: Instruction) -> bool:
     return False
 
 
-def _way_out(dot: Instruction) -> list[Instruction]:
+def _way_out(dot: Instruction, rounds: bool) -> list[Instruction]:
     """Returns a transpose and a reshape after the second dot, each the only reader of what comes before.
 
-    Before them, heads that lie along two axes (groups, and heads of a group) become one axis.
+    Before them, heads that lie along two axes (groups, and heads of a group) become one axis.  rounds: rounding to bytes, too,
+    before all of them or after.
     """
-    found: list[Instruction] = []
-    at = dot
-    if dot.shape.rank == 5 and len(dot.users) == 1:
-        joined = dot.users[0]
+    found = _rounding(dot, rows=False) if rounds else []
+    rounded = bool(found)
+    at = found[-1] if found else dot
+    if dot.shape.rank == 5 and len(at.users) == 1:
+        joined = at.users[0]
         if isinstance(joined.op, Reshape) and len(joined.inputs) == 1 and joined.shape.rank == 4:
             at = joined
             found.append(at)
@@ -150,4 +157,30 @@ def _way_out(dot: Instruction) -> list[Instruction]:
             found.append(at)
         else:
             break
-    return found
+    return found if rounded or not rounds else [*found, *_rounding(at, rows=True)]
+
+
+def _rounding(at: Instruction, rows: bool) -> list[Instruction]:
+    """Returns the ops that make bytes of a value element by element; none if it becomes no bytes.
+
+    rows: their other operands may be tensors along the last axis, too, not only numbers.
+    """
+    found: list[Instruction] = []
+    while len(found) < 8 and len(at.users) == 1:
+        user = at.users[0]
+        others = [i for i in user.inputs if i is not at]
+        if not isinstance(user.op, Pointwise) or len(others) + 1 != len(user.inputs):
+            break
+        if not all(scalar_of(i) is not None or (rows and _is_row(i)) for i in others):
+            break
+        found.append(user)
+        at = user
+        if at.shape.dtype.bits == 8 and at.shape.dtype.kind in "iuf":
+            return found
+    return []
+
+
+def _is_row(ins: Instruction) -> bool:
+    """Returns True for a tensor that is repeated over all axes but the last."""
+    source = ins.inputs[0] if isinstance(ins.op, Multibroadcast) and len(ins.inputs) == 1 else ins
+    return source.shape.dims[-1:] == ins.shape.dims[-1:] and all(n == 1 for n in source.shape.dims[:-1])

@@ -162,6 +162,12 @@ class Target:
     costly_epilogues: bool = False
     """True if its products of integers finish their sums with any function; on other targets ``erf`` is a loop's work."""
 
+    attention_rounds: bool = False
+    """True if its groups of attention may end with the work that makes bytes of their result."""
+
+    narrow_attention: bool = True
+    """False if attention's two products are faster in float, in one group: quantizers leave them so where the target is given."""
+
     def get_context(self) -> Any:
         """Returns a new context: a `Context` of this target.  Default: a `HostContext`."""
         return HostContext(self)

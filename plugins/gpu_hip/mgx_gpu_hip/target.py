@@ -46,6 +46,8 @@ class GpuTarget(Target):
     channels_last = True
     narrow_floats = True
     costly_epilogues = True
+    attention_rounds = True
+    narrow_attention = False
 
     def __init__(self, kind: str = "", device_id: int = 0) -> None:
         self.kind = kind

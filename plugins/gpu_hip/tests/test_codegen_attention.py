@@ -14,9 +14,10 @@ from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
-from mgx_core.ops.pointwise import Add, Mul
+from mgx_core.ops.pointwise import Add, Clip, Div, Mul, Nearbyint
 from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.softmax import Softmax
 from mgx_core.passes.fuse_attention import FuseAttention
@@ -221,6 +222,76 @@ def test_fused_group(of: str) -> None:
     source = generate(group.op, ins, outs, traits(), group.modules)
     assert isinstance(source, KernelSource) and len(source.launches) == 1
     same(run(source, [known[i] for i in group.inputs], ins, outs), wanted, tolerance=LIMITS[of])
+
+
+ROUNDED = {
+    "tiles": (2, 70, 32, 100),
+    "vectors": (2, 70, 48, 1),
+    "shared keys": (1, 37, 64, 100),
+    "odd heads": (1, 37, 9, 100),
+    "few queries": (2, 3, 64, 1),
+    "parts of keys": (1, 1, 64, 100),
+}
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("way", ["numbers first", "a row of channels behind"])
+@pytest.mark.parametrize("of", ["float16", "float32"])
+@pytest.mark.parametrize("size", ROUNDED)
+def test_bytes_made_of_the_result(size: str, of: str, way: str, wave: int) -> None:
+    """Work that makes bytes of a result is done in its kernel: in front of the movement, or behind it with a row of channels."""
+    b, s, d, units = ROUNDED[size]
+    h, t, kind = 3, 150, dt.of(of)
+    zero, to = (0.0, dt.int8) if way == "numbers first" else (3.0, dt.uint8)
+    module = Module("main")
+    q, k, v = (module.add_parameter(n, Shape.of(kind, (b, x, h * d))) for n, x in (("q", s), ("k", t), ("v", t)))
+    row = module.add_parameter("row", Shape.of(kind, (h * d,)))
+
+    def heads(x: Any, rows: int, order: tuple[int, ...]) -> Any:
+        return module.add(Transpose(permutation=order), module.add(Reshape(dims=(b, rows, h, d)), x))
+
+    def number(x: float, like: Any) -> Any:
+        wide = Multibroadcast(out_lens=like.shape.dims)
+        return module.add(wide, module.add_literal(np.asarray(x, like.shape.dtype.numpy)))
+
+    def bytes_of(x: Any) -> Any:
+        x = module.add(Convert(target_type=dt.float32), x)
+        x = module.add(Nearbyint(), module.add(Div(), x, number(0.01, x)))
+        x = module.add(Add(), x, number(zero, x))
+        return module.add(Convert(target_type=to), module.add(Clip(), x, number(to.lowest, x), number(to.highest, x)))
+
+    def together(x: Any) -> Any:
+        return module.add(Reshape(dims=(b, s, h * d)), module.add(Transpose(permutation=(0, 2, 1, 3)), x))
+
+    scores = module.add(Dot(), heads(q, s, (0, 2, 1, 3)), heads(k, t, (0, 2, 3, 1)))
+    out = module.add(Dot(), module.add(Softmax(axis=-1), scores), heads(v, t, (0, 2, 1, 3)))
+    if way == "numbers first":
+        made = together(bytes_of(out))
+    else:
+        made = together(out)
+        made = bytes_of(module.add(Mul(), made, module.add(Multibroadcast(out_lens=made.shape.dims), row)))
+    module.add_return([made])
+    rng = np.random.default_rng(5)
+    arrays = [values(rng, kind, p.shape.lens()) for p in (q, k, v, row)]
+    arrays[0] = (arrays[0].astype(np.float32) / 4).astype(kind.numpy)  # scores that are not far apart
+    (wanted,) = Interpreter().run(module, arrays)
+    assert FuseAttention(rounds=True).apply(module)
+    group = next(i for i in module if i.op.name == "group")
+    assert group.shape.dtype is to and module.outputs[0] is group
+    known = dict(zip(module.parameters.values(), arrays, strict=True))
+    Interpreter(lambda ins, value: known.__setitem__(ins, value)).run(module, arrays)
+    ins = []
+    for i in group.inputs:
+        order = getattr(i.op, "permutation", ())
+        packed = row_major(i.inputs[0].shape.lens()) if order else ()
+        ins.append(tensor(of, i.shape.lens(), [packed[a] for a in order] if order else None))
+    outs = [tensor(to.name, (b, s, h * d))]
+    device = traits(wave, units)._replace(shared_most=232448 if wave == 32 else 65536)
+    source = generate(group.op, ins, outs, device, group.modules)
+    assert isinstance(source, KernelSource), source
+    (got,) = run(source, [known[i] for i in group.inputs], ins, outs, wave)
+    apart = np.abs(np.asarray(got).astype(int) - wanted.astype(int))
+    assert len(np.unique(wanted)) > 20 and apart.max() <= 1 and (apart > 0).mean() < (0.1 if of == "float16" else 0.002)
 
 
 def test_refusals_say_why() -> None:

@@ -16,7 +16,7 @@ __all__ = ["attention_kernel"]
 
 
 def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
-    types = {p.tensor(a).dtype for a in (p.q, p.k, p.v)} | {p.out.dtype}
+    types = {p.tensor(a).dtype for a in (p.q, p.k, p.v)} | ({p.out.dtype} if p.after is None else set())
     if len(types) != 1 or not types <= {dt.float16, dt.bfloat16, dt.float32}:
         return No(f"no attention kernel for {', '.join(sorted(map(str, types)))}")
     if p.out.elements == 0:

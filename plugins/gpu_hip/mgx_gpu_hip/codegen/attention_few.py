@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from .attention_parts import attended, batch_setup, flops, heads, logit, shared_out
+from .attention_parts import attended, batch_setup, flops, heads, logit, out_setup, result
 from .attention_pattern import Pattern
 from .elements import pointers
 from .geometry import aligned, ceil_div, decompose
 from .pointwise import kernel, one_launch
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, read, stored, written
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, read
 
 __all__ = ["few_queries", "streams"]
 
@@ -18,7 +18,7 @@ TOGETHER: Final = 4  # keys that a team reads before it uses the first
 
 def streams(p: Pattern, traits: DeviceTraits) -> bool:
     """Returns True if keys and values can be read in whole vectors by a part of a wave."""
-    step = 16 // p.out.dtype.size
+    step = 16 // p.dtype.size
     lanes = p.d // step if step else 0
     fits = all(aligned(p.tensor(a), a.strides, a.offset, step) for a in (p.q, p.k, p.v))
     return p.d == p.e and p.d % step == 0 and lanes & (lanes - 1) == 0 and lanes <= traits.wave and fits
@@ -26,7 +26,7 @@ def streams(p: Pattern, traits: DeviceTraits) -> bool:
 
 def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
     """A team of lanes reads a key and its value; a query's keys are split over blocks, whose results a second launch combines."""
-    t, step = stored(p.out.dtype), 16 // p.out.dtype.size
+    t, step = p.word, 16 // p.dtype.size
     lanes = p.d // step
     threads = 128 if traits.wave == 32 else 256
     teams = threads // lanes
@@ -60,14 +60,14 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
         "  }",
     ]
     place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"
-    result = written(shared_out(p, "value / weight", "weight"), p.out.dtype)
+    store = result(p, "value / weight", "weight", place, "c")
     if not split:
-        lines += [f"  {place} = {result};", "}"]
+        lines += [f"  {store}", "}"]
         grid = (1, total, 1)
         if total > 65535:
             lines = [line.replace("blockIdx.x", "0u").replace("blockIdx.y", "blockIdx.x") for line in lines]
             grid = (total, 1, 1)
-        return one_launch("attention", lines, p.inputs, [p.out], grid, threads, flops=flops(p))
+        return one_launch("attention", lines, p.inputs, [p.out], grid, threads, before=p.finishing(), flops=flops(p))
     lines += [
         f"  const u32 slot = blockIdx.y * {splits}u + blockIdx.x;",
         f"  parts[(u64)slot * {p.d + 2}u + c] = value;",
@@ -80,7 +80,7 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
     join = [
         f"const u32 row = blockIdx.x % {p.s}u, head = blockIdx.x / {p.s}u;",
         *decompose("head", p.batch, "h")[0],
-        f"{t}* const o = q0 + ({p.out_base()});",
+        *out_setup(p),
         f"const float* const mine = parts + (u64)blockIdx.x * {splits * (p.d + 2)}u;",
         "float all = (float)-m::inf();",
         f"for (u32 i = 0; i < {splits}u; ++i) all = m::max(all, mine[i * {p.d + 2}u + {p.d}u]);",
@@ -91,13 +91,14 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
         f"    const float w = m::exp(mine[i * {p.d + 2}u + {p.d}u] - base);",
         f"    weight += w * mine[i * {p.d + 2}u + {p.d + 1}u]; value += w * mine[i * {p.d + 2}u + c];",
         "  }",
-        f"  {place} = {result};",
+        f"  {store}",
         "}",
     ]
-    text += kernel(NAME, [f"{t}* RESTRICT q0", "const float* parts"], join, 64)
+    rows = pointers([x if n in p.rows else None for n, x in enumerate(p.inputs)], [p.out])
+    text += p.finishing() + kernel(NAME, [*rows[0], "const float* parts"], join, 64)
     launches = [
         KernelLaunch(f"{NAME}_parts", (splits, total, 1), (threads, 1, 1), (*buffers, parts)),
-        KernelLaunch(NAME, (total, 1, 1), (64, 1, 1), (Buffer("output", 0), parts)),
+        KernelLaunch(NAME, (total, 1, 1), (64, 1, 1), (*rows[1], parts)),
     ]
     return finish(
         "attention", text, launches, p.inputs, [p.out], scratch=[4 * total * splits * (p.d + 2)], flops=flops(p)
@@ -106,7 +107,7 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
 
 def _over_keys(p: Pattern, t: str, step: int, lanes: int, teams: int) -> list[str]:
     """Returns the loop over a block's keys, which leaves each team's largest logit, sum of weights and weighted values."""
-    product = f"{read('qv.v[i]', p.out.dtype)} * {read('kv[u].v[i]', p.out.dtype)}"
+    product = f"{read('qv.v[i]', p.dtype)} * {read('kv[u].v[i]', p.dtype)}"
     return [
         f"for (u32 at = low; at < high; at += {teams * TOGETHER}u) {{",
         f"  vec<{t}, {step}> kv[{TOGETHER}], vv[{TOGETHER}];",
@@ -136,7 +137,7 @@ def _over_keys(p: Pattern, t: str, step: int, lanes: int, teams: int) -> list[st
         f"    if (at + u * {teams}u + team >= high) break;  // 0 times an infinite value is NaN",
         "    const float w = m::exp(dots[u] - base);",
         "    sum += w;",
-        f"    UNROLL for (int i = 0; i < {step}; ++i) acc[i] += w * {read('vv[u].v[i]', p.out.dtype)};",
+        f"    UNROLL for (int i = 0; i < {step}; ++i) acc[i] += w * {read('vv[u].v[i]', p.dtype)};",
         "  }",
         "}",
     ]

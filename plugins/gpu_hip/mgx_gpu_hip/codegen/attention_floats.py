@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, shared_out
+from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, result
 from .attention_pattern import Pattern
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource
@@ -89,6 +89,7 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
             "  }",
             "}",
         ]
+    place = f"o[(u64)row * {p.o[-2]}u + (u64)({column}) * {p.o[-1]}u]"
     loop = [
         "__syncthreads();",
         *copy_tile(p, p.k, "keys", "k", keys, p.d, "key", limit, p.d, ld, 256),
@@ -126,8 +127,7 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"  const u32 row = first + ty * {rows} + r;",
         f"  if (row < {p.s}u)",
         f"    UNROLL for (int c = 0; c < {out}; ++c)",
-        f"      if ({column} < {p.e}u) o[(u64)row * {p.o[-2]}u + (u64)({column}) * {p.o[-1]}u] = "
-        f"{shared_out(p, 'acc[r][c] / sum[r]', 'sum[r]')};",
+        f"      if ({column} < {p.e}u) {result(p, 'acc[r][c] / sum[r]', 'sum[r]', place, f'({column})')}",
         "}",
     ]
     return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), 256)

@@ -11,9 +11,9 @@ from .attention_pattern import Pattern
 from .bodies import Access
 from .geometry import aligned, decompose
 from .pointwise import one_launch
-from .source import KernelSource, stored
+from .source import NAME, KernelSource, stored, written
 
-__all__ = ["attended", "batch_setup", "copy_tile", "finished", "flops", "heads", "logit", "shared_out"]
+__all__ = ["attended", "batch_setup", "copy_tile", "finished", "flops", "heads", "logit", "out_setup", "result"]
 
 IN_FLIGHT: Final = 8  # elements that a thread reads before it stores the first, where they cannot be read as vectors
 
@@ -28,15 +28,21 @@ def flops(p: Pattern) -> int:
 
 def batch_setup(p: Pattern, index: str) -> list[str]:
     setup, _ = decompose(index, p.batch, "h")
-    t = stored(p.out.dtype)
+    t = p.word
     return [
         *setup,
         *p.lines,
         f"const {t}* const q = p{p.q.index} + ({p.base(p.q)});",
         f"const {t}* const k = p{p.k.index} + ({p.base(p.k)});",
         f"const {t}* const v = p{p.v.index} + ({p.base(p.v)});",
-        f"{t}* const o = q0 + ({p.out_base()});",
+        *out_setup(p),
     ]
+
+
+def out_setup(p: Pattern) -> list[str]:
+    """Returns statements that set `o`, where a head's results begin, and `channel`, its first in rows of channels."""
+    channel = [f"const u32 channel = ({p.out_base()}) % {p.out.lens[-1]}u;"] if p.rows else []
+    return [f"{stored(p.out.dtype)}* const o = q0 + ({p.out_base()});", *channel]
 
 
 def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
@@ -74,12 +80,17 @@ def attended(p: Pattern, first: str, queries: int) -> tuple[list[str], str]:
     ], "last"
 
 
-def shared_out(p: Pattern, value: str, total: str) -> str:
-    """Returns code of a result: `value`, a weighted sum divided by `total`, or zero for a query without keys.
+def result(p: Pattern, value: str, total: str, place: str, column: str) -> str:
+    """Returns a statement that puts a result in its place: `value`, a weighted sum divided by `total`, then worked on.
 
-    Scores that are NaN make the total NaN, and so the result.
+    column: its number among the columns of the head.  A query without keys gives zero.  Scores that are NaN make the total NaN,
+    and so the result.
     """
-    return f"({total} {p.sees} ? {value} : 0.f)" if p.sees else value
+    value = f"({total} {p.sees} ? {value} : 0.f)" if p.sees else value
+    if p.after is None:
+        return f"{place} = {written(value, p.out.dtype)};"
+    given = [value, f"channel + {column}" if p.rows else "0", place, *(f"p{n}" for n in p.rows)]
+    return f"{NAME}_finished({', '.join(given)});"
 
 
 def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
@@ -139,5 +150,6 @@ def finished(
                  (line.replace("blockIdx.x", "@x") for line in lines)]  # fmt: skip
         grid = (grid[1], grid[0], 1)
     return one_launch(
-        "attention", lines, p.inputs, [p.out], grid, threads, blocks=blocks, shared=shared, flops=flops(p)
-    )
+        "attention", lines, p.inputs, [p.out], grid, threads,
+        before=p.finishing(), blocks=blocks, shared=shared, flops=flops(p),
+    )  # fmt: skip

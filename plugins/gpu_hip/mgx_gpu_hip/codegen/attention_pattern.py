@@ -22,13 +22,17 @@ from mgx_core.ops.pointwise import Add, Div, Mul, Where
 from mgx_core.ops.reshape import regroup
 from mgx_core.ops.softmax import Softmax
 from mgx_core.ops.trigonometry import Tanh
+from mgx_core.rules.constants import scalar_of
+from mgx_core.rules.outline import through_views
+from mgx_core.types.dtype import DType
 
+from .after_product import Finish
 from .bodies import VIEWS, Access, Body, Source, flat, through_chain
 from .evaluate import Evaluator
-from .expressions import Lines, Value
+from .expressions import Lines, Value, store_value
 from .geometry import offset_code
 from .reductions import element_value
-from .source import Tensor
+from .source import NAME, Tensor, stored
 
 __all__ = ["Pattern", "from_group", "from_op"]
 
@@ -41,7 +45,8 @@ class Pattern:
     [*batch, s, e].  score: the expression from products to logits over [*batch, s, t], its input 0 the product.  lines and
     keep: statements, and the condition under which key `col` counts for query `row`; they declare `present`, how many keys
     there are, where it is not t, and `start`, the last key of query 0, where it is causal.  sees: condition on a row's sum of
-    weights without which it gives zeros.
+    weights without which it gives zeros.  after: work on the
+    elements of the result, which may read rows of its last axis, as a module too.
     """
 
     inputs: list[Tensor | None]
@@ -63,6 +68,36 @@ class Pattern:
     present: bool = False
     causal: bool = False
     sees: str = ""
+    after: Finish | None = None
+    after_module: Module | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the operands."""
+        return self.tensor(self.q).dtype
+
+    @property
+    def word(self) -> str:
+        """The operands' type in kernels."""
+        return stored(self.dtype)
+
+    @property
+    def rows(self) -> list[int]:
+        """Returns numbers of the inputs that `after` reads."""
+        return [] if self.after is None else sorted({self.after.index[a.index] for a in self.after.reads()})
+
+    def finishing(self) -> str:
+        """Returns text of the device function that makes a result of a sum and its channel by `after`; empty without it."""
+        if self.after is None:
+            return ""
+        lines = Lines("t")
+        readers = [self.after.reader(a, a.strides[-1:], 1) for a in self.after.reads()]
+        loads = [x for n, r in enumerate(readers) for x in self.after.load(n, r, ["channel"], "u32")]
+        (made,) = self.after.values(["sum"], readers, lines)
+        rows = "".join(f", const {stored(self.tensor(Access(n, (), 0)).dtype)}* p{n}" for n in self.rows)
+        body = [*loads, *lines.lines, f"y = {store_value(made, self.out.dtype)};"]
+        text = f"DEV void {NAME}_finished(float sum, u32 channel, {stored(self.out.dtype)}& y{rows}) {{\n"
+        return text + "".join(f"  {line}\n" for line in body) + "}\n"
 
     @property
     def names(self) -> list[str]:
@@ -94,18 +129,11 @@ class Pattern:
                 return Value("s", "float")
             at = offset_code(names, source.strides, source.offset, "u64")
             code = f"p{self.score_index[source.index]}[{at}]"
-            return element_value(
-                source, self.score_inputs, lines.let(_stored(self.score_inputs[source.index]), code), lines
-            )
+            given = self.score_inputs[source.index]
+            return element_value(source, self.score_inputs, lines.let(stored(given.dtype), code), lines)
 
         value = Evaluator(self.score, lines, leaf).value(self.score.outputs[0])
         return lines.lines, value.code
-
-
-def _stored(x: Tensor) -> str:
-    from .source import stored
-
-    return stored(x.dtype)
 
 
 def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern | No:
@@ -135,11 +163,13 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
         v = read(second.inputs[1], (0, 1))
         dims = tuple(first.shape.lens())
         sees = _weights(softmax, second)
-        o = _way_out(module, second, out)
+        o, after = _way_out(module, second, inputs, out)
         pattern = Pattern(
             list(inputs), out, dims[:-2], dims[-2], dims[-1], first.inputs[0].shape.lens()[-1],
             second.shape.lens()[-1], q, k, v, o, sees=sees,
         )  # fmt: skip
+        if after is not None:
+            pattern.after, pattern.after_module = after
         if softmax.inputs[0] is not first:
             _score(pattern, module, first, softmax.inputs[0], inputs)
     except UnsupportedError as error:
@@ -160,15 +190,23 @@ def _weights(softmax: Instruction, second: Instruction) -> str:
     return sees
 
 
-def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...]:
-    """Returns the output's strides along the axes of the second product."""
+def _way_out(
+    module: Module, second: Instruction, inputs: Sequence[Tensor], out: Tensor
+) -> tuple[tuple[int, ...], tuple[Finish, Module] | None]:
+    """Returns the output's strides along the axes of the second product, and `Pattern.after`."""
     chain: list[Instruction] = []
     at = module.outputs[0]
     while at is not second:
         chain.append(at)
-        at = at.inputs[0]
+        onward = [i for i in at.inputs if not through_views(i).is_literal and not through_views(i).is_param]
+        if len(onward) != 1:
+            raise UnsupportedError(f"{at.op.name} of {len(onward)} computed values after the second product")
+        at = onward[0]
     shape = out.shape
+    work = [ins for ins in chain if isinstance(ins.op, Pointwise)]
     for ins in chain:
+        if ins in work:
+            continue
         before = tuple(ins.inputs[0].shape.lens())
         if isinstance(ins.op, Transpose):
             order = ins.op.order(len(before))
@@ -181,9 +219,45 @@ def _way_out(module: Module, second: Instruction, out: Tensor) -> tuple[int, ...
             if seen is None:
                 raise UnsupportedError("the output's layout does not keep the heads apart")
             shape = seen[1]
-        elif not isinstance(ins.op, Convert):
+        else:
             raise UnsupportedError(f"{ins.op.name} after the second product")
-    return tuple(0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True))
+    steps = tuple(0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True))
+    if all(isinstance(ins.op, Convert) for ins in work) and out.dtype is second.shape.dtype:
+        return steps, None
+    return steps, _finish(work[::-1], second, module, inputs, out)
+
+
+def _finish(
+    work: Sequence[Instruction], second: Instruction, module: Module, inputs: Sequence[Tensor], out: Tensor
+) -> tuple[Finish, Module]:
+    """Returns work on the elements of the second product, as they lie in `out`, with numbers and rows of channels."""
+    made = Module("after")
+    given, index = [Tensor.of(Shape.of(second.shape.dtype, out.lens))], [-1]
+    at = made.add_parameter("sum", Shape.of(second.shape.dtype, out.lens))
+    places = {p: n for n, p in enumerate(module.parameters.values())}
+    for ins in work:
+        operands = []
+        for x in ins.inputs:
+            number, source = scalar_of(x), through_views(x)
+            if number is not None:
+                operands.append(made.add_literal(np.asarray(number, x.shape.dtype.numpy)))
+            elif source in places:
+                n = places[source]
+                given.append(inputs[n])
+                index.append(n)
+                operands.append(made.add_parameter(f"x{n}.{len(given)}", Shape.of(inputs[n].dtype, inputs[n].lens)))
+            else:
+                operands.append(at)
+                continue
+            operands[-1] = made.add(Multibroadcast(out_lens=out.lens), operands[-1])
+        at = made.add(ins.op, *operands)
+    made.add_return([at])
+    finish = Finish(Body.of(made, given), tuple(given), tuple(index))
+    if any(any(a.strides[:-1]) for a in finish.reads()) or not out.shape.standard():
+        raise UnsupportedError(
+            "the work behind the second product has operands that vary along other axes than the last"
+        )
+    return finish, made
 
 
 def _score(pattern: Pattern, module: Module, first: Instruction, last: Instruction, inputs: Sequence[Tensor]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import attended, batch_setup, copy_tile, finished, heads, shared_out
+from .attention_parts import attended, batch_setup, copy_tile, finished, heads, result
 from .attention_pattern import Pattern
 from .attention_tiles import scored, weighed
 from .extents import SymbolicInt, plain
 from .geometry import aligned, ceil_div
-from .source import DeviceTraits, KernelSource, stored, written
+from .source import DeviceTraits, KernelSource, stored
 
 __all__ = ["split_keys", "waves_for"]
 
@@ -40,7 +40,7 @@ def waves_for(p: Pattern, traits: DeviceTraits) -> int:
 
 def split_keys(p: Pattern, traits: DeviceTraits, waves: int) -> KernelSource | No:
     """Returns a kernel whose waves sum over their keys alone, and join their sums at the end by their largest scores."""
-    t, d, e = stored(p.out.dtype), _wide(p.d), _wide(p.e)
+    t, d, e = p.word, _wide(p.d), _wide(p.e)
     ldk, ldv = d + 8, e + 8
     threads, each = waves * traits.wave, KEYS * (ldk + ldv)
     nd, ne = d // 16, e // 16
@@ -95,7 +95,6 @@ def _joined(p: Pattern, waves: int, each: int, start: int, threads: int) -> list
     across = e // width
     place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"
     store = f"stv<{t}, {width}>(&{place}, out);" if width > 1 else f"{place} = out.v[0];"
-    result = written(shared_out(p, "value * share", "total"), p.out.dtype)
     return [
         "async_wait<0>();  // a wave without keys has read none of what it copies",
         "wave_sync();",
@@ -125,7 +124,7 @@ def _joined(p: Pattern, waves: int, each: int, start: int, threads: int) -> list
         f"  UNROLL for (int k = 0; k < {width}; ++k) {{",
         "    float value = 0.f;",
         f"    UNROLL for (int w = 0; w < {waves}; ++w) value += parts[w][r * {e} + c + k] * less[w];",
-        f"    out.v[k] = {result};",
+        f"    {result(p, 'value * share', 'total', 'out.v[k]', '(c + k)')}",
         "  }",
         f"  {store}",
         "}",

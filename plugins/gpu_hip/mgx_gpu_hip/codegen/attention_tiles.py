@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, shared_out
+from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, result
 from .attention_pattern import Pattern
 from .extents import plain
 from .geometry import aligned, ceil_div
-from .source import DeviceTraits, KernelSource, stored, written
+from .source import DeviceTraits, KernelSource, stored
 
 __all__ = ["scored", "tiles", "weighed"]
 
 
 def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
-    t = stored(p.out.dtype)
+    t = p.word
     d, e = ceil_div(p.d, 16) * 16, ceil_div(p.e, 16) * 16
     keys = 64 if max(d, e) <= 128 else 32
     waves = 4
@@ -119,7 +119,7 @@ def scored(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str
 
     first: the query of the wave's first row; queries: of a block.
     """
-    t, nk, nd, ne = stored(p.out.dtype), keys // 16, ceil_div(p.d, 16), ceil_div(p.e, 16)
+    t, nk, nd, ne = p.word, keys // 16, ceil_div(p.d, 16), ceil_div(p.e, 16)
     return [
         f"frag_c sf[{nk}];",
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
@@ -151,7 +151,7 @@ def scored(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str
 
 def weighed(p: Pattern, keys: int, ld: int) -> list[str]:
     """Returns statements that turn a tile's scores into weights and add the values (`values`) times these."""
-    t, nk, ne = stored(p.out.dtype), keys // 16, ceil_div(p.e, 16)
+    t, nk, ne = p.word, keys // 16, ceil_div(p.e, 16)
     return [
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
         "  UNROLL for (int i = 0; i < FRAG_C; ++i) {",
@@ -172,7 +172,7 @@ def weighed(p: Pattern, keys: int, ld: int) -> list[str]:
 
 def _stored(p: Pattern, pieces: int) -> list[str]:
     """Returns statements that write each sum over its weights."""
-    result = written(shared_out(p, "of[j].x[i] * share", "total"), p.out.dtype)
+    place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"
     return [
         "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
         "  const u32 row = first + wave * 16 + frag_row(i);",
@@ -180,7 +180,7 @@ def _stored(p: Pattern, pieces: int) -> list[str]:
         f"  if (row < {p.s}u)",
         f"    UNROLL for (int j = 0; j < {pieces}; ++j) {{",
         "      const u32 c = j * 16 + frag_col(i);",
-        f"      if (c < {p.e}u) o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u] = {result};",
+        f"      if (c < {p.e}u) {result(p, 'of[j].x[i] * share', 'total', place, 'c')}",
         "    }",
         "}",
     ]
@@ -188,13 +188,14 @@ def _stored(p: Pattern, pieces: int) -> list[str]:
 
 def _stored_in_vectors(p: Pattern, ld: int, pieces: int) -> list[str]:
     """Returns statements that write the same by way of the shared memory of a wave's own queries, 16 bytes a thread."""
-    result = written(shared_out(p, "of[j].x[i] * share", "total"), p.out.dtype)
     t, across = stored(p.out.dtype), p.e // 8
+    place = f"own[frag_row(i) * {ld} + j * 16 + frag_col(i)]"
+    result_of = result(p, "of[j].x[i] * share", "total", place, "j * 16 + frag_col(i)")
     return [
-        f"{t}* const own = queries + wave * 16 * {ld};",
+        f"{t}* const own = ({t}*)(queries + wave * 16 * {ld});",
         "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
         "  const float total = sum[frag_slot(i)], share = 1.f / total;",
-        f"  UNROLL for (int j = 0; j < {pieces}; ++j) own[frag_row(i) * {ld} + j * 16 + frag_col(i)] = {result};",
+        f"  UNROLL for (int j = 0; j < {pieces}; ++j) {result_of}",
         "}",
         "wave_sync();",
         f"UNROLL for (u32 x = lane_id(); x < {16 * across}u; x += WAVE) {{",
