@@ -2,7 +2,8 @@
 
 NETS holds NAME.onnx with a free batch; of weights that a file leaves out, NAME.json lists names and extents, and they are drawn
 at random.  Prints the time of a run on device buffers (events over replays of the graph) and of float16's, by batch; bursts of
-all alternate.  Kinds: int8, fp8, and with "-faster" only those products that are faster (`only_faster` of quantize).
+all alternate.  Kinds: int8, uint8 (activations with zero points, the default of quantize_int8), fp8, and with "-faster" only
+those products that are faster (`only_faster` of quantize).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import numpy as np
 
 import mgx_core as mgx
 from mgx_core.quantize import quantize_fp8, quantize_fp16, quantize_int4_weights, quantize_int8
-from mgx_core.rules.outline import through_views
 from mgx_gpu_hip.target import GpuTarget
 
 WORDS = 128  # tokens of a sentence
@@ -92,21 +92,15 @@ def milliseconds(replays: Sequence[Replay]) -> list[float]:
     return [float(np.median(one.times)) for one in replays]
 
 
-def attention(program: mgx.Program) -> frozenset[str]:
-    """Returns names of products of two computed tensors, which stay in the fused attention."""
-    dots = [i for i in program.get_main_module() if i.op.name == "dot" and not through_views(i.inputs[1]).is_literal]
-    return frozenset(i.sources[0] for i in dots if i.sources)
-
-
 def variant(path: Path, kind: str, batch: int) -> tuple[mgx.Program, dict[str, Any]]:
     program = mgx.parse_onnx(path)
     feed = inputs(program, batch)
     program = mgx.parse_onnx(path, map_input_dims={name: list(a.shape) for name, a in feed.items()})
     quantize_fp16(program)
     kind, _, faster = kind.partition("-")
-    settings: dict[str, Any] = {"skip": attention(program), "only_faster": bool(faster)}
-    if kind == "int8":
-        quantize_int8(program, GpuTarget(), [feed], activations="int8", **settings)
+    settings: dict[str, Any] = {"only_faster": bool(faster)}
+    if kind in ("int8", "uint8"):
+        quantize_int8(program, GpuTarget(), [feed], activations=kind, **settings)
     elif kind == "fp8":
         quantize_fp8(program, GpuTarget(), [feed], **settings)
     return program, feed

@@ -55,7 +55,8 @@ class QuantizeConfig:
     of them) of the products that are, all if empty; skip: of those that are not; smooth: let weights take over part of the size
     of channels of their left operand, where products lose less by it; correct_bias: take from products what the rounding of
     their weights adds to their mean; functions: round what costly functions of convolutions read, too, so that targets find
-    the results of bytes in tables, and results of functions that are read in several places.
+    the results of bytes in tables, and results of functions that are read in several places; attention: quantize the two
+    products of attention, None for those targets that gain by it (`Target.narrow_attention`).
     """
 
     activations: Literal["uint8", "int8", "float8_e4m3fn"] = "uint8"
@@ -69,6 +70,7 @@ class QuantizeConfig:
     smooth: bool = True
     correct_bias: bool = True
     functions: bool = True
+    attention: bool | None = None
 
     @property
     def classes(self) -> tuple[type[Operation], ...]:

@@ -30,6 +30,7 @@ from ..types.argument import Array
 from ..types.dtype import DType
 from .config import QuantizeConfig
 from .scales import rounded_with_error, scale_of
+from .unbounded import attention_products
 
 __all__ = [
     "add_bias",
@@ -61,9 +62,13 @@ def name_of(ins: Instruction) -> str:
     return ins.sources[0] if ins.sources else ins.op.name
 
 
-def candidates(main: Module, config: QuantizeConfig) -> list[tuple[Instruction, str]]:
-    """Returns the products of a module, each with the reason for which it stays float, if there is one."""
+def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> list[tuple[Instruction, str]]:
+    """Returns the products of a module, each with the reason for which it stays float, if there is one.
+
+    attention: products of attention are candidates, too.
+    """
     found = []
+    apart = frozenset[Instruction]() if attention else attention_products(main)
     for ins in main:
         if not isinstance(ins.op, (Dot, Convolution)):
             continue
@@ -74,6 +79,8 @@ def candidates(main: Module, config: QuantizeConfig) -> list[tuple[Instruction, 
             why = "its name is to be skipped"
         elif config.names and not any(part in s for part in config.names for s in ins.sources):
             why = "its name is not among the chosen ones"
+        elif ins in apart:
+            why = "products of attention stay in float"
         elif ins.shape.dtype not in (dt.float32, dt.float16, dt.bfloat16):
             why = f"it computes in {ins.shape.dtype}"
         elif through_views(ins.inputs[0]).is_literal:

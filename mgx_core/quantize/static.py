@@ -47,7 +47,7 @@ def quantize(
     main = program.get_main_module()
     prepare(main)
     before = constant_bytes(main)
-    products = candidates(main, config)
+    products = candidates(main, config, on.narrow_attention if config.attention is None else config.attention)
     axes: dict[Instruction, int] = {}
     for ins, why in products:
         for tensor in [] if why else operands(ins):

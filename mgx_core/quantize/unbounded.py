@@ -15,7 +15,7 @@ from ..ops.reduce import Reduce, ReduceSum
 from ..ops.scan import PrefixScanSum
 from ..ops.softmax import AlongAxis
 
-__all__ = ["unbounded"]
+__all__ = ["attention_products", "unbounded"]
 
 MOST: Final = 64  # instructions between a product and the softmax that bounds it
 
@@ -45,6 +45,16 @@ def unbounded(main: Module) -> set[Instruction]:
             elif (_hands_on(ins.op) or isinstance(ins.op, Reduce)) and not found.isdisjoint(ins.inputs):
                 found.add(ins)
     return found
+
+
+def attention_products(main: Module) -> set[Instruction]:
+    """Returns the matrix products of two computed values that a softmax follows or precedes."""
+    computed: set[Instruction] = set()
+    for ins in main:
+        if ins.is_param or ins.modules or not computed.isdisjoint(ins.inputs):
+            computed.add(ins)
+    products = [i for i in main if i.op.product == "matrix" and computed.issuperset(i.inputs[:2])]
+    return {i for i in products if _bounded(i, i, computed)}
 
 
 def _hands_on(op: Operation) -> bool:
