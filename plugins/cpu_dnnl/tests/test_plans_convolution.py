@@ -164,6 +164,31 @@ def test_an_infinity_stays_in_its_group() -> None:
     assert (~finite[:, :4]).sum((0, 2, 3)).tolist() == [9] * 4
 
 
+@pytest.mark.parametrize("step", ["relu", "exp", "clip", "max", "min", "gelu_erf"])
+@pytest.mark.parametrize("window", [1, 3])
+def test_without_fast_math_what_follows_keeps_nan_and_infinities(step: str, window: int) -> None:
+    """oneDNN's own steps do not: they would give 0, a bound or the other operand for NaN, and NaN for an infinity."""
+    kernel = np.zeros([16, 1, window, window], np.float32)
+    kernel[:, :, window // 2, window // 2] = 1
+    attributes = {"padding": [0, 0], "stride": [1, 1], "dilation": [1, 1], "group": 16}
+    bounds = {"clip": 2, "max": 1, "min": 1}.get(step, 0)
+    given = rng.standard_normal([1, 16, 8, 8]).astype(np.float32)
+    given[0, :, 3, 3] = [np.nan] * 8 + [np.inf] * 8
+    both = []
+    for target in ("ref", "cpu"):
+        program = mgx.Program()
+        m = program.get_main_module()
+        x = m.add_parameter("x", mgx.Shape("float32", given.shape))
+        made = m.add(mgx.op("convolution", **attributes), x, m.add_literal(kernel))
+        others = [m.add_literal(np.full(made.shape.lens(), number, np.float32)) for number in range(bounds)]
+        m.add_return([m.add(mgx.op(step), made, *others)])
+        program.compile(mgx.get_target(target), fast_math=False)
+        with np.errstate(invalid="ignore"):  # the definition multiplies infinities by the zeros beside them
+            both.append(np.asarray(program.run({"x": given})[0]))
+    assert np.isnan(both[0]).any()
+    np.testing.assert_allclose(both[1], both[0], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("channels", [24, 48, 80])
 @pytest.mark.parametrize("window", [2, 4])
 def test_windows_of_even_width_in_bfloat16(channels: int, window: int) -> None:

@@ -27,6 +27,7 @@ from .offer import FLOATS
 __all__ = ["Epilogue", "fused_epilogue"]
 
 ROUGH = frozenset({"mish", "soft_relu"})  # through log(1 + exp(x)) as it stands: relative errors of 1e-2 and more
+FINITE = frozenset({"clip", "exp", "max", "min", "gelu_erf"})  # give numbers for NaN, or (gelu_erf) NaN for infinity
 Build = Callable[[CpuEmitter, Instruction, Sequence[Value], "Epilogue | None"], Value]
 
 
@@ -174,6 +175,9 @@ def _epilogue(
     rough = next((link.algorithm for link in links if link.algorithm in ROUGH), None)
     if rough is not None:
         return No(f"oneDNN's {rough} loses digits where its result is small")
+    finite = None if e.fast_math or not anchor.shape.dtype.is_float else next(filter(_wants_finite, links), None)
+    if finite is not None:
+        return No(f"oneDNN's {finite.algorithm} keeps NaN and infinities not as they are, which takes fast_math")
     inner: dict[Instruction, Value] = {
         p: env[i] for p, i in zip(parameters, tail.inputs, strict=True) if i is not anchor
     }
@@ -191,6 +195,11 @@ def _epilogue(
     if residual is not None and sum(v is not None and v.buffer is residual.buffer for _, v in bound) > 1:
         residual = None  # another link reads it as well
     return Epilogue(result.dtype, result.lens(), bound, residual=residual)
+
+
+def _wants_finite(link: Link) -> bool:
+    """Returns True if oneDNN gives something else for NaN or an infinity than the definition."""
+    return link.algorithm in FINITE or (link.algorithm == "relu" and link.alpha == 0)
 
 
 def _flat(links: Sequence[Link], env: dict[Instruction, Value]) -> list[Link]:
