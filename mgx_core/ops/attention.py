@@ -13,15 +13,7 @@ from ..types.argument import Array
 from ..types.dim import Dim, may_equal
 from ..types.dtype import DType, bool_, float32, int64, of
 from ..types.shape import Shape
-from .attention_parts import (
-    full,
-    grouped_dims,
-    probabilities,
-    scores_of,
-    scores_parts,
-    values_of,
-    values_parts,
-)
+from .attention_parts import full, grouped_dims, probabilities, scores_of, scores_parts, values_of, values_parts
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
 from .compare import Equal, GreaterOrEqual, Less, LessOrEqual, LogicalAnd

@@ -18,7 +18,7 @@ from .columns import EVERY, fold
 from .declaration import op
 from .operation import Operation
 from .scalar import convert, widen
-from .window import explicit_padding, extent, padded, per_axis, sides, windows
+from .window import Moves, explicit_padding, extent, padded, per_axis, sides, windows
 
 __all__ = ["Convolution", "ConvolutionBackwards", "convolve", "convolve_backwards"]
 
@@ -67,6 +67,15 @@ class Windowed(Operation):
             out.append(ceil_div(n, s) if same else extent(n, k, s, d, b + e))
         return out
 
+    def sliding(self, dims: Sequence[int], window: Sequence[int]) -> Moves:
+        """Returns how windows move over static extents."""
+        stride, dilation = (
+            per_axis(v, len(dims), n) for n, v in (("stride", self.stride), ("dilation", self.dilation))
+        )
+        return Moves(
+            stride, dilation, *explicit_padding(dims, window, stride, dilation, self.padding, self.padding_mode)
+        )
+
 
 @op("convolution", product="window", linear=(0, 1))
 class Convolution(Windowed):
@@ -81,9 +90,7 @@ class Convolution(Windowed):
         return x.with_dims((x.dims[0], w.dims[0], *self.convolved(x, w)))
 
     def compute(self, x: Array, w: Array) -> Array:
-        rank = x.ndim - 2
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = explicit_padding(x.shape[2:], w.shape[2:], stride, dilation, self.padding, self.padding_mode)
+        stride, dilation, begins, ends = self.sliding(x.shape[2:], w.shape[2:])
         out = convolve(widen(x), widen(w), stride, (*begins, *ends), dilation, self.group)
         return convert(out, of(x.dtype))
 

@@ -12,15 +12,7 @@ from ..errors import ParameterError, ShapeError
 from ..types.argument import Array, Value
 from ..types.dtype import DType, float32, float64, of
 from ..types.shape import Shape
-from .attention_parts import (
-    grouped_dims,
-    inlined,
-    probabilities,
-    scores_of,
-    scores_parts,
-    values_of,
-    values_parts,
-)
+from .attention_parts import grouped_dims, inlined, probabilities, scores_of, scores_parts, values_of, values_parts
 from .convert import Convert
 from .declaration import op
 from .operation import Operation, Run

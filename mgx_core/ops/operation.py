@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from ..errors import (
-    DeviceError,
-    MgxError,
-    ParameterError,
-    PluginError,
-    ShapeError,
-    UnsupportedError,
-)
+from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError, UnsupportedError
 from ..types.argument import Array, Value
 from ..types.dim import Dim, Sym, substitute
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, symbols_in

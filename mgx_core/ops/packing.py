@@ -7,16 +7,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import ceil_div, compare
-from ..types.dtype import (
-    DType,
-    float4_e2m1fn,
-    float8_e4m3fn,
-    int4,
-    int8,
-    of,
-    uint4,
-    uint8,
-)
+from ..types.dtype import DType, float4_e2m1fn, float8_e4m3fn, int4, int8, of, uint4, uint8
 from ..types.shape import Shape
 from .axes import normalize
 from .declaration import op

@@ -9,15 +9,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import ceil_div, may_equal
-from ..types.dtype import (
-    DType,
-    float4_e2m1fn,
-    float8_e8m0fnu,
-    float32,
-    int32,
-    of,
-    uint8,
-)
+from ..types.dtype import DType, float4_e2m1fn, float8_e8m0fnu, float32, int32, of, uint8
 from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Broadcast, Multibroadcast

@@ -18,7 +18,6 @@ from .operation import Operation
 from .pointwise import Add, Mul, Sub
 from .reduce import ReduceSum
 from .scalar import widen
-from .window import explicit_padding, per_axis
 
 __all__ = ["QuantConvolution", "QuantDot"]
 
@@ -150,7 +149,6 @@ class QuantConvolution(Windowed):
         self, x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None
     ) -> Array:
         to = _product_type(of(x.dtype), of(w.dtype))
-        rank = x.ndim - 2
         if x_zero_point is not None:
             x_zero_point = x_zero_point.reshape(())
         if w_zero_point is not None and w_zero_point.size != 1:
@@ -159,8 +157,7 @@ class QuantConvolution(Windowed):
             w_zero_point = w_zero_point.reshape(-1, *(1,) * (w.ndim - 1))
         elif w_zero_point is not None:
             w_zero_point = w_zero_point.reshape(())
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = explicit_padding(x.shape[2:], w.shape[2:], stride, dilation, self.padding, self.padding_mode)
+        stride, dilation, begins, ends = self.sliding(x.shape[2:], w.shape[2:])
         wide = convolve(
             _shifted(x, x_zero_point), _shifted(w, w_zero_point), stride, (*begins, *ends), dilation, self.group
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,16 @@ from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, ceil_div, compare, minimum
 
-__all__ = ["explicit_padding", "extent", "padded", "per_axis", "same_padding", "sides", "taps", "windows"]
+__all__ = ["Moves", "explicit_padding", "extent", "padded", "per_axis", "same_padding", "sides", "taps", "windows"]
+
+
+class Moves(NamedTuple):
+    """Steps of windows over an image, along each spatial axis, and the padding before and after it."""
+
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
 
 
 def per_axis(values: Sequence[int], rank: int, what: str, least: int = 1) -> tuple[int, ...]:

@@ -11,15 +11,7 @@ from ..ir.instruction import Instruction
 from ..ops.activation import Relu
 from ..ops.pointwise import Abs, Add, Ceil, Div, Floor, Mul, Nearbyint, Neg, Pow, Sub, Trunc
 from ..ops.trigonometry import Cos, Cosh
-from .constants import (
-    aligned,
-    computed,
-    finite,
-    is_constant,
-    split,
-    spread,
-    uniform,
-)
+from .constants import aligned, computed, finite, is_constant, split, spread, uniform
 from .engine import RANGE, ROUNDING, Builder, Rules
 from .matching import one_user
 

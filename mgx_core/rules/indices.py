@@ -10,14 +10,7 @@ import numpy as np
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
-from ..ops.compare import (
-    Greater,
-    GreaterOrEqual,
-    Less,
-    LessOrEqual,
-    LogicalAnd,
-    LogicalOr,
-)
+from ..ops.compare import Greater, GreaterOrEqual, Less, LessOrEqual, LogicalAnd, LogicalOr
 from ..ops.concat import Concat
 from ..ops.convert import Convert
 from ..ops.fill import DynamicRange

@@ -19,7 +19,6 @@ from mgx_core.ops.pointwise import Mul, Sub
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.ops.reduce import ReduceSum
 from mgx_core.ops.reshape import Reshape
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.rules.engine import Builder, Rules
 
 __all__ = ["WHOLE_WINDOWS"]
@@ -90,8 +89,7 @@ def _operands(i: Instruction) -> tuple[Instruction, Instruction, np.ndarray] | N
     if any(not z.is_absent for z in i.inputs[3:]):
         return None
     window = w.shape.lens()[2:]
-    strides, dilations = (per_axis(v, len(window), "stride") for v in (op.stride, op.dilation))
-    begin, end = explicit_padding(x.shape.lens()[2:], window, strides, dilations, op.padding, op.padding_mode)
-    if any((*begin, *end)) or any(d != 1 for d in dilations) or x.shape.lens()[2:] != window:
+    moves = op.sliding(x.shape.lens()[2:], window)
+    if any((*moves.begins, *moves.ends)) or any(d != 1 for d in moves.dilation) or x.shape.lens()[2:] != window:
         return None
     return x, w, np.asarray(w.literal.value)

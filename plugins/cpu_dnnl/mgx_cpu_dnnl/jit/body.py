@@ -16,16 +16,7 @@ from mgx_core.ir.module import Module
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.pointwise import Identity
 from mgx_core.ops.reduce import ReduceMean
-from mgx_core.ops.scalar import (
-    NUMPY,
-    PRIMITIVES,
-    Call,
-    Cast,
-    Expr,
-    fold,
-    leaf_of,
-    same,
-)
+from mgx_core.ops.scalar import NUMPY, PRIMITIVES, Call, Cast, Expr, fold, leaf_of, same
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 

@@ -22,12 +22,7 @@ from .graph import Graph, read_in_place
 from .kernel import JitKernel
 from .native_columns import native_numbers
 from .native_loop import NativeLoop
-from .reduce_plan import (
-    Plan,
-    items_of,
-    make_plan,
-    padded,
-)
+from .reduce_plan import Plan, items_of, make_plan, padded
 from .simplify import simplify
 from .whole import keep_whole
 

@@ -12,8 +12,7 @@ from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.quantized_product import QuantConvolution
-from mgx_core.ops.window import explicit_padding, per_axis
-from mgx_core.records import dataclass
+from mgx_core.ops.window import Moves
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
@@ -124,26 +123,15 @@ def convolution(
     return summed_windows(e, op, x, w, lens, moves, weights, zero, points)
 
 
-@dataclass(frozen=True)
-class Moves:
-    """Steps of windows over an image, along each axis, and the zeros around it."""
-
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
-
-
 def moves_of(op: Any, x: Value, w: Value) -> Moves:
     """Returns how the windows of a convolution move.  Errors: Refused."""
     window = w.lens[2:]
     if len(window) > AXES:
         raise Refused(f"windows of {window}")
-    stride, dilation = (tuple(per_axis(v, len(window), "stride")) for v in (op.stride, op.dilation))
-    begin, end = explicit_padding(x.lens[2:], window, stride, dilation, op.padding, op.padding_mode)
-    if min((*begin, *end), default=0) < 0:
+    moves: Moves = op.sliding(x.lens[2:], window)
+    if min((*moves.begins, *moves.ends), default=0) < 0:
         raise Refused("negative padding")
-    return Moves(stride, dilation, tuple(begin), tuple(end))
+    return moves
 
 
 def windows_of(x: Value, w: Value, lens: Sequence[int], moves: Moves, channels: int) -> Windows:
@@ -155,7 +143,7 @@ def windows_of(x: Value, w: Value, lens: Sequence[int], moves: Moves, channels: 
     taps = [*ones, *w.lens[2:]]
     numbers = [
         channels, x.strides[0], x.strides[-1], *zeros, *x.strides[2:], *ones, *x.lens[2:], *ones, *lens[2:], *taps,
-        *ones, *moves.stride, *ones, *moves.dilation, *zeros, *moves.begin, int(x.shape.dtype is dt.int8),
+        *ones, *moves.stride, *ones, *moves.dilation, *zeros, *moves.begins, int(x.shape.dtype is dt.int8),
     ]  # fmt: skip
     return Windows(tuple(numbers), taps[0] * taps[1], taps[2] * w.lens[1], prod(taps))
 
@@ -206,7 +194,7 @@ def summed_windows(
     windows = windows_of(x, w, lens, moves, w.lens[1])
     packed = packed_matrices(e, weights, points, "convolution", op.group)
     lone = (
-        op.group == 1 and windows.taps == 1 and all(s == 1 for s in moves.stride) and not any(moves.begin + moves.end)
+        op.group == 1 and windows.taps == 1 and all(s == 1 for s in moves.stride) and not any(moves.begins + moves.ends)
     )
     apart = _as_rows(x) if lone else None  # from pixel to pixel
     depth = w.lens[1] * windows.taps

@@ -14,7 +14,6 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No, Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pad import Pad
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 
@@ -53,9 +52,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         )
         w, group = e.literal(held.array, owner=held), group // joined
     window = w.lens[2:]
-    strides = per_axis(op.stride, len(window), "stride")
-    dilations = per_axis(op.dilation, len(window), "dilation")
-    begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
+    strides, dilations, begin, end = op.sliding(x.lens[2:], window)
     x = as_channels_last(e, x)
     lines = False
     if group > 1 and group == x.lens[1] == lens[1]:

@@ -15,7 +15,6 @@ from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
@@ -63,9 +62,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("oneDNN has loops for groups with AVX-512")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
-    axes = len(window)
-    strides, gaps = per_axis(op.stride, axes, "stride"), per_axis(op.dilation, axes, "dilation")
-    begin, _ = explicit_padding(x.lens[2:], window, strides, gaps, op.padding, op.padding_mode)
+    strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
     if min(begin) < 0:
         raise Refused("negative padding")
     x, out = images(e, x, w, lens, epilogue)

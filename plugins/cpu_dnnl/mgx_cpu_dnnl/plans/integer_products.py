@@ -13,7 +13,6 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.shape import AnyShape, row_major
@@ -91,9 +90,7 @@ def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epi
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
     x = as_channels_last(e, x)
-    window = w.lens[2:]
-    strides, dilations = (per_axis(v, len(window), "stride") for v in (op.stride, op.dilation))
-    begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
+    strides, dilations, begin, end = op.sliding(x.lens[2:], w.lens[2:])
     if w.shape.broadcasted():
         array = e.constant(w)
         w = e.copy(w) if array is None else e.literal(array)

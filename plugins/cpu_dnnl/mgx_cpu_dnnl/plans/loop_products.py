@@ -17,7 +17,6 @@ from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Sub
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_core.types.dtype import DType
@@ -152,9 +151,7 @@ def convolve(
         zeros(e, out.buffer, out.shape.elements() * result.size)
         return out
     window = w.lens[2:]
-    stride = per_axis(op.stride, len(window), "stride")
-    dilation = per_axis(op.dilation, len(window), "dilation")
-    begin, end = explicit_padding(x.lens[2:], window, stride, dilation, op.padding, op.padding_mode)
+    stride, dilation, begin, end = op.sliding(x.lens[2:], window)
     left = _padded(e, x, dtype, begin, end, x_zero)
     group, channels, kernels = op.group, w.lens[1], w.lens[0] // op.group
     width = panel_width(dtype, e.engine.lanes)

@@ -10,7 +10,6 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.shape import AnyShape
@@ -52,10 +51,8 @@ def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 def as_matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Value, Value]:
     """x [n, c, ..] as [n, .., c], where needed copied, and weights [o, c, 1, ..] as [c, o].  Errors: Refused."""
-    axes = len(x.lens) - 2
-    strides, dilations = per_axis(op.stride, axes, "stride"), per_axis(op.dilation, axes, "dilation")
-    begin, end = explicit_padding(x.lens[2:], w.lens[2:], strides, dilations, op.padding, op.padding_mode)
-    if any(n != 1 for n in strides) or any((*begin, *end)):
+    moves = op.sliding(x.lens[2:], w.lens[2:])
+    if any(n != 1 for n in moves.stride) or any((*moves.begins, *moves.ends)):
         raise Refused("results that are not made of one pixel each")
     x = as_channels_last(e, x)
     rows = x.seen_as(0, Shape(x.shape.dtype, _last(x.lens), _last(x.strides)))

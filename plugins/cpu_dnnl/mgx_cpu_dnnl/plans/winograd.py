@@ -9,7 +9,6 @@ from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
-from mgx_core.ops.window import explicit_padding
 from mgx_core.targets.values import Value
 from mgx_core.types.mapped import forget_pages
 from mgx_core.types.shape import AnyShape
@@ -62,8 +61,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("sums are exact without fast_math")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
-    stride, one = _stride(op) or 1, [1] * len(window)
-    begin, _ = explicit_padding(x.lens[2:], window, [stride] * len(window), one, op.padding, op.padding_mode)
+    stride, begin = _stride(op) or 1, op.sliding(x.lens[2:], window).begins
     problem = Problem(lens[0], x.lens[1], lens[1], *plane(lens[2:], 1), *plane(window, 1), stride)
     lanes = native().winograd_lanes()
     tile = best_tile(problem, lanes)

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from mgx_core import No
-from mgx_core.ops.window import explicit_padding, per_axis
 
 from .depthwise import depthwise
 from .elements import Coordinates, each_element, offset_of
@@ -17,8 +16,7 @@ __all__ = ["backwards", "convolution"]
 
 def convolution(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     rank = len(x.lens) - 2
-    stride, dilation = per_axis(op.stride, rank, "stride"), per_axis(op.dilation, rank, "dilation")
-    begins, _ = explicit_padding(x.lens[2:], w.lens[2:], stride, dilation, op.padding, op.padding_mode)
+    stride, dilation, begins, _ = op.sliding(x.lens[2:], w.lens[2:])
     inner, outer = w.lens[1], w.lens[0] // op.group
     flops = 2 * y.elements * math.prod(w.lens[1:])
     starts = [(s, d, b) for s, d, b in zip(stride, dilation, begins, strict=True)]

@@ -11,7 +11,6 @@ from mgx_core import Instruction, Module, No, Shape
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.elementwise import Pointwise
-from mgx_core.ops.window import explicit_padding, per_axis
 
 from .bodies import VIEWS, Access, Body, Source, flat
 from .evaluate import Evaluator
@@ -96,8 +95,7 @@ def depthwise(
     filters = w.lens[0] // op.group  # of each channel
     if inner_axis(y) != 1 or straight(x, 1) < 2 or straight(y, 1) < 2 or y.lens[1] % 2 or y.elements == 0:
         return No("images are not channels-last")
-    (sh, sw), (dh, dw) = per_axis(op.stride, 2, "stride"), per_axis(op.dilation, 2, "dilation")
-    (top, left), _ = explicit_padding(x.lens[2:], w.lens[2:], (sh, sw), (dh, dw), op.padding, op.padding_mode)
+    (sh, sw), (dh, dw), (top, left), _ = op.sliding(x.lens[2:], w.lens[2:])
     kh, kw = w.lens[2:]
     n, c, high, wide = y.lens
     width = min(straight(x, 1) * filters, straight(y, 1), 16 // max(x.dtype.size, 2))

@@ -15,7 +15,6 @@ from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pad import Pad
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
@@ -68,9 +67,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     window = w.lens[2:]
     if len(window) not in (1, 2, 3):
         raise Refused(f"{len(window)} spatial axes")
-    strides = per_axis(op.stride, len(window), "stride")
-    dilations = per_axis(op.dilation, len(window), "dilation")
-    begin, end = explicit_padding(x.lens[2:], window, strides, dilations, op.padding, op.padding_mode)
+    strides, dilations, begin, end = op.sliding(x.lens[2:], window)
     lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
@@ -83,8 +80,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         dims=(*x.lens[:2], 1, x.lens[2]) if flat else tuple(x.lens),
         filters=w.lens[0],
         kernel=(1, window[0]) if flat else tuple(window),
-        stride=(1, strides[0]) if flat else tuple(strides),
-        dilation=(1, dilations[0]) if flat else tuple(dilations),
+        stride=(1, strides[0]) if flat else strides,
+        dilation=(1, dilations[0]) if flat else dilations,
         pads=((0, 0), (begin[0], end[0])) if flat else tuple(zip(begin, end, strict=True)),
         groups=op.group,
         dtype=dtype,

@@ -14,7 +14,6 @@ from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.convolution import Convolution
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
@@ -157,8 +156,7 @@ def _emit(
     if x.shape.dtype is not dtype and x.shape.dtype not in READ:
         raise Refused(f"an image of {x.shape.dtype}")
     rank = len(w.lens) - 2
-    strides, dilations = per_axis(op.stride, rank, "stride"), per_axis(op.dilation, rank, "dilation")
-    begins, _ = explicit_padding(x.lens[2:], w.lens[2:], strides, dilations, op.padding, op.padding_mode)
+    strides, dilations, begins, _ = op.sliding(x.lens[2:], w.lens[2:])
     lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")

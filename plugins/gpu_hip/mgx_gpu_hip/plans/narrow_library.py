@@ -17,7 +17,6 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.pointwise import Add, Clip, Div, Max, Min, Mul, Nearbyint, Sub
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.ops.trigonometry import Tanh
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.rules.constants import scalar_of
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
@@ -129,9 +128,8 @@ def _convolution(
 ) -> Value:
     if len(lens) != 4 or op.group != 1 or x.lens[1] % 16 or lens[1] % 16:
         raise Refused("cuDNN convolves images of bytes whose channels come in whole 16 bytes, without groups")
-    stride, dilation = (tuple(per_axis(v, 2, "stride")) for v in (op.stride, op.dilation))
-    begins, ends = explicit_padding(x.lens[2:], w.lens[2:], stride, dilation, op.padding, op.padding_mode)
-    if tuple(begins) != tuple(ends):
+    stride, dilation, begins, ends = op.sliding(x.lens[2:], w.lens[2:])
+    if begins != ends:
         raise Refused("cuDNN takes the same padding before and after")
     problem = NarrowProblem(
         tuple(x.lens),
@@ -141,7 +139,7 @@ def _convolution(
         *_of(steps),
         stride,
         dilation,
-        tuple(begins),
+        begins,
     )
     plan = _faster(e, problem, prod(lens) // lens[1], lens[1], prod(w.lens[1:]))
     out = e.allocate(to, lens, channels_last(lens))

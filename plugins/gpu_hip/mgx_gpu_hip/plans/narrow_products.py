@@ -14,7 +14,6 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
-from mgx_core.ops.window import explicit_padding, per_axis
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
@@ -201,9 +200,7 @@ def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[F
     """Returns an image channels last, and weights [o, k] in the order of its windows."""
     rank = len(x.lens) - 2
     kernel = tuple(w.lens[2:])
-    strides = tuple(per_axis(op.stride, rank, "stride"))
-    dilations = tuple(per_axis(op.dilation, rank, "dilation"))
-    begins, _ = explicit_padding(x.lens[2:], kernel, strides, dilations, op.padding, op.padding_mode)
+    strides, dilations, begins, _ = op.sliding(x.lens[2:], kernel)
     order = (0, *range(2, rank + 2), 1)
     matrix = e.made_constant(w, ("windows", order), lambda a: _padded(a.transpose(order).reshape(a.shape[0], -1)))
     sums = None
@@ -215,7 +212,7 @@ def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[F
         sums = e.made_constant(w, ("sums", axes), lambda a: a.astype(np.int32).sum(axes, dtype=np.int32))
     if x.strides[1] != 1 and x.lens[1] != 1:
         x = laid_channels_last(e, x)
-    windows = Windows(kernel, strides, dilations, tuple(begins), op.group)
+    windows = Windows(kernel, strides, dilations, begins, op.group)
     return Form(windows), [x, matrix, sums]
 
 
