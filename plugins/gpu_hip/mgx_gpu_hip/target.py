@@ -12,6 +12,7 @@ from mgx_core.ops.norm import NORMS
 from mgx_core.ops.quantized import QUANTIZERS
 from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.passes.fold_constants import FoldConstants
+from mgx_core.passes.merge_common import MergeCommon
 from mgx_core.passes.rewrite import Rewrite
 from mgx_core.rules.converts import CONVERTS
 from mgx_core.targets.lowered import Lowered
@@ -28,6 +29,7 @@ from .join_rows import JoinRows
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .scale_attention_scores import SCORES
+from .signed_bytes import SIGNED
 from .transposed_convolutions import TRANSPOSED
 
 __all__ = ["GpuTarget"]
@@ -65,6 +67,8 @@ class GpuTarget(Target):
         if stage != "legalize":
             return ()
         return (
+            Rewrite(SIGNED),
+            MergeCommon(),
             ExpandComposites(NORMS | QUANTIZERS),
             Rewrite(CONVERTS),
             Rewrite(SCORES),

@@ -1,0 +1,87 @@
+"""Products of unsigned bytes and of zero points as products of signed bytes, which libraries and matrix units multiply."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from mgx_core import Instruction, No
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.pointwise import Add, Sub
+from mgx_core.ops.quantized import Dequantizelinear, Quantizelinear
+from mgx_core.ops.quantized_product import QuantDot
+from mgx_core.rules.constants import uniform
+from mgx_core.rules.engine import ROUNDING, Builder, Rules
+from mgx_core.types.dtype import float32, int8, int32, uint8
+
+__all__ = ["SIGNED"]
+
+SIGNED: Final = Rules("signed-bytes")
+HALF: Final = 128  # what an unsigned byte is less as a signed one
+
+
+@SIGNED.on(Convert, changes=ROUNDING)
+def signed_product(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convert(quant_dot(x, w, z)) -> convert(quant_dot(x - 128, w)) + (128 - z) * sum(w) for unsigned x and constant weights.
+
+    Signed x keeps its bytes.  NaN is rounded to the byte 0, which is another number then.
+    """
+    product = i.inputs[0]
+    if not isinstance(product.op, QuantDot) or i.shape.dtype is not float32 or len(product.users) > 1:
+        return None
+    x, w, *zeros = product.inputs
+    unsigned = x.shape.dtype is uint8
+    zero = 0.0 if not zeros or zeros[0].is_absent else uniform(zeros[0])
+    if not unsigned and (x.shape.dtype is not int8 or zero == 0):
+        return None
+    source = w.inputs[0] if isinstance(w.op, Multibroadcast) and len(w.inputs) == 1 else w
+    if source.literal is None or source.shape.rank != 2 or w.shape.dtype is not int8:
+        return No("the right operand must be a constant matrix of signed bytes")
+    if zero is None or any(not z.is_absent for z in zeros[1:]):
+        return No("the zero points are not one number of the left operand")
+    added = (HALF if unsigned else 0) - int(zero)
+    wide = b.add(i.op, b.add(QuantDot(), _signed(x, b) if unsigned else x, w))
+    if not added:
+        return wide
+    row = added * np.asarray(source.literal.value).sum(0, np.int64)
+    return b.add(Add(), wide, b.add(Multibroadcast(out_lens=i.shape.dims), b.literal(row.astype(np.float32))))
+
+
+@SIGNED.on(Dequantizelinear, changes=ROUNDING)
+def read_signed(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dequantizelinear(quantizelinear(x, s, z), s, z) of unsigned bytes reads the signed ones that a product reads."""
+    made = i.inputs[0]
+    while made.op.moves and len(made.inputs) == 1:
+        made = made.inputs[0]
+    if not isinstance(made.op, Quantizelinear) or made.shape.dtype is not uint8:
+        return None
+    signed = made.op.replace(out_type=int8)
+    if not any(u.op == signed and u.inputs[1] is made.inputs[1] for u in made.inputs[0].users):
+        return None
+    zero = _zero(i, b)
+    return (
+        No("the zero point is not constant")
+        if zero is None
+        else b.add(i.op, _signed(i.inputs[0], b), i.inputs[1], *zero)
+    )
+
+
+def _signed(x: Instruction, b: Builder) -> Instruction:
+    """Returns unsigned bytes less 128, made where they are rounded."""
+    if isinstance(x.op, Quantizelinear) and (zero := _zero(x, b)) is not None:
+        return b.add(x.op.replace(out_type=int8), *x.inputs[:2], *zero)
+    if x.op.moves and len(x.inputs) == 1:
+        return b.add(x.op, _signed(x.inputs[0], b))
+    half = b.add(Multibroadcast(out_lens=x.shape.dims), b.literal(np.asarray(HALF, np.int32)))
+    return b.add(Convert(target_type=int8), b.add(Sub(), b.add(Convert(target_type=int32), x), half))
+
+
+def _zero(i: Instruction, b: Builder) -> list[Instruction] | None:
+    """Returns the zero point of a quantizer less 128, in the form of its scale, if it is not 0; None if it is not constant."""
+    given = i.inputs[2] if len(i.inputs) > 2 and not i.inputs[2].is_absent else None
+    zero = 0.0 if given is None else uniform(given)
+    if zero is None or not i.inputs[1].shape.ranked or i.inputs[1].shape.dynamic():
+        return None
+    return [b.literal(np.full(i.inputs[1].shape.lens(), int(zero) - HALF, np.int8))] if zero != HALF else []
