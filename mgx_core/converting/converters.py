@@ -13,7 +13,7 @@ from ..ir.instruction import Instruction
 from ..plugins.manager import manager as plugin_manager
 from ..plugins.missing import absent
 
-__all__ = ["Arity", "Converter", "Converters", "arity_of", "converted", "fitting", "no_converter"]
+__all__ = ["Arity", "Converter", "Converters", "Entry", "arity_of", "converted", "fitting", "no_converter"]
 
 Converter: TypeAlias = Callable[..., Any]  # (node, *inputs) -> an instruction, or a tuple of them for several outputs
 C = TypeVar("C", bound=Converter)
@@ -45,6 +45,14 @@ def arity_of(converter: Converter) -> Arity:
     return Arity(tuple(p.name for p in plain), least, most, frozenset(optional))
 
 
+class Entry(NamedTuple):
+    """A converter in a table: the version from which it holds, and whether it takes the place of another package's."""
+
+    since: int
+    converter: Converter
+    replaces: bool = False
+
+
 class Converters:
     """Converters by (domain, operator); of those for one operator the newest not newer than the model's version is taken.
 
@@ -54,38 +62,47 @@ class Converters:
     """
 
     def __init__(self, later: Iterable[Callable[[], object]] = ()) -> None:
-        self._by_name: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
+        self._by_name: dict[tuple[str, str], list[Entry]] = {}
         self._later = list(later)
         self._lock = threading.RLock()  # held while more are added
 
-    def converts(self, *names: str, domain: str = "", since: int = 1) -> Callable[[C], C]:
-        """Decorator: a function ``(node, *inputs)`` for operators `names` of `domain` from version `since` on."""
+    def converts(self, *names: str, domain: str = "", since: int = 1, replaces: bool = False) -> Callable[[C], C]:
+        """Decorator: a function ``(node, *inputs)`` for operators `names` of `domain` from version `since` on.
+
+        replaces: True to take the place, from that version on, of the frontend's or another package's; else theirs stays.
+        """
 
         def keep(function: C) -> C:
             for name in names:
                 entries = self._by_name.setdefault((domain, name), [])
-                for version, other in entries:
+                for version, other, _ in entries:
                     if version == since:
                         raise PluginError(
                             f"two converters for {domain}{'::' if domain else ''}{name} since version {since}: "
                             f"{other.__module__}.{other.__name__} and {function.__module__}.{function.__name__}"
                         )
-                entries.append((since, function))
-                entries.sort(key=lambda e: -e[0])
+                entries.append(Entry(since, function, replaces))
+                entries.sort(key=lambda e: -e.since)
             return function
 
         return keep
 
+    @property
+    def complete(self) -> bool:
+        """Returns True if no function is left that adds more."""
+        return not self._later
+
+    def entries(self, domain: str, name: str) -> tuple[Entry, ...]:
+        """Returns what there is for an operator, the newest first."""
+        self._add_until(lambda: (domain, name) in self._by_name)
+        return tuple(self._by_name.get((domain, name), ()))
+
     def find(self, domain: str, name: str, version: int) -> Converter | None:
-        if self.knows(domain, name):
-            for since, function in self._by_name[domain, name]:
-                if since <= version:
-                    return function
-        return None
+        """Returns the newest converter of an operator that is not newer than a version; None if there is none."""
+        return next((e.converter for e in self.entries(domain, name) if e.since <= version), None)
 
     def knows(self, domain: str, name: str) -> bool:
-        self._add_until(lambda: (domain, name) in self._by_name)
-        return (domain, name) in self._by_name
+        return bool(self.entries(domain, name))
 
     def names(self) -> list[tuple[str, str]]:
         self._add_until(lambda: False)
@@ -100,10 +117,9 @@ class Converters:
     def __add__(self, other: Converters) -> Converters:
         out = Converters()
         for side in (self, other):
-            side.names()
-            for (domain, name), entries in side._by_name.items():
-                for since, function in entries:
-                    out.converts(name, domain=domain, since=since)(function)
+            for domain, name in side.names():
+                for since, function, replaces in side.entries(domain, name):
+                    out.converts(name, domain=domain, since=since, replaces=replaces)(function)
         return out
 
 

@@ -78,6 +78,12 @@ def load_everything(plugins: Plugins) -> None:
     for name in plugins.named("frontends"):
         frontend = quietly(plugins.make, "frontends", name, checked_frontend)
         kinds[name] = None if frontend is None else frontend.converter_type
+        if frontend is not None:
+            try:
+                frontend.operators()  # which tells converters for one operator apart
+            except (Exception, SystemExit) as error:
+                (record,) = [r for r in plugins.records if name in r.offers.get("frontends", ())]
+                record.fail("frontends", f"operators() of frontend {name!r}: {type(error).__name__}: {error}", error)
     for name in plugins.named("commands"):
         quietly(plugins.load, "commands", name, click.Command)
     plugins.opset()

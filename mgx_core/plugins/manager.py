@@ -228,7 +228,7 @@ class Plugins:
             from ..ops import STANDARD
             from .joining import joined
 
-            ops = joined(STANDARD, self._load_each("operations"))
+            ops = joined(STANDARD, self.tables("operations"))
             self._loaded["opset"] = ops.lacking(absent(self.records, "operations"))
         found_ops: OpSet = self._loaded["opset"]
         return found_ops
@@ -238,7 +238,7 @@ class Plugins:
         from ..targets.kernel_table import Kernels
 
         out = Kernels(target)
-        for _, found in self._load_each("kernels", target=target):
+        for _, found in self.tables("kernels", target=target):
             out = out + found
         return out
 
@@ -247,7 +247,7 @@ class Plugins:
         from ..options import CompileOptions
 
         given = options or CompileOptions()
-        return [p for _, p in self._load_each("passes", target=target, stage=stage, options=given)]
+        return [p for _, p in self.tables("passes", target=target, stage=stage, options=given)]
 
     def rules(self, target: str, taken: Collection[str] = ()) -> Rules:
         """Rewriting rules that plugins add.  target: empty for those that hold for every target.
@@ -257,7 +257,7 @@ class Plugins:
         from ..rules.engine import Rules
 
         found: list[Rule] = []
-        for _, rules in self._load_each("rules", target=target):
+        for _, rules in self.tables("rules", target=target):
             found += rules.apart_from({*taken, *(r.name for r in found)}).rules
         return Rules("plugins", found)
 
@@ -266,10 +266,13 @@ class Plugins:
 
         kind: the type that they must have; others are left out and recorded.
         """
-        return [c for _, c in self._load_each("converters", kind, frontend=frontend)]
+        return [c for _, c in self.tables("converters", kind, frontend=frontend)]
 
-    def _load_each(self, hook: str, kind: type | None = None, **arguments: Any) -> list[tuple[PluginRecord, Any]]:
-        """Returns every object of a hook that loads; the others are on their plugins' records."""
+    def tables(self, hook: str, kind: type | None = None, **arguments: Any) -> list[tuple[PluginRecord, Any]]:
+        """Returns every object of a hook that loads, with its plugin's record; the others are on their plugins' records.
+
+        kind: the type that they must have; arguments: for whom the hook is asked.
+        """
         out = []
         for record, lazy in self._all(hook, **arguments):
             try:

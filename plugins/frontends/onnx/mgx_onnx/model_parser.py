@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 
 from mgx_core import DeviceError, MgxError, Module, ParseError, Program
+from mgx_core.converting.joined import with_plugins
 from mgx_core.extents import check_symbols
 from mgx_core.ir.graph import Graph
-from mgx_core.plugins.manager import manager
 from mgx_core.types.argument import Array
 
 from .converter import STANDARD, Converters
@@ -25,10 +25,7 @@ __all__ = ["all_converters", "parse_proto"]
 
 def all_converters() -> Converters:
     """Our converters and those of installed plugins."""
-    out = STANDARD
-    for more in manager().converters("onnx", Converters):
-        out = out + more
-    return out
+    return with_plugins(STANDARD, "onnx")
 
 
 def parse_proto(

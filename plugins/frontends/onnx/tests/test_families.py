@@ -85,5 +85,5 @@ def test_what_cannot_be_added_is_tried_again():
 
 
 def test_all_families_are_in_the_table():
-    families = {f.__module__ for _, f in (e for n in STANDARD.names() for e in STANDARD._by_name[n])}
+    families = {e.converter.__module__ for n in STANDARD.names() for e in STANDARD.entries(*n)}
     assert {f"{converters.__name__}.{n}" for n in ("text", "trees", "vision", "training")} <= families

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 from onnx import TensorProto, helper
 
 import mgx_core as mgx
 from mgx_core.converting.converters import Converters
+from mgx_core.plugins import manager as plugins
+from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 from mgx_onnx import model_parser
 from mgx_onnx.converter import STANDARD
 
@@ -32,3 +37,27 @@ def test_converters_of_other_packages_are_blamed_by_name(monkeypatch, converter,
         mgx.parse_onnx_buffer(data.SerializeToString())
     package = __name__.partition(".")[0]
     assert f"node 'odd' (acme::Odd, opset 1): converter '<lambda>' of package {package} {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("replaces", "op"), [(False, "relu"), (True, "abs")])
+def test_a_converter_for_a_known_operator_spoils_no_model(monkeypatch, replaces, op):
+    table = Converters()
+    table.converts("Relu", replaces=replaces)(lambda n, x: n.add("abs", x))
+    module = ModuleType("acme_relu")
+    module.mgx_interface, module.TABLE = plugins.INTERFACE, table
+    module.converters = hookimpl(lambda frontend: [Lazy("acme", "acme_relu:TABLE")] if frontend == "onnx" else [])
+    monkeypatch.setitem(sys.modules, "acme_relu", module)
+    manager = Plugins()
+    manager.register(module)
+    monkeypatch.setattr(plugins, "_manager", [manager])
+
+    def names(kind):
+        info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+        graph = helper.make_graph([helper.make_node(kind, ["x"], ["y"])], "g", info[:1], info[1:])
+        data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        return [i.name for i in mgx.parse_onnx_buffer(data.SerializeToString()).get_main_module()]
+
+    assert names("Exp") == ["@param", "exp", "@return"]
+    assert names("Relu") == ["@param", op, "@return"]
+    (told,) = [r.error for r in manager.records if r.name == "acme_relu"]
+    assert ("the frontend 'onnx' has a converter for Relu, which stays" in told) != replaces

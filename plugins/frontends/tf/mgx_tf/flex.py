@@ -30,7 +30,7 @@ from .scope import Scope
 from .values import Complex, TensorList, Value, leaves, rebuilt
 from .wire.messages import message
 
-__all__ = ["FLEX", "Held"]
+__all__ = ["Held", "add_to"]
 
 PREFIX: Final = "CUSTOM:Flex"
 
@@ -147,12 +147,8 @@ def _result(n: Any, place: int, value: Value | None) -> Instruction | None:
     return None
 
 
-def _converters() -> Converters:
-    made = Converters()
+def add_to(table: Converters) -> None:
+    """Adds converters for all of TensorFlow's operators."""
     on_tensors, on_values = all_converters()
-    names = {name for table in (on_tensors, on_values) for _, name in table.names()}
-    made.converts(*(PREFIX + name for name in sorted(names)))(convert)
-    return made
-
-
-FLEX: Final = _converters()
+    names = {name for found in (on_tensors, on_values) for _, name in found.names()}
+    table.converts(*(PREFIX + name for name in sorted(names)))(convert)

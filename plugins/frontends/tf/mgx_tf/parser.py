@@ -19,9 +19,9 @@ from mgx_core import (
     op,
 )
 from mgx_core.converting.converters import Converters
+from mgx_core.converting.joined import with_plugins
 from mgx_core.errors import suggestion
 from mgx_core.ir.graph import Graph as ProgramGraph
-from mgx_core.plugins.manager import manager
 from mgx_core.types.dim import Dim, symbol
 
 from .context import Context
@@ -48,12 +48,8 @@ def all_converters() -> tuple[Converters, Converters]:
 
 
 def _joined() -> Converters:
-    """Returns converters on tensors: ours, imported as operators ask for them, or all of them joined with those of plugins."""
-    out = STANDARD
-    for more in manager().converters("tf", Converters):
-        load_all()
-        out = out + more
-    return out
+    """Returns converters on tensors: ours, imported as operators ask for them, joined with those of plugins."""
+    return with_plugins(STANDARD, "tf")
 
 
 CHANNELS_FIRST: Final = (0, 3, 1, 2)  # of NHWC

@@ -17,7 +17,7 @@ def frontends() -> list[Lazy]:
 def converters(frontend: str) -> list[Lazy]:
     if frontend != "tflite":
         return []
-    return [Lazy("flex", "mgx_tf.flex:FLEX", "TensorFlow's operators inside TFLite models")]
+    return [Lazy("flex", "mgx_tf.flex_table:FLEX", "TensorFlow's operators inside TFLite models")]
 
 
 @hookimpl

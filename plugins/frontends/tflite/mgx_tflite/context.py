@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
@@ -27,7 +26,6 @@ class Context:
     model: Model
     options: TfliteOptions
     converters: Converters
-    more: Callable[[], Converters]  # those of plugins, which are looked for where an operator has no other
     known: Known = field(default_factory=Known)
     nodes: int = 0
     names: dict[str, int] = field(default_factory=dict)
@@ -42,10 +40,6 @@ class Context:
     def converter(self, name: str) -> Converter:
         """Returns the converter of an operator.  Errors: UnsupportedError."""
         found = self.converters.find("", name, 1)
-        if found is None:
-            self.converters = self.converters + self.more()
-            self.more = Converters
-            found = self.converters.find("", name, 1)
         if found is None:
             raise no_converter(name)
         return found

@@ -6,10 +6,10 @@ import re
 
 from mgx_core import DeviceError, Module, ParameterError, ParseError, Program, Shape, UnsupportedError
 from mgx_core.converting.converters import Converters
+from mgx_core.converting.joined import with_plugins
 from mgx_core.errors import suggestion
 from mgx_core.extents import asked_dims, tell_changes
 from mgx_core.ir.graph import Graph
-from mgx_core.plugins.manager import manager
 from mgx_core.types.dim import Dim, symbol
 
 from .context import Context
@@ -23,15 +23,7 @@ __all__ = ["all_converters", "parse_model"]
 
 def all_converters() -> Converters:
     """Our converters and those of installed plugins."""
-    return STANDARD + added_converters()
-
-
-def added_converters() -> Converters:
-    """Returns the converters of installed plugins."""
-    out = Converters()
-    for more in manager().converters("tflite", Converters):
-        out = out + more
-    return out
+    return with_plugins(STANDARD, "tflite")
 
 
 def parse_model(model: Model, options: TfliteOptions) -> Program:
@@ -41,7 +33,7 @@ def parse_model(model: Model, options: TfliteOptions) -> Program:
     """
     signature = _signature(model, options.signature)
     main = Module("main")
-    context = Context(main, model, options, STANDARD, added_converters)
+    context = Context(main, model, options, all_converters())
     context.names["main"] = 1
     asked = _asked(options, signature)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mgx_core.converting.converters import Converters
+from mgx_core.converting.joined import with_plugins
 
 from .calls import flat, name_of
 from .composed import composed
@@ -22,12 +23,7 @@ __all__ = ["PASSED_BY", "all_converters", "differentiable_layers", "kept_whole",
 
 def all_converters() -> Converters:
     """Our converters and those of installed plugins."""
-    from mgx_core.plugins.manager import manager
-
-    out = STANDARD
-    for more in manager().converters("pt2", Converters):
-        out = out + more
-    return out
+    return with_plugins(STANDARD, "pt2")
 
 
 def converts(converters: Converters, op: Any) -> bool:
