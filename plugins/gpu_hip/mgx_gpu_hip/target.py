@@ -15,6 +15,7 @@ from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.merge_common import MergeCommon
 from mgx_core.passes.rewrite import Rewrite
 from mgx_core.rules.converts import CONVERTS
+from mgx_core.rules.engine import EXACT
 from mgx_core.targets.lowered import Lowered
 from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
@@ -73,7 +74,7 @@ class GpuTarget(Target):
             Rewrite(CONVERTS),
             Rewrite(SCORES),
             Rewrite(HEADS),
-            Rewrite(TRANSPOSED),
+            Rewrite(TRANSPOSED if options.fast_math else TRANSPOSED.within(EXACT)),
             FoldConstants(widened=True),
         )
 

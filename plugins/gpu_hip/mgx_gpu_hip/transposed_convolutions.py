@@ -12,7 +12,7 @@ from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.slice import Slice
-from mgx_core.rules.engine import Builder, Rules
+from mgx_core.rules.engine import ROUNDING, Builder, Rules
 from mgx_core.types.argument import Argument, Array
 
 __all__ = ["TRANSPOSED"]
@@ -34,6 +34,16 @@ class _Axis(NamedTuple):
 @TRANSPOSED.on(ConvolutionBackwards)
 def convolution_for_each_place(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution_backwards(x, w) of stride s -> convolution(x, w') with s times the channels, moved to their places."""
+    return _convolved(i, b, zeros=False)
+
+
+@TRANSPOSED.on(ConvolutionBackwards, changes=ROUNDING)
+def convolution_with_filled_windows(i: Instruction, b: Builder) -> Instruction | No | None:
+    """The same where zeros fill up windows, which make NaN of infinities that the result would not depend on."""
+    return _convolved(i, b, zeros=True)
+
+
+def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No | None:
     op = i.op
     assert isinstance(op, ConvolutionBackwards)
     x, weights = i.inputs
@@ -45,7 +55,10 @@ def convolution_for_each_place(i: Instruction, b: Builder) -> Instruction | No |
         return No("the extents are not known, or 0")
     strides, dilations, begins, _, _ = op.plan(len(dims) - 2, w.shape[2:])
     axes = [_axis(*each) for each in zip(dims[2:], out[2:], w.shape[2:], strides, dilations, begins, strict=True)]
-    if prod(a.taps * a.stride for a in axes) > MOST * prod(w.shape[2:]):
+    products, needed = prod(a.taps * a.stride for a in axes), prod(w.shape[2:])
+    if products > needed and not zeros:
+        return No("zeros would fill up windows")
+    if products > MOST * needed:
         return No("most products would be with zeros")
     padding = tuple(a.padding for a in axes)
     kernels = b.literal(Argument.from_value(_kernels(w, op.group, axes, dilations)))

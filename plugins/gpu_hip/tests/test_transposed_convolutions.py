@@ -53,6 +53,20 @@ def test_same_numbers_without_a_transposed_kernel(x: list[int], w: list[int], at
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("x", "w", "attributes"), CASES, ids=[str(n) for n in range(len(CASES))])
+def test_an_infinity_stays_in_its_windows_without_fast_math(
+    x: list[int], w: list[int], attributes: dict[str, Any]
+) -> None:
+    program, feed = transposed(x, w, **attributes)
+    feed["x"].reshape(-1)[0] = np.inf
+    plain = program.clone()
+    plain.compile(mgx.get_target("ref"), fast_math=False)
+    program.compile(GpuTarget("host", 0), fast_math=False)
+    wanted, got = plain.run(feed)[0].to_numpy(), program.run(feed)[0].to_numpy()
+    assert np.isfinite(wanted).any() and not np.isnan(wanted).any()
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+
+
 def test_mostly_zeros_stay_transposed() -> None:
     """Windows of one element and strides of three would multiply eight zeros for each weight."""
     program, feed = transposed([1, 3, 4, 4], [3, 2, 1, 1], stride=[3, 3])
