@@ -29,10 +29,10 @@ __all__ = ["Gather", "GatherElements", "Gathernd", "Onehot", "Trilu", "wrapped"]
 
 def wrapped(indices: Array, length: int, what: str = "indices") -> Array:
     """Returns positions as int64, negative ones counted from the end.  Errors: ShapeError for one outside the axis."""
-    at = indices.astype(np.int64)
-    if at.size and (int(at.min()) < -length or int(at.max()) >= length):
-        bad = at[(at < -length) | (at >= length)].flat[0]
+    if indices.size and (int(indices.min()) < -length or int(indices.max()) >= length):
+        bad = indices[(indices < -length) | (indices >= length)].flat[0]
         raise ShapeError(f"{what} must lie in [{-length}, {length - 1}], got {bad}")
+    at = indices.astype(np.int64)
     return np.asarray(np.where(at < 0, at + length, at))
 
 

@@ -76,7 +76,7 @@ class _Scatter(Operation):
                 f"indices {list(indices.shape)} do not fit updates {list(updates.shape)} and data {list(data.shape)}"
             )
         where: list[Any] = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
-        at = indices.astype(np.int64)
+        at = indices
         if self.skip_out_of_bounds:
             n = data.shape[axis]
             inside = (at >= -n) & (at < n)

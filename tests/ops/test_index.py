@@ -52,6 +52,9 @@ def test_positions_outside(op: Any) -> None:
     for bad in (3, -4, 1 << 40):
         with pytest.raises(ShapeError, match=r"\[-3, 2\]"):
             op.evaluate([x, np.array([[bad]])])
+    for far in (1 << 63, (1 << 64) - 1):  # which int64 would take for positions counted from the end
+        with pytest.raises(ShapeError, match=rf"\[-3, 2\], got {far}"):
+            op.evaluate([x, np.array([[far]], np.uint64)])
     with pytest.raises(ShapeError, match="integers"):
         op.result([f32(3, 2), f32(1, 1)])
 

@@ -102,6 +102,15 @@ def test_a_position_outside_is_an_error(fails: Check, bad: int) -> None:
     fails(f"scatternd_none: {text}", mgx.op("scatternd_none"), [x.T, at, more], [x.T, good, more])
 
 
+def test_a_position_above_all_of_int64_is_an_error(fails: Check) -> None:
+    x, good, at = numbers("float32", 5, 6), np.zeros((5, 2), np.uint64), np.full((5, 2), (1 << 64) - 1, np.uint64)
+    text, updates = f"got {(1 << 64) - 1}", numbers("float32", 5, 2)
+    fails(text, mgx.op("gather"), [x, at], [x, good])
+    fails(text, mgx.op("gather_elements", axis=1), [x, at], [x, good])
+    fails(text, mgx.op("gathernd"), [x, at], [x, good])
+    fails(text, mgx.op("scatter_add", axis=1), [x, at, updates], [x, good, updates])
+
+
 def test_data_that_is_read_again_stays(agrees: Check) -> None:
     program = mgx.Program()
     m = program.get_main_module()

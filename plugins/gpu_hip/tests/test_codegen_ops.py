@@ -142,6 +142,21 @@ def test_indices_out_of_range_do_not_leave_the_tensor() -> None:
     assert np.isin(got[0], x).all()  # the emulated device would have refused an address outside
 
 
+def test_indices_above_all_of_int64_are_not_counted_from_the_end() -> None:
+    x, at = some("float32", 5, 8), np.array([4, (1 << 64) - 2, 1 << 63], np.uint64)
+    ins, outs = [tensor("float32", x.shape), tensor("uint64", (3,))], [tensor("float32", (3, 8))]
+    (got,) = run(generate(Gather(axis=0), ins, outs, traits()), [x, at], ins, outs)
+    np.testing.assert_array_equal(got, x[[4, 4, 4]])
+    updates = some("float32", 3, 8)
+    for skip in (False, True):
+        op = ScatterNone(axis=0, skip_out_of_bounds=skip)
+        ins = [tensor("float32", x.shape), tensor("uint64", (3, 8)), tensor("float32", (3, 8))]
+        places = np.broadcast_to(at[:, None], (3, 8)).copy()
+        outs = [tensor("float32", x.shape)]
+        (got,) = run(generate(op, ins, outs, traits()), [x, places, updates], ins, outs)
+        np.testing.assert_array_equal(got[:4], x[:4])
+
+
 @pytest.mark.parametrize("of", FLOATS)
 @waves
 def test_col2im(of: str, wave: int) -> None:

@@ -100,6 +100,8 @@ def _box(lens: Sequence[int], steps: Sequence[Sequence[int]]) -> list[int]:
 def indexed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
     if not isinstance(inputs[1], Shape) or not inputs[1].dtype.is_integer or inputs[1].dtype not in NUMBERS:
         return No(f"indices {inputs[1]}")
+    if inputs[1].dtype is dt.uint64:
+        return No("indices of uint64 may lie above what loops count with")
     return only(NUMBERS, 1)(op, inputs, modules)
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from mgx_core import dtype as dt
 from mgx_core.ops.axes import normalize
 
 from .elements import Coordinates, Moved, carried, each_element, each_move, offset_of
 from .movement import inner_axis, straight
 from .source import DeviceTraits, KernelSource, Tensor
 
-__all__ = ["gather", "gather_elements", "gathernd", "onehot", "reverse_sequence", "scan_slice"]
+__all__ = ["gather", "gather_elements", "gathernd", "onehot", "position", "reverse_sequence", "scan_slice"]
+
+
+def position(indices: Tensor, at: Sequence[str]) -> str:
+    """Returns an index, the kernel's second operand, for `wrapped`: a u64 as it is, since it may lie above all i64."""
+    place = f"p1[{offset_of(indices, at)}]"
+    return place if indices.dtype is dt.uint64 else f"(i64){place}"
 
 
 def gather(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
@@ -18,8 +26,7 @@ def gather(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits)
     axis, k = normalize(op.axis, len(x.lens)), len(indices.lens)
 
     def found(at: Coordinates) -> Moved:
-        position = f"p1[{offset_of(indices, at[axis : axis + k])}]"
-        lines = [f"const u32 g = (u32)wrapped((i64){position}, {x.lens[axis]});"]
+        lines = [f"const u32 g = (u32)wrapped({position(indices, at[axis : axis + k])}, {x.lens[axis]});"]
         return Moved(lines, f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + k :]])})")
 
     return _moved("gather", [x, indices], y, traits, found, _source_axis(x, y, axis, k))
@@ -43,7 +50,7 @@ def gather_elements(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: Devi
     axis = normalize(op.axis, len(x.lens))
 
     def found(at: Coordinates) -> Moved:
-        lines = [f"const u32 g = (u32)wrapped((i64)p1[{offset_of(indices, at)}], {x.lens[axis]});"]
+        lines = [f"const u32 g = (u32)wrapped({position(indices, at)}, {x.lens[axis]});"]
         place = [*at[:axis], "g", *at[axis + 1 :]]
         # extents of x may exceed those of the indices: its own strides count
         return Moved(lines, f"p0 + ({offset_of(x, place)})")
@@ -58,7 +65,7 @@ def gathernd(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTrait
 
     def found(at: Coordinates) -> Moved:
         lines = [
-            f"const u32 g{j} = (u32)wrapped((i64)p1[{offset_of(indices, [*at[:lead], str(j)])}], {x.lens[b + j]});"
+            f"const u32 g{j} = (u32)wrapped({position(indices, [*at[:lead], str(j)])}, {x.lens[b + j]});"
             for j in range(k)
         ]
         place = [*at[:b], *(f"g{j}" for j in range(k)), *at[lead:]]
@@ -92,9 +99,9 @@ def scan_slice(op: Any, x: Tensor, index: Tensor, y: Tensor, traits: DeviceTrait
     n = x.lens[axis]
 
     def found(at: Coordinates) -> Moved:
-        position = f"{n - 1} - (i64)p1[0]" if op.direction else "(i64)p1[0]"
+        place = f"{n - 1} - (i64)p1[0]" if op.direction else "(i64)p1[0]"
         return Moved(
-            [f"const u32 g = (u32)wrapped({position}, {n});"],
+            [f"const u32 g = (u32)wrapped({place}, {n});"],
             f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + 1 :]])})",
         )
 

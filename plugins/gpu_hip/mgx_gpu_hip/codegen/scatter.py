@@ -11,6 +11,7 @@ from mgx_core.ops.axes import normalize
 
 from .elements import carried, offset_of, pointers
 from .geometry import ceil_div, decompose, offset_code
+from .indexing import position
 from .pointwise import kernel, threads_of
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored
 
@@ -86,9 +87,10 @@ def scatter(
     axis = normalize(op.axis, len(data.lens))
     n = data.lens[axis]
     at = [f"c{a}" for a in range(len(indices.lens))]
-    body = [f"const i64 g = (i64)p1[{offset_of(indices, at)}];"]
+    body = [f"const auto g = {position(indices, at)};"]
     if op.skip_out_of_bounds:
-        body.append(f"if (g < -{n}ll || g >= {n}ll) return;")
+        below = "" if indices.dtype is dt.uint64 else f"g < -{n}ll || "
+        body.append(f"if ({below}g >= {n}) return;")
     body.append(f"const u32 t = (u32)wrapped(g, {n});")
     place = offset_of(y, ["t" if a == axis else c for a, c in enumerate(at)])
     value = f"p2[{offset_of(updates, at)}]"
@@ -105,8 +107,7 @@ def scatternd(
     k, lead = indices.lens[-1], len(indices.lens) - 1
     at = [f"c{a}" for a in range(len(updates.lens))]
     body = [
-        f"const u32 t{j} = (u32)wrapped((i64)p1[{offset_of(indices, [*at[:lead], str(j)])}], {data.lens[j]});"
-        for j in range(k)
+        f"const u32 t{j} = (u32)wrapped({position(indices, [*at[:lead], str(j)])}, {data.lens[j]});" for j in range(k)
     ]
     place = offset_of(y, [*(f"t{j}" for j in range(k)), *at[lead:]])
     value = f"p2[{offset_of(updates, at)}]"

@@ -27,7 +27,8 @@ template <class T, int N> DEV vec<T, N> load_many(const T* p) {
   }
 }""",
     "wrapped": """// a position counted from the end where negative, held inside the axis
-DEV i64 wrapped(i64 at, i64 n) { at = at < 0 ? at + n : at; return at < 0 ? 0 : at >= n ? n - 1 : at; }""",
+DEV i64 wrapped(i64 at, i64 n) { at = at < 0 ? at + n : at; return at < 0 ? 0 : at >= n ? n - 1 : at; }
+DEV i64 wrapped(u64 at, i64 n) { return at >= (u64)n ? n - 1 : (i64)at; }""",
 }
 
 
