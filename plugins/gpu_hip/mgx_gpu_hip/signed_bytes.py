@@ -9,11 +9,12 @@ import numpy as np
 from mgx_core import Instruction, No
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.convert import Convert
-from mgx_core.ops.pointwise import Add, Sub
+from mgx_core.ops.pointwise import Add, Mul, Sub
 from mgx_core.ops.quantized import Dequantizelinear, Quantizelinear
 from mgx_core.ops.quantized_product import QuantDot
-from mgx_core.rules.constants import uniform
+from mgx_core.rules.constants import aligned, along, spread, uniform
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
+from mgx_core.types.argument import Array
 from mgx_core.types.dtype import float32, int8, int32, uint8
 
 __all__ = ["SIGNED"]
@@ -47,6 +48,43 @@ def signed_product(i: Instruction, b: Builder) -> Instruction | No | None:
         return wide
     row = added * np.asarray(source.literal.value).sum(0, np.int64)
     return b.add(Add(), wide, b.add(Multibroadcast(out_lens=i.shape.dims), b.literal(row.astype(np.float32))))
+
+
+@SIGNED.on(Mul, changes=ROUNDING)
+def row_behind_factor(i: Instruction, b: Builder) -> Instruction | No | None:
+    """(convert(quant_dot) + row) * s -> convert(quant_dot) * s + row * s for constants: libraries multiply sums first."""
+    for at, other in (i.inputs, i.inputs[::-1]):
+        row, factor = _added(at), _row(other)
+        if row is not None and factor is not None and _is_converted(at.inputs[0]):
+            return b.add(Add(), b.add(Mul(), at.inputs[0], other), spread(b, row * factor, i.shape.dims, i))
+    return None
+
+
+@SIGNED.on(Add, changes=ROUNDING)
+def one_row(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convert(quant_dot * s + row) + bias -> convert(quant_dot * s + (row + bias)) for constants; without convert, too."""
+    for x, other in (i.inputs, i.inputs[::-1]):
+        at = x.inputs[0] if isinstance(x.op, Convert) and len(x.users) == 1 else x
+        row, bias = _added(at), _row(other)
+        if row is None or bias is None or not isinstance(at.inputs[0].op, Mul):
+            continue
+        if any(map(_is_converted, at.inputs[0].inputs)) and at.shape.dtype is float32:
+            whole = b.add(Add(), at.inputs[0], spread(b, row + bias.astype(np.float32), i.shape.dims))
+            return whole if at is x else b.add(x.op, whole)
+    return None
+
+
+def _added(ins: Instruction) -> Array | None:
+    """Returns the constant row that a sum which nothing else reads has as its second operand."""
+    return _row(ins.inputs[1]) if isinstance(ins.op, Add) and len(ins.users) == 1 else None
+
+
+def _row(ins: Instruction) -> Array | None:
+    return along(aligned(ins), ins.shape.rank, ins.shape.rank - 1)
+
+
+def _is_converted(ins: Instruction) -> bool:
+    return isinstance(ins.op, Convert) and isinstance(ins.inputs[0].op, QuantDot) and len(ins.users) == 1
 
 
 @SIGNED.on(Dequantizelinear, changes=ROUNDING)
