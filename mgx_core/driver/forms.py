@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from .output import stdout
 from .report import Report, interface_document
 
 if TYPE_CHECKING:
@@ -78,16 +78,16 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
         if output is not None:
             output.write_bytes(data)
         elif form == "json":
-            click.echo(data.decode())
+            click.echo(data.decode(), file=stdout())
         else:
-            stream = sys.stdout.buffer
+            stream = stdout().buffer
             if stream.isatty():
                 raise click.UsageError("--binary does not print to a terminal; say -o FILE")
             stream.write(data)
         return
     text = program.to_py(given["package"]) if form == "python" else _text(program, form, output is not None)
     if output is None:
-        click.echo(text.rstrip("\n"))
+        click.echo(text.rstrip("\n"), file=stdout())
     else:
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from ..errors import MgxError, ParameterError, PluginError, ShapeError
+from .output import own_output
 
 __all__ = ["CHANGE", "CHOSEN", "COMMANDS", "SEPARATOR", "DriverCommand", "DriverGroup", "chosen_sizes", "listed"]
 
@@ -75,6 +76,11 @@ class DriverCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self.joined(args))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; what plugins print meanwhile goes to the error stream."""
+        with own_output(ctx):
+            return super().invoke(ctx)
 
     def joined(self, args: list[str]) -> list[str]:
         """Returns arguments with the values of each many-valued option as one token."""

@@ -13,6 +13,7 @@ import click
 from ..log import log
 from ..types.shape import AnyShape, Shape
 from .group import CHANGE, chosen_sizes, listed
+from .output import stdout
 
 if TYPE_CHECKING:
     from ..program import Program
@@ -83,7 +84,7 @@ class Report:
 
     def say(self, text: str = "") -> None:
         if not self.as_json:
-            click.echo(text)
+            click.echo(text, file=stdout())
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[int] = ()) -> None:
         """Aligned columns under headings; `right` are the columns of numbers."""
@@ -93,9 +94,9 @@ class Report:
         from rich.table import Table
         from rich.text import Text
 
-        console = Console()
+        console = Console(file=stdout())
         if not console.is_terminal:
-            console = Console(width=4096)
+            console = Console(file=stdout(), width=4096)
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         numbers = set(right)
         for n, column in enumerate(columns):
@@ -104,7 +105,7 @@ class Report:
             table.add_row(*(Text(str(cell)) for cell in row))
         with console.capture() as capture:
             console.print(table)
-        click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
+        click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")), file=stdout())
 
     def sizes(self) -> None:
         """States the sizes that the command chose for open extents, if it chose any."""
@@ -127,7 +128,7 @@ class Report:
     def document(self, content: Any) -> None:
         """Prints the JSON document (nothing for people)."""
         if self.as_json:
-            click.echo(json.dumps(plain(content), indent=1, allow_nan=False))
+            click.echo(json.dumps(plain(content), indent=1, allow_nan=False), file=stdout())
 
 
 def plain(value: Any) -> Any:

@@ -111,3 +111,43 @@ def test_json_is_one_document(drive):
         ["plugins"],
     ):
         json.loads(drive(*args, "--json"))
+
+
+LOUD = """
+import ctypes, sys
+from types import SimpleNamespace
+from mgx_core.plugins import manager as plugins
+from mgx_core import Frontend, Program, Shape, op
+from mgx_core.driver import main
+from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
+
+class Loud(Frontend):
+    def parse_buffer(self, data):
+        print("from Python")
+        ctypes.CDLL(None).puts(b"from C")
+        program = Program()
+        main = program.get_main_module()
+        main.add_return([main.add(op("exp"), main.add_parameter("x", Shape("float32", [2])))])
+        return program
+
+sys.modules["loud"] = SimpleNamespace(Loud=Loud)
+made = Plugins(discover=False)
+made.register(SimpleNamespace(__name__="loud", frontends=hookimpl(lambda: [Lazy("loud", "loud:Loud")])), "loud")
+plugins._manager[:] = [made]
+main(sys.argv[1:], standalone_mode=False)
+print("after it")
+"""
+
+
+@pytest.mark.parametrize("form", [["params", "--json"], ["read", "--json"], ["read"]])
+def test_what_plugins_print_is_no_output_of_a_command(tmp_path, form):
+    (tmp_path / "m.loud").write_bytes(b"")
+    call = [sys.executable, "-c", LOUD, form[0], str(tmp_path / "m.loud"), *form[1:]]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert "from Python\n" in done.stderr and "from C\n" in done.stderr
+    said, _, rest = done.stdout.partition("after it")
+    assert "from" not in said and rest == "\n"
+    if "--json" in form:
+        json.loads(said)
+    else:
+        assert "exp(" in said
