@@ -210,7 +210,7 @@ class KernelEmitter(HostSteps):
         except Refused as error:
             result = error.no
         except ParameterError as error:
-            raise error.located(self._blamed(kernel, op, modules, args)) from error.__cause__
+            raise error.located(self._blamed(kernel, op, modules, args).rstrip(",")) from error.__cause__
         except (MgxError, MemoryError):
             raise
         except Exception as error:

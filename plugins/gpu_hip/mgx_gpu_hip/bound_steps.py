@@ -138,9 +138,10 @@ def codes(args: Sequence[Any]) -> str:
 
 @contextmanager
 def naming(step: Step) -> Iterator[None]:
-    """Context manager: an error of the device inside names the step's kernel and the nodes that it was made from."""
+    """Context manager: an error of the device inside names the kernel, who brought it, and the nodes it was made from."""
     try:
         yield
     except DeviceError as error:
-        nodes = ", ".join(repr(name) for name in step.sources) or "no node of the model"
-        raise error.located(f"kernel {step.name}, made from {nodes}") from None
+        origin = step.source.origin if isinstance(step, KernelStep) else ""
+        nodes = ", ".join(repr(name) for name in step.sources)
+        raise error.located((origin or f"kernel {step.name}") + (f", made from {nodes}" if nodes else "")) from None

@@ -76,10 +76,9 @@ class _Values(GpuEmitter):
         for launch in source.launches:
             asked, most = prod(launch.block), most_threads(source.text, launch.entry)
             if most is not None and asked > most:
-                entry, nodes = launch.entry, ", ".join(self.sources) or "no node of the model"
-                raise DeviceError(
-                    f"kernel {entry}, made from {nodes}, is launched with {asked} threads a block, it was compiled for {most}"
-                )
+                nodes = ", ".join(self.sources)
+                what = (source.origin or f"kernel {launch.entry}") + (f", made from {nodes}," if nodes else "")
+                raise DeviceError(f"{what} is launched with {asked} threads a block, it was compiled for {most}")
         super().launch(source, inputs, outputs)
 
 

@@ -65,7 +65,13 @@ def hip_kernel(
         raise ParameterError(f"kernel {name!r} for {op.name}: a block has 1 to 1024 threads, got {prod(threads)}")
     text, entry = _portable(text, entry, prod(threads), f"kernel {name!r} for {op.name}")
     parameters = signature(text, entry)
-    package = grid.__module__.partition(".")[0]
+    if not callable(grid):
+        raise ParameterError(
+            f"kernel {name!r} for {op.name}: grid must be a function of the operands' shapes, got {grid!r}"
+        )
+    package = str(getattr(getattr(grid, "func", grid), "__module__", "?")).partition(".")[
+        0
+    ]  # of a partial: its function's
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Any]) -> Results | No:
         if any(isinstance(v, tuple) for v in given):

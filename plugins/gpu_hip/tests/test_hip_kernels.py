@@ -19,6 +19,7 @@ from mgx_core.plugins import manager as plugins
 from mgx_gpu_hip.compile import build as builder
 from mgx_gpu_hip.compile.gxx import HostCompiler
 from mgx_gpu_hip.compile.store import KernelCache
+from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.hip_kernels import hip_kernel
 from mgx_gpu_hip.target import GpuTarget
 
@@ -72,24 +73,26 @@ def by_text(text: str = TEXT, **options: Any) -> Any:
     return plan
 
 
-def target(plan: Any, op: type[Operation] = RowSums) -> GpuTarget:
+def target(plan: Any, op: type[Operation] = RowSums, kind: type[GpuTarget] = GpuTarget) -> GpuTarget:
     plans = Kernels("gpu")
     plans.plan(op)(plan)
 
-    class Extended(GpuTarget):
+    class Extended(kind):  # type: ignore[misc, valid-type]
         def kernels(self, context: Any) -> Kernels:
             return plans + super().kernels(context)
 
-    return Extended("host", 1)
+    return Extended("host", 1) if kind is GpuTarget else Extended()
 
 
-def compiled(plan: Any, dims: Sequence[Any] = (6, 100), dtype: str = "float32", **options: Any) -> mgx.Program:
+def compiled(
+    plan: Any, dims: Sequence[Any] = (6, 100), dtype: str = "float32", kind: type[GpuTarget] = GpuTarget, **options: Any
+) -> mgx.Program:
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape.of(mgx.dtype.of(dtype), dims))
     y = m.add(RowSums(factor=0.5), m.add(mgx.op("transpose", permutation=[1, 0]), x))
     m.add_return([m.add(mgx.op("add"), y, y)])
-    program.compile(target(plan), **options)
+    program.compile(target(plan, kind=kind), **options)
     return program
 
 
@@ -191,6 +194,17 @@ def test_what_the_compiler_says_has_the_kernel_the_package_and_the_line() -> Non
         compiled(by_text(wrong))
 
 
+@pytest.mark.parametrize("kind", [GpuTarget, GuardedTarget])
+def test_what_a_kernel_does_wrong_has_the_kernel_the_package_and_the_op(kind: type[GpuTarget]) -> None:
+    wrong = TEXT.replace("y[row] = partial[row]", "y[row] = *(float*)0")
+    program = compiled(by_text(wrong), kind=kind)
+    package = __name__.partition(".")[0]
+    with pytest.raises(mgx.DeviceError) as error:
+        program.run({"x": given(6, 100)})
+    assert f"kernel 'row sums by acme' of package {package} for acme.row_sums[factor=0.5]" in str(error.value)
+    assert "no node" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -210,6 +224,7 @@ def test_what_the_compiler_says_has_the_kernel_the_package_and_the_line() -> Non
         ({"scratch": lambda shapes: ["x"]}, "scratch must give integers that are not negative"),
         ({"shared_bytes": lambda shapes: -1}, "shared_bytes must give integers that are not negative, got .-1."),
         ({"block": 2048}, "a block has 1 to 1024 threads, got 2048"),
+        ({"grid": 4}, "grid must be a function of the operands' shapes, got 4"),
     ],
 )
 def test_a_text_that_does_not_fit_is_refused_by_name(change: dict[str, Any], message: str) -> None:
