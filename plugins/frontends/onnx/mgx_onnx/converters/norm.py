@@ -136,14 +136,14 @@ def rms_normalization(n: Node, x: Instruction, scale: Instruction) -> Instructio
 def simplified_layer_norm(n: Node, x: Instruction, scale: Instruction, *rest: Instruction) -> Any:
     if rest:
         n.fail(f"SimplifiedLayerNormalization takes X and scale, got {2 + len(rest)} inputs")
-    axis, epsilon = n.attr("axis", -1), n.attr("epsilon", 1e-5)
+    axis, epsilon, stash = n.attr("axis", -1), n.attr("epsilon", 1e-5), dtype_of(n.attr("stash_type", 1) or 1)
     y = rms_norm(n, x, scale, axis, epsilon)
     if n.outputs < 2:
         return y
     (first,) = n.axes([axis], x.shape.rank)
     wide = n.convert(x, computed_in(x))
     power = n.add("reduce_mean", n.add("mul", wide, wide), axes=tuple(range(first, x.shape.rank)))
-    return y, rsqrt(n, power, epsilon)
+    return y, n.convert(rsqrt(n, power, epsilon), stash)
 
 
 @converts("GroupNormalization", since=18)
