@@ -9,6 +9,7 @@ from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, S
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
+from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 
@@ -18,27 +19,20 @@ from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, Check, offer, only
 from .precision import narrowed, widened
 
-__all__ = ["Run", "around", "offer_anchor", "offer_widened", "windowed"]
+__all__ = ["Run", "floats_around", "offer_anchor", "offer_widened", "windowed"]
 
 # from the op, its two operands and what comes after it (None: nothing) to the result
 Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
 
 
-def around(anchor: type[Operation], when: Check | None = None) -> Check:
-    """Returns a check that an op is a group of this anchor, of a type that primitives take, with an epilogue.
-
-    when: what the anchor must pass as well.
-    """
+def floats_around(anchor: type[Operation], when: Check | None = None) -> Check:
+    """Refuses groups that are not around this op on a type that primitives take; when: what it must pass as well."""
+    floats = only(FLOATS, 1)
 
     def check(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
-        found = next((i for i in modules[0] if isinstance(i.op, anchor)), None)
-        if op.tag != anchor.name or found is None:
-            return No(f"the group is not a {anchor.name} with an epilogue")
-        if found.shape.dtype not in FLOATS:
-            return No(f"a {anchor.name} of {found.shape.dtype}")
-        return None if when is None else when(found.op, [i.result for i in found.inputs], ())
+        return floats(op, inputs, modules) or (None if when is None else when(op, inputs, modules))
 
-    return check
+    return around(anchor, when=check, tag=anchor.name)
 
 
 def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, when: Check) -> None:
@@ -53,7 +47,7 @@ def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, w
     def build(e: CpuEmitter, ins: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
         return run(e, ins.op, operands[0], operands[1], epilogue)
 
-    @offer(plans, Group, when=around(anchor, when), name=name)
+    @offer(plans, Group, when=floats_around(anchor, when), name=name)
     def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
         return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
 

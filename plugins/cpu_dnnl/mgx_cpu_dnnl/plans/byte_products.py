@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgx_core import Kernels, Module, No, Operation, Shape
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
-from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..native_library import native
@@ -30,18 +30,12 @@ if TYPE_CHECKING:
 def offer_bytes(plans: Kernels, name: str, fits: Check, prepared: Prepare) -> None:
     """Offers products and convolutions that `fits` takes, by themselves and with pointwise work behind them."""
 
-    def fits_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-        anchor = next((i for i in modules[0] if isinstance(i.op, (QuantDot, QuantConvolution))), None)
-        if anchor is None:
-            return No("the group is not a product of bytes with an epilogue")
-        return fits(anchor.op, [i.result for i in anchor.inputs], ())
-
     @offer(plans, QuantDot, QuantConvolution, when=fits, name=name)
     def emit_product(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
         (found,) = prepared(e, op, args)(None, 0, ())
         return found
 
-    @offer(plans, Group, when=fits_group, name=name)
+    @offer(plans, Group, when=around(QuantDot, QuantConvolution, when=fits), name=name)
     def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
         given = [a for a in args if a is not None]
         return group_of_product(e, modules[0], given, (QuantDot, QuantConvolution), prepared)

@@ -8,14 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import DeviceError, Instruction, Kernels, Module, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
-from mgx_core.types.shape import AnyShape, row_major
+from mgx_core.types.shape import row_major
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
@@ -33,15 +34,6 @@ PLANS = Kernels("cpu")
 STORED: Final = frozenset({dt.float32, dt.bfloat16, dt.int8, dt.uint8})
 
 
-def is_integer_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    anchor = next((i for i in modules[0] if isinstance(i.op, (QuantDot, QuantConvolution))), None)
-    if anchor is None:
-        return No("the group is not a product of bytes with an epilogue")
-    if anchor.inputs[0].shape.dtype not in BYTES:
-        return No(f"a product of {anchor.inputs[0].shape.dtype}")
-    return None
-
-
 @offer(PLANS, QuantDot, when=only(BYTES), name="onednn")
 def emit_quant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     return product(e, args, None)
@@ -52,7 +44,7 @@ def emit_quant_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], ar
     return convolve(e, op, args, None)
 
 
-@offer(PLANS, Group, when=is_integer_group, name="onednn")
+@offer(PLANS, Group, when=around(QuantDot, QuantConvolution, when=only(BYTES, 1)), name="onednn")
 def emit_integer_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     return fused_epilogue(e, modules[0], [a for a in args if a is not None], build, STORED)
 

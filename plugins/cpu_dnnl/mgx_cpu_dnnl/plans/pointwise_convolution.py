@@ -16,7 +16,7 @@ from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
-from .anchors import around
+from .anchors import floats_around
 from .offer import offer
 from .packed_products import packed_group, packed_product
 
@@ -44,7 +44,7 @@ def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     return found.seen_as(0, Shape(found.shape.dtype, lens, channels_last(lens)))
 
 
-@offer(PLANS, Group, when=around(Convolution, fits), name="rows")
+@offer(PLANS, Group, when=floats_around(Convolution, fits), name="rows")
 def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     return packed_group(e, modules[0], [a for a in args if a is not None], Convolution, as_matrices, 1)
 

@@ -15,7 +15,7 @@ from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
 from ..layout import descriptor, is_nested
-from .anchors import around
+from .anchors import floats_around
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
 from .packed_products import packed_group, packed_product
@@ -33,7 +33,7 @@ def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
     return plain_product(e, a, b)
 
 
-@offer(PLANS, Group, when=around(Dot), name="product")
+@offer(PLANS, Group, when=floats_around(Dot), name="product")
 def emit_dot_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     given = [a for a in args if a is not None]
     with e.trial() as trial:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import Instruction, Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.attention import Attention
@@ -17,9 +17,9 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Add, Mul
 from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import scalar_of
+from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
-from mgx_core.types.shape import AnyShape
 
 from ..codegen.attention import attention_kernel
 from ..codegen.attention_pattern import Pattern, from_group, from_op
@@ -34,11 +34,6 @@ from .offer import generated, offer
 __all__ = ["PLANS"]
 
 PLANS = Kernels("gpu")
-
-
-def _of_attention(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    assert isinstance(op, Group)
-    return None if op.tag == "attention" else No("the group is not attention")
 
 
 def write_group(
@@ -59,7 +54,7 @@ def write_op(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) ->
     return pattern if isinstance(pattern, No) else attention_kernel(pattern, traits)
 
 
-@offer(PLANS, Group, name="library", when=_of_attention)
+@offer(PLANS, Group, name="library", when=tagged("attention", "attention"))
 def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Returns one launch that never holds all scores."""
     tuner = e.context.tuner
@@ -100,7 +95,7 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     return whole
 
 
-@offer(PLANS, Group, name="attention", when=_of_attention, write=write_group)
+@offer(PLANS, Group, name="attention", when=tagged("attention", "attention"), write=write_group)
 def emit_generated(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Returns one launch that never holds all scores, row-major out."""
     shape = modules[0].outputs[0].shape

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from mgx_core import Instruction, Kernels, Module, No, Operation
+from mgx_core import Instruction, Kernels, Module, No
 from mgx_core.errors import Refused
 from mgx_core.ops.coded_product import DequantDot
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.slice import Slice
 from mgx_core.rules.outline import through_views
+from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
-from mgx_core.types.shape import AnyShape
 
 from ..codegen.after_product import after_product
 from ..codegen.bodies import flat
@@ -79,11 +79,6 @@ def write_finished(
     return coded_product(product.op, xs, ys, traits, after_product(fixed, joints, [], xs[4:], ys[0].lens, 4))
 
 
-def _finished(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    assert isinstance(op, Group)
-    return None if op.tag == CODED else No("the group is not a product with codes and work behind it")
-
-
 def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]:
     """Returns the product, its sums or the parts of them in order, and the group that reads these."""
     product = next(i for i in body if isinstance(i.op, DequantDot))
@@ -93,7 +88,7 @@ def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]
     return product, [i for *_, i in parts] or [product], next(i for i in body if isinstance(i.op, PointwiseGroup))
 
 
-@offer(PLANS, Group, name="coded", when=_finished, write=write_finished)
+@offer(PLANS, Group, name="coded", when=tagged(CODED, "a product with codes and work behind it"), write=write_finished)
 def emit_finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns one launch."""
     body = modules[0]

@@ -15,6 +15,7 @@ from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pad import Pad
+from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
@@ -27,7 +28,7 @@ from ..library.convolution import ConvProblem
 from ..library.gemm_problem import GemmProblem, Matrix
 from ..steps import LibraryStep
 from ..tuning import Timed
-from .epilogues import Steps, anchored, read_group
+from .epilogues import Steps, read_group
 from .offer import offer
 from .products import BANDWIDTH, COPY, FLOATS, rounded_columns, timed_product
 
@@ -46,7 +47,7 @@ def emit_convolution(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Se
     return library_convolution(e, op, *args)
 
 
-@offer(PLANS, Group, name="library", when=anchored(Convolution))
+@offer(PLANS, Group, name="library", when=around(Convolution, tag=Convolution.name))
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found = read_group(e, modules[0], args, Convolution)
     x, w = found.operands

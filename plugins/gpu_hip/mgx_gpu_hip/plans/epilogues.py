@@ -10,32 +10,19 @@ import numpy as np
 
 from mgx_core import Instruction, Module, No, Operation, Shape
 from mgx_core.errors import Refused
-from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Add
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
-from mgx_core.targets.emitted import Check
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.values import Value
 from mgx_core.targets.view_steps import viewed
-from mgx_core.types.shape import AnyShape
 
 from ..emitter import GpuEmitter
 from ..library.epilogue import Activation
 
-__all__ = ["Fused", "Steps", "anchored", "read_group"]
-
-
-def anchored(anchor: type[Operation]) -> Check:
-    """Refuses groups that are not around such an op."""
-
-    def check(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-        assert isinstance(op, Group)
-        around = op.tag == anchor.name and any(isinstance(i.op, anchor) for i in modules[0])
-        return None if around else No(f"the group is no {anchor.name} with an epilogue")
-
-    return check
+__all__ = ["Fused", "Steps", "read_group"]
 
 
 class Fused(NamedTuple):

@@ -14,20 +14,19 @@ from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.convolution import Convolution
+from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
-from ..codegen.after_product import after_product
-from ..codegen.bodies import flat
 from ..codegen.few_channels import few_channels
 from ..codegen.few_channels_tiles import MOST_CHANNELS, RUN, Filters, runs_of
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
-from .narrow_products import ancestors, anchor_of
 from .offer import offer
+from .product_groups import ProductGroup
 
 __all__ = ["PLANS", "READ", "is_few_channels", "offer_tile"]
 
@@ -55,7 +54,7 @@ class Form:
     place: int = 0
 
 
-def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None]) -> No | None:
+def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> No | None:
     if not isinstance(op, Convolution) or op.group != 1:
         return No("it is not a convolution in one group")
     x, w = (i if isinstance(i, Shape) else None for i in inputs[:2])
@@ -69,28 +68,13 @@ def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None]) -> No | No
     return None
 
 
-def _alone(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    return is_few_channels(op, inputs)
-
-
-def _of_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    anchor = next((i for i in modules[0] if isinstance(i.op, Convolution)), None)
-    if not isinstance(op, Group) or op.tag != Convolution.name or anchor is None:
-        return No("the group is not a convolution with work behind it")
-    return is_few_channels(anchor.op, [i.result for i in anchor.inputs])
-
-
 def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
     if not op.finished:
         return few_channels(xs, ys, None, op.filters, traits, op.place)
     given = xs[OPERANDS:]
-    body = modules[0]
-    shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
-    fixed = flat(body.clone(parameters=shapes))
-    anchor, _ = anchor_of(fixed, (Convolution,))
-    made = after_product(fixed, [anchor], [anchor, *ancestors(anchor)], given, ys[0].lens, OPERANDS)
+    made = ProductGroup.fixed(modules[0], given, Convolution).finish(given, ys[0].lens, OPERANDS)
     return few_channels(xs, ys, made, op.filters, traits, op.place)
 
 
@@ -101,22 +85,17 @@ def offer_tile(table: Kernels, place: int) -> None:
     def alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         return _emit(e, op, args, (), (), None, place)
 
-    def group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        body = flat(modules[0])
-        env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-        anchor, chain = anchor_of(body, (Convolution,))
-        if chain:
+    def finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        group = ProductGroup.of(modules[0], Convolution)
+        if group.chain:
             raise Refused("something stands between the convolution and what follows it")
-        skipped = {anchor, *ancestors(anchor)}
-        behind = [
-            None if e.constant(v) is not None and all(u in skipped for u in p.users) else v
-            for p, v in zip(body.parameters.values(), args, strict=True)
-        ]
-        operands = [_image(e, anchor.inputs[0], env), _made(e, anchor.inputs[1], env)]
-        return _emit(e, anchor.op, operands, modules, behind, body, place)
+        behind = group.behind(args, lambda v: e.constant(v) is not None)
+        env: dict[Instruction, Any] = dict(zip(group.body.parameters.values(), args, strict=True))
+        x, w = group.anchor.inputs
+        return _emit(e, group.anchor.op, [_image(e, x, env), _made(e, w, env)], modules, behind, group.body, place)
 
-    offer(table, Convolution, name=name, when=_alone)(alone)
-    offer(table, Group, name=name, when=_of_group)(group)
+    offer(table, Convolution, name=name, when=is_few_channels)(alone)
+    offer(table, Group, name=name, when=around(Convolution, when=is_few_channels, tag=Convolution.name))(finished)
 
 
 for n in range(PLACES):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from mgx_core import Instruction, Kernels, Module, No, Operation
+from mgx_core import Instruction, Kernels, Module, No
 from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.slice import Slice
+from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
-from mgx_core.types.shape import AnyShape
 
 from ..codegen.after_product import Finish, after_product
 from ..codegen.bodies import Body, flat
@@ -23,8 +23,8 @@ from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from ..join_rows import JOINED
 from .group_results import group_results
-from .narrow_products import ancestors, anchor_of
 from .offer import offer
+from .product_groups import ProductGroup
 from .single_rows import operands_of_row
 
 __all__ = ["PLANS"]
@@ -68,7 +68,7 @@ class _Parts(NamedTuple):
             assert self.product.parent is not None
             return self.product, self.product.parent, self.product.inputs[0]
         inner = self.product.modules[0]
-        anchor = anchor_of(inner, (Dot,))[0]
+        anchor = next(i for i in inner if isinstance(i.op, Dot))
         at = anchor.inputs[0]
         while at.op.reshapes and len(at.inputs) == 1:
             at = at.inputs[0]
@@ -86,11 +86,8 @@ class _Parts(NamedTuple):
         """Returns True if an operand of the work behind the sums is neither a part of the sums nor an operand of the product."""
         if self.tail is not None:
             return ins not in self.parts
-        inner = self.product.modules[0]
-        anchor, chain = anchor_of(inner, (Dot,))
-        skipped = {anchor, *ancestors(anchor), *chain}
-        pairs = zip(inner.parameters.values(), self.product.inputs, strict=True)
-        return any(i is ins and not all(u in skipped for u in p.users) for p, i in pairs)
+        used = ProductGroup.of(self.product.modules[0]).read_behind()
+        return any(i is ins and behind for behind, i in zip(used, self.product.inputs, strict=True))
 
     def stored(self, body: Module) -> list[int]:
         """Returns the results of the reduction that are results of the group, which come first there."""
@@ -118,10 +115,7 @@ def _finish(parts: _Parts, given: Inputs, dims: Sequence[int], first: int) -> Fi
         return None
     module, inputs = behind
     if parts.tail is None:
-        fixed = flat(module)
-        anchor, chain = anchor_of(fixed, (Dot,))
-        skipped = [anchor, *ancestors(anchor), *chain]
-        return after_product(fixed, [chain[-1] if chain else anchor], skipped, given, dims, first)
+        return ProductGroup.of(module).finish(given, dims, first)
     fixed = flat(module)
     parameters = list(fixed.parameters.values())
     joints = [parameters[inputs.index(p)] for p in parts.parts]
@@ -140,12 +134,13 @@ def write(
     return single_row(xs, ys, _finish(parts, xs[before + 1 :], ys[-1].lens, before + 1), traits, made)
 
 
-def _joined(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    assert isinstance(op, Group)
-    return None if op.tag == JOINED else No("the group is not a product of one row with what stands around it")
-
-
-@offer(PLANS, Group, name="joined rows", when=_joined, write=write)
+@offer(
+    PLANS,
+    Group,
+    name="joined rows",
+    when=tagged(JOINED, "a product of one row with what stands around it"),
+    write=write,
+)
 def emit_joined(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns one launch."""
     body = modules[0]

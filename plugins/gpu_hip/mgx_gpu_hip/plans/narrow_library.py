@@ -23,12 +23,11 @@ from mgx_core.targets.values import Value, channels_last
 from mgx_core.targets.view_steps import viewed
 from mgx_core.types.dtype import DType
 
-from ..codegen.bodies import flat
 from ..codegen.narrow_tiles import microseconds, tiles_by_time
 from ..emitter import GpuEmitter
 from ..library.cudnn_narrow import NarrowProblem, Operand, Source, Step, gelu_by_tanh
 from .convolutions import laid_channels_last
-from .narrow_products import anchor_of, narrow, narrow_group, operands_of
+from .narrow_products import narrow, narrow_group, summed_group
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -55,16 +54,13 @@ def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns one launch of cuDNN's for the product and the work behind it."""
     _ready(e)
-    body = flat(modules[0])
-    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-    anchor, chain = anchor_of(body)
-    joint = chain[-1] if chain else anchor
+    group = summed_group(modules[0])
+    body, anchor, joint = group.body, group.anchor, group.joint
     lens, result = anchor.shape.lens(), joint.shape.lens()
-    if chain and (isinstance(anchor.op, QuantConvolution) or lens[-1] != result[-1]):
-        raise Refused("the sums are reshaped across their columns")
     if len(body.outputs) != 1 or body.outputs[0].shape.lens() != result:
         raise Refused("the group gives several results, or other extents")
-    x, w = _operands(e, operands_of(e, anchor, env))
+    operands, env = group.operands(e, args)
+    x, w = _operands(e, operands)
     to = body.outputs[0].shape.dtype
     if to not in (*TYPES, dt.float16, dt.bfloat16, dt.float32):
         raise Refused(f"cuDNN does not finish sums as {to}")

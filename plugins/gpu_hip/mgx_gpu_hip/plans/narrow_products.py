@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
+from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
-from ..codegen.after_product import after_product
-from ..codegen.bodies import flat
 from ..codegen.narrow_operands import CHUNK, Windows
 from ..codegen.narrow_products import NARROW, narrow_product
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
@@ -28,8 +27,9 @@ from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from .convolutions import laid_channels_last
 from .offer import offer
+from .product_groups import ProductGroup
 
-__all__ = ["PLANS", "anchor_of", "narrow", "narrow_group", "operands_of"]
+__all__ = ["PLANS", "narrow", "narrow_group", "summed_group"]
 
 PLANS = Kernels("gpu")
 
@@ -56,11 +56,7 @@ def narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[M
     return None if wrong is None else No(f"matrix units do not multiply {wrong}")
 
 
-def narrow_group(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    anchor = next((i for i in modules[0] if isinstance(i.op, ANCHORS)), None)
-    if anchor is None:
-        return No("the group is not a product of narrow numbers with work behind it")
-    return narrow(anchor.op, [i.shape for i in anchor.inputs[:2]], ())
+narrow_group = around(*ANCHORS, when=narrow)
 
 
 def write(
@@ -69,71 +65,27 @@ def write(
     if not op.finished:
         return narrow_product(xs, ys, None, op.windows, traits, op.place)
     given = xs[OPERANDS:]
-    body = modules[0]
-    shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
-    fixed = flat(body.clone(parameters=shapes))
-    anchor, chain = anchor_of(fixed)
-    skipped = [anchor, *ancestors(anchor), *chain]
-    finish = after_product(fixed, [chain[-1] if chain else anchor], skipped, given, ys[0].lens, OPERANDS)
+    finish = ProductGroup.fixed(modules[0], given, *ANCHORS).finish(given, ys[0].lens, OPERANDS)
     return narrow_product(xs, ys, finish, op.windows, traits, op.place)
-
-
-def anchor_of(body: Module, products: tuple[type, ...] = ANCHORS) -> tuple[Instruction, list[Instruction]]:
-    """Returns the product of a flat group, one of these classes, and the reshapes between it and what reads it."""
-    anchor = next(i for i in body if isinstance(i.op, products))
-    chain: list[Instruction] = []
-    at = anchor
-    while len(at.users) == 1 and at.users[0].op.reshapes:
-        at = at.users[0]
-        chain.append(at)
-    return anchor, chain
-
-
-def ancestors(anchor: Instruction) -> list[Instruction]:
-    """Returns everything in its module that an instruction is computed from, in order."""
-    found = dict.fromkeys(anchor.inputs)
-    pending = list(found)
-    while pending:
-        for i in pending.pop().inputs:
-            if i not in found:
-                found[i] = None
-                pending.append(i)
-    assert anchor.parent is not None
-    return [i for i in anchor.parent if i in found]
-
-
-def operands_of(e: GpuEmitter, anchor: Instruction, env: dict[Instruction, Any]) -> list[Value | None]:
-    """Returns the values of the product's operands; members of the group that they are made by are emitted."""
-    for ins in ancestors(anchor):
-        if ins not in env and not ins.is_literal and not ins.is_absent:
-            env[ins] = e.emit(ins, env)
-    return [e.value_of(i, env) for i in anchor.inputs]
-
-
-def emit_alone(e: GpuEmitter, op: Any, args: Sequence[Value | None], place: int) -> Results:
-    """Returns one launch."""
-    return _emit(e, op, args, (), (), None, place)
 
 
 def emit_group(e: GpuEmitter, modules: Sequence[Module], args: Sequence[Value], place: int) -> Results:
     """Returns one launch, with the work behind the sums."""
-    body = flat(modules[0])
-    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-    anchor, chain = anchor_of(body)
-    joint = chain[-1] if chain else anchor
-    if joint is not anchor and (
-        isinstance(anchor.op, QuantConvolution) or joint.shape.dims[-1] != anchor.shape.dims[-1]
-    ):
-        raise Refused("the sums are reshaped across their columns")
+    group = summed_group(modules[0])
     if not any(isinstance(i.op, PointwiseGroup) for i in modules[0]):
         raise Refused("nothing follows the product")
-    operands = operands_of(e, anchor, env)
-    skipped = {anchor, *ancestors(anchor), *chain}
-    behind = [
-        None if e.constant(v) is not None and all(u in skipped for u in p.users) else v
-        for p, v in zip(body.parameters.values(), args, strict=True)
-    ]
-    return _emit(e, anchor.op, operands, modules, behind, body, place)
+    operands, _ = group.operands(e, args)
+    behind = group.behind(args, lambda v: e.constant(v) is not None)
+    return _emit(e, group.anchor.op, operands, modules, behind, group.body, place)
+
+
+def summed_group(body: Module) -> ProductGroup:
+    """Returns a group around a product or convolution of narrow numbers.  Errors: Refused where sums change their columns."""
+    group = ProductGroup.of(body, *ANCHORS)
+    columns = group.joint.shape.dims[-1], group.anchor.shape.dims[-1]
+    if group.chain and (isinstance(group.anchor.op, QuantConvolution) or columns[0] != columns[1]):
+        raise Refused("the sums are reshaped across their columns")
+    return group
 
 
 def _plan(place: int) -> None:
@@ -141,7 +93,7 @@ def _plan(place: int) -> None:
     name = "matrix units" if not place else f"matrix units, tile {place + 1}"
 
     def alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-        return emit_alone(e, op, args, place)
+        return _emit(e, op, args, (), (), None, place)
 
     def group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
         return emit_group(e, modules, args, place)

@@ -15,6 +15,7 @@ from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pad import Pad
+from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
@@ -24,7 +25,7 @@ from ..codegen.writing import static
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm_problem import GemmProblem, Matrix
 from ..tuning import Timed
-from .epilogues import Steps, anchored, read_group
+from .epilogues import Steps, read_group
 from .offer import offer
 
 __all__ = ["FLOATS", "PLANS", "library_product", "rounded_columns", "timed_product"]
@@ -42,7 +43,7 @@ def emit_dot(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[A
     return library_product(e, *args)
 
 
-@offer(PLANS, Group, name="library", when=anchored(Dot))
+@offer(PLANS, Group, name="library", when=around(Dot, tag=Dot.name))
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     found = read_group(e, modules[0], args, Dot)
     a, b = found.operands

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Kernels, Module, No, Operation
+from mgx_core import Kernels, Module, No
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
+from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
-from mgx_core.types.shape import AnyShape
 
 from ..codegen.limits import require_limits
 from ..codegen.side_by_side import side_by_side
@@ -23,12 +23,7 @@ __all__ = ["PLANS"]
 PLANS = Kernels("gpu")
 
 
-def _beside(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    assert isinstance(op, Group)
-    return None if op.tag == BESIDE else No("the group is not one of instructions side by side")
-
-
-@offer(PLANS, Group, name="side by side", when=_beside)
+@offer(PLANS, Group, name="side by side", when=tagged(BESIDE, "one of instructions side by side"))
 def emit_beside(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Returns one launch."""
     first = len(e.steps)

@@ -8,24 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Instruction, Kernels, Module, No, Shape
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
+from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
-from ..codegen.after_product import after_product
-from ..codegen.bodies import flat
 from ..codegen.single_rows import TYPES, single_row
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from ..join_rows import LEAST
-from .epilogues import anchored
 from .group_results import group_results
-from .narrow_products import ancestors, anchor_of
 from .offer import offer
+from .product_groups import ProductGroup
 
 __all__ = ["PLANS", "operands_of_row"]
 
@@ -38,13 +36,8 @@ def write(
     if not modules:
         return single_row(xs, ys, None, traits)
     given = xs[2:]
-    body = modules[0]
-    shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
-    fixed = flat(body.clone(parameters=shapes))
-    anchor, chain = anchor_of(fixed, (Dot,))
-    skipped = [anchor, *ancestors(anchor), *chain]
-    joint = chain[-1] if chain else anchor
-    return single_row(xs, ys, after_product(fixed, [joint], skipped, given, ys[0].lens, 2), traits)
+    after = ProductGroup.fixed(modules[0], given).finish(given, ys[0].lens, 2)
+    return single_row(xs, ys, after, traits)
 
 
 @offer(PLANS, Dot, name="single row")
@@ -57,27 +50,16 @@ def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     return out
 
 
-@offer(PLANS, Group, name="single row", when=anchored(Dot))
+@offer(PLANS, Group, name="single row", when=around(Dot, tag=Dot.name))
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns one launch, with the work behind the sums."""
-    body = flat(modules[0])
-    env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
-    anchor, chain = anchor_of(body, (Dot,))
-    joint = chain[-1] if chain else anchor
-    if any(o.shape.lens() != joint.shape.lens() for o in body.outputs):
+    group = ProductGroup.of(modules[0])
+    if any(o.shape.lens() != group.joint.shape.lens() for o in group.body.outputs):
         raise Refused("the results have other extents than the product")
-    before = ancestors(anchor)
-    for ins in before:
-        if ins not in env and not ins.is_literal and not ins.is_absent:
-            env[ins] = e.emit(ins, env)
-    x, w = (e.value_of(i, env) for i in anchor.inputs)
-    operands = operands_of_row(e, x, w)
-    skipped = {anchor, *before, *chain}
-    behind = [
-        None if all(u in skipped for u in p.users) else v for p, v in zip(body.parameters.values(), args, strict=True)
-    ]
-    results, outs = group_results(e, body)
-    e.kernel(write, op, modules, [*operands, *behind], outs)
+    (x, w), _ = group.operands(e, args)
+    given = [*operands_of_row(e, x, w), *group.behind(args)]
+    results, outs = group_results(e, group.body)
+    e.kernel(write, op, modules, given, outs)
     return results
 
 
