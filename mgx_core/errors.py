@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 __all__ = [
     "DeviceError",
@@ -18,8 +18,11 @@ __all__ = [
     "StoreError",
     "UnrankedError",
     "UnsupportedError",
+    "or_refused",
     "suggestion",
 ]
+
+T = TypeVar("T")
 
 FEW: Final = 16  # names that a message lists in full
 
@@ -85,6 +88,13 @@ class Refused(UnsupportedError):
     def __init__(self, no: No | str) -> None:
         self.no = no if isinstance(no, No) else No(no)
         super().__init__(self.no.why)
+
+
+def or_refused(found: T | No) -> T:
+    """Returns what was found.  Errors: Refused for a refusal."""
+    if isinstance(found, No):
+        raise Refused(found)
+    return found
 
 
 class PassError(MgxError):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mgx_core import Instruction, Kernels, No, Operation, Shape
-from mgx_core.errors import Refused
 from mgx_core.targets.cut import emitted_at_run_time
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel_emission import HostFunction, Tuning
@@ -292,8 +291,6 @@ class CpuEmitter(Emitter):
 
         shapes = (source.shape, target.shape)
         kernel = self.shared.kernels.kernel(None, "copy", shapes, lambda: compile_copy(*shapes, self.engine))
-        if isinstance(kernel, No):
-            raise Refused(kernel)
         self.loop(kernel, [source], [target])
 
     def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mgx_core import Module, Shape
 from mgx_core.cache import Held, Recent
+from mgx_core.errors import or_refused
 from mgx_core.ir.equality import signature
 
 __all__ = ["KernelCache"]
@@ -24,13 +25,16 @@ class KernelCache:
         self._next = count(1)
 
     def kernel(self, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]) -> Any:
-        """Returns the kernel that `make` gives, or the one made earlier for a structurally equal body and equal shapes."""
+        """Returns the kernel that `make` gives, or the one made earlier for a structurally equal body and equal shapes.
+
+        Errors: Refused if `make` refuses.
+        """
         ident = 0 if body is None else body.derive("loop signature", self._number)
         if ident is None:
-            return make()
+            return or_refused(make())
         key = (ident, about, *shapes)
         found = self._kernels.get(key)
-        return self._kernels.put(key, make()) if found is None else found
+        return or_refused(self._kernels.put(key, make()) if found is None else found)
 
     def held(self) -> Held:
         """Returns the number of kernels; their code is the engine's."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgx_core import CompileOptions, Instruction, Kernels, Launch, Module, No, Operation, Shape
 from mgx_core.compile.lower import Lower
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ir.ordering import reads
 from mgx_core.ops.movement import Contiguous
 from mgx_core.targets.continuation import Continuation
@@ -215,10 +215,7 @@ class GpuEmitter(Emitter):
         """
         xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
         key = (write, op, tuple(xs), tuple(ys), tuple(modules))
-        found = self.once(key, lambda: source_of(write, op, xs, ys, self.context.traits, modules))
-        if isinstance(found, No):
-            raise Refused(found)
-        return found
+        return or_refused(self.once(key, lambda: source_of(write, op, xs, ys, self.context.traits, modules)))
 
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
         """Adds the launches of a kernel on its operands.  Errors: Refused for what the device does not launch."""

@@ -39,9 +39,8 @@ def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, w
     """Offers `run` for an op by itself and for groups around it."""
 
     @offer(plans, anchor, when=when, name=name)
-    def emit_anchor(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    def emit_anchor(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
         x, w = args
-        assert x is not None and w is not None
         return run(e, op, x, w, None)
 
     def build(e: CpuEmitter, ins: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
@@ -56,9 +55,8 @@ def offer_widened(plans: Kernels, anchor: type[Operation], run: Run, name: str) 
     """Offers `run` for narrow floats on processors that cannot multiply them: in float32, rounded once."""
 
     @offer(plans, anchor, when=only(frozenset({dt.float16, dt.bfloat16})), name=name)
-    def emit_wide(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    def emit_wide(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
         x, w = args
-        assert x is not None and w is not None
         return narrowed(e, run(e, op, widened(e, x), widened(e, w), None), x.shape.dtype)
 
 

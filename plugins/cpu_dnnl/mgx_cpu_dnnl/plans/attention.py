@@ -99,8 +99,6 @@ def _in_blocks(e: CpuEmitter, scores: _Scores, v: Value, out: Value, guarded: bo
         return compile_attention(*four, e.engine, score=scores.module, extra=extra, guarded=guarded)
 
     kernel = e.shared.kernels.kernel(scores.module, ("attention", guarded), [*four, *extra], make)
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
     e.loop(kernel, [scores.q, turned, v, *scores.extra], [out], "attention")
 
 

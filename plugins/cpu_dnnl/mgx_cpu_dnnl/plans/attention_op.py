@@ -10,7 +10,7 @@ import numpy as np
 
 from mgx_core import Instruction, Kernels, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import or_refused
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.compare import GreaterOrEqual, Less, LessOrEqual
@@ -70,13 +70,11 @@ def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
     simple = offsets is None and op.offset >= 0 and op.left_window_size < 0 and op.right_window_size < 0
     _masked(e, op, scores, mask, lengths, offsets, simple)
     closes = mask is not None or lengths is not None or not simple  # some query may be left without keys
-    kernel = compile_attention(
+    kernel = or_refused(compile_attention(
         heads[0].shape, served[0].shape, served[1].shape, heads[1].shape, e.engine,
         score=scores.finished(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
         offset=op.offset, closes=closes, lengths=scores.lengths,
-    )  # fmt: skip
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
+    ))  # fmt: skip
     e.loop(kernel, [heads[0], *served, *scores.extra], [heads[1]], "attention")
     return out
 

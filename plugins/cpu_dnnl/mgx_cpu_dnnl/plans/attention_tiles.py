@@ -13,7 +13,7 @@ from typing import Final
 
 from mgx_core import Module, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import No, Refused
+from mgx_core.errors import No, Refused, or_refused
 from mgx_core.ops.softmax import Softmax
 from mgx_core.targets.epilogue import Link, read_chain
 from mgx_core.targets.values import Value
@@ -137,8 +137,6 @@ def _scored(e: CpuEmitter, module: Module, scores: Value, extra: Sequence[Value]
     kernel = e.shared.kernels.kernel(
         module, "scores", [*shapes, scores.shape], lambda: compile_pointwise(module, shapes, [scores.shape], e.engine)
     )
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
     (made,) = results_of(e, kernel, given, [scores.shape])
     e.loop(kernel, given, [made], "scores")
     return made
@@ -148,8 +146,6 @@ def _weights(e: CpuEmitter, scores: Value) -> Value:
     from ..jit.norm import compile_op
 
     weights = e.allocate(dt.bfloat16, scores.lens)
-    kernel = compile_op(Softmax(axis=-1), [scores.shape], [weights.shape], e.engine)
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
+    kernel = or_refused(compile_op(Softmax(axis=-1), [scores.shape], [weights.shape], e.engine))
     e.loop(kernel, [scores], [weights], "softmax")
     return weights

@@ -26,9 +26,8 @@ PLANS = Kernels("cpu")
 
 
 @offer(PLANS, ByteMap, when=only(frozenset({dt.int8, dt.uint8})), name="table")
-def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_byte_map(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, table = args
-    assert x is not None and table is not None
     if not x.shape.elements():
         raise Refused("an extent is 0")
     table = by_bits(e, table, x.shape.dtype)

@@ -71,8 +71,6 @@ def finish(
         shapes = [given[0].shape, *results, *others]
         product = Product(rows, n, results, body, at, others, threads, axis)
         kernel = e.shared.kernels.kernel(body, about, shapes, lambda: compiled(product))
-        if isinstance(kernel, No):
-            raise Refused(kernel.why)
         operands = [*given, *extra]
         outs = results_of(e, kernel, operands, results)
         e.loop(kernel, operands, outs, label)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mgx_core import Kernels, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import No, Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pad import Pad
 from mgx_core.targets.values import Value, channels_last
@@ -110,9 +110,7 @@ def _bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int])
 
     lens = [*x.lens[:2], *(n + a + b for n, a, b in zip(x.lens[2:], begin, end, strict=True))]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    kernel = compile_pad(Pad(pads=(0, 0, *begin, 0, 0, *end)), x.shape, out.shape, e.engine)
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
+    kernel = or_refused(compile_pad(Pad(pads=(0, 0, *begin, 0, 0, *end)), x.shape, out.shape, e.engine))
     e.loop(kernel, [x], [out])
     return out
 

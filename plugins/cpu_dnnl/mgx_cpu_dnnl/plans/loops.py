@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Kernels, Module, No, Operation, Pointwise, Shape, TupleShape
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import FusedReduce, PointwiseGroup
 from mgx_core.ops.softmax import Logsoftmax, Softmax
 from mgx_core.targets.kernel_emission import Results
@@ -77,8 +77,6 @@ def _emit_group(
     given = [a for a in args if a is not None]
     inputs, results = [a.shape for a in given], shapes_of(body, given)
     kernel = e.shared.kernels.kernel(body, axes, [*inputs, *results], lambda: compiled(inputs, results))
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
     outputs = results_of(e, kernel, given, results)
     e.loop(kernel, given, outputs, kind)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -112,9 +110,7 @@ def _emit_op(e: CpuEmitter, op: Any, args: Sequence[Value | None], dtype: DType,
 
     given = [a for a in args if a is not None]
     output = output_like(e, dtype, lens, given)
-    kernel = compile_op(op, [None if a is None else a.shape for a in args], [output.shape], e.engine)
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
+    kernel = or_refused(compile_op(op, [None if a is None else a.shape for a in args], [output.shape], e.engine))
     e.loop(kernel, given, [output])
     return output
 

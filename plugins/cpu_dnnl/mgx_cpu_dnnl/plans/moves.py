@@ -8,7 +8,7 @@ from typing import Any
 
 from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.index import Gather
 from mgx_core.ops.pad import Pad
@@ -21,7 +21,7 @@ from ..emitter import CpuEmitter
 from ..layout import same_order
 from ..native_library import native
 from .native_loops import ENOUGH
-from .offer import NUMBERS, offer, only
+from .offer import NUMBERS, fixed, offer, only
 
 __all__ = ["PLANS"]
 
@@ -78,10 +78,9 @@ def by_integers(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 
 @offer(PLANS, Gather, when=by_integers, name="native")
-def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns rows by position; positions out of bounds are an error that names the step."""
     data, indices = args
-    assert data is not None and indices is not None
     data, indices = e.row_major(data), e.row_major(indices)
     axis = op.axis % len(data.lens)
     lens = [*data.lens[:axis], *indices.lens, *data.lens[axis + 1 :]]
@@ -102,19 +101,12 @@ def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     return out
 
 
-def fixed(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    if any(s is not None for s in inputs[1:]):
-        return No("its numbers are known at run time only")
-    return only(NUMBERS, 1)(op, inputs, modules)
-
-
 @offer(PLANS, Pad, Resize, when=fixed, name="loop")
-def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Plans padding and resampling by fixed numbers."""
     from ..jit.move import compile_pad, compile_resize
 
     x = args[0]
-    assert x is not None
     result = op.infer(Shape(x.shape.dtype, x.lens))
     lens = result.lens()
     order = same_order(x)
@@ -128,7 +120,5 @@ def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
         kernel = compile_pad(op, x.shape, out.shape, e.engine)
     else:
         kernel = compile_resize(op, x.shape, out.shape, e.engine, e.fast_math)
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
-    e.loop(kernel, [x], [out])
+    e.loop(or_refused(kernel), [x], [out])
     return out

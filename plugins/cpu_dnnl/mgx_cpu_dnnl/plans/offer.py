@@ -9,7 +9,7 @@ from mgx_core import No, Shape
 from mgx_core import dtype as dt
 from mgx_core.targets.emitted import Check, offer
 
-__all__ = ["FLOATS", "NUMBERS", "Check", "offer", "only"]
+__all__ = ["FLOATS", "NUMBERS", "Check", "fixed", "offer", "only"]
 
 FLOATS = frozenset({dt.float32, dt.bfloat16})
 INTEGERS = frozenset({dt.int8, dt.uint8, dt.int16, dt.uint16, dt.int32, dt.uint32, dt.int64, dt.uint64})
@@ -30,3 +30,10 @@ def only(dtypes: frozenset[Any], operands: int | None = None) -> Check:
         return None
 
     return check
+
+
+def fixed(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
+    """Refuses ops whose attributes are operands, and operands without numbers."""
+    if any(s is not None for s in inputs[1:]):
+        return No("its numbers are known at run time only")
+    return only(NUMBERS, 1)(op, inputs, modules)

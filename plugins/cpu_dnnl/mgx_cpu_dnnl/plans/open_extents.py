@@ -27,9 +27,8 @@ PLANS = Kernels("cpu")
 
 
 @offer(PLANS, Nonzero, when=only(NUMBERS), name="native", open_axis=1)
-def emit_nonzero(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_nonzero(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x = args[0]
-    assert x is not None
     lens, strides = x.lens or [1], x.strides or [1]
     if len(lens) > MOST_AXES:
         raise Refused(f"{len(lens)} axes")
@@ -40,14 +39,9 @@ def emit_nonzero(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     return positions, count
 
 
-def truths(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    return only(NUMBERS, 1)(op, inputs, modules)
-
-
-@offer(PLANS, Compress, when=truths, name="native", open_axis=lambda op: op.axis or 0)
-def emit_compress(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+@offer(PLANS, Compress, when=only(NUMBERS, 1), name="native", open_axis=lambda op: op.axis or 0)
+def emit_compress(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, condition = args
-    assert x is not None and condition is not None
     if op.axis is None:
         x = e.row_major(x)
         x = x.seen_as(0, Shape(x.shape.dtype, [x.shape.elements()]))

@@ -10,7 +10,7 @@ import numpy as np
 
 from mgx_core import Instruction, Module, No, Operation, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.linear import Dot
 from mgx_core.targets.kernel_emission import Results
@@ -78,8 +78,6 @@ def packed_product(
 
     about = ("gemm", n, kept, at, threads, axis)
     kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, *results, *others], make)
-    if isinstance(kernel, No):
-        raise Refused(kernel.why)
     given = [rows, *panels, *extra]
     outs = results_of(e, kernel, given, results)
     e.loop(kernel, given, outs, "gemm")
@@ -90,10 +88,7 @@ def _serves(e: CpuEmitter, a: Value, b: Value) -> tuple[int, int, int]:
     """Returns m, k and n of a product that is faster here.  Errors: Refused for others."""
     if not e.is_constant(b):
         raise Refused("the weights are not constant")
-    found = _extents(a.shape, b.shape, e.engine)
-    if isinstance(found, No):
-        raise Refused(found.why)
-    return found
+    return or_refused(_extents(a.shape, b.shape, e.engine))
 
 
 @lru_cache(1024)

@@ -35,9 +35,8 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
 
 
 @offer(PLANS, Convolution, when=fits, name="rows")
-def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, w = args
-    assert x is not None and w is not None
     rows, weights = as_matrices(e, op, x, w)
     lens = [x.lens[0], w.lens[0], *x.lens[2:]]
     (found,) = packed_product(e, rows, weights)

@@ -50,10 +50,9 @@ def maxima(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]
 
 
 @offer(PLANS, Pooling, when=maxima, name="native")
-def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns the maximum of each window; NaN if one is in it, which oneDNN's pooling passes over."""
     x = args[0]
-    assert x is not None
     lens, windows = _sizes(op, x)
     if 0 in lens:
         raise Refused("an extent is 0")
@@ -71,13 +70,12 @@ def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 
 @offer(PLANS, Pooling, when=supported, name="onednn")
-def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     from ..native_library import native
 
     _native = native()
 
     x = args[0]
-    assert x is not None
     lens, (lengths, strides, dilations, begin, ends) = _sizes(op, x)
     if 0 in lens:
         raise Refused("an extent is 0")

@@ -27,9 +27,8 @@ PLANS = Kernels("cpu")
 
 
 @offer(PLANS, Dot, when=only(FLOATS), name="product")
-def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     a, b = args
-    assert a is not None and b is not None
     return plain_product(e, a, b)
 
 

@@ -30,19 +30,14 @@ PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8, dt.int4, dt.uint4})
 
 
-def _operand(args: Sequence[Value | None]) -> Value:
-    assert args[0] is not None
+@offer(PLANS, Identity, when=only(NUMBERS), name="view")
+def emit_identity(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     return args[0]
 
 
-@offer(PLANS, Identity, when=only(NUMBERS), name="view")
-def emit_identity(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return _operand(args)
-
-
 @offer(PLANS, Layout, when=only(NUMBERS), name="copy")
-def emit_layout(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x = _operand(args)
+def emit_layout(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x = args[0]
     wanted = packed_strides(x.lens, list(normalize_all(op.permutation, len(x.lens))))
     same = all(n == 1 or a == b for n, a, b in zip(x.lens, x.strides, wanted, strict=True))
     return x if same else e.copy(x, wanted)
@@ -57,8 +52,8 @@ def same_width(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No 
 
 
 @offer(PLANS, BitCast, when=same_width, name="view")
-def emit_bit_cast(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x = _operand(args)
+def emit_bit_cast(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x = args[0]
     if op.target_type is dt.bool_ and x.shape.dtype is not dt.bool_:
         number = x.seen_as(0, Shape(dt.uint8, x.lens, x.strides))
         return applied(e, NotEqual(), number, repeated(e.literal(np.zeros((), np.uint8)), x.lens))
@@ -66,8 +61,8 @@ def emit_bit_cast(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 
 @offer(PLANS, EyeLike, when=only(NUMBERS), name="literal")
-def emit_eye_like(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x = _operand(args)
+def emit_eye_like(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x = args[0]
     return e.literal(np.ascontiguousarray(op.compute(np.broadcast_to(np.zeros((), x.shape.dtype.numpy), x.lens))))
 
 
@@ -91,8 +86,8 @@ def emit_trilu(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 @offer(PLANS, UnpackInt4, when=only(BYTES), name="native")
-def emit_unpack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x = _operand(args)
+def emit_unpack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x = args[0]
     axis = normalize(op.axis, len(x.lens))
     out = e.allocate(x.shape.dtype, [2 * n if a == axis else n for a, n in enumerate(x.lens)])
     work = x.shape.elements()
@@ -104,8 +99,8 @@ def emit_unpack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
 
 
 @offer(PLANS, PackInt4, when=only(BYTES), name="native")
-def emit_pack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x = _operand(args)
+def emit_pack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x = args[0]
     axis = normalize(op.axis, len(x.lens))
     dtype = dt.int8 if x.shape.dtype.is_signed else dt.uint8
     out = e.allocate(dtype, [n // 2 if a == axis else n for a, n in enumerate(x.lens)])

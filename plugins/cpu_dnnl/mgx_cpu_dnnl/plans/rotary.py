@@ -7,7 +7,7 @@ from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import or_refused
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.index import Gather
 from mgx_core.ops.pointwise import Add, Mul, Sub
@@ -54,9 +54,7 @@ def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     inputs, outputs = [*pairs[0], *turns], pairs[1]
     if half:
         body = _body(x.shape.dtype, dims)
-        kernel = compile_pointwise(body, [v.shape for v in inputs], [v.shape for v in outputs], e.engine)
-        if isinstance(kernel, No):
-            raise Refused(kernel.why)
+        kernel = or_refused(compile_pointwise(body, [v.shape for v in inputs], [v.shape for v in outputs], e.engine))
         e.loop(kernel, inputs, outputs, "rotary")
     rest = lens[3] - 2 * half
     if rest:

@@ -30,9 +30,8 @@ TAPS: Final = 16 * 64 * 16  # bytes: places at once, neighbours of each, offset 
 
 
 @offer(PLANS, GridSample, when=only(FLOATS), name="native")
-def emit_grid_sample(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_grid_sample(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, grid = args
-    assert x is not None and grid is not None
     rank = len(x.lens) - 2
     if rank > 3:
         raise Refused(f"{rank} spatial axes")
@@ -59,9 +58,8 @@ def regions(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | N
 
 
 @offer(PLANS, Roialign, when=regions, name="native")
-def emit_roialign(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_roialign(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, rois, images = args
-    assert x is not None and rois is not None and images is not None
     count = rois.lens[0]
     out = e.allocate(x.shape.dtype, [count, x.lens[1], op.output_height, op.output_width])
     if not out.shape.elements():
@@ -81,9 +79,8 @@ def emit_roialign(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
 
 
 @offer(PLANS, MaxPoolIndices, when=only(NUMBERS - {dt.bool_}), name="native")
-def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x = args[0]
-    assert x is not None
     dims, rank = x.lens[2:], len(x.lens) - 2
     lengths, stride, dilation = op.numbers(rank)
     counts = [int(c) for c in op.counts(dims)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Shape
+from mgx_core import Kernels, Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize
@@ -24,22 +24,11 @@ from mgx_core.targets.values import Value
 from ..emitter import CpuEmitter
 from .indexing import Places, put
 from .native_loops import applied, box, filled, grain_of, native_loop, repeated
-from .offer import NUMBERS, offer, only
+from .offer import NUMBERS, fixed, offer, only
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-
-
-def fixed(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    if any(s is not None for s in inputs[1:]):
-        return No("its numbers are known at run time only")
-    return only(NUMBERS, 1)(op, inputs, modules)
-
-
-def _operand(args: Sequence[Value | None]) -> Value:
-    assert args[0] is not None
-    return args[0]
 
 
 def _others(numbers: Sequence[int], axis: int) -> list[int]:
@@ -47,19 +36,14 @@ def _others(numbers: Sequence[int], axis: int) -> list[int]:
 
 
 @offer(PLANS, Topk, when=fixed, name="native")
-def emit_topk(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return _topk(e, op, _operand(args), int(op.k))
+def emit_topk(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    return _topk(e, op, args[0], int(op.k))
 
 
-def counted(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    return only(NUMBERS)(op, inputs, modules)
-
-
-@offer(PLANS, Topk, when=counted, name="native", open_axis=lambda op: op.axis)
-def emit_sorted(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+@offer(PLANS, Topk, when=only(NUMBERS), name="native", open_axis=lambda op: op.axis)
+def emit_sorted(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """For a k that is known only at run time: all elements in order, of which the first k are taken, or k if it is known now."""
     x, k = args
-    assert x is not None and k is not None
     count = e.allocate(dt.int64, k.lens)
     e.copy_into(k, count)
     n, known = x.lens[normalize(op.axis, len(x.lens))], e.constant(k)
@@ -88,9 +72,9 @@ def _topk(e: CpuEmitter, op: Any, x: Value, k: int) -> tuple[Value, Value]:
 
 
 @offer(PLANS, Argmax, Argmin, when=fixed, name="native")
-def emit_position(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_position(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     last = "_last" if op.select_last_index else ""
-    return _position(e, op.name, f"{op.name}{last}", _operand(args), op.axis)
+    return _position(e, op.name, f"{op.name}{last}", args[0], op.axis)
 
 
 def _position(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Value:
@@ -108,9 +92,9 @@ def _position(e: CpuEmitter, name: str, loop: str, x: Value, along: int) -> Valu
 
 
 @offer(PLANS, Hardmax, when=only(NUMBERS), name="native")
-def emit_hardmax(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_hardmax(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Ones put where the largest elements are."""
-    x = _operand(args)
+    x = args[0]
     out = filled(e, x.shape.dtype, x.lens)
     if not out.shape.elements():
         return out
@@ -123,16 +107,12 @@ def emit_hardmax(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     return out
 
 
-def along_constant(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    return only(NUMBERS - {dt.bool_}, 1)(op, inputs, modules)
-
-
-@offer(PLANS, PrefixScanSum, PrefixScanProd, when=along_constant, name="native")
-def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x = _operand(args)
+@offer(PLANS, PrefixScanSum, PrefixScanProd, when=only(NUMBERS - {dt.bool_}, 1), name="native")
+def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    x, given = [*args, None][:2]
     along = op.axis
-    if len(args) > 1 and args[1] is not None:
-        known = e.constant(args[1])
+    if given is not None:
+        known = e.constant(given)
         if known is None:
             raise Refused("the axis is known at run time only")
         along = int(known.reshape(-1)[0])
@@ -154,9 +134,9 @@ def emit_scan(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[
 
 
 @offer(PLANS, ReduceAny, ReduceAll, when=fixed, name="loops")
-def emit_any(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_any(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Returns the greatest or least of truth values."""
-    x = _operand(args)
+    x = args[0]
     tests = x
     if x.shape.dtype is not dt.bool_:
         zero = repeated(e.literal(np.zeros((), x.shape.dtype.numpy)), x.lens)

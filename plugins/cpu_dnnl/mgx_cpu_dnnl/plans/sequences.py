@@ -34,9 +34,8 @@ INDEX: Final = np.int64
 
 
 @offer(PLANS, Reverse, when=only(NUMBERS, 1), name="copy")
-def emit_reverse(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_reverse(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x = args[0]
-    assert x is not None
     out = e.allocate(x.shape.dtype, x.lens)
     if not x.shape.elements():
         return out
@@ -72,15 +71,9 @@ def _moved(e: CpuEmitter, name: str, move: int, x: Value, counts: Value, out: Va
     native_loop(e, name, loop, [x, counts, out], [out], numbers, work, grain_of(work, [out]))
 
 
-def _both(args: Sequence[Value | None]) -> tuple[Value, Value]:
-    x, counts = args
-    assert x is not None and counts is not None
-    return x, counts
-
-
 @offer(PLANS, ReverseSequence, when=lengths, name="native")
-def emit_reverse_sequence(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x, counts = _both(args)
+def emit_reverse_sequence(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x, counts = args
     rank = len(x.lens)
     out = e.allocate(x.shape.dtype, x.lens)
     _moved(e, op.name, REVERSE, x, counts, out, normalize(op.time_axis, rank), normalize(op.batch_axis, rank))
@@ -88,16 +81,16 @@ def emit_reverse_sequence(e: CpuEmitter, op: Any, modules: Sequence[Module], arg
 
 
 @offer(PLANS, RnnVarSlShiftSequence, when=lengths, name="native")
-def emit_shift_sequence(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x, counts = _both(args)
+def emit_shift_sequence(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x, counts = args
     out = e.allocate(x.shape.dtype, x.lens)
     _moved(e, op.name, TO_END, x, counts, out, 0, 1)
     return out
 
 
 @offer(PLANS, RnnVarSlShiftOutput, when=lengths, name="native")
-def emit_shift_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x, counts = _both(args)
+def emit_shift_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x, counts = args
     out = e.allocate(x.shape.dtype, x.lens)
     for way in range(x.lens[1]):
         backward = op.direction == "reverse" or way == 1
@@ -106,8 +99,8 @@ def emit_shift_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
 
 
 @offer(PLANS, RnnVarSlLastOutput, RnnLastHsOutput, when=lengths, name="native")
-def emit_last_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    x, counts = _both(args)
+def emit_last_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x, counts = args
     out = e.allocate(x.shape.dtype, [1, *x.lens[1:]])
     for way in range(x.lens[1]):
         source, target = _way(x, way, 1), _way(out, way, 1)

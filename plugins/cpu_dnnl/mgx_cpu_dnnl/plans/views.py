@@ -51,11 +51,7 @@ def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module
 offer(PLANS, *VIEWS, when=tensors, name="view")(emit_view)
 
 
-def any_tuple(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    return None
-
-
-@offer(PLANS, GetTupleElem, when=any_tuple, name="item")
+@offer(PLANS, GetTupleElem, name="item")
 def emit_item(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     item: Value = args[0][op.index]
     return item

@@ -10,7 +10,7 @@ import numpy as np
 
 from mgx_core import Instruction, Kernels, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.attention import Attention
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
@@ -66,22 +66,16 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     shape = body.outputs[0].shape
     whole = out = e.allocate(shape.dtype, shape.lens())
     xs = [tensor_of(a) for a in args]
-    pattern: Pattern | No = e.once(
-        ("attention", body, tuple(xs), tensor_of(out)), lambda: from_group(body, xs, tensor_of(out))
+    pattern: Pattern = or_refused(
+        e.once(("attention", body, tuple(xs), tensor_of(out)), lambda: from_group(body, xs, tensor_of(out)))
     )
-    if isinstance(pattern, No):
-        raise Refused(pattern.why)
     if len(pattern.batch) not in (1, 2, 3):
         raise Refused(f"{len(pattern.batch)} batch axes")
     if pattern.after is not None:
         out = e.allocate(pattern.dtype, shape.lens())
-    found = _problem(e, pattern, body, args, out)
-    if isinstance(found, No):
-        raise Refused(found.why)
+    found = or_refused(_problem(e, pattern, body, args, out))
     problem, operands = found
-    timed = tuner.attention(problem, e.exhaustive)
-    if isinstance(timed, No):
-        raise Refused(timed.why)
+    timed = or_refused(tuner.attention(problem, e.exhaustive))
     rest = 0.0 if pattern.after is None else 2.5 + prod(out.lens) * (out.shape.dtype.size + 1) / 3e6
     if (
         not e.exhaustive and timed.us + rest > 5.5 + problem.flops / 9e7

@@ -11,7 +11,7 @@ import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.pad import Pad
@@ -98,9 +98,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         problem
     ):  # before the library looks for engines, which may take 0.2 s
         raise Refused("a generated kernel is taken to be faster")
-    route = _route(e, problem, x, w)
-    if isinstance(route, No):
-        raise Refused(route.why)
+    route = or_refused(_route(e, problem, x, w))
     if route.us > _generated_us(problem):
         raise Refused("a generated kernel is faster")
     if epilogue.steps and _slow(problem, route.us) and not e.exhaustive:

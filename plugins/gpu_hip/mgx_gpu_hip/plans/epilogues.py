@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgx_core import Instruction, Module, No, Operation, Shape
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.linear import Dot
@@ -67,9 +67,7 @@ def read_group(e: GpuEmitter, body: Module, args: Sequence[Any], kind: type[Oper
     for ins in parts[:-1]:
         if ins not in skipped:
             env[ins] = e.emit(ins, env)
-    epilogue = Steps() if alone else _read(e, tail, anchor, joint, env)
-    if isinstance(epilogue, No):
-        raise Refused(epilogue.why)
+    epilogue = or_refused(Steps() if alone else _read(e, tail, anchor, joint, env))
     return Fused(anchor, joint, [e.value_of(i, env) for i in anchor.inputs], epilogue)
 
 

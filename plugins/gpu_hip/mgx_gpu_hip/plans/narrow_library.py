@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Instruction, Kernels, Module, No, Operation, Shape
+from mgx_core import Instruction, Kernels, Module, Operation, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.activation import GeluErf, GeluTanh, Relu, Sigmoid
 from mgx_core.ops.control import Group
 from mgx_core.ops.convert import Convert
@@ -157,9 +157,7 @@ def _faster(e: GpuEmitter, problem: NarrowProblem, rows: int, columns: int, dept
     ours = microseconds(tile, rows, columns, depth, 1, traits, whole) + _finishing(problem)
     if not e.measured and ours < 5.0:
         raise Refused("our kernel is faster where there is little to multiply")
-    timed = tuner.narrow(problem, e.exhaustive)
-    if isinstance(timed, No):
-        raise Refused(timed)
+    timed = or_refused(tuner.narrow(problem, e.exhaustive))
     if not e.measured and timed.us > ours:
         raise Refused("our kernel is faster")
     return timed.plan

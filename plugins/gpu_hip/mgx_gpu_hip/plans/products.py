@@ -11,7 +11,7 @@ import numpy as np
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.pad import Pad
@@ -99,9 +99,7 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
         bias_dtype=a.shape.dtype if "bias" in epilogue.steps else None,
         compute="tf32" if e.tf32 and a.shape.dtype is dt.float32 else "f32",
     )
-    found = timed_product(e, problem)
-    if isinstance(found, No):
-        raise Refused(found.why)
+    found = or_refused(timed_product(e, problem))
     if epilogue.steps and e.context.tuner is not None and not e.exhaustive and found.choice.get("library") == "cudnn":
         bare = timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
         moved = 2 * count * m * n * a.shape.dtype.size

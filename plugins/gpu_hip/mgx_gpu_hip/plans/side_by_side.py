@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Kernels, Module, No
-from mgx_core.errors import Refused
+from mgx_core import Kernels, Module
+from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import Group
 from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
@@ -38,11 +38,9 @@ def emit_beside(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     outputs = [v for s in steps for v in s.outputs]
     xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
     sources = tuple(s.source for s in steps)
-    source = e.once(
-        (side_by_side, *(s.text for s in sources), tuple(xs), tuple(ys)), lambda: side_by_side(sources, xs, ys)
+    source = or_refused(
+        e.once((side_by_side, *(s.text for s in sources), tuple(xs), tuple(ys)), lambda: side_by_side(sources, xs, ys))
     )
-    if isinstance(source, No):
-        raise Refused(source)
     require_limits(source, e.context.traits)
     del e.steps[first:]
     e.launch(source, inputs, outputs)
