@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -16,6 +16,11 @@ from .source import Source, source_options
 __all__ = ["command"]
 
 KINDS = ("int8", "fp8", "dynamic", "int4-weights")
+# options that only some kinds have
+OF_KINDS: Final = {
+    "ranges": KINDS[:2], "no_smooth": KINDS[:2], "no_bias_correction": KINDS[:2], "only": KINDS[:3], "skip": KINDS[:3],
+    "group_size": KINDS[3:], "method": KINDS[3:],
+}  # fmt: skip
 
 
 @click.command("quantize", cls=DriverCommand, many=source.MANY)
@@ -74,14 +79,20 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
     from ..api import get_target, save
     from ..errors import MgxError
 
+    kind = given["kind"]
+    context = click.get_current_context()
+    for option, kinds in OF_KINDS.items():
+        if kind not in kinds and context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{option.replace('_', '-')} goes with --kind {' or '.join(kinds)}, got {kind}")
     report = Report(as_json)
     program = Source.of(given).program()
     original = program.clone() if timed else None
     target = None if given["target"] is None else get_target(given["target"])
     done = quantizers.QuantizeReport()
-    kind = given["kind"]
     if (kind in ("int8", "fp8") or (kind == "int4-weights" and given["method"] == "gptq")) and given["data"] is None:
         raise click.UsageError(f"--kind {kind} needs calibration data: --data PATH")
+    if timed and given["data"] is None:
+        raise click.UsageError("--time takes its inputs from --data PATH")
     open_files: list[Path] = []
     data = None if given["data"] is None else batches(given["data"], report, open_files)
     names, skip = frozenset(given["only"]), frozenset(given["skip"])
@@ -99,13 +110,14 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
             settings |= {"ranges": given["ranges"], "names": names, "skip": skip, "report": done}
             function(program, target, data, **settings)
     except MgxError as error:
+        for setting, flag in (("names: ", "--only: "), ("skip: ", "--skip: ")):
+            if error.message.startswith(setting):
+                error.message = flag + error.message.removeprefix(setting)
         raise (error.located(f"file {str(open_files[-1])!r}") if open_files else error) from None
     save(program, output)
     if original is not None:
         from ..api import best_target
 
-        if given["data"] is None:
-            raise click.UsageError("--time takes its inputs from --data PATH")
         done.time(original, program, target or get_target(best_target()), next(batches(given["data"])))
     if page is not None:
         page.write_text(done.html(), encoding="utf-8")

@@ -78,6 +78,9 @@ class QuantizeConfig:
         return tuple(BY_NAME[name] for name in sorted(self.ops))
 
     def __post_init__(self) -> None:
+        for use, given in (("ops", self.ops), ("names", self.names), ("skip", self.skip)):
+            if isinstance(given, str) or not all(isinstance(name, str) and name for name in given):
+                raise ParameterError(f"{use} must be a collection of names, none of them empty, got {given!r}")
         for use, name in (("activations", self.activations), ("weights", self.weights)):
             if name not in TYPES[use]:
                 raise ParameterError(f"{use} must be {' or '.join(TYPES[use])}, got {name!r}")

@@ -20,7 +20,16 @@ from ..rules.outline import through_views
 from ..types import dtype as dt
 from .config import Quantizable, QuantizeConfig
 from .layer import Layer
-from .products import candidates, constant_bytes, name_of, prepare, quantize_weights
+from .products import (
+    candidates,
+    constant_bytes,
+    name_of,
+    names_in,
+    prepare,
+    product_names,
+    quantize_weights,
+    require_names,
+)
 from .record import QuantizeReport, emptied
 
 __all__ = ["quantize_dynamic"]
@@ -42,11 +51,16 @@ def quantize_dynamic(
     returned.
     """
     config = QuantizeConfig(
-        ops=frozenset(ins_names), names=frozenset(names), skip=frozenset(skip), per_channel=per_channel
+        ops=names_in(ins_names, "ins_names"),
+        names=names_in(names, "names"),
+        skip=names_in(skip, "skip"),
+        per_channel=per_channel,
     )
     kept = emptied(report)
     main = program.get_main_module()
+    known = product_names(main)
     prepare(main)
+    require_names(config, known | product_names(main))
     before = constant_bytes(main)
     wide: dict[Instruction, Instruction] = {}
     for ins, reason in candidates(main, config):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable
 from math import prod
 
 import numpy as np
 
 from ..compile.stages import RULES
+from ..errors import ParameterError, suggestion
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..log import log
@@ -62,6 +65,28 @@ def name_of(ins: Instruction) -> str:
     return ins.sources[0] if ins.sources else ins.op.name
 
 
+def names_in(given: Iterable[str], what: str) -> frozenset[str]:
+    """Returns names given as a collection.  Errors: ParameterError for one name, whose letters would be taken for names."""
+    if isinstance(given, str):
+        raise ParameterError(f"{what} must be a list of names, got {given!r}; did you mean [{given!r}]?")
+    return frozenset(given)
+
+
+def product_names(main: Module) -> frozenset[str]:
+    """Returns the names of all nodes that products come from."""
+    return frozenset(name for ins in main if isinstance(ins.op, (Dot, Convolution)) for name in ins.sources)
+
+
+def require_names(config: QuantizeConfig, known: Collection[str]) -> None:
+    """Errors: ParameterError for a part of a name that no product has in its own."""
+    for use, parts in (("names", config.names), ("skip", config.skip)):
+        for part in sorted(parts):
+            if all(part not in name for name in known):
+                words = {word for name in known for word in re.split(r"[/.]", name) if word}
+                near = suggestion(part, sorted({*known, *words})) if known else "no product of this program has a name"
+                raise ParameterError(f"{use}: no product (convolution or dot) has {part!r} in its name; {near}")
+
+
 def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> list[tuple[Instruction, str]]:
     """Returns the products of a module, each with the reason for which it stays float, if there is one.
 
@@ -75,7 +100,7 @@ def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> 
         why = ""
         if not isinstance(ins.op, config.classes):
             why = f"{ins.op.name} is not among the chosen ops"
-        elif any(part and any(part in s for s in ins.sources) for part in config.skip):
+        elif any(part in s for part in config.skip for s in ins.sources):
             why = "its name is to be skipped"
         elif config.names and not any(part in s for part in config.names for s in ins.sources):
             why = "its name is not among the chosen ones"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from dataclasses import fields
+from typing import Any, Final, TypeVar
 
-from ..errors import ParameterError
+from ..errors import ParameterError, suggestion
 from ..ir.instruction import Instruction
 from ..ops.convert import Convert
 from ..ops.convolution import Convolution
@@ -15,13 +16,15 @@ from .applied import apply, functions_of, operands
 from .calibrate import observe, require_batches
 from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
 from .layer import Layer
-from .products import candidates, constant_bytes, name_of, prepare
+from .products import candidates, constant_bytes, name_of, names_in, prepare, product_names, require_names
 from .record import QuantizeReport, emptied
 from .search import Trials, leave_inaccurate, leave_slow
 
 __all__ = ["autocast_fp8", "quantize", "quantize_fp8", "quantize_int8"]
 
 P = TypeVar("P", bound=Quantizable)
+FIELDS: Final = frozenset(f.name for f in fields(QuantizeConfig)) - {"ops"}  # which is called `ins_names`
+OWN: Final = ("report", "accuracy", "budget", "only_faster")  # settings of `quantize` itself
 
 
 def quantize(
@@ -45,7 +48,9 @@ def quantize(
     on = target_or_best(target)
     kept = emptied(report)
     main = program.get_main_module()
+    known = product_names(main)
     prepare(main)
+    require_names(config, known | product_names(main))
     before = constant_bytes(main)
     products = candidates(main, config, on.narrow_attention if config.attention is None else config.attention)
     axes: dict[Instruction, int] = {}
@@ -154,7 +159,10 @@ def _static(
         target, calibration = None, target
     if calibration is None:
         raise ParameterError("calibration data is required: batches of inputs, each a mapping from names to values")
-    own = {n: settings[n] for n in ("report", "accuracy", "budget", "only_faster") if n in settings}
-    rest = {n: v for n, v in settings.items() if n not in own}
-    config = QuantizeConfig(ops=frozenset(ins_names), **{**forms, **rest})
+    own = {n: settings[n] for n in OWN if n in settings}
+    rest = {n: names_in(v, n) if n in ("names", "skip") else v for n, v in settings.items() if n not in own}
+    for name in rest:
+        if name not in FIELDS:
+            raise ParameterError(f"there is no setting {name!r}; {suggestion(name, sorted({*FIELDS, *OWN}))}")
+    config = QuantizeConfig(ops=names_in(ins_names, "ins_names"), **{**forms, **rest})
     return quantize(program, config, calibration, target, **own)

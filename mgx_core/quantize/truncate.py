@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from ..errors import MgxError
+from ..errors import MgxError, ParameterError, suggestion
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.symbols import found_extents
@@ -29,6 +29,7 @@ from ..passes.interface import Pass
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize
 from ..passes.rewrite import Rewrite
+from ..plugins.manager import manager
 from ..rules.constants import is_constant
 from ..rules.converts import CONVERTS
 from ..types import dtype as dt
@@ -36,6 +37,7 @@ from ..types.dtype import DType
 from ..types.shape import Shape, TupleShape
 from .angles import angles
 from .config import Quantizable
+from .products import names_in
 from .unbounded import unbounded
 
 __all__ = ["quantize_bf16", "quantize_fp16"]
@@ -67,8 +69,14 @@ def quantize_bf16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
 
 
 def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[Operation], ...]) -> P:
-    names = set(ins_names)
+    names = names_in(ins_names, "ins_names")
     main = program.get_main_module()
+    there = {"all", *(ins.op.name for module in nested(main) for ins in module)}
+    for name in sorted(names - there):
+        known = {"all", *(op.name for op in manager().opset())}
+        if name not in known:
+            near = suggestion(name, sorted(known), "mgx-driver ops")
+            raise ParameterError(f"ins_names: there is no op {name!r}; {near}")
     _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once
     kept = angles(main) | (unbounded(main) | _roots(main) if wide and "all" in names else set())
     for module in list(nested(main)):

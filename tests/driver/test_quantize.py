@@ -18,7 +18,9 @@ W = np.random.default_rng(5).normal(size=(64, 64)).astype(np.float32)
 def model(tmp_path: Path) -> Path:
     program = Program()
     m = program.get_main_module()
-    m.add_return([m.add(op("dot"), m.add_parameter("x", Shape("float32", [2, 64])), m.add_literal(W))])
+    m.add_return(
+        [m.add(op("dot"), m.add_parameter("x", Shape("float32", [2, 64])), m.add_literal(W), sources=["dense"])]
+    )
     mgx.save(program, tmp_path / "model.mxr")
     return tmp_path / "model.mxr"
 
@@ -63,11 +65,25 @@ def test_verify_by_ratio_of_signal_to_noise(drive, drive_json, model: Path, tmp_
     assert "goes with --quantized" in drive("verify", model, "--data", data, code=2)
 
 
-def test_names_in_and_out(drive_json, model: Path, tmp_path: Path) -> None:
+def test_names_in_and_out(drive, drive_json, model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.ones((2, 64), np.float32))
     for option in ("--only", "--skip"):
-        told = drive_json("quantize", model, "--data", tmp_path / "x.npz", option, "dense", "-o", tmp_path / "out.mxr")
-        assert bool(told["layers"][0]["kept"]) == (option == "--only")
+        call = ["quantize", model, "--data", tmp_path / "x.npz", "-o", tmp_path / "out.mxr", option]
+        assert bool(drive_json(*call, "dense")["layers"][0]["kept"]) == (option == "--skip")
+        said = drive(*call, "dnese", code=2)
+        assert f"{option}: no product (convolution or dot) has 'dnese' in its name; did you mean 'dense'?" in said
+
+
+def test_options_of_another_kind_are_refused(drive, model: Path, tmp_path: Path) -> None:
+    call = ["quantize", model, "-o", tmp_path / "out.mxr", "--kind"]
+    assert "--skip goes with --kind int8 or fp8 or dynamic, got int4-weights" in drive(
+        *call, "int4-weights", "--skip", "dense", code=2
+    )
+    assert "--group-size goes with --kind int4-weights, got dynamic" in drive(
+        *call, "dynamic", "--group-size", 32, code=2
+    )
+    assert "--time takes its inputs from --data" in drive(*call, "dynamic", "--time", code=2)
+    assert not (tmp_path / "out.mxr").exists()
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4-weights"])
@@ -86,7 +102,8 @@ def test_bad_data_is_found_by_its_file_and_batch(
     data.mkdir()
     np.savez(data / "good.npz", x=np.ones((2, 64), np.float32))
     np.savez(data / "not.npz", **bad)
-    given = ["--kind", kind, "--method", "gptq", "--data", data, "--target", "host", "-o", tmp_path / "out.mxr"]
+    method = ["--method", "gptq"] if kind == "int4-weights" else []
+    given = ["--kind", kind, *method, "--data", data, "--target", "host", "-o", tmp_path / "out.mxr"]
     told = drive("quantize", model, *given, code=2)
     assert why in told and "batch 1 " in told and str(data / "not.npz") in told
 

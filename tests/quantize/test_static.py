@@ -241,6 +241,43 @@ def test_report_used_twice() -> None:
     assert len(report.layers) == 2
 
 
+def named_network() -> Program:
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [4, 64]))
+    hidden = m.add(op("dot"), x, m.add_literal(W1), sources=["/encoder/layer.0/MatMul"])
+    m.add_return([m.add(op("dot"), hidden, m.add_literal(W2), sources=["/encoder/layer.1/MatMul"])])
+    return program
+
+
+@pytest.mark.parametrize("use", ["names", "skip"])
+def test_names_of_products(use: str) -> None:
+    def kept(*parts: str) -> list[bool]:
+        report = QuantizeReport()
+        mgx.quantize_int8(named_network(), mgx.get_target("ref"), batches(), report=report, **{use: list(parts)})
+        return [bool(layer.kept) for layer in report.layers]
+
+    assert kept("layer.0") == [use == "skip", use == "names"]
+    for quantizing in (kept, lambda part: mgx.quantize_dynamic(named_network(), **{use: [part]})):
+        with pytest.raises(
+            ParameterError, match=rf"{use}: no product .* has 'encodr' in its name; did you mean 'encoder'\?"
+        ):
+            quantizing("encodr")
+    with pytest.raises(ParameterError, match=r"names, none of them empty, got frozenset\(\{''\}\)"):
+        kept("")
+    with pytest.raises(ParameterError, match=rf"{use} must be a list of names, got 'layer'; did you mean \['layer'\]"):
+        mgx.quantize_int8(named_network(), mgx.get_target("ref"), batches(), **{use: "layer"})
+    with pytest.raises(ParameterError, match="no product of this program has a name"):
+        mgx.quantize_int8(network(), mgx.get_target("ref"), batches(), **{use: ["layer"]})
+
+
+def test_settings_and_ops_that_do_not_exist() -> None:
+    with pytest.raises(ParameterError, match="there is no setting 'skp'; did you mean 'skip'"):
+        mgx.quantize_int8(network(), mgx.get_target("ref"), batches(), skp=["a"])
+    with pytest.raises(ParameterError, match="ins_names must be a list of names, got 'dot'"):
+        mgx.quantize_int8(network(), mgx.get_target("ref"), batches(), "dot")
+
+
 def test_bad_input() -> None:
     ref = mgx.get_target("ref")
     with pytest.raises(ParameterError, match="calibration data is required"):

@@ -7,6 +7,7 @@ import pytest
 
 from mgx_core import Program, Shape, op, quantize_bf16, quantize_fp16
 from mgx_core import dtype as dt
+from mgx_core.errors import ParameterError
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.quantize.angles import angles
 
@@ -57,6 +58,13 @@ def test_only_the_named_ops():
     m.add_return([m.add(op("neg"), m.add(op("sin"), m.add(op("mul"), x, x)))])
     quantize_bf16(program, ["neg", "sin"])
     assert types(program) == {"mul": dt.float32, "sin": dt.bfloat16, "neg": dt.bfloat16}
+
+
+def test_names_of_no_op_are_refused():
+    with pytest.raises(ParameterError, match="ins_names: there is no op 'convolutin'; did you mean 'convolution'"):
+        quantize_bf16(Program(), ["convolutin"])
+    with pytest.raises(ParameterError, match="ins_names must be a list of names, got 'dot'"):
+        quantize_fp16(Program(), "dot")
 
 
 def test_float16_leaves_out_what_overflows():
