@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
+from .errors import ParameterError
 from .ops.operation import Operation
 from .ops.opset import OpSet
 from .options import CompileOptions
@@ -138,6 +139,8 @@ def parse_program(text: str, opset: OpSet | None = None) -> Program:
     from .ir.text.parser import parse_graph
     from .plugins.manager import manager
 
+    if not isinstance(text, str):
+        raise ParameterError(f"parse_program takes a program's text, got a value of type {type(text).__name__}")
     return Program(parse_graph(text, manager().opset() if opset is None else opset))
 
 

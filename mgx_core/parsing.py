@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .errors import MgxError, ParameterError, PluginError, UnsupportedError, suggestion
+from .errors import MgxError, ParameterError, ParseError, PluginError, UnsupportedError, suggestion
 from .extents import EXTENT_OPTIONS, with_extents
 from .frontend import Frontend, checked_frontend
 from .garbage import rarer_collections
@@ -17,6 +17,7 @@ from .log import debugging, listen, log
 from .program import Program
 from .seen import FirstSight
 from .settings import keeps_programs
+from .sources import file_bytes, file_path
 
 if TYPE_CHECKING:
     from logging import LogRecord
@@ -33,15 +34,19 @@ PROGRAM, PROGRAM_TEXT = "a stored program", "a program as text"
 
 
 @rarer_collections()
-def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: Any) -> Program:
+def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **options: Any) -> Program:
     """Returns a program from a file of any format that an installed frontend reads, or that mgx writes.
 
+    path: of the file, or its bytes, which have no extension: they need the name of a frontend, unless mgx wrote them.
     frontend: its name; by default the one of the file's extension.
     options: those of the frontend, and ``default_dim_value``, ``default_dyn_dim_value``, ``dim_params``, ``map_input_dims`` and
     ``map_dyn_input_dims`` (`with_extents`), which every format takes: core fixes the extents where the frontend does not.
     Errors: UnsupportedError for a format that nothing reads; ParameterError for an option that the frontend does not take;
     ParseError for damaged files, and what else the frontend raises, with the file's name.
     """
+    if isinstance(path, (bytes, bytearray, memoryview)):
+        return _of_bytes(bytes(path), **options) if frontend is None else parse_buffer(path, frontend, **options)
+    path = file_path(path, "parse", "parse_buffer(data, frontend)")
     reader = reader_of(path) if frontend is None else frontend
     if reader not in (PROGRAM, PROGRAM_TEXT):
         return _kept_or_parsed(reader, options, path)
@@ -58,6 +63,27 @@ def parse(path: str | os.PathLike[str], frontend: str | None = None, **options: 
         return with_extents(Program(parse_graph(text, manager().opset())), **options)
     except MgxError as error:
         raise error.located(_file(path)) from None
+
+
+def _of_bytes(data: bytes, **options: Any) -> Program:
+    """Returns the program in the bytes of a file of our own.  Errors: ParameterError for others, which need a frontend's name."""
+    from .store.container import is_program
+
+    if is_program(data[:256]):
+        from . import store
+
+        _refuse_others("a stored program", (), options)
+        return with_extents(Program.loaded(store.load_buffer(data)), **options)
+    if not _is_text(data[:256]):
+        raise ParameterError(
+            f"parse got {len(data)} bytes, which are no program of mgx and have no extension: say which frontend reads them, "
+            'parse(data, "NAME")'
+        )
+    from .ir.text.parser import parse_graph
+    from .plugins.manager import manager
+
+    _refuse_others("a program as text", (), options)
+    return with_extents(Program(parse_graph(data.decode("utf-8"), manager().opset())), **options)
 
 
 def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:
@@ -118,8 +144,9 @@ class _Warnings:
 @rarer_collections()
 def parse_buffer(data: bytes, frontend: str, **options: Any) -> Program:
     """Returns a program from the bytes of a file, read by the frontend of that name; options and errors as for `parse`."""
+    data = file_bytes(data, f"parse_buffer for frontend {frontend!r}", "parse")
     made = _frontend(frontend)
-    return _parsed(frontend, made.parse_buffer, options, made, data)
+    return _parsed(frontend, made.parse_buffer, options, made, data if isinstance(data, bytes) else bytes(data))
 
 
 def reader_of(path: str | os.PathLike[str]) -> str:
@@ -150,7 +177,10 @@ def reader_of(path: str | os.PathLike[str]) -> str:
     if Path(path).is_file() and _holds(path, PROGRAM):
         return PROGRAM
     have = ", ".join(f".{n}" for n in sorted({*offered, *STORED, *TEXT}))
-    raise UnsupportedError(f"no reader is known for the extension of {os.fspath(path)!r} (known are {have}); {WHICH}")
+    there = "" if Path(path).exists() else "; besides, there is no such file"
+    raise UnsupportedError(
+        f"no reader is known for the extension of {os.fspath(path)!r} (known are {have}); {WHICH}{there}"
+    )
 
 
 def _reader_of_folder(folder: Path, offered: Mapping[str, str]) -> str:
@@ -173,6 +203,10 @@ def _holds(path: str | os.PathLike[str], kind: str) -> bool:
         from .store.container import is_program
 
         return is_program(head)
+    return _is_text(head)
+
+
+def _is_text(head: bytes) -> bool:
     return head.lstrip().startswith((b"module ", b"symbol "))
 
 
@@ -209,6 +243,8 @@ def _parsed(
     except MgxError as error:
         if place and os.fspath(source) not in str(error):
             error.located(place)
+        if place and isinstance(error, ParseError) and Path(source).is_file() and _holds(source, PROGRAM):
+            error.message += "; the file holds a program of mgx, which load reads"
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -181,3 +182,48 @@ def test_the_driver_names_frontend_and_option(file):
     done = CliRunner().invoke(main, ["params", str(file("m.toy")), "--skip-unknown-operators"])
     assert done.exit_code == 2
     assert "frontend 'toy' takes no option --skip-unknown-operators" in done.output
+
+
+def test_bytes_of_files(file):
+    program = mgx.parse(b'{"op": "exp"}', "toy", default_dim_value=2)
+    assert mgx.parse(bytearray(b'{"op": "exp"}'), "toy").get_parameter_shapes()["x"].rank == 2
+    for data in (*(mgx.save_buffer(program, form) for form in ("msgpack", "json")), program.text(full=True).encode()):
+        assert mgx.parse(data).get_parameter_shapes()["x"].lens() == [2, 3]
+    with pytest.raises(
+        mgx.ParameterError, match=r"parse got 3 bytes, which .* say which frontend .* parse\(data, \"NAME\"\)"
+    ):
+        mgx.parse(b"abc")
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "said"),
+    [
+        ("parse", None, "parse takes the path of a file, got None$"),
+        ("parse", 3, "parse takes the path of a file, got a value of type int$"),
+        ("parse", "", "parse takes the path of a file, got an empty one"),
+        ("parse", io.BytesIO(b""), r"of type BytesIO; parse_buffer\(data, frontend\) takes .* which .read\(\) gives"),
+        (
+            "load",
+            b"abc",
+            "load takes the path of a file, got a value of type bytes; load_buffer takes the bytes of a file",
+        ),
+        ("load_buffer", "m.mxr", "load_buffer takes the bytes of a file, got 'm.mxr'; load takes a path"),
+        (
+            "parse_onnx_buffer",
+            "m.onnx",
+            "parse_buffer for frontend 'onnx' takes the bytes of a file, got 'm.onnx'; parse takes a",
+        ),
+        ("parse_onnx_buffer", io.BytesIO(b""), r"got a value of type BytesIO; its .read\(\) gives them"),
+        ("parse_program", None, "parse_program takes a program's text, got a value of type NoneType"),
+    ],
+)
+def test_what_is_no_path_and_no_bytes(call, given, said):
+    with pytest.raises(mgx.ParameterError, match=said):
+        getattr(mgx, call)(given)
+    with pytest.raises(mgx.ParameterError, match="save takes the path of a file, got None"):
+        mgx.Program().save(None)
+
+
+def test_a_file_that_is_not_there(tmp_path, frontends):
+    with pytest.raises(mgx.UnsupportedError, match="no reader is known .*; besides, there is no such file"):
+        mgx.parse(tmp_path / "model")

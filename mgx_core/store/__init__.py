@@ -52,7 +52,7 @@ def save(program: Storable, path: Any, format: str = "msgpack") -> None:
     Errors: ParameterError for an unknown format; StoreError if the file cannot be written or the program holds something that
     has no stored form.
     """
-    where = Path(path)
+    where = Path(file_path(path, "save", "save_buffer"))
     try:
         write_file(where, _chunks(program, format))
     except StoreError as error:
@@ -104,7 +104,7 @@ def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
     from the file (None: if the same user wrote it).
     Errors: StoreError for files that are damaged, cut off or written by a newer mgx; UnsupportedError for unknown ops.
     """
-    where = Path(path)
+    where = Path(file_path(path, "load", "load_buffer"))
     try:
         return _contents(read_file(where, check), trust)
     except (StoreError, UnsupportedError) as error:
@@ -113,6 +113,7 @@ def load(path: Any, check: bool = False, trust: bool | None = None) -> Contents:
 
 def load_buffer(data: Any, trust: bool | None = None) -> Contents:
     """Returns the contents of a file given as bytes; see `load`."""
+    data = file_bytes(data, "load_buffer", "load")
     return _contents(read_bytes(data if isinstance(data, bytes) else bytes(data)), trust)
 
 
