@@ -4,44 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from .batch import (
-    Done,
-    Form,
-    Made,
-    Ran,
-    Request,
-    Stacks,
-    Together,
-    alone,
-    apart,
-    kind_of,
-    run,
-    shapes_of,
-    together,
-)
-from .deadlines import Deadlines
-from .deployment import Backend, Deployment
-from .errors import Busy, DeadlinePassed, Internal, ServeError, Unavailable
+from .answers import Answers
+from .batch import Done, Form, Made, Ran, Request, Stacks, Together, alone, kind_of, run, shapes_of, together
+from .deployment import Deployment
+from .errors import Busy, Unavailable
 from .metrics import Recorder
 from .model import Model, Signature
 from .pace import Paces, Spent
-from .settings import ModelSettings
 from .tensors import Array
 from .waiting import Waiting
 
-__all__ = ["Batcher", "OneProcess"]
+__all__ = ["Batcher"]
 
-log = logging.getLogger("mgx_serve")
 AT_ONCE = 1 << 17  # bytes of inputs: to put fewer together takes no longer than to wake a thread that does
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
@@ -89,7 +71,7 @@ class Batcher(Deployment):
         self._ahead = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}-inputs")
         self._stacks = Stacks(model.host_memory, self._settings.max_batch)
         self._paces = Paces()
-        self._deadlines = Deadlines(self.signature.name)
+        self._answers = Answers(self.signature, metrics)
 
     async def infer(
         self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
@@ -100,7 +82,7 @@ class Batcher(Deployment):
         try:
             result = done.result() if done.done() else await done  # a short run was made at once
         finally:
-            self._deadlines.discard(request)
+            self._answers.deadlines.discard(request)
         self.metrics.answered(request.arrived, request.started, time.monotonic(), form.rows)
         return self.signature, result
 
@@ -123,7 +105,7 @@ class Batcher(Deployment):
             with self._lock:
                 left = self._waiting.without_left()
             for gone in left:
-                self._deadlines.discard(gone)
+                self._answers.deadlines.discard(gone)
         if len(self._waiting) >= self._settings.queue_size:
             self.metrics.refused(self.signature)
             raise Busy(f"{len(self._waiting)} requests wait for model {self.signature.name!r}; try again later", 1.0)
@@ -134,7 +116,7 @@ class Batcher(Deployment):
             self._schedule()
         if not done.done():
             self.metrics.waiting(self.signature, len(self._waiting))
-            self._deadlines.add(request)
+            self._answers.deadlines.add(request)
         return request
 
     def _joinable(self, feeds: Mapping[str, Array]) -> tuple[int, Any]:
@@ -158,7 +140,7 @@ class Batcher(Deployment):
             await self._idle.wait()
         self._threads.shutdown()
         self._ahead.shutdown()
-        self._deadlines.close()
+        self._answers.deadlines.close()
 
     def _schedule(self) -> None:
         """Starts what can be started; where requests may be joined, after all that has arrived by now."""
@@ -207,17 +189,9 @@ class Batcher(Deployment):
         """Returns the requests of the next batch."""
         with self._lock:
             batch, gone = self._waiting.take()
-        self._give_up(gone)
+        self._answers.give_up(gone)
         self.metrics.waiting(self.signature, len(self._waiting))
         return batch
-
-    def _give_up(self, gone: Sequence[Request]) -> None:
-        """Refuses requests that were taken out of the queue and are not run."""
-        now = time.monotonic()
-        for request in gone:
-            waited = now - request.arrived
-            text = f"the request waited for {waited:.3f} s for model {self.signature.name!r}"
-            self._end(request, DeadlinePassed(text))
 
     def _go_on(self) -> None:
         """Lets the threads go on with what waits, when all of them have a run."""
@@ -244,7 +218,7 @@ class Batcher(Deployment):
             job.batch, gone = self._waiting.take()
             if job.batch:
                 job.inputs = self._sooner(job.batch)
-        self._give_up(gone)
+        self._answers.give_up(gone)
 
     def _run(self, batch: list[Request]) -> None:
         kind = kind_of(batch)
@@ -261,7 +235,7 @@ class Batcher(Deployment):
         else:
             self._paces.in_loop(kind, spent)
             self._free += 1
-            self._answer(batch, kind[0], made, spent)
+            self._answers.ran(batch, kind[0], made, spent)
         self._goes_on = not self._paces.short(kind)
 
     def _submit(self, job: Job) -> None:
@@ -293,7 +267,7 @@ class Batcher(Deployment):
         return made.result
 
     def _ended(self, job: Job, running: asyncio.Future[Ran | None]) -> None:
-        self._give_up(job.gone)
+        self._answers.give_up(job.gone)
         error = running.exception()
         if error is not None:
             self._failed(job.batch, error)
@@ -311,18 +285,12 @@ class Batcher(Deployment):
         # a thread's time holds waits for the interpreter's lock, that of `Model.warm` does not
         self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
         self._goes_on = not self._paces.short(kind)
-        self._answer(batch, kind[0], made, spent)
-
-    def _answer(self, batch: Sequence[Request], rows: int, made: Made, spent: Spent) -> None:
-        self.metrics.ran(self.signature, [spent.began - r.arrived for r in batch], spent.seconds, rows)
-        for request, result in zip(batch, apart(made, batch), strict=True):
-            request.started = spent.began
-            self._end(request, result)
+        self._answers.ran(batch, kind[0], made, spent)
 
     def _failed(self, batch: Sequence[Request], error: BaseException) -> None:
         if len(batch) == 1:
             self._free += 1
-            self._fail(batch[0], error)
+            self._answers.fail(batch[0], error)
             return
         task = self._loop.create_task(self._one_by_one(batch))
         self._again.add(task)
@@ -334,42 +302,10 @@ class Batcher(Deployment):
             try:
                 result = await self._loop.run_in_executor(self._threads, alone, self.model, request)
             except Exception as error:
-                self._fail(request, error)
+                self._answers.fail(request, error)
             else:
                 spent = time.monotonic() - started
                 self.metrics.ran(self.signature, [started - request.arrived], spent, request.rows)
-                self._end(request, result)
+                self._answers.end(request, result)
         self._free += 1
         self._start()
-
-    def _fail(self, request: Request, error: BaseException) -> None:
-        self.metrics.failed(self.signature)
-        if not isinstance(error, ServeError):
-            log.exception("model %s failed", self.signature.name, exc_info=error)
-            error = Internal(f"model {self.signature.name!r} failed; the reason is in the server's log")
-        self._end(request, error)
-
-    def _end(self, request: Request, result: list[Array] | BaseException) -> None:
-        """Answers or refuses a request unless its client has left."""
-        self._deadlines.discard(request)
-        if request.done.done():
-            return
-        if isinstance(result, BaseException):
-            request.done.set_exception(result)
-        else:
-            request.done.set_result(result)
-
-
-class OneProcess(Backend):
-    """Models in this process."""
-
-    def __init__(self, metrics: Recorder) -> None:
-        self.metrics = metrics
-
-    async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
-        model = await asyncio.to_thread(Model.read, name, version, path, settings)
-        await asyncio.to_thread(model.warm)
-        return Batcher(model, self.metrics)
-
-    async def close(self) -> None:
-        """Every model has its own threads, which end with it."""

@@ -7,6 +7,7 @@ import logging
 import sys
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,7 +16,13 @@ from mgx_core import MgxError, ParameterError
 from .freed_memory import keep_freed_memory
 from .grpc_polling import direct_polling
 
+if TYPE_CHECKING:
+    from .settings import Settings
+
 __all__ = ["main"]
+
+# options that are settings of models, by the same name
+OF_MODELS: Final = ("target", "instances", "max_batch", "queue_size", "timeout", "warm", "cpus", "gpus")
 
 
 @click.command()
@@ -63,34 +70,7 @@ __all__ = ["main"]
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
 @click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The certificate's.")
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens.")
-def main(
-    models: Path,
-    host: str,
-    http_port: int,
-    grpc_port: int,
-    target: str,
-    precision: str | None,
-    instances: int,
-    max_batch: int,
-    queue_delay: float,
-    queue_size: int,
-    timeout: float,
-    warm: bool,
-    max_bytes: int,
-    memory: int,
-    shared_memory: bool,
-    traces: bool,
-    frontends: int,
-    ray: bool,
-    ray_address: str,
-    replicas: str,
-    cpus: float,
-    gpus: float,
-    tokens: Path | None,
-    certificate: Path | None,
-    key: Path | None,
-    verbose: bool,
-) -> None:
+def main(models: Path, verbose: bool, **given: Any) -> None:
     """Serve MODELS by the Open Inference Protocol: a model's file, or a folder of NAME/VERSION/model.* with an optional
     NAME/config.toml.
 
@@ -107,44 +87,29 @@ def main(
     keep_freed_memory()
     with direct_polling():
         from .server import Server
-        from .settings import ModelSettings, Settings
     try:
-        allowed = {} if tokens is None else {k: tuple(v) for k, v in tomllib.loads(tokens.read_text()).items()}
-        least, most = _replicas(replicas)
-        model = ModelSettings(
-            target=target,
-            precision=precision or "",
-            instances=instances,
-            max_batch=max_batch,
-            queue_delay=queue_delay / 1e3,
-            queue_size=queue_size,
-            timeout=timeout,
-            warm=warm,
-            replicas=least,
-            max_replicas=most,
-            cpus=cpus,
-            gpus=gpus,
-        )
-        place = ray_address if ray or ray_address else None
-        settings = Settings(
-            host=host,
-            http_port=http_port,
-            grpc_port=grpc_port,
-            tokens=allowed,
-            certificate=certificate,
-            key=key,
-            max_bytes=max_bytes,
-            memory=memory,
-            shared_memory=shared_memory,
-            traces=traces,
-            ray=place,
-            frontends=frontends,
-            model=model,
-        )
-        asyncio.run(Server(models, settings).run())
+        asyncio.run(Server(models, _settings(given)).run())
     except (MgxError, OSError, tomllib.TOMLDecodeError) as error:
         click.echo(f"mgx-serve: {error}", err=True)
         sys.exit(1)
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    """Returns the options as settings.  Errors: ParameterError; OSError and tomllib.TOMLDecodeError for the file of tokens."""
+    from .settings import ModelSettings, Settings
+
+    tokens, precision = given.pop("tokens"), given.pop("precision")
+    least, most = _replicas(given.pop("replicas"))
+    delay, on_ray, address = given.pop("queue_delay"), given.pop("ray"), given.pop("ray_address")
+    model = ModelSettings(
+        **{n: given.pop(n) for n in OF_MODELS},
+        precision=precision or "",
+        queue_delay=delay / 1e3,
+        replicas=least,
+        max_replicas=most,
+    )
+    allowed = {} if tokens is None else {k: tuple(v) for k, v in tomllib.loads(tokens.read_text()).items()}
+    return Settings(**given, tokens=allowed, ray=address if on_ray or address else None, model=model)
 
 
 def _replicas(text: str) -> tuple[int, int]:

@@ -13,11 +13,11 @@ from mlserver.utils import get_model_uri
 from mgx_core import MgxError
 from mgx_core.types.strings import encoded
 
-from .batching import OneProcess
 from .deployment import Deployment
 from .errors import BadRequest, ServeError
 from .inference import priority, seconds
 from .metrics import Metrics
+from .one_process import OneProcess
 from .reasons import told
 from .settings import ModelSettings, changed_settings
 from .tensors import Array, Tensor, from_list, of_items

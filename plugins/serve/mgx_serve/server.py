@@ -13,7 +13,6 @@ from typing import Final
 from mgx_core import ParameterError
 
 from .access import Access
-from .batching import OneProcess
 from .budget import Budget
 from .deployment import Backend
 from .frontends import FrontEnds
@@ -23,6 +22,7 @@ from .http_app import app
 from .inference import Service
 from .listening import Listening
 from .metrics import Metrics
+from .one_process import OneProcess
 from .repository import Repository
 from .settings import Settings
 from .shared_memory import Regions

@@ -149,7 +149,7 @@ def test_requests_whose_clients_left_are_not_run() -> None:
             early.cancel()
             np.testing.assert_array_equal(await parts.infer(rows(3, 1)), rows(3, 2))
             assert model.rows == [1, 3]
-            assert not parts.batchers["m"]._deadlines._open
+            assert not parts.batchers["m"]._answers.deadlines._open
 
     asyncio.run(ask())
 

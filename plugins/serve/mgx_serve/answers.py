@@ -1,0 +1,60 @@
+"""What becomes of the requests of one model: results, refusals and failures, each counted."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from .batch import Made, Request, apart
+from .deadlines import Deadlines
+from .errors import DeadlinePassed, Internal, ServeError
+from .metrics import Recorder
+from .model import Signature
+from .pace import Spent
+from .tensors import Array
+
+__all__ = ["Answers"]
+
+log = logging.getLogger("mgx_serve")
+
+
+class Answers:
+    """Ends requests; all of it runs in the event loop that they came in."""
+
+    def __init__(self, signature: Signature, metrics: Recorder) -> None:
+        self._signature, self._metrics = signature, metrics
+        self.deadlines = Deadlines(signature.name)
+
+    def ran(self, batch: Sequence[Request], rows: int, made: Made, spent: Spent) -> None:
+        """Answers the requests of a run."""
+        self._metrics.ran(self._signature, [spent.began - r.arrived for r in batch], spent.seconds, rows)
+        for request, result in zip(batch, apart(made, batch), strict=True):
+            request.started = spent.began
+            self.end(request, result)
+
+    def give_up(self, gone: Sequence[Request]) -> None:
+        """Refuses requests that were taken out of the queue and are not run."""
+        now = time.monotonic()
+        for request in gone:
+            waited = now - request.arrived
+            text = f"the request waited for {waited:.3f} s for model {self._signature.name!r}"
+            self.end(request, DeadlinePassed(text))
+
+    def fail(self, request: Request, error: BaseException) -> None:
+        """Refuses a request whose run failed; clients are told the reason only where it is theirs."""
+        self._metrics.failed(self._signature)
+        if not isinstance(error, ServeError):
+            log.exception("model %s failed", self._signature.name, exc_info=error)
+            error = Internal(f"model {self._signature.name!r} failed; the reason is in the server's log")
+        self.end(request, error)
+
+    def end(self, request: Request, result: list[Array] | BaseException) -> None:
+        """Answers or refuses a request unless its client has left."""
+        self.deadlines.discard(request)
+        if request.done.done():
+            return
+        if isinstance(result, BaseException):
+            request.done.set_exception(result)
+        else:
+            request.done.set_result(result)
