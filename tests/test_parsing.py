@@ -225,5 +225,5 @@ def test_what_is_no_path_and_no_bytes(call, given, said):
 
 
 def test_a_file_that_is_not_there(tmp_path, frontends):
-    with pytest.raises(mgx.UnsupportedError, match="no reader is known .*; besides, there is no such file"):
+    with pytest.raises(mgx.UnsupportedError, match=r"no reader is known .*; besides, there is no such file"):
         mgx.parse(tmp_path / "model")

@@ -12,6 +12,7 @@ import msgpack
 from ..cache import write_file
 from ..errors import MgxError, ParameterError, StoreError, UnsupportedError
 from ..ir.graph import Graph
+from ..sources import file_bytes, file_path
 from .codec import Decoder
 from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file
 from .contents import Contents, Storable
