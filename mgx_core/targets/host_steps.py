@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from ..errors import Refused, UnsupportedError
+from ..errors import MgxError, Refused, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module
@@ -75,6 +75,7 @@ class HostSteps(StepList):
         outputs = [self.allocate(r.dtype, r.lens()) for r in shapes]
         given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
 
+        nodes = self.sources
         unchecked = [True]  # results are compared with their types in the first run
 
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
@@ -83,7 +84,10 @@ class HostSteps(StepList):
                 None if a is None else tuple(next(left) for _ in a) if isinstance(a, tuple) else next(left)
                 for a in flat
             ]
-            found: Any = call_kernel(kernel, op, values, modules, Interpreter().run)
+            try:
+                found: Any = call_kernel(kernel, op, values, modules, Interpreter().run)
+            except MgxError as error:
+                raise error.located(repr(op)).at_nodes(nodes) from error.__cause__
             if unchecked:
                 check_result(kernel, op, result, found)
                 unchecked.clear()
