@@ -76,7 +76,7 @@ def transpose_below_pointwise(i: Instruction, b: Builder) -> Instruction | No | 
         if value is None:
             return No("a constant cannot be transposed")
         whole = value.reshape((1,) * (rank - value.ndim) + value.shape)
-        made = b.literal(whole.transpose(back) if value.size > 1 else value.reshape(()))
+        made = b.literal(value.reshape(()) if value.size == 1 else whole.transpose(back))
         operands.append(made if made.shape.dims == dims else b.add(Multibroadcast(out_lens=dims), made))
     return b.add(Transpose(permutation=order), b.add(i.op, *operands))
 

@@ -26,6 +26,24 @@ TURNS = [
   @return(%4)""",
     ),
     (
+        "transpose-below-pointwise",
+        """\
+  %x = @param["x"] -> float32[0, 3]
+  %y = @param["y"] -> float32[0, 3]
+  %c = @literal() -> float32[3, 0]
+  %1 = transpose[permutation=[1, 0]](%x)
+  %2 = transpose[permutation=[1, 0]](%y)
+  %3 = clip(%1, %c, %2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[0, 3]
+  %y = @param["y"] -> float32[0, 3]
+  %1 = @literal() -> float32[0, 3]
+  %2 = clip(%x, %1, %y) -> float32[0, 3]
+  %3 = transpose[permutation=[1, 0]](%2) -> float32[3, 0]
+  @return(%3)""",
+    ),
+    (
         "reshape-below-pointwise",
         """\
   %x = @param["x"] -> float32[6, 2]
