@@ -176,11 +176,11 @@ class Rewriter:
                 recent.append(rule)
                 if rewrites > budget:
                     raise PassError(self._endless(recent, rewrites, ins))
-                for near in (*builder.made, new, *new.inputs, *readers(new), *ins.inputs):
+                left = self._sweep(module, ins)
+                for near in (*builder.made, new, *new.inputs, *readers(new), *ins.inputs, *left):
                     if near not in queued and near.parent is module:
                         queued.add(near)
                         pending.append(near)
-                self._sweep(module, ins)
                 break
             else:
                 if ins in self._refused:
@@ -250,9 +250,9 @@ class Rewriter:
         if new.result != ins.result and ins.result.dynamic():
             module.substitute(found_extents(ins.result, new.result))
 
-    def _sweep(self, module: Module, ins: Instruction) -> None:
-        """Removes an instruction that died, and what died with it."""
-        stack = [ins]
+    def _sweep(self, module: Module, ins: Instruction) -> list[Instruction]:
+        """Removes an instruction that died, and what died with it; returns those that read alone now what it read too."""
+        stack, read = [ins], list[Instruction]()
         while stack:
             dead = stack.pop()
             if dead.parent is None or dead.users or dead.is_param or dead.op.effect or dead in module.outputs:
@@ -266,6 +266,8 @@ class Rewriter:
             module.remove(dead)
             self.tally.refusals.extend(self._refused.pop(dead, {}).values())
             stack.extend(inputs)
+            read.extend(inputs)
+        return [user for i in read if i.parent is module and len(i.users) == 1 for user in i.users]
 
 
 def _word(name: str) -> str:

@@ -135,6 +135,32 @@ def test_a_refusal_counts_once_for_each_instruction_with_the_last_word_on_it():
     assert rewriter.tally.counts() == (("relu-of-relu", 1, 0, ""), ("talks", 0, 1, "@return reads it"))
 
 
+def test_who_reads_a_value_alone_at_last_is_asked_again():
+    rules = Rules("alone")
+
+    @rules.on(Abs)
+    def abs_of_neg(i, b):
+        inner = i.inputs[0]
+        return b.add(Abs(), inner.inputs[0]) if isinstance(inner.op, Neg) else None
+
+    @rules.on(Relu)
+    def relu_of_its_own(i, b):
+        inner = i.inputs[0]
+        return b.add(Abs(), inner.inputs[0]) if isinstance(inner.op, Neg) and len(inner.users) == 1 else None
+
+    module, _, _ = rewritten(
+        """
+        module main
+          %x = @param["x"] -> float32[2]
+          %1 = neg(%x)
+          %2 = relu(%1)
+          %3 = abs(%1)
+          @return(%2, %3)""",
+        rules,
+    )
+    assert [i.name for i in module][1:-1] == ["abs", "abs"]
+
+
 def test_what_fires_at_last_was_not_refused():
     rules = relus()
 
