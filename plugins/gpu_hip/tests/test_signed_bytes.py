@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core import No
+from mgx_core import dtype as dt
+from mgx_gpu_hip.context import GpuContext
 from mgx_gpu_hip.target import GpuTarget
 
 K, N, ROWS = 48, 40, 6
@@ -85,3 +89,43 @@ def test_bytes_that_are_given() -> None:
     wanted = plain.run(feed)[0].to_numpy()
     program.compile(GpuTarget("host", 0))
     np.testing.assert_array_equal(program.run(feed)[0].to_numpy(), wanted)
+
+
+class Recorder:
+    """Stands for the tuner of a device whose library is asked for products and has none."""
+
+    measures, budget = True, 16
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def expecting(self, dry_run: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def narrow(self, problem: Any, exhaustive: bool) -> No:
+        self.asked.append(problem)
+        return No("nothing")
+
+    def done(self) -> None:
+        pass
+
+
+def test_the_library_adds_the_zero_point_of_the_bytes_that_it_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rounds and bounds what it stores by itself."""
+    rng = np.random.default_rng(4)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("int8", [2048, 256]))
+    scales = [m.add_literal(np.float32(s)) for s in (0.02, 0.01, 0.5)]
+    zero = m.add_literal(np.uint8(7))
+    w = m.add_literal(rng.integers(-127, 128, (256, 512), np.int8))
+    wide, weights = (m.add(mgx.op("dequantizelinear"), t, s) for t, s in ((x, scales[0]), (w, scales[1])))
+    y = m.add(mgx.op("relu"), m.add(mgx.op("dot"), wide, weights))
+    narrow = m.add(mgx.op("quantizelinear"), y, scales[2], zero)
+    again = m.add(mgx.op("dequantizelinear"), m.add_literal(rng.integers(-127, 128, (512, 256), np.int8)), scales[1])
+    m.add_return([m.add(mgx.op("dot"), m.add(mgx.op("dequantizelinear"), narrow, scales[2], zero), again)])
+    tuner = Recorder()
+    monkeypatch.setattr(GpuContext, "tuner", tuner)
+    program.compile(GpuTarget("host", 0))
+    (problem,) = (p for p in tuner.asked if p.types[2] is dt.int8)
+    assert problem.steps[-1][0] == "add" and problem.steps[-1][2] == 7.0 - 128

@@ -193,27 +193,35 @@ class _Steps:
 
     def read(self, result: Instruction) -> None:
         """Errors: Refused for members that cuDNN has no node for."""
-        at = self._stored(result)
+        at, zero = self._stored(result)
         source = self.source(at)
+        if zero:
+            source = self._step("add", source, zero)
         if source != len(self.steps) - 1:
             self.steps.append(("identity", source, None))
 
-    def _stored(self, result: Instruction) -> Instruction:
-        """The value that is stored: without the conversion, the bounds and the rounding that storing bytes does by itself."""
-        to = result.shape.dtype
+    def _stored(self, result: Instruction) -> tuple[Instruction, float]:
+        """Returns the value that is stored, without the conversion, bounds and rounding of bytes, and the zero point to add.
+
+        A zero point that is odd, added before rounding, moves what lies between two bytes to the other of these.
+        """
+        to, zero = result.shape.dtype, 0.0
         at = result.inputs[0] if isinstance(result.op, Convert) else result
         if not isinstance(result.op, Convert) or to not in TYPES:
-            return at
+            return at, zero
         if isinstance(at.op, Clip):
             low, high = (scalar_of(i) for i in at.inputs[1:3])
             if low is None or high is None or low > to.lowest or high < to.highest:
                 raise Refused("the bounds are narrower than the narrow type")
             at = at.inputs[0]
+            number = scalar_of(at.inputs[1]) if isinstance(at.op, Add) else None
+            if number is not None and number.is_integer() and isinstance(at.inputs[0].op, Nearbyint):
+                at, zero = at.inputs[0], number
         elif to.is_integer:
             raise Refused("numbers wrap around where they are stored")
         if to.is_integer and not isinstance(at.op, Nearbyint):
             raise Refused("numbers are cut off where they are stored")
-        return at.inputs[0] if to.is_integer else at
+        return (at.inputs[0] if to.is_integer else at), zero
 
     def source(self, ins: Instruction) -> Source:
         number = scalar_of(ins)
