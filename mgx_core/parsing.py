@@ -76,7 +76,7 @@ def _of_bytes(data: bytes, **options: Any) -> Program:
         return with_extents(Program.loaded(store.load_buffer(data)), **options)
     if not _is_text(data[:256]):
         raise ParameterError(
-            f"parse got {len(data)} bytes, which are no program of mgx and have no extension: say which frontend reads them, "
+            f"parse got {len(data)} bytes, which hold no program of mgx: say which frontend reads them, "
             'parse(data, "NAME")'
         )
     from .ir.text.parser import parse_graph

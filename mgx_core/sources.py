@@ -1,4 +1,4 @@
-"""What functions that read and write files take: paths, and bytes of files."""
+"""Checks of what functions for files are given: paths, and bytes of files."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..passes.interface import Pass
     from ..rules.engine import Rule, Rules
     from ..targets.kernel_table import Kernels
+    from ..targets.target import Target
 
 __all__ = ["GROUP", "INTERFACE", "Lazy", "PluginRecord", "Plugins", "hookimpl", "hookspec", "manager"]
 
@@ -180,7 +181,9 @@ class Plugins:
 
         key = f"target instance:{name}"
         if key not in self._loaded:
-            self._loaded[key] = self.make("targets", name, checked_target)
+            self._loaded[key] = self.make(
+                "targets", name, lambda given, source: _called(checked_target(given, source), name, source)
+            )
         return self._loaded[key]
 
     def context(self, name: str) -> Any:
@@ -284,6 +287,15 @@ class Plugins:
     def lost(self, *hooks: str) -> list[str]:
         """Returns what plugins offered through some hooks and could not be used so far, a message each."""
         return [f"{r.title}: {f.message}" for r in self.records for f in r.failures if f.hook in hooks]
+
+
+def _called(target: Target, name: str, source: str) -> Target:
+    """Returns a target that is called as it is offered.  Errors: PluginError for another name, which files would hold."""
+    if target.name != name:
+        raise PluginError(
+            f"target {name!r} of {source} must have the name {name!r} under which it is offered, got {target.name!r}"
+        )
+    return target
 
 
 _lock = threading.Lock()

@@ -19,6 +19,11 @@ KNOWN: Final = {
     "tflite": "mgx-tflite",
     "pt2": "mgx-torch",
 }
+# what others call them
+MEANT: Final = {
+    "cuda": "gpu", "nvidia": "gpu", "hip": "gpu", "rocm": "gpu", "amd": "gpu", "x86": "cpu", "host": "cpu", "reference": "ref",
+    "tensorflow": "tf", "savedmodel": "tf", "keras": "tf", "torch": "pt2", "pytorch": "pt2", "lite": "tflite",
+}  # fmt: skip
 # frontends of packages that may not be installed, by how their files' names end
 FILES: Final = {
     "onnx": "onnx", "tflite": "tflite", "pt2": "pt2",
@@ -33,9 +38,26 @@ def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iter
         if known and r.state != "ok":
             verb = "failed" if r.state == "failed" else "is disabled"
             return f"the plugin for {what} {name!r} ({r.distribution}) {verb}: {r.error}"
-    have = ", ".join(map(repr, offered)) or "none"
+    names = list(offered)
+    have = ", ".join(map(repr, names)) or "none"
+    near = _near(name, names)
     hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that brings it"
+    hint = f"did you mean {near!r}?" if near else hint
     return f"there is no {what} {name!r} (installed: {have}); {hint}{absent(records, what + 's')}"
+
+
+def _near(name: object, names: Sequence[str]) -> str:
+    """Returns the offered name that a caller with `name` means, empty if none is near."""
+    word = str(name).strip().lstrip(".").lower()
+    meant = {n.lower(): n for n in names}
+    if word in KNOWN and name == word:
+        return ""  # which is another package's
+    found = meant.get(word) or meant.get(MEANT.get(word, ""), "")
+    if not found:
+        import difflib  # only messages need it
+
+        found = next(iter(difflib.get_close_matches(word, names, 1)), "")
+    return found
 
 
 def absent(records: Sequence[PluginRecord], *hooks: str) -> str:

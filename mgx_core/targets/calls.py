@@ -38,17 +38,16 @@ def checked_target(given: Any, source: str = "") -> Target:
     """Returns `given` if it is a usable target.
 
     source: the plugin that gave it, for the message.
-    Errors: ParameterError that says what is missing.
+    Errors: ParameterError that says what is missing; PluginError where a plugin gave it.
     """
     of = f" of {source}" if source else ""
+    error: type[MgxError] = PluginError if source else ParameterError
     if isinstance(given, type) and issubclass(given, Target):
-        raise ParameterError(f"a target{of} must be an instance, got the class {given.__qualname__}; make one with ()")
+        raise error(f"a target{of} must be an instance, got the class {given.__qualname__}; make one with ()")
     if not isinstance(given, Target):
-        raise ParameterError(f"a target{of} must be an instance of a class derived from mgx_core.Target, got {given!r}")
+        raise error(f"a target{of} must be an instance of a class derived from mgx_core.Target, got {given!r}")
     if not isinstance(given.name, str) or not given.name:
-        raise ParameterError(
-            f"target {type(given).__qualname__}{of} must have a non-empty str as its name, got {given.name!r}"
-        )
+        raise error(f"target {type(given).__qualname__}{of} must have a non-empty str as its name, got {given.name!r}")
     return given
 
 
@@ -64,8 +63,9 @@ def target_and_context(given: Any) -> tuple[Target, Any]:
     target = checked_target(given)
     context = called(target, "get_context", target.get_context)
     if not isinstance(context, Context):
-        raise ParameterError(
-            f"get_context of target {target.name!r} must give an instance of a class derived from mgx_core.Context, "
-            f"got {context!r}"
+        kind = type(target)
+        raise PluginError(
+            f"get_context of target {target.name!r} ({kind.__module__}.{kind.__qualname__}) must give "
+            f"an instance of a class derived from mgx_core.Context, got {context!r}"
         )
     return target, context

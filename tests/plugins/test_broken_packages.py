@@ -206,11 +206,15 @@ def test_converters_are_checked_by_the_frontend_that_collects_them(installed):
         ("Nameless", "target Nameless of plugin 'broken' of broken-dist must have a non-empty str as its name, got ''"),
         ("Duck", "must be an instance of a class derived from mgx_core.Target"),
         ("number", "must be a class or a function that makes one, got 42"),
+        (
+            "Host",
+            "target 't' of plugin 'broken' of broken-dist must have the name 't' under which it is offered, got 'host'",
+        ),
     ],
 )
 def test_targets_that_are_none(installed, path, error):
     made = installed(("broken", package(targets=[Lazy("t", f"broken_objects:{path}")]), "broken-dist"))
-    with pytest.raises(mgx.MgxError) as caught:
+    with pytest.raises(mgx.PluginError) as caught:
         mgx.get_target("t")
     assert error in str(caught.value)
     assert "plugin 'broken' of broken-dist" in str(caught.value)
@@ -450,3 +454,27 @@ def test_what_is_left_out_is_not_called_missing(installed, monkeypatch):
         mgx.get_target("cpu")
     with pytest.raises(mgx.UnsupportedError, match=r"no target 'xpu' .*; left out by MGX_PLUGINS: cpu .*, vendorx"):
         mgx.get_target("xpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("HOST", "did you mean 'host'?"),
+        (" host", "did you mean 'host'?"),
+        ("hosst", "did you mean 'host'?"),
+        ("cpu", "pip install mgx-cpu-dnnl"),
+        (None, "install the package that brings it"),
+        ("quantum", "install the package that brings it"),
+    ],
+)
+def test_names_of_targets_that_are_meant(installed, name, end):
+    installed()
+    with pytest.raises(mgx.UnsupportedError) as caught:
+        mgx.get_target(name)
+    assert str(caught.value) == f"there is no target {name!r} (installed: 'host'); {end}"
+
+
+def test_what_others_call_a_target(installed):
+    installed(("more", package(targets=[Lazy("gpu", "broken_objects:Host")]), "more-dist"))
+    with pytest.raises(mgx.UnsupportedError, match=r"no target 'CUDA' .*; did you mean 'gpu'\?"):
+        mgx.get_target("CUDA")

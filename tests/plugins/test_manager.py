@@ -269,9 +269,9 @@ class Borrowed(mgx.Context):
         return np.full(shape.lens(), address - self.begin, shape.dtype.numpy)
 
 
-def on_a_device(begin):
+def on_a_device(called, begin):
     class Device(mgx.Target):
-        name = f"device {begin}"
+        name = called
 
         def get_context(self):
             return Borrowed(self, begin)
@@ -288,7 +288,7 @@ def test_memory_of_devices_is_that_of_the_target_that_has_it(monkeypatch):
         Lazy("broken", "boards:missing", rank=3, own_memory=True),
     ]
     plugin = module(monkeypatch, "boards", targets=lambda: targets)
-    plugin.Small, plugin.Large = on_a_device(1 << 60), on_a_device(1 << 61)
+    plugin.Small, plugin.Large = on_a_device("small", 1 << 60), on_a_device("large", 1 << 61)
     manager = installed(monkeypatch, boards=plugin)
     monkeypatch.setattr("mgx_core.plugins.manager._manager", [manager])
     assert manager.memory_targets() == ["broken", "large", "small"]

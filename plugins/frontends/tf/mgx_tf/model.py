@@ -145,7 +145,7 @@ def read_bytes(data: bytes, text: bool = False) -> Model:
             saved and data[:1] == b"\x08" and data[1:2] != b"\x01"
         ):  # the version of SavedModels is 1 since there are any
             raise ParseError(
-                "this is no TensorFlow graph; it looks like an ONNX model, which the frontend 'onnx' reads"
+                "this holds no graph of TensorFlow's; it looks like an ONNX model, which the frontend 'onnx' reads"
             )
         if saved:
             raise ParseError(f"this is a SavedModel's graph without its folder: read the folder that holds {SAVED}")
