@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast
+from ..ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast, Scalar
+from ..ops.linear import Diagonal
+from ..ops.movement import Contiguous, Transpose
 from ..ops.operation import Operation
+from ..ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
+from ..ops.slice import Slice, Step
 from .step_list import StepList
 from .values import Value
 
-__all__ = ["emit_view", "viewed"]
+__all__ = ["VIEWS", "emit_view", "viewed"]
+
+# by name: to look through `STANDARD` would load every family
+VIEWS: Final = (
+    Broadcast, BroadcastForDot, Contiguous, Diagonal, Flatten, Multibroadcast, Reshape, ReshapeLazy, Scalar, Slice, Squeeze,
+    Step, Transpose, Unsqueeze,
+)  # fmt: skip
 
 
 def emit_view(e: StepList, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Value | No:

@@ -14,7 +14,7 @@ from .attention_plan import Plan, add_args, chunk_of, key_of, lay_out_scratch, t
 from .body import read
 from .code import Code
 from .engine import Engine
-from .graph import Node, walk
+from .graph import Graph, walk
 from .kernel import JitKernel
 
 __all__ = ["compile_attention"]
@@ -48,27 +48,16 @@ def compile_attention(
     not read, so that whatever lies there does no harm.  0: none.
     """
     shapes = (q, k, v, out)
-    if any(s.dtype not in FLOATS for s in shapes) or len({s.rank for s in shapes}) != 1 or q.rank < 2:
-        return No(f"attention of {', '.join(map(str, shapes))}")
+    refused = _unfit(*shapes)
+    if refused is not None:
+        return refused
     batch, (m, d) = q.lens()[:-2], q.lens()[-2:]
     n, e = v.lens()[-2:]
-    if k.lens() != [*batch, n, d] or v.lens() != [*batch, n, e] or out.lens() != [*batch, m, e]:
-        return No(f"extents that do not fit: {', '.join(map(str, shapes))}")
-    if (v.strides()[-1] != 1 and e > 1) or (out.strides()[-1] != 1 and e > 1):
-        return No(f"values or results that are not contiguous along the head: {v}, {out}")
-    if 0 in (d, n):
-        return No("no keys, or heads without elements")
-    graph = None
-    loads: list[Node] = []
-    if score is not None:
-        try:
-            graph = read(score, [Shape(dt.float32, [*batch, m, n]), *extra], [*batch, m, n])
-        except Refused as error:
-            return error.no
-        nodes = list(walk(graph.outputs))
-        loads = [node for node in nodes if node.kind == "load" and node.extra[0] != 0]
-        if len(graph.outputs) != 1 or not graph.outputs[0].dtype.is_float:
-            return No("scores of another type")
+    graph = None if score is None else _scores(score, [*batch, m, n], extra)
+    if isinstance(graph, No):
+        return graph
+    nodes = [] if graph is None else walk(graph.outputs)
+    loads = [node for node in nodes if node.kind == "load" and node.extra[0] != 0]
     across = vectors_across(e, engine)
     tile = engine.lanes * across
     plan = Plan(
@@ -94,6 +83,31 @@ def compile_attention(
         flops=2 * heads * m * n * (d + e),
         bytes=sum(s.element_space() * s.dtype.size for s in (*shapes, *extra)),
     )
+
+
+def _unfit(q: Shape, k: Shape, v: Shape, out: Shape) -> No | None:
+    """Returns a refusal of operands and results that are not those of attention, or lie otherwise than the loop reads."""
+    shapes = (q, k, v, out)
+    if any(s.dtype not in FLOATS for s in shapes) or len({s.rank for s in shapes}) != 1 or q.rank < 2:
+        return No(f"attention of {', '.join(map(str, shapes))}")
+    batch, (m, d) = q.lens()[:-2], q.lens()[-2:]
+    n, e = v.lens()[-2:]
+    if k.lens() != [*batch, n, d] or v.lens() != [*batch, n, e] or out.lens() != [*batch, m, e]:
+        return No(f"extents that do not fit: {', '.join(map(str, shapes))}")
+    if e > 1 and (v.strides()[-1], out.strides()[-1]) != (1, 1):
+        return No(f"values or results that are not contiguous along the head: {v}, {out}")
+    return No("no keys, or heads without elements") if 0 in (d, n) else None
+
+
+def _scores(score: Module, dims: Sequence[int], extra: Sequence[Shape]) -> Graph | No:
+    """Returns the work on scores of these extents as a graph."""
+    try:
+        graph = read(score, [Shape(dt.float32, dims), *extra], dims)
+    except Refused as error:
+        return error.no
+    if len(graph.outputs) != 1 or not graph.outputs[0].dtype.is_float:
+        return No("scores of another type")
+    return graph
 
 
 def _write(c: Code, plan: Plan) -> None:

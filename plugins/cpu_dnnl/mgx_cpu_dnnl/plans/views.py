@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape
-from mgx_core.ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast, Scalar
 from mgx_core.ops.control import GetTupleElem
-from mgx_core.ops.linear import Diagonal
-from mgx_core.ops.movement import Contiguous, Transpose
-from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
-from mgx_core.ops.slice import Slice, Step
 from mgx_core.targets.kernel_emission import Results, emit_view
 from mgx_core.targets.values import Value
+from mgx_core.targets.view_steps import VIEWS
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
@@ -22,24 +18,6 @@ from .offer import NUMBERS, offer
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-
-# by name: to look through `STANDARD` would load every family
-VIEWS: Final = (
-    Broadcast,
-    BroadcastForDot,
-    Contiguous,
-    Diagonal,
-    Flatten,
-    Multibroadcast,
-    Reshape,
-    ReshapeLazy,
-    Scalar,
-    Slice,
-    Squeeze,
-    Step,
-    Transpose,
-    Unsqueeze,
-)
 
 
 def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
-from mgx_core.ops.broadcast import Broadcast, BroadcastForDot, Multibroadcast, Scalar
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.fill import Fill
-from mgx_core.ops.linear import Diagonal
-from mgx_core.ops.movement import Contiguous, Layout, Transpose
-from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
-from mgx_core.ops.slice import Slice, Step
+from mgx_core.ops.movement import Layout
+from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy
+from mgx_core.ops.slice import Slice
 from mgx_core.targets.kernel_emission import Results, emit_view
 from mgx_core.targets.values import Value, packed_strides
+from mgx_core.targets.view_steps import VIEWS
 
 from ..codegen import movement
 from ..codegen.geometry import memory_order
@@ -26,11 +25,6 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("gpu")
 
-
-VIEWS: Final = (
-    Multibroadcast, Broadcast, BroadcastForDot, Scalar, Diagonal, Transpose, Contiguous, Reshape, ReshapeLazy, Flatten,
-    Squeeze, Unsqueeze, Step,
-)  # fmt: skip
 
 RESHAPES: Final = (Reshape, ReshapeLazy, Flatten)
 
@@ -63,8 +57,8 @@ def _order(strides: Sequence[int], lens: Sequence[int]) -> list[int]:
     return order
 
 
-offer(PLANS, *(op for op in VIEWS if op not in RESHAPES), Slice, name="view")(emit_view)
-generated(PLANS, movement.window, *VIEWS)
+offer(PLANS, *(op for op in VIEWS if op not in RESHAPES), name="view")(emit_view)
+generated(PLANS, movement.window, *(op for op in VIEWS if op is not Slice))
 generated(PLANS, static(1, movement.slices), Slice)
 generated(PLANS, movement.window, Layout, Fill)
 
