@@ -91,6 +91,12 @@ def _pick(function: str, a: Dim, b: Dim, a_wins: Callable[[int], bool]) -> Dim:
         call = _call_of(whole, function)
         if call is not None and part in call.args:  # min(min(a, b), b)
             return whole
+        call = _call_of(whole, "min" if function == "max" else "max")
+        gaps = [] if call is None else [bounds(arg - part) for arg in call.args]
+        if gaps and all(a_wins(low) and a_wins(high) for low, high in gaps):  # min(max(n - 1, 0), n)
+            return whole
+        if any(a_wins(-low) and a_wins(-high) for low, high in gaps):  # min(max(n + 1, m), n)
+            return part
     left, right = sorted((a, b), key=repr)
     return of_atom(Call(function, (left, right)))
 

@@ -170,6 +170,17 @@ def test_maximum_and_minimum_decide_by_bounds():
     assert dim.bounds(dim.maximum(a, c)) == (2, 12)
 
 
+def test_a_maximum_within_a_minimum_and_the_other_way_round():
+    n, m = dim.fresh("n", 0, 20), dim.fresh("m", 0, 20)
+    rest = dim.maximum(n - 1, 0)
+    assert dim.minimum(rest, n) == rest  # a slice that ends one before the end, of an axis that may be empty
+    assert dim.minimum(dim.maximum(n + 1, m), n) == n
+    more = dim.minimum(n + 1, 30)
+    assert dim.maximum(more, n) == more
+    assert dim.maximum(dim.minimum(n - 1, m), n) == n
+    assert dim.minimum(dim.maximum(m, 1), n) not in (n, dim.maximum(m, 1))
+
+
 def test_broadcast_of_extents():
     a, b, c = ATOMS["a"], ATOMS["b"], ATOMS["c"]
     far = dim.symbol("far", 20, 30)
