@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,12 +15,13 @@ from .group import DriverCommand
 from .report import Report, report_options
 
 if TYPE_CHECKING:
+    from ..compile.pipeline import PassRecord
     from ..options import CompileOptions
     from ..program import Program
     from ..rules.engine import Rules
     from ..rules.stats import Refusal
 
-__all__ = ["command", "known_passes", "known_rules", "refusals"]
+__all__ = ["command", "known_passes", "known_rules", "refusals", "rules_of_packages"]
 
 CHANGES: Final = ("exact", "rounding", "range")
 
@@ -106,6 +109,19 @@ def known_rules() -> Rules:
         every = [p for stage in STAGES for p in plugged_passes(RULES, target, stage, CompileOptions())]
         found |= {r.name: r for p in every if isinstance(p, Rewrite) for r in p.rules.rules}
     return Rules("known", found.values())
+
+
+def rules_of_packages(records: Iterable[PassRecord]) -> dict[str, dict[str, int]]:
+    """Returns how often each rule that a plugin brings fired in some passes, by package, those with 0, too."""
+    fired: Counter[str] = Counter()
+    for record in records:
+        fired.update({count.rule: count.fired for count in record.rules})
+    found: dict[str, dict[str, int]] = {}
+    for rule in known_rules().rules:
+        package = rule.function.__module__.partition(".")[0]
+        if package != __package__.partition(".")[0]:
+            found.setdefault(package, {})[rule.name] = fired[rule.name]
+    return found
 
 
 def target_names() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from .compiling import QUANTIZE, compile_options, compiled, quantized
 from .data import data_options, inputs
 from .group import DriverCommand, chosen_sizes
 from .report import Report, report_options
+from .rules import rules_of_packages
 from .source import Source, source_options
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ def command(as_json: bool, **given: Any) -> None:
     --fp16 and such) the tolerances are 0.08 rms, 0.04 and 0.04; with 4-bit floats 0.8, 0.4 and 0.4.  Integers must be equal.
     Where results differ and the model chooses positions (TopK, ArgMax, ArgMin, NonMaxSuppression), these are judged by what
     they choose of the reference's values, within the tolerance, and results behind them for the same choice.
+    Where packages bring rewriting rules, those that fired are named; --rule NAME=off leaves one out.
     Exit status 1 if results differ.
 
     A file that `quantize` wrote is compared with the model that it was made from by --quantized: what passes is a ratio of signal
@@ -109,18 +112,22 @@ def command(as_json: bool, **given: Any) -> None:
         "tolerance": vars(tolerance),
         "sizes": chosen_sizes(),
         "outputs": [_document(d) for d in found],
+        "rules": rules_of_packages(executable.records),
     }
     if modes:
         ok &= {"per_instruction": _alone, "reduce": _reduced, "bisect": _bisected}[modes[0]](hunt, report, document)
     document["ok"] = ok
     report.document(document)
     limits = f"rms {tolerance.rms:g}, atol {tolerance.atol:g}, rtol {tolerance.rtol:g}"
-    _end(report, ok, executable, limits)
+    _end(report, ok, executable, limits, document["rules"])
 
 
-def _end(report: Report, ok: bool, executable: Executable, limits: str) -> None:
-    """States the verdict; exit status 1 for results that differ."""
+def _end(report: Report, ok: bool, executable: Executable, limits: str, rules: Mapping[str, Mapping[str, int]]) -> None:
+    """States the verdict, and which rules of packages took part; exit status 1 for results that differ."""
     report.say(f"{'passed' if ok else 'FAILED'} on {executable.target.name} ({limits})")
+    for package, counts in rules.items():
+        fired = [f"{name} ({count})" for name, count in counts.items() if count]
+        report.say(f"rules   of {package}: {', '.join(fired) or 'none fired'}")
     report.sizes()
     if not ok:
         click.get_current_context().exit(1)
@@ -167,8 +174,9 @@ def _ratios(program: Program, given: dict[str, Any], report: Report) -> None:
         right=[2],
     )
     ok = all(r["ok"] for r in rows)
-    report.document({"target": wide.target.name, "sqnr": given["sqnr"], "outputs": rows, "ok": ok})
-    _end(report, ok, wide, f"at least {given['sqnr']:g} dB")
+    rules = rules_of_packages([*wide.records, *narrow.records])
+    report.document({"target": wide.target.name, "sqnr": given["sqnr"], "outputs": rows, "rules": rules, "ok": ok})
+    _end(report, ok, wide, f"at least {given['sqnr']:g} dB", rules)
 
 
 def _row(d: Difference) -> tuple[str, str, str, str, str]:

@@ -180,3 +180,24 @@ def test_the_driver_knows_them(acme, tmp_path):
 
 def test_tests_run_under_the_name_that_the_records_say():
     assert sys.modules[__name__].rules is rules
+
+
+def test_verify_names_the_rules_of_packages_that_took_part(acme, monkeypatch, tmp_path):
+    class Host(mgx.Target):
+        name = "host"
+
+    monkeypatch.setattr(mgx, "Host", Host, raising=False)
+    acme_targets = SimpleNamespace(targets=hookimpl(lambda: [Lazy("host", "mgx_core:Host")]))
+    plugins.manager().register(acme_targets, "targets")
+    (tmp_path / "m.txt").write_text(PROGRAM)
+    package = __name__.partition(".")[0]
+
+    def verified(*options):
+        done = CliRunner().invoke(main, ["verify", str(tmp_path / "m.txt"), "--fill1", "x", *options])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    fired = json.loads(verified("--json"))["rules"]
+    assert fired[package]["square-of-root"] == 1 and fired[package]["relu-away"] == 0
+    assert f"rules   of {package}: square-of-root (1)\n" in verified()
+    assert f"rules   of {package}: none fired\n" in verified("--rule", "square-of-root=off")
