@@ -9,9 +9,16 @@ from mgx_core import No
 
 from .depthwise import depthwise
 from .elements import Coordinates, each_element, offset_of
+from .geometry import nest
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, written
 
 __all__ = ["backwards", "convolution"]
+
+
+def _summed(x: Tensor, w: Tensor, at: str, by: str, inner: int) -> list[str]:
+    """Adds the products of a group's channels, at offsets of the image and the weights."""
+    product = f"{read(f'p0[{at}]', x.dtype)} * {read(f'p1[{by}]', w.dtype)}"
+    return [f"for (u32 c = 0; c < {inner}u; ++c)", f"  acc += {product};"]
 
 
 def convolution(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
@@ -28,16 +35,17 @@ def convolution(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         lines = [f"{kind} acc = 0;", f"const u32 group = {at[1]} / {outer}u;"]
         lines += [f"const i32 b{i} = (i32){at[2 + i]} * {s} - {b};" for i, (s, _, b) in enumerate(starts)]
-        for i, (_, d, _) in enumerate(starts):
-            lines.append("  " * i + f"for (i32 j{i} = 0; j{i} < {w.lens[2 + i]}; ++j{i}) {{")
-            lines.append("  " * (i + 1) + f"const i32 s{i} = b{i} + j{i} * {d};")
-            lines.append("  " * (i + 1) + f"if ((u32)s{i} >= {x.lens[2 + i]}u) continue;")
+        heads = [
+            [
+                f"for (i32 j{i} = 0; j{i} < {w.lens[2 + i]}; ++j{i}) {{",
+                f"const i32 s{i} = b{i} + j{i} * {d};",
+                f"if ((u32)s{i} >= {x.lens[2 + i]}u) continue;",
+            ]
+            for i, (_, d, _) in enumerate(starts)
+        ]
         xs = offset_of(x, [at[0], f"(group * {inner}u + c)", *(f"(u32)s{i}" for i in range(rank))])
         ws = offset_of(w, [at[1], "c", *(f"(u32)j{i}" for i in range(rank))])
-        lines.append("  " * rank + f"for (u32 c = 0; c < {inner}u; ++c)")
-        lines.append("  " * (rank + 1) + f"acc += {read(f'p0[{xs}]', x.dtype)} * {read(f'p1[{ws}]', w.dtype)};")
-        lines += ["  " * i + "}" for i in reversed(range(rank))]
-        return lines, [written(f"({computed(y.dtype)})acc", y.dtype)]
+        return [*lines, *nest(heads, _summed(x, w, xs, ws, inner))], [written(f"({computed(y.dtype)})acc", y.dtype)]
 
     return each_element("convolution", [x, w], [y], traits, element, unroll=1, flops=flops)
 
@@ -51,20 +59,18 @@ def backwards(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) ->
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         lines = [f"{kind} acc = 0;", f"const u32 group = {at[1]} / {outer}u, own = {at[1]} % {outer}u;"]
-        for i in range(rank):
-            lines += [
-                "  " * i + f"for (i32 j{i} = 0; j{i} < {w.lens[2 + i]}; ++j{i}) {{",
-                "  " * (i + 1) + f"const i32 t{i} = (i32){at[2 + i]} + {begins[i]} - j{i} * {dilation[i]};",
-                "  " * (i + 1)
-                + f"if (t{i} < 0 || t{i} % {stride[i]} || t{i} / {stride[i]} >= {x.lens[2 + i]}) continue;",
-                "  " * (i + 1) + f"const u32 s{i} = (u32)t{i} / {stride[i]}u;",
+        heads = [
+            [
+                f"for (i32 j{i} = 0; j{i} < {w.lens[2 + i]}; ++j{i}) {{",
+                f"const i32 t{i} = (i32){at[2 + i]} + {begins[i]} - j{i} * {dilation[i]};",
+                f"if (t{i} < 0 || t{i} % {stride[i]} || t{i} / {stride[i]} >= {x.lens[2 + i]}) continue;",
+                f"const u32 s{i} = (u32)t{i} / {stride[i]}u;",
             ]
+            for i in range(rank)
+        ]
         xs = offset_of(x, [at[0], f"(group * {inner}u + c)", *(f"s{i}" for i in range(rank))])
         ws = offset_of(w, [f"(group * {inner}u + c)", "own", *(f"(u32)j{i}" for i in range(rank))])
-        lines.append("  " * rank + f"for (u32 c = 0; c < {inner}u; ++c)")
-        lines.append("  " * (rank + 1) + f"acc += {read(f'p0[{xs}]', x.dtype)} * {read(f'p1[{ws}]', w.dtype)};")
-        lines += ["  " * i + "}" for i in reversed(range(rank))]
-        return lines, [written(f"({computed(y.dtype)})acc", y.dtype)]
+        return [*lines, *nest(heads, _summed(x, w, xs, ws, inner))], [written(f"({computed(y.dtype)})acc", y.dtype)]
 
     flops = 2 * x.elements * math.prod(w.lens[1:])
     return each_element("convolution_backwards", [x, w], [y], traits, element, unroll=1, flops=flops)

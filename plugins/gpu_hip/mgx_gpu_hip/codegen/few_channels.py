@@ -14,12 +14,11 @@ from mgx_core import No
 from mgx_core import dtype as dt
 
 from .after_product import Finish
-from .elements import pointers
 from .expressions import Lines, store_value
 from .few_channels_tiles import RUN, Filters, Tile, tiles_by_time
 from .geometry import aligned, ceil_div, index_type, offset_code, store_code
-from .pointwise import kernel
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored
+from .pointwise import one_launch
+from .source import DeviceTraits, KernelSource, Tensor, stored
 
 __all__ = ["few_channels"]
 
@@ -58,10 +57,11 @@ def few_channels(
     text = _Text(x, w, ys, after, tile, traits, (high, wide))
     blocks = min(text.tiles, traits.sm_count * tile.resident(traits))
     grid = (blocks, ceil_div(columns, tile.columns), 1)
-    _, buffers = pointers(xs, ys)
-    launch = KernelLaunch(NAME, grid, (text.threads, 1, 1), tuple(buffers), tile.shared)
     flops = 2 * ys[0].elements * filters.channels * math.prod(filters.kernel)
-    return finish("convolution_few_channels", text.kernel(xs), [launch], xs, ys, flops=flops)
+    ahead, lines = text.lines()
+    return one_launch(
+        "convolution_few_channels", lines, xs, ys, grid, text.threads, ahead=ahead, shared=tile.shared, flops=flops
+    )
 
 
 class _Text:
@@ -84,8 +84,8 @@ class _Text:
         self.tiles = ys[0].lens[0] * self.down_tiles * self.across_tiles
         self.steps = self.f.kernel[0] // tile.taps
 
-    def kernel(self, xs: Sequence[Tensor | None]) -> str:
-        parameters, _ = pointers(xs, self.ys)
+    def lines(self) -> tuple[list[str], list[str]]:
+        """Returns statements that may run before the kernel before it has ended, and the others."""
         t, whole = self.tile, self.tile.whole
         images = (1 if whole else 2) * t.columns * t.weight_pitch
         ahead = [
@@ -113,9 +113,7 @@ class _Text:
             *(f"  {line}" for line in (self.one_step() if whole else self.several_steps())),
             "}",
         ]
-        if self.w.constant:
-            ahead += first
-        return kernel(NAME, parameters, lines, self.threads, ahead=ahead)
+        return [*ahead, *first] if self.w.constant else ahead, lines
 
     def one_step(self) -> list[str]:
         size = self.tile.rows * self.tile.pitch

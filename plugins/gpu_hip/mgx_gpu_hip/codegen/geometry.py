@@ -16,6 +16,7 @@ __all__ = [
     "distance",
     "index_type",
     "merge",
+    "nest",
     "offset_code",
     "power_of_two",
     "vector_width",
@@ -122,6 +123,14 @@ def offset_code(names: Sequence[str], strides: Sequence[int], offset: int, index
     if offset:
         terms.append(f"{offset}u" if index == "u32" else f"{offset}ull")
     return " + ".join(terms) or "0"
+
+
+def nest(heads: Sequence[Sequence[str]], inner: Sequence[str]) -> list[str]:
+    """Returns statements inside loops, one in the other; heads: of each, what opens it and what stands first in it."""
+    if not heads:
+        return list(inner)
+    (head, *first), *rest = heads
+    return [head, *(f"  {line}" for line in (*first, *nest(rest, inner))), "}"]
 
 
 def distance(step: int, width: int) -> str:

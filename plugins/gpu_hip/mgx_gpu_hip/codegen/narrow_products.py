@@ -10,15 +10,14 @@ from mgx_core import No
 from mgx_core import dtype as dt
 
 from .after_product import Finish
-from .elements import pointers
 from .expressions import Lines, store_value
 from .geometry import aligned, ceil_div, decompose, index_type, merge, offset_code, store_code
 from .narrow_joint import JOINT_ROOM, JOINTLY, joint_loop
 from .narrow_operands import CHUNK, Loader, Product, Windows
 from .narrow_tiles import Tile, tiles_by_time
 from .narrow_zero_points import ZeroPoints
-from .pointwise import kernel
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored
+from .pointwise import one_launch
+from .source import DeviceTraits, KernelSource, Tensor, stored
 
 __all__ = ["NARROW", "Windows", "narrow_product"]
 
@@ -55,13 +54,11 @@ def narrow_product(
         if tile >= len(tiles):
             return No(f"the device has room for {len(tiles)} tiles")
         tile = tiles[tile]
-    text = _Text(p, tile, traits.wave, ys, after, zeros).kernel(xs)
+    text = _Text(p, tile, traits.wave, ys, after, zeros)
     grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
-    _, buffers = pointers(xs, ys)
-    launch = KernelLaunch(NAME, grid, (tile.waves * traits.wave, 1, 1), tuple(buffers), tile.shared)
     flops = 2 * p.rows * p.columns * p.depth * math.prod(p.batch)
     word = f"narrow_{'convolution' if windows else 'product'}_{tile.rows}x{tile.columns}"
-    return finish(word, text, [launch], xs, ys, flops=flops)
+    return one_launch(word, text.lines(), xs, ys, grid, text.threads, shared=tile.shared, flops=flops)
 
 
 def _product(x: Tensor, w: Tensor, y: Tensor, windows: Windows | None) -> Product | No:
@@ -89,10 +86,9 @@ class _Text:
         self.a, self.b = stored(p.x.dtype), stored(p.w.dtype)
         self.down, self.across = tile.rows // tile.down // 16, tile.columns // tile.across // 16
 
-    def kernel(self, xs: Sequence[Tensor | None]) -> str:
-        parameters, _ = pointers(xs, self.ys)
+    def lines(self) -> list[str]:
         t = self.tile
-        lines = [
+        return [
             f"const u32 m0 = blockIdx.x / {ceil_div(self.p.columns, t.columns)}u * {t.rows}u;",
             f"const u32 n0 = blockIdx.x % {ceil_div(self.p.columns, t.columns)}u * {t.columns}u;",
             "const u32 wave = threadIdx.x / WAVE;",
@@ -104,7 +100,6 @@ class _Text:
             *self.stage(),
             *self.results(),
         ]
-        return kernel(NAME, parameters, lines, self.threads)
 
     # the sums
 

@@ -9,7 +9,7 @@ from mgx_core.ops.reduce import ReduceMax, ReduceMean
 
 from .bodies import single
 from .elements import Coordinates, each_element, offset_of
-from .geometry import ceil_div, decompose, index_type, load_code, memory_order, offset_code, store_code
+from .geometry import ceil_div, decompose, index_type, load_code, memory_order, nest, offset_code, store_code
 from .movement import inner_axis, straight
 from .pointwise import one_launch, threads_of
 from .primitives import constant
@@ -43,15 +43,16 @@ class _Windows:
 
     def loops(self, inner: list[str]) -> list[str]:
         """`inner` for each place s0, s1.. of a window that lies on the image."""
-        out: list[str] = []
-        small = math.prod(self.lengths) <= 16
-        for i, (k, d, n) in enumerate(zip(self.lengths, self.dilation, self.dims, strict=True)):
-            out.append("  " * i + f"{'UNROLL ' if small else ''}for (i32 j{i} = 0; j{i} < {k}; ++j{i}) {{")
-            out.append("  " * (i + 1) + f"const i32 s{i} = b{i} + j{i}{f' * {d}' if d != 1 else ''};")
-            if not self.inside:
-                out.append("  " * (i + 1) + f"if ((u32)s{i} >= {n}u) continue;")
-        out += ["  " * self.rank + line for line in inner]
-        return out + ["  " * i + "}" for i in reversed(range(self.rank))]
+        unroll = "UNROLL " if math.prod(self.lengths) <= 16 else ""
+        heads = [
+            [
+                f"{unroll}for (i32 j{i} = 0; j{i} < {k}; ++j{i}) {{",
+                f"const i32 s{i} = b{i} + j{i}{f' * {d}' if d != 1 else ''};",
+                *([] if self.inside else [f"if ((u32)s{i} >= {n}u) continue;"]),
+            ]
+            for i, (k, d, n) in enumerate(zip(self.lengths, self.dilation, self.dims, strict=True))
+        ]
+        return nest(heads, inner)
 
     def counts(self, padding: bool) -> tuple[list[str], str]:
         """Returns statements that count the places of the window that enter the average, and that number as code."""

@@ -10,6 +10,7 @@ from mgx_core import No
 from mgx_core.ops.resize import Axis
 
 from .elements import Coordinates, Moved, carried, each_element, each_move, offset_of
+from .geometry import nest
 from .movement import inner_axis, straight
 from .primitives import constant
 from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, read, stored, written
@@ -76,15 +77,11 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
     kind = computed(x.dtype) if computed(x.dtype) == "double" else "float"
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        lines = [f"{kind} acc = 0;"]
-        loops = list(taps)
-        for n, a in enumerate(loops):
-            lines.append("  " * n + f"UNROLL for (int t{a} = 0; t{a} < {taps[a]}; ++t{a}) {{")
+        heads = [[f"UNROLL for (int t{a} = 0; t{a} < {count}; ++t{a}) {{"] for a, count in taps.items()]
         place = [f"(u32){NAME}_at{a}[{at[a]} * {taps[a]} + t{a}]" if a in taps else at[a] for a in range(len(at))]
         value = f"({kind}){read(f'p0[{offset_of(x, place)}]', x.dtype)}"
-        weights = "" if nearest else "".join(f" * {NAME}_by{a}[{at[a]} * {taps[a]} + t{a}]" for a in loops)
-        lines.append("  " * len(loops) + f"acc += {value}{weights};")
-        lines += ["  " * n + "}" for n in reversed(range(len(loops)))]
+        weights = "" if nearest else "".join(f" * {NAME}_by{a}[{at[a]} * {count} + t{a}]" for a, count in taps.items())
+        lines = [f"{kind} acc = 0;", *nest(heads, [f"acc += {value}{weights};"])]
         if outside:
             test = " || ".join(f"{NAME}_out{a}[{at[a]}]" for a in outside)
             lines.append(f"if ({test}) acc = {constant(op.extrapolation_value, kind)};")

@@ -16,8 +16,13 @@ __all__ = ["compress", "nonmaxsuppression", "nonzero"]
 BLOCK = 256
 
 
-def _counting(condition: list[str], total: int, parameters: list[str], traits: DeviceTraits) -> str:
-    """Two kernels: the number of selected elements of each block, and the position of each block's first (the sum in `count`)."""
+def _counting(
+    condition: list[str], total: int, parameter: str, given: Buffer, traits: DeviceTraits
+) -> tuple[str, list[KernelLaunch]]:
+    """Two kernels: the number of selected elements of each block, and the position of each block's first (the sum in `count`).
+
+    parameter, given: what the condition reads.  Positions lie in the first scratch memory, the sum in the second output.
+    """
     blocks = ceil_div(total, BLOCK)
     count = [
         f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
@@ -52,9 +57,13 @@ def _counting(condition: list[str], total: int, parameters: list[str], traits: D
         "}",
         "if (threadIdx.x == 0) *count = (i64)carried;",
     ]
-    return kernel(f"{NAME}_count", [*parameters, "u32* starts"], count, BLOCK) + kernel(
-        f"{NAME}_sum", ["u32* starts", "i64* count"], scan, BLOCK
-    )
+    text = kernel(f"{NAME}_count", [parameter, "u32* starts"], count, BLOCK)
+    text += kernel(f"{NAME}_sum", ["u32* starts", "i64* count"], scan, BLOCK)
+    starts = Buffer("scratch", 0)
+    return text, [
+        KernelLaunch(f"{NAME}_count", (blocks, 1, 1), (BLOCK, 1, 1), (given, starts)),
+        KernelLaunch(f"{NAME}_sum", (1, 1, 1), (BLOCK, 1, 1), (starts, Buffer("output", 1))),
+    ]
 
 
 def _place(condition: list[str], total: int, traits: DeviceTraits, write: list[str]) -> list[str]:
@@ -86,21 +95,12 @@ def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) 
     at = offset_code(names, strides, 0, "u64")
     condition = [*setup, f"hit = {read(f'p0[{at}]', x.dtype)} != 0;"]
     write = [*setup, *(f"q0[{a * y.strides[0]}ull + (u64)at * {y.strides[1]}u] = {c};" for a, c in enumerate(names))]
-    starts, counted = Buffer("scratch", 0), Buffer("output", 1)
-    blocks = ceil_div(total, BLOCK)
-    t = stored(x.dtype)
-    text = _counting(condition, total, [f"const {t}* RESTRICT p0"], traits)
-    text += kernel(
-        NAME,
-        [f"const {t}* RESTRICT p0", "i64* RESTRICT q0", "const u32* starts"],
-        _place(condition, total, traits, write),
-        BLOCK,
-    )
-    launches = [
-        KernelLaunch(f"{NAME}_count", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 0), starts)),
-        KernelLaunch(f"{NAME}_sum", (1, 1, 1), (BLOCK, 1, 1), (starts, counted)),
-        KernelLaunch(NAME, (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 0), Buffer("output", 0), starts)),
-    ]
+    blocks, parameter, given = ceil_div(total, BLOCK), f"const {stored(x.dtype)}* RESTRICT p0", Buffer("input", 0)
+    text, launches = _counting(condition, total, parameter, given, traits)
+    lines = _place(condition, total, traits, write)
+    text += kernel(NAME, [parameter, "i64* RESTRICT q0", "const u32* starts"], lines, BLOCK)
+    args = (given, Buffer("output", 0), Buffer("scratch", 0))
+    launches.append(KernelLaunch(NAME, (blocks, 1, 1), (BLOCK, 1, 1), args))
     return finish("nonzero", text, launches, [x], [y, count], scratch=[4 * max(blocks, 1)], extents=[(0, 1, 1)])
 
 
@@ -110,13 +110,10 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
     total = condition.elements
     axis = 0 if op.axis is None else normalize(op.axis, len(x.lens))
     test = [f"hit = p0[i * {condition.strides[0]}u];"]
-    text = _counting(test, total, ["const bool* RESTRICT p0"], traits)
-    text += kernel(
-        f"{NAME}_list",
-        ["const bool* RESTRICT p0", "const u32* starts", "u32* kept"],
-        _place(test, total, traits, ["kept[at] = i;"]),
-        BLOCK,
-    )
+    parameter, given = "const bool* RESTRICT p0", Buffer("input", 1)
+    text, launches = _counting(test, total, parameter, given, traits)
+    lines = _place(test, total, traits, ["kept[at] = i;"])
+    text += kernel(f"{NAME}_list", [parameter, "const u32* starts", "u32* kept"], lines, BLOCK)
     elements = y.elements
     setup, names = decompose("i", y.lens, "c")
     threads = threads_of(elements, traits)
@@ -139,18 +136,11 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
     text += kernel(
         NAME, [f"const {t}* RESTRICT p1", f"{t}* RESTRICT q0", "const u32* kept", "const i64* count"], lines, threads
     )
-    starts, kept, counted = Buffer("scratch", 0), Buffer("scratch", 1), Buffer("output", 1)
-    blocks = ceil_div(total, BLOCK)
-    launches = [
-        KernelLaunch(f"{NAME}_count", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 1), starts)),
-        KernelLaunch(f"{NAME}_sum", (1, 1, 1), (BLOCK, 1, 1), (starts, counted)),
-        KernelLaunch(f"{NAME}_list", (blocks, 1, 1), (BLOCK, 1, 1), (Buffer("input", 1), starts, kept)),
-        KernelLaunch(
-            NAME,
-            (ceil_div(elements, threads), 1, 1),
-            (threads, 1, 1),
-            (Buffer("input", 0), Buffer("output", 0), kept, counted),
-        ),
+    blocks, kept = ceil_div(total, BLOCK), Buffer("scratch", 1)
+    args = (Buffer("input", 0), Buffer("output", 0), kept, Buffer("output", 1))
+    launches += [
+        KernelLaunch(f"{NAME}_list", (blocks, 1, 1), (BLOCK, 1, 1), (given, Buffer("scratch", 0), kept)),
+        KernelLaunch(NAME, (ceil_div(elements, threads), 1, 1), (threads, 1, 1), args),
     ]
     return finish(
         "compress", text, launches, [x, condition], [y, count], scratch=[4 * max(blocks, 1), 4 * max(total, 1)],

@@ -11,7 +11,7 @@ from mgx_core import No
 from mgx_core.ops.window import per_axis, sides
 
 from .elements import Coordinates, carried, each_element, offset_of
-from .geometry import ceil_div
+from .geometry import ceil_div, nest
 from .pointwise import one_launch
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
 
@@ -85,20 +85,20 @@ def fold(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | 
     kind, size = computed(x.dtype), math.prod(block)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        lines = [f"{kind} sum = 0;"]
-        for a in range(rank):
-            lines += [
-                "  " * a + f"for (i32 j{a} = 0; j{a} < {block[a]}; ++j{a}) {{",
-                "  " * (a + 1) + f"const i32 t{a} = (i32){at[2 + a]} + {before[a]} - j{a} * {dilation[a]};",
-                "  " * (a + 1) + f"if (t{a} < 0 || t{a} % {stride[a]} || t{a} / {stride[a]} >= {counts[a]}) continue;",
+        heads = [
+            [
+                f"for (i32 j{a} = 0; j{a} < {block[a]}; ++j{a}) {{",
+                f"const i32 t{a} = (i32){at[2 + a]} + {before[a]} - j{a} * {dilation[a]};",
+                f"if (t{a} < 0 || t{a} % {stride[a]} || t{a} / {stride[a]} >= {counts[a]}) continue;",
             ]
+            for a in range(rank)
+        ]
         inside, window = "0", "0"
         for a in range(rank):
             inside = f"({inside} * {block[a]} + j{a})"
             window = f"({window} * {counts[a]} + t{a} / {stride[a]})"
         place = offset_of(x, [at[0], f"({at[1]} * {size}u + (u32){inside})", f"(u32){window}"])
-        lines.append("  " * rank + f"sum += {read(f'p0[{place}]', x.dtype)};")
-        lines += ["  " * a + "}" for a in reversed(range(rank))]
-        return lines, [written(f"({computed(y.dtype)})sum", y.dtype)]
+        loops = nest(heads, [f"sum += {read(f'p0[{place}]', x.dtype)};"])
+        return [f"{kind} sum = 0;", *loops], [written(f"({computed(y.dtype)})sum", y.dtype)]
 
     return each_element("col2im", [x], [y], traits, element, unroll=1)

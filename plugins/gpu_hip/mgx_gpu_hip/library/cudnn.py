@@ -166,11 +166,7 @@ class Cudnn:
             compiles = Behavior.RUNTIME_COMPILATION in behavior
             if compiles and not compiled:
                 continue
-            descriptor = Descriptor(self, Kind.PLAN)
-            if self.handle is not None:
-                descriptor.set(Attr.PLAN_HANDLE, Type.HANDLE, self.handle.value)
-            if self.device is not None:
-                descriptor.set(Attr.PLAN_DEVICE_PROPERTIES, Type.DESCRIPTOR, self.device)
+            descriptor = self._new_plan()
             descriptor.set(Attr.PLAN_ENGINE_CONFIG, Type.DESCRIPTOR, config)
             status = descriptor.try_finalize()
             if status:
@@ -185,13 +181,18 @@ class Cudnn:
             yield plan
         yield No(f"{name}: no (further) engine of cuDNN {self.version} serves this graph{self.last_words()}")
 
-    def restore(self, name: str, graph: Graph, saved: str) -> CudnnPlan | No:
-        """Returns the plan that `saved` describes; `graph` must be the one it was made from."""
+    def _new_plan(self) -> Descriptor:
+        """Returns the descriptor of a plan for the device at hand, or the one that was described."""
         descriptor = Descriptor(self, Kind.PLAN)
         if self.handle is not None:
             descriptor.set(Attr.PLAN_HANDLE, Type.HANDLE, self.handle.value)
         if self.device is not None:
             descriptor.set(Attr.PLAN_DEVICE_PROPERTIES, Type.DESCRIPTOR, self.device)
+        return descriptor
+
+    def restore(self, name: str, graph: Graph, saved: str) -> CudnnPlan | No:
+        """Returns the plan that `saved` describes; `graph` must be the one it was made from."""
+        descriptor = self._new_plan()
         descriptor.set_bytes(Attr.PLAN_JSON, saved.encode())
         status = descriptor.try_finalize()
         if status:
