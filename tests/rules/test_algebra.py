@@ -12,6 +12,22 @@ TURNS = [
     (
         "factor-into-convolution",
         """\
+  %x = @param["x"] -> bfloat16[1, 1, 2]
+  %w = @literal(1.5, 2.0) -> bfloat16[2, 1, 1]
+  %s = @literal(0.25, 4.0) -> bfloat16[2, 1]
+  %m = multibroadcast[out_lens=[1, 2, 2]](%s)
+  %1 = convolution(%x, %w)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> bfloat16[1, 1, 2]
+  %1 = @literal(0.375, 8.0) -> bfloat16[2, 1, 1]
+  %2 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> bfloat16[1, 2, 2]
+  @return(%2)""",
+    ),
+    (
+        "factor-into-convolution",
+        """\
   %x = @param["x"] -> float32[1, 2, 2, 2]
   %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2, 1, 1]
   %s = @literal(10.0, 100.0) -> float32[2]
@@ -269,6 +285,18 @@ REFUSES = [
     (
         "factor-into-convolution",
         """\
+  %x = @param["x"] -> bfloat16[1, 1, 2]
+  %w = @literal(1.5, 2.0) -> bfloat16[2, 1, 1]
+  %s = @literal(3.015625, 4.0) -> bfloat16[2, 1]
+  %m = multibroadcast[out_lens=[1, 2, 2]](%s)
+  %1 = convolution(%x, %w)
+  %2 = mul(%1, %m)
+  @return(%2)""",
+        "the weights would leave the range of their type, or lose digits in it",
+    ),
+    (
+        "factor-into-convolution",
+        """\
   %x = @param["x"] -> float32[1, 2, 2, 2]
   %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2, 1, 1]
   %s = @literal(10.0, 100.0) -> float32[2]
@@ -287,7 +315,7 @@ REFUSES = [
   %1 = convolution(%x, %w)
   %2 = mul(%1, %m)
   @return(%2)""",
-        "the weights would leave the range of their type",
+        "the weights would leave the range of their type, or lose digits in it",
     ),
     (
         "factor-into-dot",
@@ -298,7 +326,7 @@ REFUSES = [
   %1 = dot(%x, %w)
   %2 = mul(%1, %m)
   @return(%2)""",
-        "the weights would leave the range of their type",
+        "the weights would leave the range of their type, or lose digits in it",
     ),
     (
         "wide-norm-into-product",
@@ -313,7 +341,7 @@ REFUSES = [
   %4 = add(%3, %c)
   %5 = convert[target_type=float16](%4)
   @return(%5)""",
-        "the weights would leave the range of their type",
+        "the weights would leave the range of their type, or lose digits in it",
     ),
     (
         "input-term-out-of-convolution",
