@@ -122,8 +122,8 @@ def _squared(ins: Instruction) -> bool:
 
 
 def _narrow(module: Module, ins: Instruction, to: DType) -> None:
-    if ins.modules or not any(_wide(i) for i in ins.inputs):
-        return
+    if ins.modules or not any(_wide(i) for i in ins.inputs) or not isinstance(ins.result, (Shape, TupleShape)):
+        return  # sequences keep the type of what they hold
     scaled = isinstance(ins.op, (Dequantizelinear, DequantDot, Quantizelinear))  # scales keep their type
     inputs = [
         _converted(module, i, ins, to) if _wide(i) and not (scaled and n) else i for n, i in enumerate(ins.inputs)

@@ -277,3 +277,16 @@ def test_parts_whose_extents_depend_on_data_keep_their_symbols():
     quantize_fp16(program)
     (found,) = Interpreter().run(m, [np.arange(6, dtype=np.float32), np.array([2, 4])])
     np.testing.assert_array_equal(found, np.float32([[2, 3, 4, 5]] * 2))
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+def test_sequences_keep_the_type_of_what_they_hold(to):
+    program = Program()
+    m = program.get_main_module()
+    x, at = m.add_parameter("x", Shape("float32", [3])), m.add_literal(np.array(-1))
+    both = m.add(op("sequence_construct"), m.add(op("neg"), x), x)
+    more = m.add(op("sequence_insert"), both, m.add(op("abs"), x), at)
+    m.add_return([m.add(op("neg"), m.add(op("sequence_at"), more, at))])
+    QUANTIZE[to](program)
+    (found,) = Interpreter().run(m, [np.float32([1, -2, 3])])
+    np.testing.assert_array_equal(found, np.float32([-1, 2, -3]))
