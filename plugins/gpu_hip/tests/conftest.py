@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from emulated_device import HostDevice
 
 from mgx_gpu_hip.compile import gxx
 from mgx_gpu_hip.compile.build import build
-from mgx_gpu_hip.compile.host import HostDevice
 from mgx_gpu_hip.compile.source import kernels, parameter_codes, signature
 from mgx_gpu_hip.runtime import Device, Driver, available, open_device
 

@@ -18,15 +18,7 @@ import pytest
 
 from mgx_core import dtype
 from mgx_core.errors import No
-from mgx_gpu_hip.library import (
-    Activation,
-    AttentionProblem,
-    ConvProblem,
-    GemmProblem,
-    Libraries,
-    LibraryPlan,
-    Matrix,
-)
+from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmProblem, Libraries, LibraryPlan, Matrix
 
 RELU, RELU6 = Activation("relu"), Activation("relu", high=6.0)
 GELU, GELU_TANH, SWISH = Activation("gelu_erf"), Activation("gelu_tanh"), Activation("swish")

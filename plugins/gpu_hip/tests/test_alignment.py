@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_trial import device, generate, run, same, traits, values
 
 import mgx_core as mgx
 from mgx_core import DeviceError, Module, No, Operation, Shape
@@ -33,7 +34,6 @@ from mgx_gpu_hip.codegen.source import KernelSource, Tensor
 from mgx_gpu_hip.library.attention import AttentionProblem, attention_graph
 from mgx_gpu_hip.runtime import DeviceArray
 from mgx_gpu_hip.target import GpuTarget
-from mgx_gpu_hip.trial import device, generate, run, same, traits, values
 
 # extents that are multiples of a vector, and one that is not
 CASES: dict[str, tuple[Operation, list[tuple[int, ...]]]] = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_trial import generate, run, same, tensor, traits, values
 
 from mgx_core import Module, No, Shape
 from mgx_core import dtype as dt
@@ -24,7 +25,6 @@ from mgx_core.passes.fuse_attention import FuseAttention
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.extents import SymbolicInt
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.trial import generate, run, same, tensor, traits, values
 
 LIMITS = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5}
 SIZES = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_trial import channels_last, generate, run, same, tensor, traits, values
 
 from mgx_core import Module, Shape
 from mgx_core import dtype as dt
@@ -21,7 +22,6 @@ from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.depthwise import emit_single
 from mgx_gpu_hip.target import GpuTarget
-from mgx_gpu_hip.trial import channels_last, generate, run, same, tensor, traits, values
 
 LIMITS = {"float32": 1e-5, "float16": 1e-2}
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_trial import generate, run, same, tensor, traits
 
 import mgx_core as mgx
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.extents import SymbolicInt, arguments, plain
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.trial import generate, run, same, tensor, traits
 
 
 def test_polynomials_are_one_however_they_were_made() -> None:

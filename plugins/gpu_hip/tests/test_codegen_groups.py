@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kernel_trial import channels_last, generate, run, same, tensor, traits, values
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
@@ -21,7 +22,6 @@ from mgx_core.ops.pointwise import Abs, Add, Exp, Max, Mul, Neg, Sub
 from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from mgx_core.ops.trigonometry import Tanh
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.trial import channels_last, generate, run, same, tensor, traits, values
 
 WAVES = (32, 64)
 UNARY = (Relu, Abs, Neg, Tanh, Sigmoid)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_trial import channels_last, generate, run, same, tensor, traits, values
 
 from mgx_core import No, Operation
 from mgx_core import dtype as dt
@@ -45,7 +46,6 @@ from mgx_core.ops.slice import ScanSlice, Slice
 from mgx_core.ops.softmax import Logsoftmax, Softmax
 from mgx_core.ops.topk import Topk
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.trial import channels_last, generate, run, same, tensor, traits, values
 
 Array = np.ndarray[Any, Any]
 FLOATS = ("float32", "float16")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_trial import run
 
 from mgx_core import dtype as dt
 from mgx_gpu_hip.codegen.source import Tensor
 from mgx_gpu_hip.codegen.unfold import Windows, unfold
-from mgx_gpu_hip.trial import run
 
 
 @pytest.mark.parametrize("channels", [3, 8])

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated_device import HostDevice
+from kernel_trial import channels_last, placed, same, seen, tensor
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
@@ -16,14 +18,12 @@ from mgx_gpu_hip.codegen.few_channels import few_channels
 from mgx_gpu_hip.codegen.few_channels_tiles import Filters, Tile, runs_of
 from mgx_gpu_hip.codegen.source import DeviceTraits, KernelSource
 from mgx_gpu_hip.compile.compilers import compiler_for
-from mgx_gpu_hip.compile.host import HostDevice
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.guarded import BackwardsTarget, GuardedTarget
 from mgx_gpu_hip.kernel import GpuKernel
 from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.few_channels import ordered
 from mgx_gpu_hip.target import GpuTarget
-from mgx_gpu_hip.trial import channels_last, placed, same, seen, tensor
 
 UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
 ARCHITECTURES = ["gfx908", "gfx90a", "gfx942", "gfx1100", "sm_80", "sm_90"]

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated_device import HostDevice
+from kernel_trial import generate, same, traits, values
 
 from mgx_core import Operation
 from mgx_core import dtype as dt
@@ -21,8 +23,6 @@ from mgx_core.ops.softmax import Softmax
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.source import Buffer, KernelSource, Tensor
-from mgx_gpu_hip.compile.host import HostDevice
-from mgx_gpu_hip.trial import generate, same, traits, values
 
 FAR = (1 << 31) + (1 << 12)
 UNRESERVED = 0x4000  # MAP_NORESERVE

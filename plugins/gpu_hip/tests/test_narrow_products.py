@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated_device import HostDevice
+from kernel_trial import channels_last, run, tensor
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
@@ -16,10 +18,8 @@ from mgx_gpu_hip.codegen.narrow_products import Windows, narrow_product
 from mgx_gpu_hip.codegen.narrow_tiles import TILES, tiles_by_time
 from mgx_gpu_hip.codegen.source import DeviceTraits
 from mgx_gpu_hip.compile.compilers import compiler_for
-from mgx_gpu_hip.compile.host import HostDevice
 from mgx_gpu_hip.library.cudnn_narrow import gelu_by_tanh
 from mgx_gpu_hip.target import GpuTarget
-from mgx_gpu_hip.trial import channels_last, run, tensor
 
 UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
 PAIRS = [

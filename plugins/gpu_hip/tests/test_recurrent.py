@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_trial import run, same, tensor, traits, values
 
 from mgx_core import dtype as dt
 from mgx_core.ops.recurrent import Gru, Lstm
 from mgx_gpu_hip.codegen.recurrent import recurrent
 from mgx_gpu_hip.codegen.source import KernelSource
-from mgx_gpu_hip.trial import run, same, tensor, traits, values
 
 LIMITS = {"float16": 0.01, "float32": 2e-5}
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-
-from mgx_gpu_hip.compile.host import HostDevice
+from emulated_device import HostDevice
 
 UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
 TYPES = {"half_t": np.float16, "bf16_t": ml_dtypes.bfloat16}

@@ -10,10 +10,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mgx_core.errors import DeviceError, ParameterError
-
-from .build import build
-from .gxx import HostCompiler, emulator_library
-from .source import Parameter, kernels, signature
+from mgx_gpu_hip.compile.build import build
+from mgx_gpu_hip.compile.gxx import HostCompiler, emulator_library
+from mgx_gpu_hip.compile.source import Parameter, kernels, signature
 
 __all__ = ["HostDevice", "HostFunction"]
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from emulated_device import HostDevice
 
 from mgx_core import Module
 from mgx_core import dtype as dt
@@ -17,7 +18,6 @@ from mgx_core.types.dtype import DType
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.source import Buffer, DeviceTraits, KernelSource, Tensor
 from mgx_gpu_hip.codegen.writing import source_of
-from mgx_gpu_hip.compile.host import HostDevice
 from mgx_gpu_hip.kernel import GpuKernel
 from mgx_gpu_hip.plans import PLANS
 
