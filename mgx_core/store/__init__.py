@@ -29,6 +29,7 @@ __all__ = [
     "Contents",
     "Storable",
     "check_format",
+    "digest",
     "kept_chunks",
     "load",
     "load_buffer",
@@ -65,6 +66,16 @@ def save(program: Storable, path: Any, format: str = "msgpack") -> None:
 def save_buffer(program: Storable, format: str = "msgpack") -> bytes:
     """Returns a program as the bytes of its file."""
     return b"".join(_chunks(program, format))
+
+
+def digest(program: Storable) -> str:
+    """Returns the SHA-256 of a program's file, in hexadecimal digits; the file is never made in one piece."""
+    from hashlib import sha256  # OpenSSL's, which takes a while to load
+
+    made = sha256()
+    for chunk in _chunks(program, "msgpack"):
+        made.update(chunk)
+    return made.hexdigest()
 
 
 def kept_chunks(program: Storable, source: Array, limit: int, key: str) -> Iterator[Any] | None:

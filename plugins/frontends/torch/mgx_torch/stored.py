@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from typing import Final
 
 import mgx_core
-from mgx_core import MgxError, Program, load_buffer, save_buffer
+from mgx_core import MgxError, Program, load, save_buffer
 from mgx_core.cache import DiskCache
+from mgx_core.store import digest
 
 from .options import TorchOptions
 
 __all__ = ["Stored"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 LIMIT: Final = 8 << 30  # bytes of all programs together, weights that were packed included
 
 
@@ -26,23 +26,21 @@ class Stored:
     """
 
     def __init__(self, program: Program, target: str, options: TorchOptions) -> None:
-        digest = hashlib.sha256(save_buffer(program))
-        digest.update(repr((target, options, mgx_core.__version__)).encode())
-        self._key = digest.hexdigest()
-        self._disk = DiskCache("torch", FORMAT, limit=LIMIT)
+        self._key = f"{digest(program)} {(target, options, mgx_core.__version__, FORMAT)!r}"
+        self._disk = DiskCache("torch", limit=LIMIT)
 
     def load(self) -> Program | None:
-        """Returns the compiled program; None if there is none that is intact and usable on this machine."""
-        data = self._disk.get(self._key)
-        if data is None:
-            return None
+        """Returns the compiled program, its weights read where they are used; None if there is none for this machine."""
+        path = self._disk.path(self._key)
         try:
-            found = load_buffer(data, trust=True)
+            found = load(path) if path.exists() else None
         except MgxError:
+            found = None
+        if found is None:
             return None
         return found if found.executable is not None else None
 
     def keep(self, program: Program) -> None:
         """Writes a program that has run once, so that its kernels are there, too."""
         with contextlib.suppress(MgxError):
-            self._disk.put(self._key, save_buffer(program))
+            self._disk.put_file(self._key, [save_buffer(program)])
