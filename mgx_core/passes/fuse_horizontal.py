@@ -21,6 +21,7 @@ from ..ops.quantized_product import QuantDot
 from ..ops.slice import Slice
 from ..records import dataclass
 from ..rules.constants import aligned, along
+from ..rules.engine import Rewriter, Rules
 from ..rules.stats import Tally
 from ..types.argument import Array
 from ..types.dim import Dim
@@ -77,10 +78,12 @@ class FuseHorizontal(Pass):
     Matrices in codes of few bits are joined as codes.  Products of narrow numbers take everything along that follows in the same
     form: factors, conversions, biases.
 
-    most: the most columns of a joined product (wider ones gain nothing).
+    most: the most columns of a joined product (wider ones gain nothing); rules: applied where products were joined, so that
+    work on all slices of one becomes work on it.
     """
 
     most: int = 1 << 15
+    rules: Rules | None = field(default=None, repr=False, compare=False)
     name: str = "fuse-horizontal"
     tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
@@ -88,6 +91,8 @@ class FuseHorizontal(Pass):
         changed = False
         for inner, ins in everywhere(module):
             changed |= self._join(inner, ins)
+        if changed and self.rules is not None:
+            Rewriter(self.rules, self.tally).apply(module)
         return changed
 
     def _join(self, module: Module, shared: Instruction) -> bool:

@@ -101,7 +101,15 @@ def gates() -> Module:
     return d.done(d("concat", d("mul", parts[0], parts[1]), d("concat", parts[2], axis=1), axis=1))
 
 
-PROGRAMS = [convolution_and_batchnorm, attention, layernorm_and_gelu, channels_last, gates]
+def siblings() -> Module:
+    d = Draft()
+    x = d.parameter("x", 3, 8)
+    parts = [d("dot", x, d.constant(8, n)) for n in (4, 6)]
+    parts = [d("relu", d("add", y, d.constant(y.shape.dims[1], like=y))) for y in parts]
+    return d.done(*(d("mul", y, d.constant(y.shape.dims[1], like=y)) for y in parts))
+
+
+PROGRAMS = [convolution_and_batchnorm, attention, layernorm_and_gelu, channels_last, gates, siblings]
 
 
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
@@ -132,6 +140,7 @@ def work(module: Module) -> list[str]:
         (layernorm_and_gelu, ["layernorm", "group"]),
         (channels_last, ["group", "group", "fused_reduce"]),
         (gates, ["group", "pointwise", "concat"]),
+        (siblings, ["group"]),
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
