@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter, Observer
+from ..ir.interpreter import Interpreter
 from ..ops.axes import normalize
 from ..ops.nms import Nonmaxsuppression, overlaps
 from ..ops.operation import Operation
@@ -36,10 +36,8 @@ class Following(Interpreter):
     chosen: the target's values of instructions that choose.
     """
 
-    def __init__(
-        self, chosen: Mapping[Instruction, Any], tolerance: Tolerance, observe: Observer | None = None
-    ) -> None:
-        super().__init__(observe)
+    def __init__(self, chosen: Mapping[Instruction, Any], tolerance: Tolerance) -> None:
+        super().__init__()
         self.chosen = chosen
         self.tolerance = tolerance
         self.wrong: list[Difference] = []

@@ -16,9 +16,9 @@ def normalize(axis: int, rank: int, what: str = "axis") -> int:
     return axis + rank if axis < 0 else axis
 
 
-def normalize_all(axes: Iterable[int], rank: int, what: str = "axes") -> tuple[int, ...]:
+def normalize_all(axes: Iterable[int], rank: int) -> tuple[int, ...]:
     """Returns all `axes` in 0..rank-1, in their order.  Errors: ShapeError for one outside the rank or named twice."""
-    out = tuple(normalize(a, rank, what) for a in axes)
+    out = tuple(normalize(a, rank, "axes") for a in axes)
     if len(set(out)) != len(out):
-        raise ShapeError(f"{what} must differ from each other, got {list(out)}")
+        raise ShapeError(f"axes must differ from each other, got {list(out)}")
     return out

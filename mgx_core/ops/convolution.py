@@ -25,10 +25,10 @@ __all__ = ["Convolution", "ConvolutionBackwards", "convolve", "convolve_backward
 CHUNK: Final = 1 << 23  # elements of unfolded windows that are held at a time
 
 
-def spatial(x: Shape, w: Shape, group: int, channels: Dim, axis: int = 1) -> int:
+def spatial(x: Shape, w: Shape, group: int, channels: Dim) -> int:
     """Returns the number of spatial axes of x [n, c, *s] and w, after checking that they fit.
 
-    channels: what the weight's axis `axis` stands for on x's side, times the group if forward.
+    channels: those of x, as the weights have them.
     """
     if x.rank < 3 or x.rank != w.rank:
         raise ShapeError(f"x and w need one rank of at least 3, got {x} and {w}")

@@ -27,11 +27,11 @@ from .slice import Slice
 __all__ = ["Gather", "GatherElements", "Gathernd", "Onehot", "Trilu", "wrapped"]
 
 
-def wrapped(indices: Array, length: int, what: str = "indices") -> Array:
+def wrapped(indices: Array, length: int) -> Array:
     """Returns positions as int64, negative ones counted from the end.  Errors: ShapeError for one outside the axis."""
     if indices.size and (int(indices.min()) < -length or int(indices.max()) >= length):
         bad = indices[(indices < -length) | (indices >= length)].flat[0]
-        raise ShapeError(f"{what} must lie in [{-length}, {length - 1}], got {bad}")
+        raise ShapeError(f"indices must lie in [{-length}, {length - 1}], got {bad}")
     at = indices.astype(np.int64)
     return np.asarray(np.where(at < 0, at + length, at))
 

@@ -93,10 +93,10 @@ class Unrolled:
     def gate(self, x: Operand, index: int, count: int = 1) -> Operand:
         return self.part(x, 1, index * self.h, (index + count) * self.h)
 
-    def active(self, index: int, x: Operand, clip: bool = True) -> Operand:
+    def active(self, index: int, x: Operand) -> Operand:
         """Returns the cell's activation function number `index`."""
         layer, b = self.layer, self.b
-        if clip and layer.clip:
+        if layer.clip:
             x = b.add(Clip(), x, full(b, -layer.clip, x), full(b, layer.clip, x))
         name, alpha, beta = layer.functions_of(self.d)[index]
         if name in SIMPLE:

@@ -73,7 +73,7 @@ def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Plac
     return total
 
 
-def neighbours(at: Array, mode: str, a: float = -0.75) -> tuple[Array, Array]:
+def neighbours(at: Array, mode: str) -> tuple[Array, Array]:
     """Returns indices and weights of the elements from which the value at a place between elements is made."""
     if mode == "nearest":
         return np.rint(at).astype(np.int64)[..., None], np.ones((*at.shape, 1), at.dtype)
@@ -82,7 +82,7 @@ def neighbours(at: Array, mode: str, a: float = -0.75) -> tuple[Array, Array]:
     first = low.astype(np.int64)[..., None]
     if mode == "linear":
         return first + np.arange(2), np.concatenate([1 - part, part], -1)
-    return first + np.arange(-1, 3), cubic_weights(part - np.arange(-1, 3), a)
+    return first + np.arange(-1, 3), cubic_weights(part - np.arange(-1, 3), -0.75)
 
 
 def cubic_weights(distance: Array, a: float) -> Array:

@@ -30,6 +30,7 @@ __all__ = ["quantize_int4_weights"]
 
 P = TypeVar("P", bound=Quantizable)
 LEAST = 4096  # elements of weights below which nothing is saved
+DAMPING = 0.01  # of the moments, relative to their mean
 
 
 def quantize_int4_weights(
@@ -168,9 +169,7 @@ def _error(groups: Array, scale: Array, zero: Array) -> Array:
     return np.asarray((((codes - zero[..., None]) * scale[..., None] - groups) ** 2).sum(-1))
 
 
-def compensated(
-    rows: Array, moments: Array, size: int, symmetric: bool, damping: float = 0.01
-) -> tuple[Array, Array, Array]:
+def compensated(rows: Array, moments: Array, size: int, symmetric: bool) -> tuple[Array, Array, Array]:
     """Returns the same, each column's error spread over the columns after it so that the product changes least on the data seen.
 
     moments: x^T x of the data, [k, k].  Source: Frantar et al., GPTQ, 2022.
@@ -180,7 +179,7 @@ def compensated(
     hessian = moments.copy()
     dead = np.diag(hessian) <= 0
     hessian[dead, dead] = 1.0
-    hessian[np.diag_indices(k)] += damping * float(np.mean(np.diag(hessian)))
+    hessian[np.diag_indices(k)] += DAMPING * float(np.mean(np.diag(hessian)))
     upper = np.linalg.cholesky(np.linalg.inv(hessian)).T
     blocks = -(-k // size)
     codes = np.zeros((n, k))

@@ -30,7 +30,6 @@ def bars_svg(
     bars: Sequence[Bar],
     label: str,
     name_width: int = 210,
-    width: int = WIDTH,
     text_width: int = 250,
     scale: float = 0.0,
 ) -> str:
@@ -39,10 +38,10 @@ def bars_svg(
     scale: the length that fills the room (default: that of the longest); bars beyond it are cut short.
     """
     most = scale or max((b.length for b in bars), default=0.0) or 1.0
-    room = width - name_width - text_width
+    room = WIDTH - name_width - text_width
     height = len(bars) * ROW + 4
     out = [
-        f'<svg class="bars" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'<svg class="bars" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escaped(label)}">'
     ]
     for n, bar in enumerate(bars):

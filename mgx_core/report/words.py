@@ -104,6 +104,6 @@ def kind(ins: Instruction) -> str:
     return "move" if op.exact and not isinstance(op, Pointwise) else "plain"
 
 
-def value_names(instructions: list[Instruction], prefix: str = "") -> dict[Instruction, str]:
+def value_names(instructions: list[Instruction]) -> dict[Instruction, str]:
     """Short printed names, parameters by their label and the others by number."""
-    return {ins: ins.op.label if isinstance(ins.op, Param) else f"%{prefix}{n}" for n, ins in enumerate(instructions)}
+    return {ins: ins.op.label if isinstance(ins.op, Param) else f"%{n}" for n, ins in enumerate(instructions)}

@@ -30,6 +30,7 @@ EXACT: Final = 0  # equal results (but for the sign of zero)
 ROUNDING: Final = 1  # results within a few units in the last place: sums and products in another order
 RANGE: Final = 2  # results may differ where a value overflows, is NaN or lies outside a function's domain
 
+MOST_REWRITES: Final = 50  # of each instruction of a module
 LOOKED_BACK: Final = 100  # rewrites that a message on rules without end counts
 
 
@@ -126,16 +127,14 @@ class Rules:
 class Rewriter:
     """Applies rules to a fixed point with a worklist.
 
-    tally: takes what fired and what was refused, with the last refusal of each rule for each instruction (default: a new one);
-    limit: rewrites allowed per instruction of the module.
-    Errors: PassError if a rule changes a result's type, or if the rewrite does not terminate within the limit.
+    tally: takes what fired and what was refused, with the last refusal of each rule for each instruction (default: a new one).
+    Errors: PassError if a rule changes a result's type, or if the rewrite does not terminate.
     """
 
-    def __init__(self, rules: Rules, tally: Tally | None = None, limit: int = 50) -> None:
+    def __init__(self, rules: Rules, tally: Tally | None = None) -> None:
         self.rules = rules.rules
         self.by_root: dict[type[Operation], tuple[Rule, ...]] = {}
         self.name = rules.name
-        self.limit = limit
         self.tally = Tally() if tally is None else tally
         self._refused: dict[Instruction, dict[str, Refusal]] = {}
 
@@ -150,7 +149,7 @@ class Rewriter:
     def _apply(self, module: Module) -> bool:
         pending = deque(module)
         queued = set(pending)
-        budget = self.limit * (len(module) + 20)
+        budget = MOST_REWRITES * (len(module) + 20)
         rewrites = 0
         recent: deque[Rule] = deque(maxlen=LOOKED_BACK)
         refused: dict[Instruction, int] = {}  # with the rewrites that had been done when a rule refused there

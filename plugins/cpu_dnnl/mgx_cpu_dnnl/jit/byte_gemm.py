@@ -22,7 +22,7 @@ BLOCK: Final = 512 * 1024  # bytes of rows that stay there beside a panel
 WORK: Final = 1 << 20  # products worth a thread of their own
 
 
-def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True, name: str = "bytes") -> JitKernel | No:
+def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True) -> JitKernel | No:
     """A product of bytes, summed in int32, with packed weights of int8.
 
     fast: as of `Epilogue.combine`.  Buffers: a, the panels, numbers of int32 that sums begin with, of which there are as many as
@@ -57,7 +57,7 @@ def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True, name:
     plan.args.enter(numbers)
     behind.number(plan.args)
     return JitKernel(
-        name=name,
+        name="bytes",
         code=engine.function(plan.key, lambda c: write(c, plan)),
         work=blocks * -(-panels // group),
         grain=max(1, WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),

@@ -59,7 +59,6 @@ def compile_pairs(
     windows: Windows | None = None,
     groups: int = 1,
     fast: bool = True,
-    name: str = "pairs",
 ) -> JitKernel | No:
     """A product of bytes with packed weights, or, with `windows`, a convolution.
 
@@ -98,7 +97,7 @@ def compile_pairs(
     numbers["space"] = space
     _enter(plan.args, numbers, windows, behind)
     return JitKernel(
-        name=name,
+        name="pairs",
         code=engine.function(plan.key, lambda c: write_products(c, plan)),
         work=groups * blocks * -(-panels // min(group, panels)),
         grain=max(1, WORK // max(1, rows * depth * min(group, panels) * COLUMNS)),
@@ -112,9 +111,7 @@ def compile_pairs(
     )
 
 
-def compile_channels(
-    product: Product, engine: Engine, windows: Windows, fast: bool = True, name: str = "channels"
-) -> JitKernel | No:
+def compile_channels(product: Product, engine: Engine, windows: Windows, fast: bool = True) -> JitKernel | No:
     """A convolution of each channel by itself.
 
     product: a: [results, channels]; columns: the channels, 16 at least.  Buffers: the left operand, weights, their sums by
@@ -131,7 +128,7 @@ def compile_channels(
     numbers = {"m": m, "n": channels, "rows": rows}
     _enter(plan.args, numbers, windows, behind)
     return JitKernel(
-        name=name,
+        name="channels",
         code=engine.function(plan.key, lambda c: write_channels(c, plan)),
         work=-(-m // rows),
         grain=max(1, WORK // max(1, 8 * rows * channels * windows.taps)),
@@ -146,7 +143,7 @@ def compile_channels(
 
 
 def compile_filters(
-    product: Product, engine: Engine, windows: Windows, lens: Sequence[int], fast: bool = True, name: str = "filters"
+    product: Product, engine: Engine, windows: Windows, lens: Sequence[int], fast: bool = True
 ) -> JitKernel | No:
     """A convolution of windows of 3 x 3 without steps by minimal filtering, with 16 products for 4 results where there were 36.
 
@@ -180,7 +177,7 @@ def compile_filters(
     }  # fmt: skip
     _enter(plan.args, numbers, windows, behind)
     return JitKernel(
-        name=name,
+        name="filters",
         code=engine.function(plan.key, lambda c: write_filters(c, plan)),
         work=blocks * -(-panels // group),
         grain=max(1, WORK // (POINTS * tiles * pitch * group * COLUMNS)),

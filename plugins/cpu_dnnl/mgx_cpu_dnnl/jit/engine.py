@@ -23,6 +23,7 @@ from .code import Code
 __all__ = ["Engine", "Function"]
 
 FORMAT: Final = 4
+LEVEL: Final = 2  # of LLVM's optimisation
 
 
 class Function:
@@ -67,16 +68,13 @@ class Engine:
     Functions are cached by the text that determines them; equal texts share one function.
     """
 
-    def __init__(
-        self, cpu: str | None = None, features: str | None = None, cache: Path | str | None = "", level: int = 2
-    ) -> None:
+    def __init__(self, cpu: str | None = None, features: str | None = None, cache: Path | str | None = "") -> None:
         self.cpu = cpu or ""  # empty: this machine
         self.features = features or ""
-        self._level = level
         self.wide = self._has_wide()
         self.lanes = 16 if self.wide else 8
         machine = cpu or native().cpu_key()
-        self.stamp = "|".join((_generator(), machine, self.features, str(level), str(self.lanes)))
+        self.stamp = "|".join((_generator(), machine, self.features, str(LEVEL), str(self.lanes)))
         self._cache = None if cache is None else DiskCache("jit", FORMAT, Path(cache) if cache else None)
         self._functions: dict[str, Function] = {}
         self._loaded: list[Any] = []
@@ -97,7 +95,7 @@ class Engine:
         return llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name() if here else self.cpu,
             features=llvm.get_host_cpu_features().flatten() if here and not self.features else self.features,
-            opt=self._level,
+            opt=LEVEL,
             reloc="pic",
             codemodel="small",
             jit=True,

@@ -38,9 +38,7 @@ from .native_loop import NativeLoop
 __all__ = ["compile_gemm"]
 
 
-def compile_gemm(
-    product: Product, weights: DType, engine: Engine, least: int = 0, name: str = "gemm"
-) -> JitKernel | No:
+def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 0) -> JitKernel | No:
     """A product of float32 with packed weights [panels, k, width].
 
     least: the cost of pointwise work below which it is declined.  Buffers: a, the full panels, the last panel if the columns
@@ -84,7 +82,7 @@ def compile_gemm(
     )
     beside = 2 + plan.ragged  # buffers before those of the pointwise part
     return JitKernel(
-        name=name,
+        name="gemm",
         code=code,
         work=b.blocks * b.groups,
         grain=max(1, 32768 // max(1, b.rows * k * b.group * width)),

@@ -70,8 +70,8 @@ def scaled(c: Code, p: V, shifted: V, n: V) -> V:
     return p
 
 
-def piece(c: Code, x: V, at: int, n: int = 16) -> V:
-    return x if x.n == n else c.shuffle(x, x, range(at, at + n))
+def piece(c: Code, x: V, at: int) -> V:
+    return x if x.n == 16 else c.shuffle(x, x, range(at, at + 16))
 
 
 def joined(c: Code, parts: list[V]) -> V:

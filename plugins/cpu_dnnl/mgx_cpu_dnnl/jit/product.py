@@ -44,7 +44,6 @@ def compile_product(
     depth: Line,
     taps: Sequence[Line],
     engine: Engine,
-    name: str = "product",
 ) -> JitKernel:
     """out[o, r, c] = sum over taps t and depth k of left[o, r, t, k] * right[o, t, k, c].
 
@@ -71,7 +70,7 @@ def compile_product(
     for line in taps:
         taken *= line.extent
     return JitKernel(
-        name=name,
+        name="product",
         code=engine.function(key, lambda c: _write(c, plan)),
         work=work,
         grain=max(1, WORK // max(1, 2 * ROWS * width * taken)),

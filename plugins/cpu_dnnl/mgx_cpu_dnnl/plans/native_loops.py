@@ -92,12 +92,11 @@ def as_indices(e: CpuEmitter, value: Value) -> Value:
     return wide
 
 
-def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int], number: Any = 0) -> Value:
-    """Returns a new value of one number."""
+def filled(e: CpuEmitter, dtype: Any, lens: Sequence[int]) -> Value:
+    """Returns a new value of zeros."""
     out = e.allocate(dtype, lens)
     if out.shape.elements():
-        bits = int.from_bytes(dtype.numpy.type(number).tobytes(), "little", signed=True)
-        native_loop(e, "fill", f"fill_{dtype.size}", [out], [out], [bits], prod(lens), ENOUGH // dtype.size)
+        native_loop(e, "fill", f"fill_{dtype.size}", [out], [out], [0], prod(lens), ENOUGH // dtype.size)
     return out
 
 

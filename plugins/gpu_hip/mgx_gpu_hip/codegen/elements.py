@@ -40,14 +40,14 @@ class Moved:
 Coordinates = Sequence[str]  # of each axis of the output, as code
 
 
-def offset_of(x: Tensor, coordinates: Coordinates, wide: bool = False, offset: int = 0) -> str:
+def offset_of(x: Tensor, coordinates: Coordinates, wide: bool = False) -> str:
     """Returns the offset of an element of x from its coordinates."""
     index = "u64" if wide or x.space >= 1 << 31 else "u32"
     pairs = [
         (c, s) for c, s, n in zip(coordinates, x.strides, x.lens, strict=True) if n != 1 and s and c not in ("0u", "0")
     ]
     names = [c if c.isidentifier() or c.replace("u", "").isdigit() else f"({c})" for c, _ in pairs]
-    return offset_code(names, [s for _, s in pairs], offset, index)
+    return offset_code(names, [s for _, s in pairs], 0, index)
 
 
 class _Threads:

@@ -57,13 +57,13 @@ def inner_axis(y: Tensor) -> int:
     return axes[-1] if axes else -1
 
 
-def straight(x: Tensor, axis: int, start: int = 0, most: int = 16) -> int:
+def straight(x: Tensor, axis: int) -> int:
     """Returns the widest vector that x can be read in along `axis`, for all values of the other coordinates."""
     if axis < 0 or x.strides[axis] != 1:
         return 1
-    width = max(1, most // x.dtype.size)
+    width = max(1, 16 // x.dtype.size)
     others = [s for a, s in enumerate(x.strides) if a != axis and x.lens[a] != 1]
-    while width > 1 and (start % width or not aligned(x, [*others, 1], 0, width)):
+    while width > 1 and not aligned(x, [*others, 1], 0, width):
         width //= 2
     return width
 

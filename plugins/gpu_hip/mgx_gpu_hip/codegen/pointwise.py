@@ -43,9 +43,9 @@ __all__ = ["each_item", "kernel", "one_launch", "pointwise", "threads_of"]
 LEAST_TILE = 16  # smaller extents do not pay for a shared tile
 
 
-def threads_of(count: int, traits: DeviceTraits, most: int = 256) -> int:
+def threads_of(count: int, traits: DeviceTraits) -> int:
     """Threads of a block for `count` independent items: fewer where that keeps more multiprocessors busy."""
-    threads = most
+    threads = 256
     while threads > 64 and ceil_div(count, threads) < 2 * traits.sm_count:
         threads //= 2
     return max(threads, traits.wave)

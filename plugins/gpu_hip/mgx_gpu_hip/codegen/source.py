@@ -174,10 +174,10 @@ class KernelSource:
         return self.launches[0].args if self.launches else ()
 
 
-def entry_word(words: Sequence[str], limit: int = 48) -> str:
+def entry_word(words: Sequence[str]) -> str:
     """Returns a C identifier made of the names of a kernel's ops, repeated ones once."""
     word = "_".join(dict.fromkeys(re.sub(r"\W", "_", w) for w in words))
-    return word[:limit].rstrip("_") or "kernel"
+    return word[:48].rstrip("_") or "kernel"
 
 
 def pointers(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> tuple[list[str], list[Buffer]]:

@@ -25,9 +25,8 @@ class Blas:
     Errors: DeviceError if the library is not found or gives no handle.
     """
 
-    def __init__(self, table: BlasTable, library: Any = None, workspace: int = WORKSPACE) -> None:
+    def __init__(self, table: BlasTable, library: Any = None) -> None:
         self.table = table
-        self.max_workspace = workspace
         names = {table.prefix + name: letters for name, letters in SIGNATURES.items()}
         found = find(table.source) if library is None else library
         self.api = Api(found, names, lambda status: table.statuses.get(status, "unknown status"))
@@ -109,7 +108,7 @@ class Blas:
                 where = ctypes.pointer(kind(value))
                 self.call("MatmulPreferenceSetAttribute", preference, number, where, ctypes.sizeof(kind))
 
-            set_to(table.preference["max_workspace"], ctypes.c_uint64, self.max_workspace)
+            set_to(table.preference["max_workspace"], ctypes.c_uint64, WORKSPACE)
             operands = (p.b, p.a, p.residual or p.d, p.d)
             for number, matrix in zip(table.alignment, operands, strict=False):
                 set_to(number, ctypes.c_uint32, matrix.align)

@@ -64,9 +64,9 @@ class Function:
             key: int(out("function_get", number, self.handle, type=ctypes.c_int)) for key, number in numbers.items()
         }
 
-    def resident(self, threads: int, shared: int = 0) -> int:
+    def resident(self, threads: int) -> int:
         """Returns blocks that one unit can hold at a time."""
-        return int(self.device.driver.out("occupancy", self.handle, threads, shared, type=ctypes.c_int))
+        return int(self.device.driver.out("occupancy", self.handle, threads, 0, type=ctypes.c_int))
 
     def bind(
         self, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any], overlap: bool = False
