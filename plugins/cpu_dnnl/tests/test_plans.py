@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
@@ -84,6 +85,23 @@ def test_a_conversion_between_product_and_epilogue_rounds() -> None:
     program.compile(CpuTarget(), fast_math=False)
     (found,) = program.run({"x": np.ones((4, 8), np.float32)})
     assert np.isinf(np.asarray(found)).all()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_concatenation_that_is_also_an_operand_of_a_longer_one(order: tuple[int, int]) -> None:
+    """Both share memory, in which the shorter one has two places."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x, y = (m.add_parameter(name, mgx.Shape("float32", [2, 3])) for name in "xy")
+    first = m.add(mgx.op("concat", axis=1), x, y)
+    both = first, m.add(mgx.op("concat", axis=1), x, y, first, x)
+    m.add_return([both[n] for n in order])
+    program.compile(CpuTarget())
+    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+    wanted = np.hstack([rows, -rows]), np.hstack([rows, -rows, rows, -rows, rows])
+    found = program.run({"x": rows, "y": -rows})
+    for got, n in zip(found, order, strict=True):
+        np.testing.assert_array_equal(np.asarray(got), wanted[n])
 
 
 def test_a_refused_copy_leaves_shared_concatenations_alone() -> None:

@@ -62,11 +62,13 @@ def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Val
 
 
 def _fill(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
+    """Copies operands to their places, less those that kernels have written there; done: how many are there already."""
     start = 0
     for n, a in enumerate(given):
-        if n >= done and a.shape.elements() and a.buffer is not out.buffer:
-            place = Shape(a.shape.dtype, a.lens, out.strides)
-            e.copy_into(a, out.seen_as(start * out.strides[axis], place))
+        place = out.seen_as(start * out.strides[axis], Shape(a.shape.dtype, a.lens, out.strides))
+        there = a.buffer is place.buffer and a.offset == place.offset  # another one of the chain lies elsewhere in it
+        if n >= done and a.shape.elements() and not there:
+            e.copy_into(a, place)
         start += a.lens[axis]
 
 
