@@ -222,10 +222,10 @@ def _parsed(
 ) -> Program:
     """Parses a file or bytes with a frontend and fixes its extents.  Errors: see `parse`."""
     place = "" if isinstance(source, (bytes, bytearray, memoryview)) else _file(source)
-    taken = _options_of(frontend, read)
-    if taken is not None:
+    taken, any_other = _options_of(frontend, read)
+    if not any_other:
         _refuse_others(f"frontend {name!r}", taken, options)
-    given = {k: v for k, v in options.items() if taken is None or k in taken}
+    given = {k: v for k, v in options.items() if k in taken or (any_other and k not in EXTENT_OPTIONS)}
     rest = {k: v for k, v in options.items() if k not in given}
     try:
         try:
@@ -248,22 +248,22 @@ def _parsed(
         raise
 
 
-def _options_of(frontend: Frontend, read: Callable[..., Any]) -> frozenset[str] | None:
-    """Returns names of the options that a frontend's signature has; None if it takes any.
+def _options_of(frontend: Frontend, read: Callable[..., Any]) -> tuple[frozenset[str], bool]:
+    """Returns names of the options that a frontend's signature has, and whether it takes any other.
 
     A frontend may name a record of options; a `parse` with ``**options`` hands them to `parse_buffer`.
     """
     if frontend.options is not None:
-        return frozenset(f.name for f in dataclasses.fields(frontend.options))
+        return frozenset(f.name for f in dataclasses.fields(frontend.options)), False
     names: set[str] = set()
     asked = read
     while True:
         parameters = list(inspect.signature(asked).parameters.values())[1:]
         names |= {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return frozenset(names)
+            return frozenset(names), False
         if asked == frontend.parse_buffer:
-            return None
+            return frozenset(names), True
         asked = frontend.parse_buffer
 
 

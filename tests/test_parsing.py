@@ -43,6 +43,14 @@ class Bound(Plain):
         return self.parse_buffer(b'{"op": "tanh"}')
 
 
+class Any(Plain):
+    """A frontend that takes any option."""
+
+    def parse_buffer(self, data, **options):
+        assert options in ({}, {"signature": "s"})
+        return super().parse_buffer(data)
+
+
 class Nothing(Plain):
     def parse(self, path):
         return None
@@ -58,7 +66,7 @@ def frontends(monkeypatch):
     class Plugin:
         @hookimpl
         def frontends(self):
-            named = {"toy": Plain, ".toyj": Plain, "json": Plain, "tar.gz": Plain, "bound": Bound}
+            named = {"toy": Plain, ".toyj": Plain, "json": Plain, "tar.gz": Plain, "bound": Bound, "any": Any}
             named |= {"none": Nothing, "bad": Bad, "txt": Plain}
             return [Lazy(name, f"{__name__}:{made.__name__}") for name, made in named.items()]
 
@@ -152,6 +160,12 @@ def test_options_that_nobody_takes(file):
     for options in ({"map_input_dims": {"y": [1]}}, {"default_dim_value": 1, "default_dyn_dim_value": [1, 2]}):
         with pytest.raises(mgx.ParameterError):
             mgx.parse(file("m.toy"), **options)
+
+
+def test_extents_are_not_lost_on_a_frontend_that_takes_any_option(file):
+    assert dims(mgx.parse(file("m.any"), map_input_dims={"x": [5, 3]}, signature="s")) == (5, 3)
+    with pytest.raises(mgx.ParameterError, match="'q'"):
+        mgx.parse(file("m.any"), dim_params={"q": 5})
 
 
 def test_errors_name_the_file(file):

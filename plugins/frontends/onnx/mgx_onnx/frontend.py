@@ -24,6 +24,7 @@ class OnnxFrontend(Frontend):
     """Parses ONNX models into programs."""
 
     converter_type = Converters
+    options = OnnxOptions
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
         """Returns a program from a file; external data is read from its folder only.

@@ -48,7 +48,7 @@ def test_whole_inputs():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"map_input_dim": {}}, "no ONNX parse option 'map_input_dim'; did you mean 'map_input_dims'"),
+        ({"map_input_dim": {}}, "frontend 'onnx' takes no option 'map_input_dim'; did you mean 'map_input_dims'"),
         ({"map_input_dims": {"z": [1]}}, "map_input_dims: there is no input 'z'; there are 'x'"),
         ({"map_dyn_input_dims": {"z": [1]}}, "map_dyn_input_dims: there is no input 'z'"),
         ({"map_input_dims": 3}, "map_input_dims must be a mapping by name, got 3"),
