@@ -14,6 +14,7 @@ from .settings import threads
 __all__ = ["FLOAT32_PRECISIONS", "CompileOptions"]
 
 FLOAT32_PRECISIONS: Final = ("highest", "high", "medium")
+CHOICES: Final[dict[str, tuple[Any, ...]]] = {"aggressiveness": (0, 1, 2), "float32_precision": FLOAT32_PRECISIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,9 @@ class CompileOptions:
 
 def _wanted(default: Any, name: str, value: Any) -> str:
     """Returns what was required of a value; empty if the value is valid."""
+    if name in CHOICES:
+        fits = not isinstance(value, bool) and value in CHOICES[name]
+        return "" if fits else f"one of {', '.join(map(str, CHOICES[name]))}"
     match default:
         case bool():
             return "" if isinstance(value, (bool, int)) and value in (0, 1) else "true or false"
@@ -90,8 +94,6 @@ def _wanted(default: Any, name: str, value: Any) -> str:
         case tuple():
             good = isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(v, str) for v in value)
             return "" if good else "a list of names"
-    if name == "float32_precision":
-        return "" if value in FLOAT32_PRECISIONS else f"one of {', '.join(FLOAT32_PRECISIONS)}"
     if name == "fusion_rules":
         good = isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, bool) for k, v in value.items())
         return "" if good else "a mapping from rule names to true or false"
