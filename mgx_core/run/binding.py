@@ -34,7 +34,8 @@ def as_parameter(name: str, given: Any, shape: AnyShape) -> Value:
     except ShapeError:
         fits = False
     if not fits:
-        raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {described(shape_of(value))}")
+        got = "None" if value is None else described(shape_of(value))
+        raise ParameterError(f"parameter {name!r} must be {described(shape)}, got {got}")
     return value
 
 
