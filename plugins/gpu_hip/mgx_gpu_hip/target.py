@@ -63,6 +63,9 @@ class GpuTarget(Target):
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
+        """Errors: DeviceError if there is no device and no architecture is named: with open extents the first run would tell."""
+        if stage == "legalize" and not options.target:
+            _ = context.device
         if stage == "fuse" and options.optimize:
             return JoinImages(), JoinRows(), JoinLaunches()
         if stage != "legalize":

@@ -1,4 +1,4 @@
-"""The Python of gpu.md's chapter on kernels runs, on the emulated device."""
+"""The Python of gpu.md's chapters on running and on kernels runs, on the emulated device."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ import re
 from pathlib import Path
 
 
-def test_kernels_of_your_own():
+def ran(chapter, count):
+    """Runs the blocks of a chapter, which has `count`; returns their names."""
     page = Path(__file__).parents[3] / "docs" / "gpu.md"
-    chapter = page.read_text(encoding="utf-8").partition("## Kernels of your own")[2].partition("\n## ")[0]
-    blocks = re.findall(r"^```python\n(.*?)^```$", chapter, re.MULTILINE | re.DOTALL)
+    text = page.read_text(encoding="utf-8").partition(f"## {chapter}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == count
     namespace = {"__name__": "gpu.md"}
     for block in blocks:
         exec(block, namespace)
-    assert len(blocks) == 2
-    assert namespace["placed"].kernel == "scaled sum"
+    return namespace
+
+
+def test_running(monkeypatch):
+    monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
+    monkeypatch.setattr("mgx_core.plugins.manager._manager", [])
+    assert ran("Running", 2)["result"].to_numpy().tolist() == [[6, 6], [6, 6]]
+
+
+def test_kernels_of_your_own():
+    assert ran("Kernels of your own", 2)["placed"].kernel == "scaled sum"

@@ -33,6 +33,20 @@ def either_wave(request: Any) -> GpuTarget:
     return GpuTarget("host", request.param)
 
 
+@pytest.mark.parametrize("rows", [3, symbol("n")])
+def test_compiling_without_a_device_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, rows: Any) -> None:
+    def missing(kind: str, number: int) -> Any:
+        raise mgx.DeviceError("no GPU was found")
+
+    monkeypatch.setattr("mgx_gpu_hip.context.open_device", missing)
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(mgx.op("exp"), m.add_parameter("x", mgx.Shape("float32", [rows, 2])))])
+    with pytest.raises(mgx.DeviceError, match="no GPU was found"):
+        program.compile(GpuTarget("cuda"))
+    assert not program.is_compiled()
+
+
 def literal(m: mgx.Module, *shape: int, scale: float = 0.3) -> mgx.Instruction:
     return m.add_literal((rng.standard_normal(shape) * scale).astype(np.float32))
 
