@@ -25,6 +25,7 @@ __all__ = ["command"]
 def command(as_json: bool, load: bool, verbose: bool) -> None:
     """Print the installed plugins: package, version, state, what they offer, and why one failed.
 
+    The state of a plugin that is used although its package requires other versions than those installed is `misfit`.
     The variable MGX_PLUGINS chooses among them: names separated by commas, `-name` to leave one out.
 
     \b
@@ -34,15 +35,18 @@ def command(as_json: bool, load: bool, verbose: bool) -> None:
       MGX_PLUGINS=-gpu mgx-driver plugins
     """
     from ..plugins.manager import manager
+    from ..plugins.requirements import unmet
 
     plugins = manager()
     report = Report(as_json)
     if load:
         load_everything(plugins)
+    lacks = {r.distribution: unmet(r.distribution) for r in plugins.records}
     entries: list[dict[str, Any]] = [
         {
-            "name": r.name, "distribution": r.distribution, "version": r.version, "module": r.module, "state": r.state,
-            "offers": r.offers, "error": r.error,
+            "name": r.name, "distribution": r.distribution, "version": r.version, "module": r.module,
+            "state": "misfit" if r.state == "ok" and lacks[r.distribution] else r.state,
+            "offers": r.offers, "error": r.error, "unmet": lacks[r.distribution],
             "traceback": "".join(traceback.format_exception(r.exception)) if r.exception is not None else "",
         }
         for r in plugins.records
@@ -54,7 +58,8 @@ def command(as_json: bool, load: bool, verbose: bool) -> None:
     rows = []
     for e in entries:
         offers = "; ".join(f"{hook} {', '.join(names)}".rstrip() for hook, names in e["offers"].items())
-        rows.append((e["name"], e["distribution"], e["version"], e["state"], offers, e["error"]))
+        why = "; ".join(filter(None, (e["error"], *e["unmet"])))
+        rows.append((e["name"], e["distribution"], e["version"], e["state"], offers, why))
     report.table(["plugin", "package", "version", "state", "offers", "why"], rows)
     if verbose:
         for e in entries:
