@@ -224,7 +224,7 @@ def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
     if selection.on("join-gathers"):
         passes.append(JoinGathers())
     if selection.on("fuse-horizontal"):
-        passes.append(FuseHorizontal(rules=rules.among(SPLITS)))
+        passes.append(FuseHorizontal(rules=rules))
     return [*passes, FoldConstants()]
 
 

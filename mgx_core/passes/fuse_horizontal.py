@@ -79,7 +79,7 @@ class FuseHorizontal(Pass):
     form: factors, conversions, biases.
 
     most: the most columns of a joined product (wider ones gain nothing); rules: applied where products were joined, so that
-    work on all slices of one becomes work on it.
+    work on all slices of one becomes work on it, and a concatenation of them the product.
     """
 
     most: int = 1 << 15

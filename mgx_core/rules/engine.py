@@ -96,10 +96,6 @@ class Rules:
         left_out = set(names)
         return Rules(self.name, (r for r in self.rules if r.name not in left_out))
 
-    def among(self, others: Rules) -> Rules:
-        """Returns those that are in another table too."""
-        return Rules(self.name, (r for r in self.rules if r in others.rules))
-
     def within(self, changes: int) -> Rules:
         """Returns the same rules less those that may change more than that (EXACT, ROUNDING or RANGE)."""
         return Rules(self.name, (r for r in self.rules if r.changes <= changes))

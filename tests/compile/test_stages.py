@@ -109,7 +109,13 @@ def siblings() -> Module:
     return d.done(*(d("mul", y, d.constant(y.shape.dims[1], like=y)) for y in parts))
 
 
-PROGRAMS = [convolution_and_batchnorm, attention, layernorm_and_gelu, channels_last, gates, siblings]
+def put_together() -> Module:
+    d = Draft()
+    x = d.parameter("x", 3, 8)
+    return d.done(d("concat", *(d("dot", x, d.constant(8, n)) for n in (4, 6)), axis=1))
+
+
+PROGRAMS = [convolution_and_batchnorm, attention, layernorm_and_gelu, channels_last, gates, siblings, put_together]
 
 
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
@@ -141,6 +147,7 @@ def work(module: Module) -> list[str]:
         (channels_last, ["group", "group", "fused_reduce"]),
         (gates, ["group", "pointwise", "concat"]),
         (siblings, ["group"]),
+        (put_together, ["dot"]),
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
