@@ -189,6 +189,19 @@ def test_without_fast_math_what_follows_keeps_nan_and_infinities(step: str, wind
     np.testing.assert_allclose(both[1], both[0], rtol=1e-5, atol=1e-6)
 
 
+def test_without_fast_math_a_sigmoid_keeps_nan_where_the_padding_exceeds_the_window() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [3, 1, 9, 5]))
+    attributes = {"padding": [3, 0, 3, 3], "stride": [1, 1], "dilation": [1, 1], "group": 1}
+    made = m.add(mgx.op("convolution", **attributes), x, m.add_literal(np.ones([1, 1, 2, 1], np.float32)))
+    m.add_return([m.add(mgx.op("sigmoid"), made)])
+    given = np.ones([3, 1, 9, 5], np.float32)
+    given[1, 0, 4, 2] = np.nan
+    program.compile(CpuTarget(), fast_math=False)
+    assert np.argwhere(np.isnan(np.asarray(program.run({"x": given})[0]))).tolist() == [[1, 0, 6, 2], [1, 0, 7, 2]]
+
+
 @pytest.mark.parametrize("channels", [24, 48, 80])
 @pytest.mark.parametrize("window", [2, 4])
 def test_windows_of_even_width_in_bfloat16(channels: int, window: int) -> None:
