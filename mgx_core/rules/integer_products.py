@@ -45,75 +45,62 @@ NARROW_FLOAT_PRODUCTS: Final = Rules("narrow-float-products")  # for targets tha
 BYTES: Final = (int8, uint8)
 FLOATS: Final = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz)
 WIDER: Final = {int4: int8, uint4: uint8}
+INTEGERS: Final = (*BYTES, *WIDER)
 LARGEST: Final = 2**31 - 1
 
 
 @INTEGER_PRODUCTS.on(Dot, changes=ROUNDING)
 def integer_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(dequantizelinear(p, s, y), dequantizelinear(q, t, z)) -> convert(quant_dot(p, q, y, z)) * (s t)."""
-    left, right = (dequantized(x) for x in i.inputs)
-    if left is None or right is None:
-        return None
-    rank = i.shape.rank
-    wrong = (
-        _unfit(left, rank - 2, i.inputs[0])
-        or _unfit(right, rank - 1, i.inputs[1])
-        or _overflow(left, right, (i.inputs[0].shape.dims[-1], i.inputs[1].shape.dims[-2]))
-    )
-    if wrong:
-        return wrong
-    zeros = (_along(b, left.zero_point, rank, rank - 2), _along(b, right.zero_point, rank, rank - 1))
-    sums = b.add(QuantDot(), _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
-    return _scaled_dot(b, i, sums, left, right)
+    return _dot(i, b, INTEGERS)
 
 
 @NARROW_FLOAT_PRODUCTS.on(Dot, changes=ROUNDING)
 def narrow_float_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(dequantizelinear(p, s), dequantizelinear(q, t)) -> quant_dot(p, q) * (s t) for 8-bit floats."""
+    return _dot(i, b, FLOATS)
+
+
+def _dot(i: Instruction, b: Builder, types: Sequence[DType]) -> Instruction | No | None:
     left, right = (dequantized(x) for x in i.inputs)
     if left is None or right is None:
         return None
     rank = i.shape.rank
-    wrong = _unfit(left, rank - 2, i.inputs[0], FLOATS) or _unfit(right, rank - 1, i.inputs[1], FLOATS)
+    rows, columns = (rank, rank - 2), (rank, rank - 1)
+    counts = i.inputs[0].shape.dims[-1], i.inputs[1].shape.dims[-2]
+    wrong = _unfit(left, rank - 2, i.inputs[0], types) or _unfit(right, rank - 1, i.inputs[1], types)
+    wrong = wrong or _overflow(left, right, counts)
     if wrong:
         return wrong
-    return _scaled_dot(b, i, b.add(QuantDot(), left.values, right.values), left, right)
-
-
-def _scaled_dot(b: Builder, i: Instruction, sums: Instruction, left: Quantized, right: Quantized) -> Instruction:
-    rank = i.shape.rank
-    return _scaled(b, i, sums, _along(b, left.scale, rank, rank - 2), _along(b, right.scale, rank, rank - 1))
+    zeros = _along(b, _zero(left), *rows), _along(b, _zero(right), *columns)
+    sums = b.add(QuantDot(), _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
+    return _scaled(b, i, sums, _along(b, left.scale, *rows), _along(b, right.scale, *columns))
 
 
 @INTEGER_PRODUCTS.on(Convolution, changes=ROUNDING)
 def integer_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(dequantizelinear(p, s, y), dequantizelinear(q, t, z)) -> convert(quant_convolution(p, q, y, z)) * (s t)."""
-    left, right = (dequantized(x) for x in i.inputs)
-    if left is None or right is None:
-        return None
-    if not left.by_tensor:
-        return No("the image has more than one scale")
-    wrong = _unfit(left, 0, i.inputs[0]) or _unfit(right, 0, i.inputs[1])
-    wrong = wrong or _overflow(left, right, (product(i.inputs[1].shape.dims[1:]),))
-    if wrong:
-        return wrong
-    zeros = (_along(b, left.zero_point, 0, 0), _along(b, right.zero_point, 1, 0))
-    sums = b.add(_narrow(i), _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
-    return _scaled(b, i, sums, _along(b, left.scale, 0, 0), _along(b, right.scale, i.shape.rank, 1))
+    return _convolution(i, b, INTEGERS)
 
 
 @NARROW_FLOAT_PRODUCTS.on(Convolution, changes=ROUNDING)
 def narrow_float_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(dequantizelinear(p, s), dequantizelinear(q, t)) -> quant_convolution(p, q) * (s t) for 8-bit floats."""
+    return _convolution(i, b, FLOATS)
+
+
+def _convolution(i: Instruction, b: Builder, types: Sequence[DType]) -> Instruction | No | None:
     left, right = (dequantized(x) for x in i.inputs)
     if left is None or right is None:
         return None
     if not left.by_tensor:
         return No("the image has more than one scale")
-    wrong = _unfit(left, 0, i.inputs[0], FLOATS) or _unfit(right, 0, i.inputs[1], FLOATS)
+    wrong = _unfit(left, 0, i.inputs[0], types) or _unfit(right, 0, i.inputs[1], types)
+    wrong = wrong or _overflow(left, right, (product(i.inputs[1].shape.dims[1:]),))
     if wrong:
         return wrong
-    sums = b.add(_narrow(i), left.values, right.values)
+    zeros = (_along(b, _zero(left), 0, 0), _along(b, _zero(right), 1, 0))
+    sums = b.add(_narrow(i), _bytes(b, left), _bytes(b, right), *_operands(b, left, right, zeros))
     return _scaled(b, i, sums, _along(b, left.scale, 0, 0), _along(b, right.scale, i.shape.rank, 1))
 
 
@@ -125,7 +112,7 @@ def _narrow(i: Instruction) -> QuantConvolution:
     )
 
 
-def _unfit(x: Quantized, axis: int, wide: Instruction, types: Sequence[DType] = (*BYTES, *WIDER)) -> No | None:
+def _unfit(x: Quantized, axis: int, wide: Instruction, types: Sequence[DType]) -> No | None:
     """Returns a refusal if a tensor's numbers are not of these types with scales along `axis` alone."""
     dtype = x.values.shape.dtype
     if dtype not in types:
@@ -146,7 +133,9 @@ def _unfit(x: Quantized, axis: int, wide: Instruction, types: Sequence[DType] = 
 
 
 def _overflow(left: Quantized, right: Quantized, counts: Sequence[Dim]) -> No | None:
-    """Returns a refusal if sums of products might leave int32; counts: their number as each operand states it."""
+    """Returns a refusal if sums of products of integers might leave int32; counts: their number as each operand states it."""
+    if left.values.shape.dtype.is_float:
+        return None
     most = _magnitude(left) * _magnitude(right)
     if min(bounds(c)[1] for c in counts) * most <= LARGEST:
         return None
@@ -166,6 +155,11 @@ def _magnitude(x: Quantized) -> int:
 def _bytes(b: Builder, x: Quantized) -> Instruction:
     wide: DType | None = WIDER.get(x.values.shape.dtype)
     return x.values if wide is None else b.add(Convert(target_type=wide), x.values)
+
+
+def _zero(x: Quantized) -> Instruction | None:
+    """Returns the zero point of integers; that of floats is 0."""
+    return None if x.values.shape.dtype.is_float else x.zero_point
 
 
 def _along(b: Builder, x: Instruction | None, rank: int, axis: int) -> Instruction | None:

@@ -101,8 +101,11 @@ class Value:
 
     def dense(self) -> bool:
         """Returns True if it lies row-major without gaps; axes of extent 1 may have any stride."""
-        wanted = row_major(self.lens)
-        return all(n == 1 or a == b for n, a, b in zip(self.lens, self.strides, wanted, strict=True))
+        return self.lies(row_major(self.lens))
+
+    def lies(self, strides: Sequence[int]) -> bool:
+        """Returns True if these are its strides; axes of extent 1 may have any."""
+        return all(n == 1 or a == b for n, a, b in zip(self.lens, self.strides, strides, strict=True))
 
 
 def view_of(op: Any, value: Value, others: Sequence[Value | None] = ()) -> Value | None:

@@ -17,7 +17,7 @@ from ..ops.slice import Slice, Step
 from .step_list import StepList
 from .values import Value
 
-__all__ = ["VIEWS", "emit_view", "viewed"]
+__all__ = ["VIEWS", "emit_item", "emit_view", "viewed"]
 
 # by name: to look through `STANDARD` would load every family
 VIEWS: Final = (
@@ -37,6 +37,12 @@ def emit_view(e: StepList, op: Operation, modules: Sequence[Module], args: Seque
     if found is None:
         found = e.view_of(op, e.row_major(x), others)
     return No("the elements must be moved") if found is None else found
+
+
+def emit_item(e: StepList, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Value | tuple[Any, ...]:
+    """The emit function of items of tuples."""
+    item: Value | tuple[Any, ...] = args[0][op.index]
+    return item
 
 
 def viewed(e: StepList, ins: Instruction, env: Mapping[Instruction, Any]) -> Value | None:

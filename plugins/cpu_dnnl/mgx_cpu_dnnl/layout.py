@@ -55,8 +55,7 @@ def is_nested(value: Value) -> bool:
 
 def is_channels_last(value: Value) -> bool:
     """Returns True if a [n, c, ..] value is dense with channels innermost (axes of extent 1 may have any stride)."""
-    wanted = channels_last(value.lens)
-    return all(n == 1 or s == w for n, s, w in zip(value.lens, value.strides, wanted, strict=True))
+    return value.lies(channels_last(value.lens))
 
 
 def as_channels_last(e: CpuEmitter, value: Value) -> Value:

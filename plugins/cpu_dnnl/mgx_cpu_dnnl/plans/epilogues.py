@@ -77,11 +77,10 @@ class Epilogue:
         residual = self.residual
         if residual is None:
             return None
-        dense = all(n == 1 or a == b for n, a, b in zip(residual.lens, residual.strides, strides, strict=True))
         read = {id(v.buffer) for v in operands} | {
             id(v.buffer) for _, v in self.links if v is not None and v is not residual
         }
-        if not dense or id(residual.buffer) in read:
+        if not residual.lies(strides) or id(residual.buffer) in read:
             self.residual = None
             return None
         return Value(Shape(self.dtype, residual.lens, strides), residual.buffer, residual.offset)

@@ -7,12 +7,10 @@ from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core.ops.control import GetTupleElem
-from mgx_core.targets.kernel_emission import Results, emit_view
-from mgx_core.targets.values import Value
-from mgx_core.targets.view_steps import VIEWS
+from mgx_core.targets.kernel_emission import emit_view
+from mgx_core.targets.view_steps import VIEWS, emit_item
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import CpuEmitter
 from .offer import NUMBERS, offer
 
 __all__ = ["PLANS"]
@@ -29,7 +27,4 @@ def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module
 offer(PLANS, *VIEWS, when=tensors, name="view")(emit_view)
 
 
-@offer(PLANS, GetTupleElem, name="item")
-def emit_item(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    item: Value = args[0][op.index]
-    return item
+offer(PLANS, GetTupleElem, name="item")(emit_item)

@@ -218,7 +218,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
 def _laid_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
     """Returns an estimate for the launch that lays an image channels last, with zeros for more channels; 0 if it lies so."""
     more = channels - x.lens[1]
-    there = _lies(x, channels_last(x.lens)) if not more else _zeros_behind(e, x, more) is not None
+    there = x.lies(channels_last(x.lens)) if not more else _zeros_behind(e, x, more) is not None
     if p.groups > 1 or there:
         return 0.0
     return COPY + prod(x.lens) // x.lens[1] * (x.lens[1] + channels) * p.dtype.size / BANDWIDTH
@@ -289,7 +289,7 @@ def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
     See `rounded_columns`.  They hold what an activation makes of zero, so that weights of zeros make nothing of them.
     """
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
-    if x.offset or not _lies(x, channels_last(lens)):
+    if x.offset or not x.lies(channels_last(lens)):
         return None
     step = next((s for s in reversed(e.steps) if x.buffer in s.writes), None)
     if not isinstance(step, LibraryStep) or "residual" in step.operands:
@@ -316,11 +316,6 @@ def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
 def laid_channels_last(e: GpuEmitter, value: Value) -> Value:
     """Returns an image with its channels innermost in memory: itself or a copy."""
     wanted = channels_last(value.lens)
-    if _lies(value, wanted):
+    if value.lies(wanted):
         return e.aligned(Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset))
     return e.copy(value, wanted)
-
-
-def _lies(value: Value, wanted: Sequence[int]) -> bool:
-    """Returns True if a value's strides are these, those of axes of one element aside."""
-    return all(n == 1 or s == t for n, s, t in zip(value.lens, value.strides, wanted, strict=True))

@@ -13,7 +13,7 @@ from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy
 from mgx_core.ops.slice import Slice
 from mgx_core.targets.kernel_emission import Results, emit_view
 from mgx_core.targets.values import Value, packed_strides
-from mgx_core.targets.view_steps import VIEWS
+from mgx_core.targets.view_steps import VIEWS, emit_item
 
 from ..codegen import movement
 from ..codegen.geometry import memory_order
@@ -63,7 +63,4 @@ generated(PLANS, static(1, movement.slices), Slice)
 generated(PLANS, movement.window, Layout, Fill)
 
 
-@offer(PLANS, GetTupleElem, name="item")
-def emit_item(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    found: Results = args[0][op.index]
-    return found
+offer(PLANS, GetTupleElem, name="item")(emit_item)
