@@ -28,7 +28,7 @@ __all__ = ["Epilogue", "fused_epilogue"]
 
 ROUGH = frozenset({"mish", "soft_relu"})  # through log(1 + exp(x)) as it stands: relative errors of 1e-2 and more
 # algorithms that give numbers for NaN, or (gelu_erf) NaN for infinity
-FINITE = frozenset("clip exp max min gelu_erf".split())  # noqa: SIM905
+FINITE = frozenset("clip exp logistic max min gelu_erf".split())  # noqa: SIM905
 Build = Callable[[CpuEmitter, Instruction, Sequence[Value], "Epilogue | None"], Value]
 
 
