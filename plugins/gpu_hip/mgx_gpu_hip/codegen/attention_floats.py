@@ -21,9 +21,8 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     if max(p.d, p.e) > 128:
         queries, keys = 16, 16
     rows, columns = queries // 16, keys // 16
-    by_four, wide = p.d % 4 == 0, p.e % 64 == 0
     out = ceil_div(p.e, 16)
-    ld, lv, lw = (p.d + 4 if by_four else p.d + 1), p.e + 4 - p.e % 4, keys + 4
+    ld, lv, lw = p.d + (1 if p.d % 4 else 4), p.e + 4 - p.e % 4, keys + 4
     room = keys * max(ld, lv)
     if (queries * ld + room + queries * lw) * 4 > min(traits.shared_bytes, 48 * 1024):
         return No(f"attention over heads of {max(p.d, p.e)} floats needs more shared memory than there is")
@@ -43,15 +42,43 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     ]
     before, limit = attended(p, "first", queries)
     lines += before
-    step = 4 if by_four else 1
-    lane = ".v[x]" if by_four else ""
-    own = "vec<float, 4>" if by_four else "float"
+    sums, column = _weighted(rows, keys, out, lv, lw, p.e)
+    place = f"o[(u64)row * {p.o[-2]}u + (u64)({column}) * {p.o[-1]}u]"
+    loop = [
+        "__syncthreads();",
+        *copy_tile(p, p.k, "keys", "k", keys, p.d, "key", limit, p.d, ld, 256),
+        *arrived,
+        f"float sf[{rows}][{columns}] = {{}};",
+        *_scores(p.d, rows, columns, ld),
+        "__syncthreads();",
+        *copy_tile(p, p.v, "keys", "v", keys, p.e, "key", limit, p.e, lv, 256),
+        *_softmax(p, queries, keys, rows, columns, out, lw),
+        *arrived,
+        *sums,
+    ]
+    lines += [
+        f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
+        *(f"  {line}" for line in loop),
+        "}",
+        f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
+        f"  const u32 row = first + ty * {rows} + r;",
+        f"  if (row < {p.s}u)",
+        f"    UNROLL for (int c = 0; c < {out}; ++c)",
+        f"      if ({column} < {p.e}u) {result(p, 'acc[r][c] / sum[r]', 'sum[r]', place, f'({column})')}",
+        "}",
+    ]
+    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), 256)
+
+
+def _scores(d: int, rows: int, columns: int, ld: int) -> list[str]:
+    """Returns statements that add the products of a thread's queries and keys to `sf`."""
+    step, lane, own = (4, ".v[x]", "vec<float, 4>") if d % 4 == 0 else (1, "", "float")
 
     def fetch(place: str) -> str:
-        return f"ldv<float, 4>({place})" if by_four else f"*({place})"
+        return f"ldv<float, 4>({place})" if step == 4 else f"*({place})"
 
-    products = [
-        f"for (u32 i = 0; i < {p.d}u; i += {step}) {{",
+    return [
+        f"for (u32 i = 0; i < {d}u; i += {step}) {{",
         f"  {own} b[{columns}];",
         f"  UNROLL for (int c = 0; c < {columns}; ++c) b[c] = {fetch(f'keys + (c * 16 + tx) * {ld} + i')};",
         f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
@@ -61,43 +88,11 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "  }",
         "}",
     ]
-    if wide:
-        sums = [
-            f"for (u32 i = 0; i < {keys}u; i += 4) {{",
-            f"  vec<float, 4> a[{rows}];",
-            f"  UNROLL for (int r = 0; r < {rows}; ++r) a[r] = ldv<float, 4>(weights + (ty * {rows} + r) * {lw} + i);",
-            "  UNROLL for (int x = 0; x < 4; ++x)",
-            f"    UNROLL for (int j = 0; j < {p.e // 64}; ++j) {{",
-            f"      const vec<float, 4> b = ldv<float, 4>(keys + (i + x) * {lv} + j * 64 + tx * 4);",
-            f"      UNROLL for (int r = 0; r < {rows}; ++r)",
-            "        UNROLL for (int c = 0; c < 4; ++c) acc[r][j * 4 + c] = m::fma(a[r].v[x], b.v[c], acc[r][j * 4 + c]);",
-            "    }",
-            "}",
-        ]
-        column = "c / 4 * 64 + tx * 4 + c % 4"
-    else:
-        column = "c * 16 + tx"
-        guarded = f"keys[i * {lv} + {column}]"
-        guarded = guarded if out * 16 == p.e else f"{column} < {p.e}u ? {guarded} : 0.f"
-        sums = [
-            f"for (u32 i = 0; i < {keys}u; ++i) {{",
-            f"  float b[{out}];",
-            f"  UNROLL for (int c = 0; c < {out}; ++c) b[c] = {guarded};",
-            f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
-            f"    const float a = weights[(ty * {rows} + r) * {lw} + i];",
-            f"    UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = m::fma(a, b[c], acc[r][c]);",
-            "  }",
-            "}",
-        ]
-    place = f"o[(u64)row * {p.o[-2]}u + (u64)({column}) * {p.o[-1]}u]"
-    loop = [
-        "__syncthreads();",
-        *copy_tile(p, p.k, "keys", "k", keys, p.d, "key", limit, p.d, ld, 256),
-        *arrived,
-        f"float sf[{rows}][{columns}] = {{}};",
-        *products,
-        "__syncthreads();",
-        *copy_tile(p, p.v, "keys", "v", keys, p.e, "key", limit, p.e, lv, 256),
+
+
+def _softmax(p: Pattern, queries: int, keys: int, rows: int, columns: int, out: int, lw: int) -> list[str]:
+    """Returns statements that turn scores into `weights`, and scale what was summed before."""
+    return [
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         "  float now = top[r], part = 0.f;",
         f"  UNROLL for (int c = 0; c < {columns}; ++c) {{",
@@ -116,18 +111,34 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         "  sum[r] = sum[r] * less + wave_reduce<Sum, 16>(part);",
         f"  UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] *= less;",
         "}",
-        *arrived,
-        *sums,
     ]
-    lines += [
-        f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
-        *(f"  {line}" for line in loop),
+
+
+def _weighted(rows: int, keys: int, out: int, lv: int, lw: int, e: int) -> tuple[list[str], str]:
+    """Returns statements that add the values times their weights to `acc`, and the column of its element `c`."""
+    if e % 64 == 0:
+        return [
+            f"for (u32 i = 0; i < {keys}u; i += 4) {{",
+            f"  vec<float, 4> a[{rows}];",
+            f"  UNROLL for (int r = 0; r < {rows}; ++r) a[r] = ldv<float, 4>(weights + (ty * {rows} + r) * {lw} + i);",
+            "  UNROLL for (int x = 0; x < 4; ++x)",
+            f"    UNROLL for (int j = 0; j < {e // 64}; ++j) {{",
+            f"      const vec<float, 4> b = ldv<float, 4>(keys + (i + x) * {lv} + j * 64 + tx * 4);",
+            f"      UNROLL for (int r = 0; r < {rows}; ++r)",
+            "        UNROLL for (int c = 0; c < 4; ++c) acc[r][j * 4 + c] = m::fma(a[r].v[x], b.v[c], acc[r][j * 4 + c]);",
+            "    }",
+            "}",
+        ], "c / 4 * 64 + tx * 4 + c % 4"
+    column = "c * 16 + tx"
+    value = f"keys[i * {lv} + {column}]"
+    guarded = value if out * 16 == e else f"{column} < {e}u ? {value} : 0.f"
+    return [
+        f"for (u32 i = 0; i < {keys}u; ++i) {{",
+        f"  float b[{out}];",
+        f"  UNROLL for (int c = 0; c < {out}; ++c) b[c] = {guarded};",
+        f"  UNROLL for (int r = 0; r < {rows}; ++r) {{",
+        f"    const float a = weights[(ty * {rows} + r) * {lw} + i];",
+        f"    UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = m::fma(a, b[c], acc[r][c]);",
+        "  }",
         "}",
-        f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
-        f"  const u32 row = first + ty * {rows} + r;",
-        f"  if (row < {p.s}u)",
-        f"    UNROLL for (int c = 0; c < {out}; ++c)",
-        f"      if ({column} < {p.e}u) {result(p, 'acc[r][c] / sum[r]', 'sum[r]', place, f'({column})')}",
-        "}",
-    ]
-    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), 256)
+    ], column

@@ -6,6 +6,7 @@ scratch memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -119,19 +120,8 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
 
         return Evaluator(plan.body, lines_, leaf)
 
-    if split and passes[0]:
-        for r in plan.reductions:
-            if r.at < passes[0]:
-                kind = computed(r.ins.shape.dtype)
-                done += [
-                    f"{kind} {r.name}[{width}];",
-                    f"UNROLL for (int k = 0; k < {width}; ++k) {{",
-                    f"  {r.ctype} sum = {r.identity};",
-                    f"  for (u32 i = 0; i < {shape.splits}u; ++i) "
-                    + r.combine("sum", f"part{r.number}[i * {plan.rows}u + g * {width}u + k]"),
-                    f"  {r.name}[k] = {r.result('sum', plan.length)};",
-                    "}",
-                ]
+    if split:
+        done += _earlier(plan, shape, passes[0])
     for at in passes:
         reads: list[int] = []
         values = evaluator(reads)
@@ -150,25 +140,10 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
         done += _loop(plan, shape, reads, values.lines.lines, taken, stores, split)
         for r in taken:
             done += _down(plan, shape, r.number, split)
-    row_outputs = plan.row_outputs if final else []
-    if row_outputs:
+    if final and plan.row_outputs:
         values = evaluator([])
-        codes = [store_value(values.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in row_outputs]
-        first = "threadIdx.y == 0 && live" + (" && blockIdx.y == 0" if split else "")
-        vectors: list[str] = []
-        each: list[str] = []
-        late: list[str] = []
-        for n, code in zip(row_outputs, codes, strict=True):
-            y, strides = plan.outputs[n], plan.kept_strides(plan.output(n))
-            at_ = offset_code(names, strides, 0, plan.index, width)
-            if Reader(y, strides, 0, width).how == "vector":
-                vectors.append(f"  vec<{stored(y.dtype)}, {width}> b{n};")
-                each.append(f"    b{n}.v[k] = {code};")
-                late.append(f"  {store_code(y, width)}(q{n} + ({at_}), b{n});")
-            else:
-                each.append(f"    q{n}[{at_} + k * {distance(strides[-1], width)}] = {code};")
-        done += [f"if ({first}) {{", *vectors, f"  UNROLL for (int k = 0; k < {width}; ++k) {{"]
-        done += [*(f"    {x}" for x in values.lines.lines), *each, "  }", *late, "}"]
+        codes = [store_value(values.value(plan.body.outputs[n]), plan.outputs[n].dtype) for n in plan.row_outputs]
+        done += _stored_rows(plan, shape, names, values.lines.lines, codes)
     for n in sorted(bases):
         access = plan.accesses[n]
         code = offset_code(names, plan.kept_strides(n), access.offset, plan.index, width)
@@ -192,6 +167,45 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
         grid = (grid[0], 1, 1)
     text = kernel(name, parameters, [*lines, *done], threads)
     return text, KernelLaunch(name, grid, (shape.across, shape.down, 1), tuple(args))
+
+
+def _earlier(plan: Plan, shape: _Shape, first: int) -> list[str]:
+    """Returns statements that combine what the blocks of the passes before `first` left."""
+    lines = []
+    for r in plan.reductions:
+        if r.at < first:
+            part = f"part{r.number}[i * {plan.rows}u + g * {shape.width}u + k]"
+            lines += [
+                f"{computed(r.ins.shape.dtype)} {r.name}[{shape.width}];",
+                f"UNROLL for (int k = 0; k < {shape.width}; ++k) {{",
+                f"  {r.ctype} sum = {r.identity};",
+                f"  for (u32 i = 0; i < {shape.splits}u; ++i) {r.combine('sum', part)}",
+                f"  {r.name}[k] = {r.result('sum', plan.length)};",
+                "}",
+            ]
+    return lines
+
+
+def _stored_rows(
+    plan: Plan, shape: _Shape, names: Sequence[str], element: Sequence[str], codes: Sequence[str]
+) -> list[str]:
+    """Returns statements that store the outputs without reduced axes; element: those that make their `codes` for one column."""
+    width = shape.width
+    vectors: list[str] = []
+    each: list[str] = []
+    late: list[str] = []
+    for n, code in zip(plan.row_outputs, codes, strict=True):
+        y, strides = plan.outputs[n], plan.kept_strides(plan.output(n))
+        at = offset_code(names, strides, 0, plan.index, width)
+        if Reader(y, strides, 0, width).how == "vector":
+            vectors.append(f"  vec<{stored(y.dtype)}, {width}> b{n};")
+            each.append(f"    b{n}.v[k] = {code};")
+            late.append(f"  {store_code(y, width)}(q{n} + ({at}), b{n});")
+        else:
+            each.append(f"    q{n}[{at} + k * {distance(strides[-1], width)}] = {code};")
+    first = "threadIdx.y == 0 && live" + (" && blockIdx.y == 0" if shape.splits > 1 else "")
+    lines = [f"if ({first}) {{", *vectors, f"  UNROLL for (int k = 0; k < {width}; ++k) {{"]
+    return [*lines, *(f"    {x}" for x in element), *each, "  }", *late, "}"]
 
 
 def _reader(plan: Plan, n: int, width: int) -> Reader:

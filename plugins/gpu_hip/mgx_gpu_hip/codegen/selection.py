@@ -154,81 +154,30 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
     ys: int64 [at most all scores, 3], and int64 [1], the number written.
     """
     y, count = ys
-    boxes, scores, most, overlap, least = [*xs, *[None] * 5][:5]
+    boxes, scores, most, overlap, least = given = [*xs, *[None] * 5][:5]
     assert boxes is not None and scores is not None
     b, c, n = scores.lens
-    given = [boxes, scores, most, overlap, least]
-    waves = BLOCK // traits.wave
-
-    def box(i: str, k: int) -> str:
-        return read(f"p0[{offset_of(boxes, ['b', i, str(k)], True)}]", boxes.dtype)
-
-    centre = op.center_point_box
-    corners = (
-        [
-            "const float x = {0}, y = {1}, w = {2} / 2, h = {3} / 2;",
-            "{n}[0] = x - w; {n}[1] = y - h; {n}[2] = x + w; {n}[3] = y + h;",
-        ]
-        if centre
-        else ["const float x = {0}, y = {1}, w = {2}, h = {3};",
-              "{n}[0] = m::min(x, w); {n}[1] = m::min(y, h); {n}[2] = m::max(x, w); {n}[3] = m::max(y, h);"]
-    )  # fmt: skip
-
-    def load(name: str, i: str) -> list[str]:
-        return ["{", *("  " + line.format(*(box(i, k) for k in range(4)), n=name) for line in corners), "}"]
-
+    classes = max(c, 1)
     score = read(f"p1[{offset_of(scores, ['b', 'c', 'i'], True)}]", scores.dtype)
-    limit = "0" if most is None else "(i64)p2[0]"
     ratio = "0.f" if overlap is None else read("p3[0]", overlap.dtype)
     lines = [
-        f"const u32 b = blockIdx.x / {max(c, 1)}u, c = blockIdx.x % {max(c, 1)}u;",
+        f"const u32 b = blockIdx.x / {classes}u, c = blockIdx.x % {classes}u;",
         f"bool* const out = gone + (u64)blockIdx.x * {n}u;",
         f"u32* const mine = picked + (u64)blockIdx.x * {n}u;",
-        f"const i64 limit = {limit};",
+        f"const i64 limit = {'0' if most is None else '(i64)p2[0]'};",
         f"const float ratio = (float){ratio};",
-        f"SHARED(float, tops, [{waves}]);",
-        f"SHARED(i32, wins, [{waves}]);",
+        f"SHARED(float, tops, [{BLOCK // traits.wave}]);",
+        f"SHARED(i32, wins, [{BLOCK // traits.wave}]);",
         f"for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) out[i] = "
         + ("false;" if least is None else f"!({score} > {read('p4[0]', least.dtype)});"),
         "__syncthreads();",
         "i64 found = 0;",
         f"while (found < limit && found < {n}) {{",
-        "  float top = 0.f;",
-        "  i32 win = -1;",
-        f"  for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) {{",
-        f"    const float s = (float){score};",
-        "    if (!out[i] && (win < 0 || s > top || (top != top && s == s))) { top = s; win = (i32)i; }",
-        "  }",
-        "  UNROLL for (int m = WAVE / 2; m; m >>= 1) {",
-        "    const float s = wave_xor(top, m);",
-        "    const i32 w = wave_xor(win, m);",
-        f"    if ({NAME}_before(s, w, top, win)) {{ top = s; win = w; }}",
-        "  }",
-        "  __syncthreads();",
-        "  if (lane_id() == 0) { tops[wave_id()] = top; wins[wave_id()] = win; }",
-        "  __syncthreads();",
-        "  top = tops[0]; win = wins[0];",
-        f"  for (int i = 1; i < {waves}; ++i) {{",
-        "    const float s = tops[i];",
-        "    const i32 w = wins[i];",
-        f"    if ({NAME}_before(s, w, top, win)) {{ top = s; win = w; }}",
-        "  }",
+        *(f"  {line}" for line in _best(score, n, BLOCK // traits.wave)),
         "  if (win < 0) break;",
         "  if (threadIdx.x == 0) mine[found] = (u32)win;",
         "  ++found;",
-        "  float own[4], other[4];",
-        *(f"  {line}" for line in load("own", "(u32)win")),
-        "  const float area = (own[2] - own[0]) * (own[3] - own[1]);",
-        f"  for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) {{",
-        "    if ((i32)i == win) out[i] = true;",
-        "    if (out[i]) continue;",
-        *(f"    {line}" for line in load("other", "i")),
-        "    const float size = (other[2] - other[0]) * (other[3] - other[1]);",
-        "    const float h = m::max(m::min(own[2], other[2]) - m::max(own[0], other[0]), 0.f);",
-        "    const float w = m::max(m::min(own[3], other[3]) - m::max(own[1], other[1]), 0.f);",
-        "    const float joined = area + size - h * w;",
-        "    if (area > 0.f && size > 0.f && joined > 0.f && h * w / joined > ratio) out[i] = true;",
-        "  }",
+        *(f"  {line}" for line in _suppressed(boxes, op.center_point_box, n)),
         "  __syncthreads();",
         "}",
         "if (threadIdx.x == 0) counts[blockIdx.x] = (u32)found;",
@@ -245,7 +194,7 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
         "const u32 own = counts[blockIdx.x];",
         f"for (u32 i = threadIdx.x; i < own; i += {BLOCK}u) {{",
         f"  i64* const row = q0 + (u64)(start + i) * {y.strides[0]}u;",
-        f"  row[0] = blockIdx.x / {max(c, 1)}u; row[{y.strides[1]}] = blockIdx.x % {max(c, 1)}u;",
+        f"  row[0] = blockIdx.x / {classes}u; row[{y.strides[1]}] = blockIdx.x % {classes}u;",
         f"  row[{2 * y.strides[1]}] = picked[(u64)blockIdx.x * {n}u + i];",
         "}",
         f"if (blockIdx.x == {max(b * c, 1) - 1}u && threadIdx.x == 0) *count = (i64)(start + own);",
@@ -260,3 +209,60 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
         "nonmaxsuppression", text, launches, given, [y, count],
         scratch=[max(b * c * n, 1), max(4 * b * c * n, 1), max(4 * b * c, 1)], extents=[(0, 0, 1)],
     )  # fmt: skip
+
+
+def _best(score: str, n: int, waves: int) -> list[str]:
+    """Returns statements that find the box with the best score, `win`, below 0 where none is left."""
+    return [
+        "float top = 0.f;",
+        "i32 win = -1;",
+        f"for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) {{",
+        f"  const float s = (float){score};",
+        "  if (!out[i] && (win < 0 || s > top || (top != top && s == s))) { top = s; win = (i32)i; }",
+        "}",
+        "UNROLL for (int m = WAVE / 2; m; m >>= 1) {",
+        "  const float s = wave_xor(top, m);",
+        "  const i32 w = wave_xor(win, m);",
+        f"  if ({NAME}_before(s, w, top, win)) {{ top = s; win = w; }}",
+        "}",
+        "__syncthreads();",
+        "if (lane_id() == 0) { tops[wave_id()] = top; wins[wave_id()] = win; }",
+        "__syncthreads();",
+        "top = tops[0]; win = wins[0];",
+        f"for (int i = 1; i < {waves}; ++i) {{",
+        "  const float s = tops[i];",
+        "  const i32 w = wins[i];",
+        f"  if ({NAME}_before(s, w, top, win)) {{ top = s; win = w; }}",
+        "}",
+    ]
+
+
+def _suppressed(boxes: Tensor, centre: bool, n: int) -> list[str]:
+    """Returns statements that mark the box `win` and those that it covers too much of."""
+    corners = (
+        "const float x = {0}, y = {1}, w = {2} / 2, h = {3} / 2;",
+        "{n}[0] = x - w; {n}[1] = y - h; {n}[2] = x + w; {n}[3] = y + h;",
+    ) if centre else (
+        "const float x = {0}, y = {1}, w = {2}, h = {3};",
+        "{n}[0] = m::min(x, w); {n}[1] = m::min(y, h); {n}[2] = m::max(x, w); {n}[3] = m::max(y, h);",
+    )  # fmt: skip
+
+    def load(name: str, i: str) -> list[str]:
+        box = [read(f"p0[{offset_of(boxes, ['b', i, str(k)], True)}]", boxes.dtype) for k in range(4)]
+        return ["{", *("  " + line.format(*box, n=name) for line in corners), "}"]
+
+    return [
+        "float own[4], other[4];",
+        *load("own", "(u32)win"),
+        "const float area = (own[2] - own[0]) * (own[3] - own[1]);",
+        f"for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) {{",
+        "  if ((i32)i == win) out[i] = true;",
+        "  if (out[i]) continue;",
+        *(f"  {line}" for line in load("other", "i")),
+        "  const float size = (other[2] - other[0]) * (other[3] - other[1]);",
+        "  const float h = m::max(m::min(own[2], other[2]) - m::max(own[0], other[0]), 0.f);",
+        "  const float w = m::max(m::min(own[3], other[3]) - m::max(own[1], other[1]), 0.f);",
+        "  const float joined = area + size - h * w;",
+        "  if (area > 0.f && size > 0.f && joined > 0.f && h * w / joined > ratio) out[i] = true;",
+        "}",
+    ]
