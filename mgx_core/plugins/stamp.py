@@ -94,11 +94,12 @@ def _about(path: str) -> tuple[str, int, int]:
 
 
 def _distributions(path: tuple[str, ...]) -> list[list[str]]:
-    """Returns the names of the installed distributions' records, which have their versions, in each folder of the path."""
+    """Returns the names of the installed distributions' records, which have their versions, in each folder that has some."""
     found = []
     for folder in path:
         try:
-            found.append(sorted(n for n in os.listdir(folder or os.curdir) if n.endswith((".dist-info", ".egg-info"))))
+            names = os.listdir(folder or os.curdir)
         except OSError:
             continue
-    return found
+        found.append(sorted(n for n in names if n.endswith((".dist-info", ".egg-info"))))
+    return [names for names in found if names]
