@@ -25,6 +25,8 @@ from .words import escaped, size_text, time_text, title
 
 __all__ = ["report_html"]
 
+KINDS = 14  # of launches that have a bar of their own
+
 
 class Reported(Protocol):
     """A program: its modules, and what it was compiled to."""
@@ -206,13 +208,13 @@ def _convolves(module: Module) -> bool:
     return any(isinstance(i.op, (Convolution, ConvolutionBackwards)) for m in nested(module) for i in m)
 
 
-def _by_operation(launches: Sequence[LaunchRow], most: int = 14) -> str:
+def _by_operation(launches: Sequence[LaunchRow]) -> str:
     counts = Counter(row.does or row.name for row in launches)
     kinds = {row.does or row.name: row.kind for row in launches}
-    bars = [Bar(n, float(c), kinds[n], str(c), f"{n}: {c} launches") for n, c in counts.most_common(most)]
-    if len(counts) > most:
+    bars = [Bar(n, float(c), kinds[n], str(c), f"{n}: {c} launches") for n, c in counts.most_common(KINDS)]
+    if len(counts) > KINDS:
         rest = sum(counts.values()) - sum(int(b.length) for b in bars)
-        bars.append(Bar("others", float(rest), "quiet", str(rest), f"{len(counts) - most} more kinds"))
+        bars.append(Bar("others", float(rest), "quiet", str(rest), f"{len(counts) - KINDS} more kinds"))
     return bars_svg(bars, "launches by what they do", name_width=330, text_width=70)
 
 

@@ -66,7 +66,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     if min(begin) < 0:
         raise Refused("negative padding")
     x, out = images(e, x, w, lens, epilogue)
-    links, operands = links_of(epilogue, lens, 3)
+    links, operands = links_of(epilogue, lens)
     together = _unit(op.group, w.shape)
     units = op.group // together
     inputs, outputs = x.lens[1] // units, lens[1] // units

@@ -58,10 +58,10 @@ def images(e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epi
     return x, e.allocate(dt.float32, lens, strides) if out is None else out
 
 
-def links_of(epilogue: Epilogue | None, lens: Sequence[int], first: int) -> tuple[list[int], list[Value]]:
+def links_of(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int], list[Value]]:
     """Returns the epilogue of a convolution with results [n, c, ..] as the loops read it, and the operands.
 
-    Each link is eight numbers; first: the buffer of the first operand.  Errors: Refused.
+    Each link is eight numbers; operands are buffers behind the image, the weights and the result.  Errors: Refused.
     """
     found: list[int] = []
     operands: list[Value] = []
@@ -71,7 +71,7 @@ def links_of(epilogue: Epilogue | None, lens: Sequence[int], first: int) -> tupl
             raise Refused(f"no {link.algorithm} after a convolution of our own")
         place, strides = 0, [0, 0, 0, 0]
         if operand is not None:
-            place, strides = first + len(operands), _strides(link, operand, lens)
+            place, strides = 3 + len(operands), _strides(link, operand, lens)
             operands.append(operand)
         found += [kind, _bits(link.alpha), _bits(link.beta), place, *strides]
     return found, operands

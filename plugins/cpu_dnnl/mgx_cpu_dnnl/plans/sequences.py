@@ -94,7 +94,7 @@ def emit_shift_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
     out = e.allocate(x.shape.dtype, x.lens)
     for way in range(x.lens[1]):
         backward = op.direction == "reverse" or way == 1
-        _moved(e, op.name, TO_START if backward else KEEP, _way(x, way, 1), counts, _way(out, way, 1), 0, 2)
+        _moved(e, op.name, TO_START if backward else KEEP, _way(x, way), counts, _way(out, way), 0, 2)
     return out
 
 
@@ -103,7 +103,7 @@ def emit_last_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     x, counts = args
     out = e.allocate(x.shape.dtype, [1, *x.lens[1:]])
     for way in range(x.lens[1]):
-        source, target = _way(x, way, 1), _way(out, way, 1)
+        source, target = _way(x, way), _way(out, way)
         if op.direction == "reverse" or way == 1:
             first = source.seen_as(0, Shape(x.shape.dtype, target.lens, x.strides))
             if not x.shape.elements():
@@ -114,10 +114,10 @@ def emit_last_output(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     return out.seen_as(0, Shape(x.shape.dtype, x.lens[1:]))
 
 
-def _way(value: Value, index: int, axis: int) -> Value:
-    """Returns one place of an axis, which stays with extent 1."""
-    lens = [1 if a == axis else n for a, n in enumerate(value.lens)]
-    return value.seen_as(index * value.strides[axis], Shape(value.shape.dtype, lens, value.strides))
+def _way(value: Value, index: int) -> Value:
+    """Returns one direction's part, whose axis stays with extent 1."""
+    lens = [1 if a == 1 else n for a, n in enumerate(value.lens)]
+    return value.seen_as(index * value.strides[1], Shape(value.shape.dtype, lens, value.strides))
 
 
 def caches(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:

@@ -68,7 +68,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     if tile is None:
         raise Refused("summing all taps is about as cheap")
     x, out = images(e, x, w, lens, epilogue)
-    links = links_of(epilogue, lens, 3)
+    links = links_of(epilogue, lens)
     source = weights if len(window) == 2 else weights[:, :, None]
     recipe = Recipe("winograd", (tile.numbers, lanes))
     held = e.shared.weights.derived([source], recipe, lambda: Derived([source], remade(recipe, source), recipe=recipe))

@@ -178,7 +178,7 @@ def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, Ker
             "const u32 row = blockIdx.x, lane = threadIdx.x, part = blockIdx.y;  // a block for each part of a row"
         ]
     lines += w.row_setup([done], "row", [*done.stores, *row_stores])
-    lines += earlier_results(plan, at, splits, "row", [""])
+    lines += _earlier(plan, at, splits)
     lines += done.row
     if not only_rows and (done.values or done.stores):
         lines += [f"{r.ctype} acc{r.number} = {r.identity};" for r in done.values]
@@ -203,19 +203,16 @@ def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, Ker
     return text, KernelLaunch(name, grid, (threads, 1, 1), (*plan.buffers, *scratch))
 
 
-def earlier_results(plan: Plan, at: int, splits: int, row: str, suffixes: list[str]) -> list[str]:
-    """Returns the results of earlier passes from their parts."""
+def _earlier(plan: Plan, at: int, splits: int) -> list[str]:
+    """Returns statements that combine the parts of a row's earlier results."""
     lines: list[str] = []
     for r in plan.reductions:
-        if r.at >= at:
-            continue
-        kind = computed(r.ins.shape.dtype)
-        for suffix in suffixes:
-            acc = f"sum{r.number}{suffix}"
+        if r.at < at:
+            acc = f"sum{r.number}"
             lines += [
                 f"{r.ctype} {acc} = {r.identity};",
-                f"for (u32 i = 0; i < {splits}u; ++i) {r.combine(acc, f'part{r.number}[i * {plan.rows}u + {row}]')}",
-                f"const {kind} {r.name}{suffix} = {r.result(acc, plan.length)};",
+                f"for (u32 i = 0; i < {splits}u; ++i) {r.combine(acc, f'part{r.number}[i * {plan.rows}u + row]')}",
+                f"const {computed(r.ins.shape.dtype)} {r.name} = {r.result(acc, plan.length)};",
             ]
     return lines
 
