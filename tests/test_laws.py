@@ -19,11 +19,12 @@ CORE = Path(mgx_core.__file__).parent
 FOREIGN = re.compile(r"(?<![a-z])(cuda|hip|dnnl|onnx|torch)(?![a-z])", re.IGNORECASE)
 
 # where a target's or a format's name may stand in code: convenience functions that ask the plugin manager, hints about what to
-# install, the names in protocols of exchange (DLPack's device types, the array interface), and the words of the command line
+# install and which name is meant, the names in protocols of exchange (DLPack's device types, the array interface), and the words
+# of the command line
 ALLOWED = {
     "__init__.py": r"(api:)?(parse_onnx|parse_onnx_buffer|get_onnx_operators)",
     "api.py": r"parse_onnx|parse_onnx_buffer|get_onnx_operators|onnx",
-    "plugins/missing.py": r"onnx|mgx-(cpu-dnnl|gpu-hip|onnx|torch)",
+    "plugins/missing.py": r"onnx|cuda|hip|torch|mgx-(cpu-dnnl|gpu-hip|onnx|torch)",
     "types/dlpack.py": r"CUDA( managed)?",
     "types/argument.py": r"__cuda_array_interface__",
 }
