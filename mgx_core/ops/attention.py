@@ -42,7 +42,7 @@ class Attention(Operation):
     denominator. A query at position p attends key j if not (causal and j > p) and p - left_window_size <= j <= p +
     right_window_size (-1: open).  softcap c > 0: c tanh(score / c).  precision: dtype of the softmax.  A query without
     keys gives zeros. result_of: what is returned: the output, or one of the stages [b, h, s, t] on the way.
-    v must be finite also where no query attends: 0 times NaN is NaN here, but a kernel need not read what is masked.
+    v must be finite also where it is masked: what is masked may be read, and 0 times NaN is NaN, or be left out.
     Errors: ShapeError for operands that do not fit.  Source: ONNX Attention-25.
     """
 
