@@ -236,6 +236,10 @@ def _parsed(
             raise PluginError(f"frontend {name!r} failed: {type(error).__name__}: {error}") from error
         if not isinstance(program, Program):
             raise PluginError(f"frontend {name!r} must return a Program, got {type(program).__name__}")
+        try:
+            program.get_output_names()
+        except ParameterError as error:
+            raise PluginError(f"frontend {name!r} made a wrong program: {error.message}") from None
         listen()
         if debugging():
             log.debug("parsed %s: %d instructions", place or f"{name} bytes", len(program.get_main_module()))

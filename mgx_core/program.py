@@ -155,7 +155,10 @@ class Program:
         return list(self._shapes.results)
 
     def get_output_names(self) -> list[str]:
-        """Returns names of the results in order; ``output_0`` and so on where the model states none."""
+        """Returns names of the results in order; ``output_0`` and so on where the model states none.
+
+        Errors: ParameterError where other than as many are stated as there are results.
+        """
         return names_of_results(self.output_names, len(self._shapes.results))
 
     @property

@@ -51,6 +51,15 @@ class Any(Plain):
         return super().parse_buffer(data)
 
 
+class Named(Plain):
+    """A frontend that names one result more than there are."""
+
+    def parse_buffer(self, data):
+        program = super().parse_buffer(data)
+        program.output_names = ["a", "b"]
+        return program
+
+
 class Nothing(Plain):
     def parse(self, path):
         return None
@@ -66,7 +75,15 @@ def frontends(monkeypatch):
     class Plugin:
         @hookimpl
         def frontends(self):
-            named = {"toy": Plain, ".toyj": Plain, "json": Plain, "tar.gz": Plain, "bound": Bound, "any": Any}
+            named = {
+                "toy": Plain,
+                ".toyj": Plain,
+                "json": Plain,
+                "tar.gz": Plain,
+                "bound": Bound,
+                "any": Any,
+                "named": Named,
+            }
             named |= {"none": Nothing, "bad": Bad, "txt": Plain}
             return [Lazy(name, f"{__name__}:{made.__name__}") for name, made in named.items()]
 
@@ -166,6 +183,20 @@ def test_extents_are_not_lost_on_a_frontend_that_takes_any_option(file):
     assert dims(mgx.parse(file("m.any"), map_input_dims={"x": [5, 3]}, signature="s")) == (5, 3)
     with pytest.raises(mgx.ParameterError, match="'q'"):
         mgx.parse(file("m.any"), dim_params={"q": 5})
+
+
+def test_a_name_for_each_result(file):
+    with pytest.raises(
+        mgx.PluginError, match=r"frontend 'named' made a wrong program: .* got 2 output names \('a', 'b'\) for 1 res"
+    ):
+        mgx.parse(file("m.named"))
+    program = mgx.Program(output_names=["a"])
+    main = program.get_main_module()
+    assert program.get_output_names() == ["a"]  # before there is a result
+    x = main.add_parameter("x", mgx.Shape("float32", [2]))
+    main.add_return([x, x])
+    with pytest.raises(mgx.ParameterError, match=r"got 1 output names \('a'\) for 2 results"):
+        mgx.optimize(program).get_output_names()
 
 
 def test_errors_name_the_file(file):

@@ -14,7 +14,15 @@ __all__ = ["Graph", "names_of_results"]
 
 
 def names_of_results(stated: Sequence[str], count: int) -> list[str]:
-    """Returns the names of results: those stated, or ``output_0`` and so on."""
+    """Returns the names of results: those stated, or ``output_0`` and so on.
+
+    Errors: ParameterError if there are results, and more or fewer of them than stated names.
+    """
+    if stated and count and len(stated) != count:
+        names = ", ".join(map(repr, stated))
+        raise ParameterError(
+            f"a name for each result is required, got {len(stated)} output names ({names}) for {count} results"
+        )
     return list(stated) or [f"output_{n}" for n in range(count)]
 
 
