@@ -10,7 +10,7 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from .config import Quantizable, QuantizeConfig
 from .functions import Function, functions
-from .products import add_bias, mean_shift, quantize_tensor, quantize_weights
+from .products import add_bias, channel_axis, mean_shift, quantize_tensor, quantize_weights
 from .ranges import Observer
 from .record import QuantizeReport
 from .smoothing import smooth
@@ -49,7 +49,9 @@ def apply(
         layer.histogram, layer.smoothed = known[left].histogram(), ins in factors
         if through_views(ins.inputs[1]).is_literal:
             layer.noise, error = quantize_weights(main, ins, types[1], config.per_channel, factors.get(ins))
-            if config.correct_bias:
+            if config.correct_bias and known[left].axis == channel_axis(
+                ins, left
+            ):  # not those of another kind of product
                 shifts[ins] = mean_shift(ins, error, known[left].means)
     for tensor, (low, high) in limits.items():
         quantize_tensor(main, tensor, low, high, types[0])

@@ -34,7 +34,7 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
     tensors: each with its axis of channels.  Extremes are found and samples taken within the run, so that no tensor outlives it.
     Errors: ParameterError without data, or for values that are not finite.
     """
-    observers = [Observer(name_of(t)) for t in tensors]
+    observers = [Observer(name_of(t), axis=axis) for t, axis in tensors.items()]
     after: dict[
         Instruction, Instruction | None
     ] = {}  # what follows the first that reads a tensor: caches hold it still

@@ -38,6 +38,7 @@ from .unbounded import attention_products
 __all__ = [
     "add_bias",
     "candidates",
+    "channel_axis",
     "constant_bytes",
     "constant_weights",
     "mean_shift",
@@ -188,6 +189,11 @@ def quantize_weights(
         made = main.add(view.op, made, before=product, sources=view.sources)
     main.rewire(product, [product.inputs[0], made])
     return ratio, error
+
+
+def channel_axis(product: Instruction, tensor: Instruction) -> int:
+    """Returns the axis of a tensor along which a product that reads it sums."""
+    return 1 if isinstance(product.op, Convolution) else tensor.shape.rank - 1
 
 
 def mean_shift(product: Instruction, error: Array, means: Array) -> Array:

@@ -30,7 +30,7 @@ class Observer:
     """Statistics of one tensor: extremes and means by channel, a histogram, and some of its rows.
 
     name: of its source, for errors; lows, highs [c]: extremes of all values; counts: values of a sample, in equal bins from -top
-    to top; sums [c], seen: of the sample, by channel; some: rows [n, c] of the sample, in parts.
+    to top; sums [c], seen: of the sample, by channel; some: rows [n, c] of the sample, in parts; axis: of channels in the tensor.
     """
 
     name: str = ""
@@ -41,6 +41,7 @@ class Observer:
     sums: Array = field(default_factory=nothing)
     seen: int = 0
     some: list[Array] = field(default_factory=list)
+    axis: int = -1
 
     def see(self, lows: Array, highs: Array, sample: Array) -> None:
         """Takes one batch: its extremes by channel [c], and a sample of its rows [n, c].
@@ -81,7 +82,7 @@ class Observer:
 
     def divided(self, factors: Array) -> Observer:
         """Returns the statistics of the tensor divided by positive factors [c]."""
-        made = Observer(self.name)
+        made = Observer(self.name, axis=self.axis)
         made.see(self.lows / factors, self.highs / factors, self.rows / factors)
         made.some, made.sums, made.seen = [self.rows / factors], self.sums / factors, self.seen
         return made

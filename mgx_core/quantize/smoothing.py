@@ -44,6 +44,8 @@ def smooth(
     for tensor, mine in readers.items():
         if tensor not in seen or not all(isinstance(p.op, Dot) and through_views(p.inputs[1]).is_literal for p in mine):
             continue
+        if seen[tensor].axis != tensor.shape.rank - 1:
+            continue  # a convolution that stays in float reads it too
         weights = [constant_weights(p)[0] for p in mine]
         if any(w.ndim != 2 for w in weights):
             continue

@@ -9,14 +9,13 @@ from typing import Any, Final, TypeVar
 from ..errors import ParameterError, suggestion
 from ..ir.instruction import Instruction
 from ..ops.convert import Convert
-from ..ops.convolution import Convolution
 from ..plugins.manager import manager
 from ..types import dtype as dt
 from .applied import apply, functions_of, operands
 from .calibrate import observe, require_batches
 from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
 from .layer import Layer
-from .products import candidates, constant_bytes, name_of, names_in, prepare, product_names, require_names
+from .products import candidates, channel_axis, constant_bytes, name_of, names_in, prepare, product_names, require_names
 from .record import QuantizeReport, emptied
 from .search import Trials, leave_inaccurate, leave_slow
 
@@ -56,16 +55,19 @@ def quantize(
     axes: dict[Instruction, int] = {}
     for ins, why in products:
         for tensor in [] if why else operands(ins):
-            axes.setdefault(tensor, 1 if isinstance(ins.op, Convolution) else tensor.shape.rank - 1)
+            axes.setdefault(tensor, channel_axis(ins, tensor))
     for function in functions_of([ins for ins, why in products if not why], axes, config):
         axes.setdefault(function.read, 1)
     data = _Batches(calibration)
     seen = dict(zip(axes, observe(main, axes, data, on) if axes else [], strict=True))
     for ins, why in products:
         layer = Layer(name_of(ins), ins.op.name, kept=why)
-        if ins.inputs[0] in seen:
-            layer.low, layer.high = seen[ins.inputs[0]].range("max", 100, dt.float32)
-            layer.histogram = seen[ins.inputs[0]].histogram()
+        if not why and not all(seen[t].seen for t in operands(ins)):
+            layer.kept = "calibration shows no element of what it reads"
+        observer = seen.get(ins.inputs[0])
+        if observer is not None and observer.seen:
+            layer.low, layer.high = observer.range("max", 100, dt.float32)
+            layer.histogram = observer.histogram()
         kept.layers.append(layer)
     trials = Trials(program, config, kept, on, seen, products)
     if only_faster and trials.candidates:

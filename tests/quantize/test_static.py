@@ -114,6 +114,46 @@ def test_bias_correction_of_grouped_convolution() -> None:
     assert np.abs(right - wanted).max() < 0.5 * np.abs(plain - wanted).max()
 
 
+@pytest.mark.parametrize("first", ["convolution", "dot"])
+@pytest.mark.parametrize("width", [4, 5])
+def test_a_tensor_that_a_convolution_and_a_product_read(first: str, width: int) -> None:
+    """Its channels lie along different axes for the two, which may be as long as each other."""
+    rng = np.random.default_rng(5)
+    x = (rng.normal(size=(2, 4, 4, width)) + np.arange(4)[:, None, None]).astype(np.float32)
+    weights = {"convolution": (3, 4, 1, 1), "dot": (2, 4, width, 3)}
+    program = Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", Shape("float32", x.shape))
+    names = [first, *(n for n in weights if n != first)]
+    drawn = [
+        m.add_literal(rng.normal(size=weights[n][-2:] if n == "dot" else weights[n]).astype(np.float32)) for n in names
+    ]
+    drawn = [
+        m.add(op("multibroadcast", out_lens=weights[n]), w) if n == "dot" else w
+        for n, w in zip(names, drawn, strict=True)
+    ]
+    m.add_return([m.add(op(n), given, w) for n, w in zip(names, drawn, strict=True)])
+    plain = program.clone()
+    mgx.quantize_int8(program, mgx.get_target("ref"), [{"x": x}])
+    both = []
+    for one in (plain, program):
+        one.compile(mgx.get_target("ref"))
+        both.append([np.asarray(found) for found in one.run({"x": x})])
+    for wanted, got in zip(*both, strict=True):
+        assert np.abs(got - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_a_product_of_no_elements_stays_in_float() -> None:
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [2, 0, 4]))
+    w = m.add_literal(np.ones([2, 4, 3], np.float32))
+    m.add_return([m.add(op("dot"), x, w)])
+    report = QuantizeReport()
+    mgx.quantize_int8(program, mgx.get_target("ref"), [{"x": np.ones([2, 0, 4], np.float32)}], report=report)
+    assert [layer.kept for layer in report.layers] == ["calibration shows no element of what it reads"]
+
+
 @pytest.mark.parametrize("rows", [2, 3])
 def test_bias_correction_of_batched_weights(rows: int) -> None:
     """Each batch has its own weights, and so its own bias, also where there are as many rows as batches."""
