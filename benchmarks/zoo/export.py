@@ -2,6 +2,7 @@
 
 python benchmarks/zoo/export.py OUT [--only a,b] [--batch 1] [--open] [--exporter dynamo]
 
+--only names networks of the list, or any other of timm as timm.NAME.SIZE, which is written as NAME.
 Writes NAME.bBATCH.onnx (with external weights beside it where it is large), NAME.bBATCH.in.npz and NAME.bBATCH.gold.npz, the
 results of torch in float64 rounded to float32.  --open leaves the batch symbolic.  Each export runs in a process of its own with
 a time limit; what torch itself cannot export is listed with the last line of its error.  Needs torch, timm, torchvision,
@@ -27,12 +28,12 @@ def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) ->
     import torch
 
     sys.path.insert(0, str(HERE))
-    from architectures import ARCHITECTURES, make
+    from architectures import make, named
 
     torch.set_num_threads(1)
-    module, inputs = make(ARCHITECTURES[name], batch)
+    module, inputs = make(named(name), batch)
     values = tuple(inputs.values())
-    stem = f"{name}.b{batch}"
+    stem = _stem(name, batch)
     options: dict[str, Any] = {"input_names": list(inputs), "opset_version": 18}
     with torch.no_grad():
         gold = module(*values)
@@ -50,6 +51,11 @@ def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) ->
     own = float((gold.double() - wide).abs().max() / wide.abs().max().clamp_min(1e-30))
     np.savez(out / f"{stem}.in.npz", **{k: v.numpy() for k, v in inputs.items()})
     np.savez(out / f"{stem}.gold.npz", result=wide.float().numpy(), own_error=np.float32(own))
+
+
+def _stem(name: str, batch: int) -> str:
+    """Returns what the files of a network begin with."""
+    return f"{name.split('.')[1] if '.' in name else name}.b{batch}"
 
 
 def main() -> None:
@@ -72,7 +78,7 @@ def main() -> None:
     names = given.only.split(",") if given.only else list(ARCHITECTURES)
     failed = 0
     for name in names:
-        if (given.out / f"{name}.b{given.batch}.gold.npz").exists():
+        if (given.out / f"{_stem(name, given.batch)}.gold.npz").exists():
             continue
         command = [sys.executable, __file__, str(given.out), "--one", "--only", name, "--batch", str(given.batch)]
         command += ["--exporter", given.exporter, *(["--open"] if given.open else [])]
