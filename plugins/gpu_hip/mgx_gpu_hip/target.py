@@ -15,7 +15,7 @@ from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.passes.merge_common import MergeCommon
 from mgx_core.passes.rewrite import Rewrite
 from mgx_core.rules.converts import CONVERTS
-from mgx_core.rules.engine import EXACT
+from mgx_core.rules.engine import EXACT, Rules
 from mgx_core.targets.lowered import Lowered
 from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
@@ -70,14 +70,18 @@ class GpuTarget(Target):
             return JoinImages(), JoinRows(), JoinLaunches()
         if stage != "legalize":
             return ()
+
+        def allowed(rules: Rules) -> Rules:
+            return rules if options.fast_math else rules.within(EXACT)
+
         return (
-            Rewrite(SIGNED),
+            Rewrite(allowed(SIGNED)),
             MergeCommon(),
             ExpandComposites(NORMS | QUANTIZERS),
             Rewrite(CONVERTS),
             Rewrite(SCORES),
             Rewrite(HEADS),
-            Rewrite(TRANSPOSED if options.fast_math else TRANSPOSED.within(EXACT)),
+            Rewrite(allowed(TRANSPOSED)),
             FoldConstants(widened=True),
         )
 

@@ -74,8 +74,9 @@ def test_products_that_keep_their_unsigned_bytes(case: str) -> None:
     np.testing.assert_allclose(program.run(feed)[0].to_numpy(), wanted, rtol=0, atol=3e-6 * np.abs(wanted).max())
 
 
-def test_bytes_that_are_given() -> None:
-    """Unsigned bytes of the caller's lose 128 where the product reads them."""
+@pytest.mark.parametrize("fast_math", [True, False])
+def test_bytes_that_are_given(fast_math: bool) -> None:
+    """Unsigned bytes of the caller's lose 128 where the product reads them, but not where sums may not be rounded otherwise."""
     rng = np.random.default_rng(4)
     program = mgx.Program()
     m = program.get_main_module()
@@ -87,7 +88,8 @@ def test_bytes_that_are_given() -> None:
     plain.compile(mgx.get_target("ref"))
     feed = {"x": rng.integers(0, 256, (ROWS, K), np.uint8)}
     wanted = plain.run(feed)[0].to_numpy()
-    program.compile(GpuTarget("host", 0))
+    program.compile(GpuTarget("host", 0), fast_math=fast_math)
+    assert (f"-> int8[{ROWS}, {K}]" in str(program)) is fast_math
     np.testing.assert_array_equal(program.run(feed)[0].to_numpy(), wanted)
 
 
