@@ -49,9 +49,8 @@ def apply(
         layer.histogram, layer.smoothed = known[left].histogram(), ins in factors
         if through_views(ins.inputs[1]).is_literal:
             layer.noise, error = quantize_weights(main, ins, types[1], config.per_channel, factors.get(ins))
-            if config.correct_bias and known[left].axis == channel_axis(
-                ins, left
-            ):  # not those of another kind of product
+            # the means may be of the channels of another kind of product
+            if config.correct_bias and known[left].axis == channel_axis(ins, left):
                 shifts[ins] = mean_shift(ins, error, known[left].means)
     for tensor, (low, high) in limits.items():
         quantize_tensor(main, tensor, low, high, types[0])

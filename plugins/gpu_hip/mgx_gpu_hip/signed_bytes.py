@@ -37,8 +37,8 @@ def signed_product(i: Instruction, b: Builder) -> Instruction | No | None:
     zero = 0.0 if not zeros or zeros[0].is_absent else uniform(zeros[0])
     if not unsigned and (x.shape.dtype is not int8 or zero == 0):
         return None
-    source = w.inputs[0] if isinstance(w.op, Multibroadcast) and len(w.inputs) == 1 else w
-    if source.literal is None or source.shape.rank != 2 or w.shape.dtype is not int8:
+    weights = aligned(w)
+    if weights is None or weights.ndim != 2 or w.shape.dtype is not int8:
         return No("the right operand must be a constant matrix of signed bytes")
     if zero is None or any(not z.is_absent for z in zeros[1:]):
         return No("the zero points are not one number of the left operand")
@@ -46,8 +46,7 @@ def signed_product(i: Instruction, b: Builder) -> Instruction | No | None:
     wide = b.add(i.op, b.add(QuantDot(), _signed(x, b) if unsigned else x, w))
     if not added:
         return wide
-    row = added * np.asarray(source.literal.value).sum(0, np.int64)
-    return b.add(Add(), wide, b.add(Multibroadcast(out_lens=i.shape.dims), b.literal(row.astype(np.float32))))
+    return b.add(Add(), wide, spread(b, added * weights.sum(0, np.int64), i.shape.dims, i))
 
 
 @SIGNED.on(Mul, changes=ROUNDING)
@@ -99,11 +98,9 @@ def read_signed(i: Instruction, b: Builder) -> Instruction | No | None:
     if not any(u.op == signed and u.inputs[1] is made.inputs[1] for u in made.inputs[0].users):
         return None
     zero = _zero(i, b)
-    return (
-        No("the zero point is not constant")
-        if zero is None
-        else b.add(i.op, _signed(i.inputs[0], b), i.inputs[1], *zero)
-    )
+    if zero is None:
+        return No("the zero point is not constant")
+    return b.add(i.op, _signed(i.inputs[0], b), i.inputs[1], *zero)
 
 
 def _signed(x: Instruction, b: Builder) -> Instruction:

@@ -45,8 +45,8 @@ class Pattern:
     [*batch, s, e].  score: the expression from products to logits over [*batch, s, t], its input 0 the product.  lines and
     keep: statements, and the condition under which key `col` counts for query `row`; they declare `present`, how many keys
     there are, where it is not t, and `start`, the last key of query 0, where it is causal.  sees: condition on a row's sum of
-    weights without which it gives zeros.  after: work on the
-    elements of the result, which may read rows of its last axis, as a module too.
+    weights without which it gives zeros.  after: work on the elements of the result, which may read rows of its last axis;
+    after_module: the same as a module of the result and these rows.
     """
 
     inputs: list[Tensor | None]

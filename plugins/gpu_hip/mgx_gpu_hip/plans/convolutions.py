@@ -94,9 +94,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         raise Refused("cuDNN has no fast depthwise engine in full precision")
     tuner = e.context.tuner
     guess = None if tuner is None else tuner.guess(problem, e.exhaustive)
-    if guess is not None and guess > _generated_us(
-        problem
-    ):  # before the library looks for engines, which may take 0.2 s
+    # before the library looks for engines, which may take 0.2 s
+    if guess is not None and guess > _generated_us(problem):
         raise Refused("a generated kernel is taken to be faster")
     route = or_refused(_route(e, problem, x, w))
     if route.us > _generated_us(problem):
