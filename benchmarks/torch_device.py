@@ -3,7 +3,8 @@
     python -m benchmarks.torch_device [--batch 1,32] [--precision f16] [--workers 8] [--modes reduce-overhead] [NAME ...]
 
 A process for each network and batch compiles it with inductor, with mgx as it is by default and with `freeze`, and waits until
-all others have.  Then one after the other has the device for itself: bursts of calls take turns, each ended by a synchronization.
+all others have, or until the time for it is up (--prepare), when those that are not ready are ended.  Then one after another has
+the device for itself: bursts of calls take turns, each ended by a synchronization.
 Columns: milliseconds a call (medians over bursts) of each; the median over bursts of the ratios of ours to the best of inductor's
 modes, by default and with `freeze`; microseconds that a call of ours keeps the host, while the device is still at work; steps
 of the device graphs, by default and with `freeze`; largest difference from eager, relative to its largest value.  With --steps
@@ -20,6 +21,7 @@ import gc
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -52,7 +54,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument(
-        "--prepare", type=float, default=240, help="seconds after which those that are ready are measured"
+        "--prepare",
+        type=float,
+        default=240,
+        help="seconds after which those that are ready are measured and the rest is ended",
     )
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -104,11 +109,21 @@ def one(name: str, batch: int, folder: Path, given: argparse.Namespace) -> dict[
     command += ["--precision", given.precision, "--modes", given.modes, "--rounds", str(given.rounds)]
     command += ["--runs", str(given.runs)] + ["--steps"] * given.steps
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     row = {"network": name, "batch": batch}
-    if done.returncode == 0:
-        return row | dict(json.loads(done.stdout.strip().splitlines()[-1]))
-    return row | {"failed": " / ".join(done.stderr.strip().splitlines()[-3:])[-400:]}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as process:
+        while True:
+            try:
+                out, err = process.communicate(timeout=0.5)
+                break
+            except subprocess.TimeoutExpired:
+                if (folder / "go").exists() and not (folder / f"{name}.{batch}.ready").exists():
+                    os.killpg(process.pid, signal.SIGKILL)  # it would compile beside the measuring of the others
+                    return row | {"failed": f"not ready after {given.prepare:.0f} s"}
+    if process.returncode == 0:
+        return row | dict(json.loads(out.strip().splitlines()[-1]))
+    return row | {"failed": " / ".join(err.strip().splitlines()[-3:])[-400:]}
 
 
 def measured(name: str, batch: int, given: argparse.Namespace) -> dict[str, Any]:
