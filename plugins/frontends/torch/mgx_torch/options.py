@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mgx_core import CompileOptions, ParameterError
+from mgx_core import CompileOptions, ParameterError, get_target
+from mgx_core.errors import suggestion
+from mgx_core.plugins.manager import manager
 
 __all__ = ["TorchOptions"]
 
@@ -41,19 +43,26 @@ class TorchOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None, mode: str | None = None) -> TorchOptions:
-        """Errors: ParameterError for an unknown option or mode, a value of another type, or fp16 and bf16 at once."""
+        """From what the user gave.
+
+        Errors: ParameterError for an unknown option or mode, a value of another type, or fp16 and bf16 at once; UnsupportedError
+        for a target that is not installed.
+        """
         if mode is not None and mode not in MODES:
             raise ParameterError(f"there is no mode {mode!r}; known are {', '.join(MODES)}")
         given = {**MODES.get(mode or "default", {}), **(options or {})}
         known = {f.name: type(f.default) for f in dataclasses.fields(cls)}
         for name, value in given.items():
             if name not in known:
-                raise ParameterError(f"the backend mgx has no option {name!r}; known are {', '.join(known)}")
+                raise ParameterError(f"the backend mgx has no option {name!r}; {suggestion(str(name), known)}")
             if type(value) is not known[name]:
-                raise ParameterError(f"option {name!r} must be a {known[name].__name__}, got {value!r}")
+                wanted = {bool: "a bool", int: "an int", str: "a str"}[known[name]]
+                raise ParameterError(f"option {name!r} must be {wanted}, got {value!r}")
         found = cls(**given)
         if found.fp16 and found.bf16:
             raise ParameterError("fp16 and bf16 exclude each other")
+        if found.target and found.target not in manager().names("targets"):
+            get_target(found.target)  # which raises, saying what is installed; one that is may lack its device here
         return found
 
     def compile_options(self, offload_copy: bool = True) -> CompileOptions:

@@ -201,10 +201,24 @@ def test_each_refusal_keeps_one_operator_with_torch() -> None:
     ] * 2
 
 
-@pytest.mark.parametrize(("options", "words"), [({"fast": True}, "no option 'fast'"), ({"fp16": 3}, "must be a bool")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"quick": True}, "no option 'quick'; known are target, fp16"),
+        ({"fp_16": True}, "no option 'fp_16'; did you mean 'fp16'"),
+        ({"fp16": 3}, "must be a bool"),
+        ({"threads": "2"}, "must be an int, got '2'"),
+    ],
+)
 def test_options_are_checked(options: dict[str, Any], words: str) -> None:
     with pytest.raises(RuntimeError, match=words):
         torch.compile(torch.sin, backend="mgx", options=options)(torch.randn(3))
+
+
+def test_unknown_target_is_refused() -> None:
+    compiled = torch.compile(torch.sin, backend="mgx", options={"target": "cpuu"})
+    with pytest.raises(RuntimeError, match=r"no target 'cpuu'.*did you mean 'cpu'"):
+        compiled(torch.randn(3))
 
 
 def test_fp16_computes_in_halves() -> None:
