@@ -139,8 +139,13 @@ class Taken:
     def _first(self, args: Sequence[Any]) -> list[Any]:
         """Compiles, leaving to torch each node that turns out not to convert, and runs.
 
-        Errors: DeviceError and PluginError, and any other that neither is a refusal nor names a node.
+        Errors: DeviceError and PluginError, and any other that neither is a refusal nor names a node; UnsupportedError with the
+        option `strict` where a node would stay with torch.
         """
+        if self.options.strict:
+            left = [why for node, why in self.reasons.items() if node not in self.views]
+            if left:
+                raise UnsupportedError(f"the option strict leaves nothing to torch: {'; '.join(left)}")
         while True:
             try:
                 return self._attempt(args)

@@ -388,3 +388,19 @@ def test_a_tensor_is_overwritten_with_another_order_of_itself() -> None:
     x = torch.arange(4.0)
     overwrite(x, x.flip(0))
     assert x.tolist() == [3.0, 2.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("operator", [lambda x: torch.linalg.qr(x)[1] + 1, lambda x: x.sin() + torch.rand_like(x)])
+def test_strict_leaves_no_operator_to_torch(operator: Any) -> None:
+    compiled = torch.compile(operator, backend="mgx", options={"strict": True})
+    with pytest.raises(
+        UnsupportedError, match=r"strict leaves nothing to torch: .*(linalg_qr|rand_like).*test_backend.py:\d+"
+    ):
+        compiled(torch.randn(3, 3))
+
+
+def test_strict_lets_results_share_memory() -> None:
+    x = torch.randn(4, 3)
+    got = torch.compile(lambda x: (x.T, x + 1), backend="mgx", options={"strict": True})(x)
+    assert got[0].data_ptr() == x.data_ptr()
+    close(got[1], x + 1)
