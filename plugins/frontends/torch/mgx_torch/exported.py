@@ -8,7 +8,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
 
-from mgx_core import MgxError, Module, ParseError, Program, UnsupportedError
+from mgx_core import MgxError, Module, ParameterError, ParseError, Program, UnsupportedError
 from mgx_core.ir.graph import Graph
 
 from .autocasting import with_casts
@@ -28,8 +28,14 @@ def from_exported(exported: ExportedProgram) -> Program:
 
     A buffer that the model changes is a parameter under its own name, and its new value a result of that name after those of
     the user; so is an input that it writes to.
-    Errors: UnsupportedError for an operator that nothing converts; ParseError for a malformed graph.
+    Errors: UnsupportedError for an operator that nothing converts; ParseError for a malformed graph; ParameterError for what is
+    not an exported program.
     """
+    if not isinstance(exported, ExportedProgram):
+        raise ParameterError(
+            f"from_exported takes what torch.export.export returns, got {type(exported).__name__}; lower_to_mgx takes modules, "
+            "mgx_core.parse files"
+        )
     converters = all_converters()
     try:
         functional = with_casts(exported).run_decompositions(table(converters))

@@ -108,7 +108,11 @@ class MgxModule(torch.nn.Module):
         try:
             found = list(tree.flatten_up_to((args, kwargs)))
         except ValueError as error:
-            raise ParameterError(f"the module was lowered for other arguments: {error}") from None
+            given = [_kind(a) for a in args] + [f"{name}={_kind(a)}" for name, a in kwargs.items()]
+            raise ParameterError(
+                f"the module was lowered for other arguments: it takes ({', '.join(self._takes())}), got ({', '.join(given)}): "
+                f"{error}"
+            ) from None
         for i, (want, got) in enumerate(zip(wanted, found, strict=True)):
             if want is ... and not isinstance(got, torch.Tensor):
                 raise ParameterError(f"argument {i} must be a tensor, got {type(got).__name__}")
@@ -116,6 +120,23 @@ class MgxModule(torch.nn.Module):
                 raise ParameterError(
                     f"argument {i} was lowered as the constant {want!r}, got {got!r}; lower the module again"
                 )
+        return found
+
+    def _takes(self) -> list[str]:
+        """Returns the arguments that the module was lowered for, as a call has them: tensors by name, constants by value."""
+        assert self.call is not None
+        tree, wanted = self.call
+        names = iter(self.input_names)
+        leaves = iter([next(names) if want is ... else repr(want) for want in wanted])
+        found = []
+        positional, named = tree.children()
+        for key, spec in [
+            *((None, s) for s in positional.children()),
+            *zip(named.context, named.children(), strict=True),
+        ]:
+            parts = [next(leaves) for _ in range(spec.num_leaves)]
+            text = parts[0] if spec.is_leaf() else f"{spec.type.__name__} of {len(spec.children())}"
+            found.append(text if key is None else f"{key}={text}")
         return found
 
     def _apply(self, fn: Any, recurse: bool = True) -> MgxModule:
@@ -181,6 +202,10 @@ class MgxModule(torch.nn.Module):
         self.program = load_buffer(data)
 
 
+def _kind(value: Any) -> str:
+    return f"{type(value).__name__} of {len(value)}" if isinstance(value, (list, tuple, dict)) else type(value).__name__
+
+
 def lower_to_mgx(
     module: torch.nn.Module,
     inputs: Sequence[Any],
@@ -194,9 +219,15 @@ def lower_to_mgx(
 
     dynamic_shapes: as `torch.export.export` takes them; release_weights: afterwards the module's own parameters are empty, and
     the program is their only owner; options: those of the backend.
-    Errors: UnsupportedError for an operator that nothing converts; ParameterError for unknown options; torch's own where it
-    cannot export the module.
+    Errors: UnsupportedError for an operator that nothing converts; ParameterError for unknown options, and for what is not a
+    module or a sequence of inputs; torch's own where it cannot export the module.
     """
+    if not isinstance(module, torch.nn.Module):
+        raise ParameterError(f"lower_to_mgx takes a torch.nn.Module, got {type(module).__name__}")
+    if not isinstance(inputs, Sequence):
+        raise ParameterError(
+            f"inputs must be a list or tuple of the module's positional arguments ([x] for one), got {type(inputs).__name__}"
+        )
     chosen = TorchOptions.of(options)
     was = module.training
     module.eval()

@@ -131,7 +131,7 @@ def test_lowered_module_gives_what_the_module_gave(tokens: torch.Tensor) -> None
 
 def test_lowered_module_checks_its_call(tokens: torch.Tensor) -> None:
     lowered = lower_to_mgx(nn.Linear(4, 3), [torch.randn(2, 4)])
-    with pytest.raises(mgx_core.ParameterError, match="expected 1, but got 2"):
+    with pytest.raises(mgx_core.ParameterError, match=r"it takes \(input\), got \(Tensor, Tensor\)"):
         lowered(torch.randn(2, 4), torch.randn(2, 4))
     with pytest.raises(mgx_core.ParameterError, match="float32"):
         lowered(torch.randn(2, 4, dtype=torch.float64))
@@ -214,12 +214,35 @@ def test_lowered_module_refuses_other_arguments() -> None:
     lowered = lower_to_mgx(Chooses(), (x, True), {"a": x, "b": x}, target="ref")
     with pytest.raises(mgx_core.ParameterError, match="constant True, got False"):
         lowered(x, False, a=x, b=x)
-    with pytest.raises(mgx_core.ParameterError, match="other arguments"):
+    with pytest.raises(
+        mgx_core.ParameterError, match=r"it takes \(x, True, a=a, b=b\), got \(Tensor, bool, a=Tensor, c=Tensor\)"
+    ):
         lowered(x, True, a=x, c=x)
-    with pytest.raises(mgx_core.ParameterError, match="other arguments"):
+    with pytest.raises(mgx_core.ParameterError, match=r"got \(Tensor, a=Tensor, b=Tensor\)"):
         lowered(x, a=x, b=x)
     with pytest.raises(mgx_core.ParameterError, match="must be a tensor"):
         lowered(x, True, a=x, b=1.0)
+
+
+def test_lowered_module_says_how_many_tensors_an_argument_holds() -> None:
+    class Joins(nn.Module):
+        def forward(self, parts: list[torch.Tensor], y: torch.Tensor) -> torch.Tensor:
+            return torch.cat([*parts, y])
+
+    x = torch.randn(3)
+    lowered = lower_to_mgx(Joins(), ([x, x], x), target="ref")
+    with pytest.raises(mgx_core.ParameterError, match=r"it takes \(list of 2, y\), got \(list of 1, Tensor\)"):
+        lowered([x], x)
+
+
+def test_what_is_not_a_module_or_an_exported_program_is_refused() -> None:
+    x = torch.randn(2, 4)
+    with pytest.raises(mgx_core.ParameterError, match=r"\(\[x\] for one\), got Tensor"):
+        lower_to_mgx(nn.Linear(4, 3), x)  # type: ignore[arg-type]
+    with pytest.raises(mgx_core.ParameterError, match=r"takes a torch.nn.Module, got builtin_function_or_method"):
+        lower_to_mgx(torch.sin, [x])  # type: ignore[arg-type]
+    with pytest.raises(mgx_core.ParameterError, match=r"got Linear; lower_to_mgx takes modules"):
+        from_exported(nn.Linear(4, 3))  # type: ignore[arg-type]
 
 
 def test_lowered_module_gives_constants_among_its_results() -> None:
