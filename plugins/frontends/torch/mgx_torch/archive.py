@@ -14,6 +14,8 @@ from torch.export import ExportedProgram
 
 from mgx_core import MgxError, ParseError
 
+from .decompositions import all_converters
+
 __all__ = ["read"]
 
 LIMIT: Final = 1 << 30  # bytes of the graph's description
@@ -29,6 +31,7 @@ TARGET: Final = re.compile(
     r"|_?operator\.(eq|ne|le|ge|lt|gt|neg|pos|abs|mul|add|sub|floordiv|truediv|mod|and_|or_|not_|getitem|rshift)"
     r"|math\.(trunc|ceil|floor|sqrt)|torch\.sym_(not|int|float|ite|max|min|sum|sqrt|constrain_range_for_size)|torch\._sym_sqrt"
 )
+CUSTOM: Final = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 # functions that sizes are written with
 FUNCTIONS: Final = frozenset((
     "FloorDiv", "Mod", "PythonMod", "CleanDiv", "CeilDiv", "Max", "Min", "Abs", "TruncToInt", "CeilToInt",
@@ -98,12 +101,27 @@ def _check(value: Any) -> None:
         for key, item in value.items():
             if key == "expr_str":
                 _check_expression(item)
-            elif key == "target" and isinstance(item, str) and "inputs" in value and not TARGET.fullmatch(item):
-                raise ParseError(f"node {value.get('name')!r} calls {item!r}, which is no operator of torch")
+            elif key == "target" and isinstance(item, str) and "inputs" in value and not _callable(item):
+                raise ParseError(
+                    f"node {value.get('name')!r} calls {item!r}, which is no operator of torch, and no "
+                    "installed package converts it"
+                )
             elif key in ("in_spec", "out_spec") and isinstance(item, str):
                 _check_tree(json.loads(item)[1])
             else:
                 _check(item)
+
+
+def _callable(target: str) -> bool:
+    """Returns True for torch's own operators, and for those that an installed package converts, which looking for it imports."""
+    if TARGET.fullmatch(target):
+        return True
+    custom = CUSTOM.fullmatch(target)
+    if custom is None:
+        return False
+    namespace, packet, overload = custom.groups()
+    converters = all_converters()
+    return any(converters.find(namespace, name, 1) is not None for name in (f"{packet}.{overload}", packet))
 
 
 def _check_products(nodes: list[Any]) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import mgx_core
+from mgx_torch.converter import STANDARD, Converters
 
 UNBOUNDED = (
     "9**9**9**9", "1<<(1<<40)", "Pow(Integer(9), Integer(9999999999))",
@@ -87,6 +88,9 @@ def test_pickled_weight_is_refused(saved: tuple[nn.Module, Path], tmp_path: Path
         "_operator.attrgetter",
         "_operator.methodcaller",
         "math.factorial",
+        "torch.ops.python.getattr",
+        "torch.ops.aten.relu.default.__class__",
+        "torch.ops.aten.__class__.mro.x",
         "_operator.lshift",
     ],
 )
@@ -96,6 +100,33 @@ def test_call_of_anything_but_an_operator_is_refused(saved: tuple[nn.Module, Pat
 
     with pytest.raises(mgx_core.ParseError, match="no operator of torch"):
         mgx_core.parse_buffer(changed(saved[1], change), "pt2")
+
+
+def test_operator_that_a_package_converts_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @torch.library.custom_op("mgx_test_archive::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return twice(x) + 1
+
+    x = torch.randn(3)
+    torch.export.save(torch.export.export(Model(), (x,)), tmp_path / "model.pt2")
+    with pytest.raises(mgx_core.ParseError, match=r"'twice' calls .* no installed package converts it"):
+        mgx_core.parse(tmp_path / "model.pt2")
+
+    ours = Converters()
+    ours.converts("twice", domain="mgx_test_archive")(lambda n, x: n.add("add", x, x))
+    for module in ("archive", "exported"):
+        monkeypatch.setattr(f"mgx_torch.{module}.all_converters", lambda: STANDARD + ours)
+    program = mgx_core.parse(tmp_path / "model.pt2")
+    program.compile(mgx_core.get_target("cpu"))
+    torch.testing.assert_close(torch.from_dlpack(program.run({"x": x})[0]), x * 2 + 1)
 
 
 @pytest.mark.parametrize(
