@@ -20,7 +20,7 @@ from .modes import autocasts, differentiates
 from .node import NAME, place_of
 from .options import TorchOptions
 from .partition import eager_name, shared, split, stages
-from .recurrent_setting import WholeRecurrentLayers
+from .recurrent_setting import WholeRecurrentLayers, around_calls, inferring
 
 __all__ = ["Part", "Taken", "WholeRecurrentLayers", "mgx"]
 
@@ -48,7 +48,8 @@ def mgx(
     return compile_graph(gm, example_inputs, TorchOptions.of(options, mode), [])
 
 
-mgx.backend_ctx_ctor = WholeRecurrentLayers  # type: ignore[attr-defined]  # which torch.compile enters around each call
+mgx.backend_ctx_ctor = inferring  # type: ignore[attr-defined]  # what it gives, torch.compile enters around each call
+around_calls()
 
 
 def compile_graph(

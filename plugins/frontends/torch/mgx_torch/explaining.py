@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from .backend import Part, WholeRecurrentLayers, compile_graph
+from .backend import Part, compile_graph
 from .options import TorchOptions
+from .recurrent_setting import inferring
 
 __all__ = ["Explanation", "explain"]
 
@@ -56,11 +57,13 @@ def explain(model: Any, *args: Any, options: Mapping[str, Any] | None = None, **
         return compile_graph(gm, example_inputs, chosen, parts)
 
     torch._dynamo.reset()
-    before = Counter(torch._dynamo.utils.counters["graph_break"])
+    before = {kind: Counter(torch._dynamo.utils.counters[kind]) for kind in ("graph_break", "unimplemented", "frames")}
     try:
-        with WholeRecurrentLayers():
+        with inferring():
             torch.compile(model, backend=backend)(*args, **kwargs)
-        breaks = Counter(torch._dynamo.utils.counters["graph_break"]) - before
+        new = {kind: Counter(torch._dynamo.utils.counters[kind]) - known for kind, known in before.items()}
+        left = new["frames"]["total"] > new["frames"]["ok"]  # functions that Dynamo left to Python whole
+        breaks = new["graph_break"] or (new["unimplemented"] if left else Counter())
     finally:
         torch._dynamo.reset()
     return Explanation(graphs, sorted(breaks), parts)

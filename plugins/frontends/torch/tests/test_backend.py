@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from mgx_core import DeviceError, PassError, PluginError, Program, UnsupportedError
 from mgx_torch import explain
-from mgx_torch.backend import overwrite
+from mgx_torch.backend import Taken, overwrite
 
 
 def close(got: Any, want: Any, tolerance: float = 1e-5) -> None:
@@ -240,6 +240,35 @@ def test_recurrent_layers_are_taken_whole(kind: Any) -> None:
     assert len(found.parts) == 1
     assert any(kind.__name__.lower() in op for op in found.parts[0].operators)
     assert not torch._dynamo.config.allow_rnn
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_compiled_recurrent_layers_run_on_mgx(monkeypatch: pytest.MonkeyPatch, fullgraph: bool) -> None:
+    ran: list[Any] = []
+    attempt = Taken._attempt
+    monkeypatch.setattr(Taken, "_attempt", lambda self, args: ran.append(self) or attempt(self, args))
+    layer, x = nn.LSTM(8, 6).eval(), torch.randn(5, 2, 8)
+    with torch.no_grad():
+        close(torch.compile(layer, backend="mgx", fullgraph=fullgraph)(x)[0], layer(x)[0])
+    assert len(ran) == 1
+    assert not torch._dynamo.config.allow_rnn
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_recurrent_layers_with_gradients_stay_with_torch(inside: bool) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(8, 6)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.layer(x.relu())
+
+    model, x = Model() if inside else nn.LSTM(8, 6), torch.randn(5, 2, 8)
+    found = explain(model, x)
+    assert not found.parts
+    assert "LSTM" in str(found)
+    close(torch.compile(model, backend="mgx")(x)[0], model(x)[0])
 
 
 def failing(error: Exception) -> Any:
