@@ -106,6 +106,8 @@ def _check(value: Any) -> None:
                     f"node {value.get('name')!r} calls {item!r}, which is no operator of torch, and no "
                     "installed package converts it"
                 )
+            elif key == "as_operator" and not TARGET.fullmatch(str(item)):  # which an operator of higher order may call
+                raise ParseError(f"a node takes {item!r} as an argument, which is no operator of torch")
             elif key in ("in_spec", "out_spec") and isinstance(item, str):
                 _check_tree(json.loads(item)[1])
             else:

@@ -130,6 +130,23 @@ def test_operator_that_a_package_converts_is_taken(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
+    "operand", ["torch.os.system", "torch.load", "_operator.call", "torch.ops.debugprims.load_tensor.default"]
+)
+def test_operand_that_could_be_called_is_refused(saved: tuple[nn.Module, Path], operand: str) -> None:
+    def change(name: str, data: bytes) -> bytes:
+        if not name.endswith("model.json"):
+            return data
+        model = json.loads(data)
+        (node,) = (n for n in model["graph_module"]["graph"]["nodes"] if "relu" in n["target"])
+        node["target"] = "torch.ops.higher_order.wrap"
+        node["inputs"].insert(0, {"name": "", "arg": {"as_operator": operand}, "kind": 1})
+        return json.dumps(model).encode()
+
+    with pytest.raises(mgx_core.ParseError, match="as an argument, which is no operator of torch"):
+        mgx_core.parse_buffer(changed(saved[1], change), "pt2")
+
+
+@pytest.mark.parametrize(
     "text", ["__import__('os').getpid()", "s0.__class__", "[1]", "exec", "(lambda: 1)()", *UNBOUNDED]
 )
 def test_size_that_is_code_is_refused(saved: tuple[nn.Module, Path], text: str) -> None:
