@@ -105,8 +105,15 @@ def _version(weight: torch.Tensor) -> int:
 
 
 def _words(weight: torch.Tensor) -> Array | None:
-    """Returns the bytes of a weight in the order of its memory, or as it is where they are few."""
+    """Returns the bytes of a weight in the order of its memory, or as it is where they are few.
+
+    They are those of the memory itself: a view that is conjugated or negated when it is read is taken as what it looks at.
+    """
     flat = weight.detach()
+    if flat.is_complex():
+        flat = torch.view_as_real(flat.conj() if flat.is_conj() else flat)
+    if flat.is_neg():
+        flat = torch._neg_view(flat)
     array = host_array(flat.permute(sorted(range(flat.dim()), key=lambda axis: -flat.stride(axis))))
     if array.nbytes <= SMALL or not array.flags.c_contiguous:
         return array

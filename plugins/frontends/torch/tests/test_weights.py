@@ -145,3 +145,34 @@ def test_programs_of_other_versions_of_plugins_are_not_taken(monkeypatch: pytest
     monkeypatch.setattr(record, "version", record.version + ".1")
     assert not stored()
     assert stored()
+
+
+COMPLEX = [torch.randn(5, dtype=torch.complex128), torch.tensor(1 + 2j), torch.randn(3000, dtype=torch.complex64)]
+
+
+@pytest.mark.parametrize("weight", [*COMPLEX, torch.randn(4, dtype=torch.complex64).conj()])
+def test_complex_weights_are_followed(weight: torch.Tensor) -> None:
+    class Turned(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("turn", weight)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.view_as_real(x * self.turn)
+
+    model, x = Turned(), torch.randn(weight.shape, dtype=torch.float64)
+    compiled_model = torch.compile(model, backend="mgx")
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled_model(x), model(x), rtol=1e-5, atol=1e-5)
+            weight.data.mul_(2)  # which torch does not count
+
+
+def test_write_to_a_negated_weight_is_seen() -> None:
+    memory = torch.randn(8, dtype=torch.complex64)
+    weight = memory.conj().imag
+    assert weight.is_neg()
+    seal = Seal(weight)
+    assert seal.holds(weight)
+    memory.numpy()[3] = 7j
+    assert not seal.holds(weight)
