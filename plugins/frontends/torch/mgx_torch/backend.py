@@ -140,6 +140,7 @@ class Taken:
     def _first(self, args: Sequence[Any]) -> list[Any]:
         """Compiles, leaving to torch each node that turns out not to convert, and runs.
 
+        Each attempt begins with the random numbers of the first: what torch drew in one that was given up is drawn again.
         Errors: DeviceError and PluginError, and any other that neither is a refusal nor names a node; UnsupportedError with the
         option `strict` where a node would stay with torch.
         """
@@ -147,6 +148,7 @@ class Taken:
             left = [why for node, why in self.reasons.items() if node not in self.views]
             if left:
                 raise UnsupportedError(f"the option strict leaves nothing to torch: {'; '.join(left)}")
+        restore = _random_numbers(self.gm, args)
         while True:
             try:
                 return self._attempt(args)
@@ -155,6 +157,7 @@ class Taken:
             except MgxError as error:
                 if self.options.strict:
                     raise
+                restore()
                 node = self._culprit(error)
                 if node is None:
                     if not isinstance(error, UnsupportedError):
@@ -209,6 +212,23 @@ class Taken:
         self.ready = pieces
         self.parts += made
         return found
+
+
+def _random_numbers(gm: torch.fx.GraphModule, args: Sequence[Any]) -> Callable[[], None]:
+    """Returns what puts torch's generators back to where they are now, for a graph that draws from them."""
+    targets = (n.target for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload))
+    if not any(torch.Tag.nondeterministic_seeded in t.tags for t in targets):
+        return lambda: None
+    host = torch.get_rng_state()
+    devices = {a.device for a in args if isinstance(a, torch.Tensor) and a.device.type == "cuda"}
+    states = {d: torch.cuda.get_rng_state(d) for d in devices}
+
+    def restore() -> None:
+        torch.set_rng_state(host)
+        for device, state in states.items():
+            torch.cuda.set_rng_state(state, device)
+
+    return restore
 
 
 def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:

@@ -110,6 +110,22 @@ def test_compiled_functions_draw_as_torch_does(train: bool | None) -> None:
     torch.testing.assert_close(torch.compile(drawn, backend="mgx")(x), want)
 
 
+def test_attempts_that_are_given_up_draw_no_numbers() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.relu(x + torch.rand(4)) * 2
+        spread = torch.as_strided(y.expand(3, 4), (2, 2), (1, 1))  # which is refused when it is converted
+        return y, spread + 1
+
+    x = torch.zeros(4)
+    compiled = torch.compile(function, backend="mgx")
+    with torch.no_grad():
+        torch.manual_seed(1)
+        want = function(x), torch.rand(2)
+        torch.manual_seed(1)
+        got = compiled(x), torch.rand(2)
+    torch.testing.assert_close(got, want)
+
+
 def test_every_core_operator_has_a_way() -> None:
     """Each overload of Core ATen has a converter, breaks down, or never is in a functional graph."""
     converters = all_converters()
