@@ -217,8 +217,10 @@ def lower_to_mgx(
 ) -> MgxModule:
     """Exports a module with example inputs and makes it a module that runs on mgx.
 
-    dynamic_shapes: as `torch.export.export` takes them; release_weights: afterwards the module's own parameters are empty, and
-    the program is their only owner; options: those of the backend.
+    What is written to the module's weights afterwards does not reach the result, which has a copy of them.
+
+    dynamic_shapes: as `torch.export.export` takes them; release_weights: no copy of the parameters is made, and afterwards those
+    of the module are empty; options: those of the backend.
     Errors: UnsupportedError for an operator that nothing converts; ParameterError for unknown options, and for what is not a
     module or a sequence of inputs; torch's own where it cannot export the module.
     """
@@ -236,7 +238,25 @@ def lower_to_mgx(
             exported = torch.export.export(module, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
     finally:
         module.train(was)
+    _copy_weights(exported, parameters=not release_weights)
     return _module_of(exported, chosen, module if release_weights else None)
+
+
+def _copy_weights(exported: Any, parameters: bool) -> None:
+    """Gives an exported program weights in memory of its own, one copy of what it has under several names.
+
+    parameters: or else buffers and constants only.
+    """
+    made: dict[int, torch.Tensor] = {}
+    for tensors in (exported.state_dict, exported.constants):
+        for name, tensor in tensors.items():
+            trained = isinstance(tensor, torch.nn.Parameter)
+            if not isinstance(tensor, torch.Tensor) or (trained and not parameters) or tensor.device.type != "cpu":
+                continue  # the program has a copy of what lies on a device in any case
+            if id(tensor) not in made:
+                own = tensor.detach().clone()
+                made[id(tensor)] = torch.nn.Parameter(own, tensor.requires_grad) if trained else own
+            tensors[name] = made[id(tensor)]
 
 
 def _module_of(exported: Any, options: TorchOptions, release: torch.nn.Module | None) -> MgxModule:

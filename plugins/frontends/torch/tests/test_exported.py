@@ -196,6 +196,37 @@ def test_released_weights_leave_one_owner() -> None:
     torch.testing.assert_close(lowered(x), want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize("release", [False, True])
+def test_lowered_module_keeps_weights_as_they_were(called: bool, release: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
+    x = torch.randn(2, 4)
+    want = model(x)
+    lowered = lower_to_mgx(model, [x], release_weights=release)
+    if called:
+        lowered(x)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.add_(1)
+    torch.testing.assert_close(lowered(x), want, rtol=1e-5, atol=1e-5)
+
+
+def test_lowered_module_has_one_copy_of_tied_weights() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x))
+
+    model, x = Tied(), torch.randn(2, 4)
+    lowered = lower_to_mgx(model, [x])
+    assert str(lowered.program).count("@literal") == 1
+    torch.testing.assert_close(lowered(x), model(x), rtol=1e-5, atol=1e-5)
+
+
 class Chooses(nn.Module):
     def forward(self, x: torch.Tensor, doubled: bool, *, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return x * (2 if doubled else 1) + a - b
