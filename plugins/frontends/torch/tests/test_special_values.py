@@ -121,3 +121,12 @@ def test_products_of_two_element_types_are_refused_as_in_torch(product: Any) -> 
     x, y = torch.randn(3, 4), torch.randn(4, 2, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="dtype"):
         torch.compile(lambda x, y: product(x, y) + 1, backend="mgx")(x, y)
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize("right", [False, True])
+def test_buckets_of_nan_and_of_other_types(right: bool, target: str, overloads: ModuleType) -> None:
+    limits = torch.tensor([-0.5, 0.5, 2.0])
+    for x in (torch.tensor(VALUES), torch.tensor([-1, 0, 1, 2, 3]), torch.tensor(float("nan"))):
+        (found,) = overloads.computed(aten.bucketize.Tensor, (x, limits), {"right": right}, target)
+        torch.testing.assert_close(found, torch.bucketize(x, limits, right=right))

@@ -293,8 +293,8 @@ def one_hot(n: Node, x: Instruction, classes: int = -1) -> Instruction:
 def bucketize(
     n: Node, x: Instruction, boundaries: Instruction, out_int32: bool = False, right: bool = False
 ) -> Instruction:
-    wide = n.unsqueeze(x, [x.shape.rank])
-    below = n.pointwise(
-        "greater_or_equal" if right else "greater", *n.broadcast(wide, n.convert(boundaries, x.shape.dtype))
-    )
-    return n.convert(n.reduce("reduce_sum", n.convert(below, dt.int64), [x.shape.rank], False), n.dtype)
+    """Returns the number of boundaries before each element; NaN lies behind all."""
+    kind = n.common_dtype(0, 1)
+    sought, limits = n.broadcast(n.unsqueeze(n.convert(x, kind), [x.shape.rank]), n.convert(boundaries, kind))
+    before = n.add("not", n.add("greater" if right else "greater_or_equal", limits, sought))
+    return n.convert(n.reduce("reduce_sum", n.convert(before, dt.int64), [x.shape.rank], False), n.dtype)
