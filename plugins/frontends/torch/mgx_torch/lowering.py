@@ -221,8 +221,9 @@ def lower_to_mgx(
 
     dynamic_shapes: as `torch.export.export` takes them; release_weights: no copy of the parameters is made, and afterwards those
     of the module are empty; options: those of the backend.
-    Errors: UnsupportedError for an operator that nothing converts; ParameterError for unknown options, and for what is not a
-    module or a sequence of inputs; torch's own where it cannot export the module.
+    Errors: UnsupportedError for an operator that nothing converts, and for complex arguments; ParameterError for unknown options,
+    for a module that writes to its arguments or buffers, and for what is not a module or a sequence of inputs; torch's own where
+    it cannot export the module.
     """
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(f"lower_to_mgx takes a torch.nn.Module, got {type(module).__name__}")
@@ -268,14 +269,17 @@ def _module_of(exported: Any, options: TorchOptions, release: torch.nn.Module | 
                 f"the argument {arg.name!r} is a number that changes from call to call; pass a tensor"
             )
     names = [a.name for a in given if isinstance(a, TensorArgument)]
-    changed = [s.target for s in exported.graph_signature.output_specs if s.kind.name.endswith("MUTATION")]
-    extra = [n for n in program.get_parameter_names() if n not in names]
-    if changed or extra:
-        raise ParameterError(
-            f"the module changes {', '.join(extra or changed)} when it is called; run it with torch.compile(backend='mgx')"
-        )
     outputs = [s for s in exported.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
     template = [s.arg.value if isinstance(s.arg, ConstantArgument) else ... for s in outputs]
+    taken = program.get_parameter_names()
+    for name in names:
+        if name not in taken and f"{name}.real" in taken:
+            raise UnsupportedError(f"the argument {name!r} is complex; pass torch.view_as_real of it")
+    changed = program.get_output_names()[sum(map(is_result, template)) :]  # which come after the results of the user
+    if changed:
+        raise ParameterError(
+            f"the module changes {', '.join(changed)} when it is called; run it with torch.compile(backend='mgx')"
+        )
     numbers = [not isinstance(s.arg, (ConstantArgument, TensorArgument)) for s in outputs]
     layout = exported.call_spec.out_spec
     if release is not None:

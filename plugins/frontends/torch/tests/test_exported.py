@@ -227,6 +227,31 @@ def test_lowered_module_has_one_copy_of_tied_weights() -> None:
     torch.testing.assert_close(lowered(x), model(x), rtol=1e-5, atol=1e-5)
 
 
+class Writes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, own: bool) -> torch.Tensor:
+        (self.calls if own else x).add_(1)
+        return x * 2
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_module_that_writes_is_not_lowered(own: bool) -> None:
+    with pytest.raises(mgx_core.ParameterError, match="the module changes calls " if own else "the module changes x "):
+        lower_to_mgx(Writes(), [torch.randn(3), own])
+
+
+def test_complex_argument_of_a_lowered_module_is_refused() -> None:
+    class Turns(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.view_as_real(x * 1j)
+
+    with pytest.raises(mgx_core.UnsupportedError, match="argument 'x' is complex; pass"):
+        lower_to_mgx(Turns(), [torch.randn(3, dtype=torch.complex64)])
+
+
 class Chooses(nn.Module):
     def forward(self, x: torch.Tensor, doubled: bool, *, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return x * (2 if doubled else 1) + a - b
