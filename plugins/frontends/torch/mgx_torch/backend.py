@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +95,7 @@ class Taken:
     """An ATen graph, of which mgx takes all that it can.
 
     It is split at its first call: what cannot be converted stays with torch, for the reason that `parts` keeps.
+    Safe to call from several threads: the first one there compiles, and others wait for it.
     aliases: results that share memory share it as torch has them; views of others are left to torch.
     """
 
@@ -121,6 +123,7 @@ class Taken:
             n: why for n in self.gm.graph.nodes if (why := not_ours(n, converters))
         } | {n: f"{describe(n)} shares the memory of another result" for n in self.views}
         self.ready: Callable[..., Any] | None = None
+        self._lock = threading.RLock()
         self._boxed_call = (
             True  # by which AOTAutograd knows that it takes one list; wrappers copy what an instance holds
         )
@@ -138,6 +141,13 @@ class Taken:
         return list(found[:kept])
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
+        """Compiles and runs, or runs what another thread has compiled meanwhile.  Errors: as `_compiled`."""
+        with self._lock:
+            if self.ready is None:
+                return self._compiled(args)
+        return list(self.ready(*args))
+
+    def _compiled(self, args: Sequence[Any]) -> list[Any]:
         """Compiles, leaving to torch each node that turns out not to convert, and runs.
 
         Each attempt begins with the random numbers of the first: what torch drew in one that was given up is drawn again.

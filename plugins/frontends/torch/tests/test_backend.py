@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ import pytest
 import torch
 import torch._dynamo.testing
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from mgx_core import DeviceError, PassError, PluginError, Program, UnsupportedError
 from mgx_torch import explain
 from mgx_torch.backend import Taken, overwrite
+from mgx_torch.decompositions import all_converters
+from mgx_torch.options import TorchOptions
 
 
 def close(got: Any, want: Any, tolerance: float = 1e-5) -> None:
@@ -433,3 +438,22 @@ def test_strict_lets_results_share_memory() -> None:
     got = torch.compile(lambda x: (x.T, x + 1), backend="mgx", options={"strict": True})(x)
     assert got[0].data_ptr() == x.data_ptr()
     close(got[1], x + 1)
+
+
+def test_one_of_many_threads_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = []
+    attempt = Taken._attempt
+
+    def slow(taken: Taken, args: Any) -> Any:
+        attempts.append(1)
+        time.sleep(0.1)
+        return attempt(taken, args)
+
+    monkeypatch.setattr(Taken, "_attempt", slow)
+    x = torch.randn(4)
+    taken = Taken(make_fx(lambda v: [torch.relu(v) + 1])(x), all_converters(), TorchOptions(), (), [])
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: taken([x])[0], range(4)))
+    assert len(attempts) == 1
+    for y in found:
+        torch.testing.assert_close(y, torch.relu(x) + 1)
