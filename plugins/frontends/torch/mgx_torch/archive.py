@@ -25,9 +25,10 @@ DEGREE: Final = 4096  # factors in a size
 EXPONENT: Final = 4  # of a power in a size
 BASE: Final = 100  # parts of what is raised to a power: torch expands sums
 MULTIPLIES: Final = re.compile(r"\b_?operator\.mul$|\.(repeat|tile)\b")
-# operators, and the functions of numbers that torch.export writes; no powers and shifts, whose results have no bound
+# operators that open no file, functions of numbers that torch.export writes; no powers and shifts, whose results have no bound
 TARGET: Final = re.compile(
-    r"torch\.ops\.(aten|prims|prim|torchvision|quantized_decomposed|torchao|higher_order)\.\w+(\.\w+)?"
+    r"torch\.ops\.(aten|prims|prim|torchvision|quantized_decomposed|torchao|higher_order)"
+    r"\.(?!(from_file|save|load)\b)\w+(\.\w+)?"
     r"|_?operator\.(eq|ne|le|ge|lt|gt|neg|pos|abs|mul|add|sub|floordiv|truediv|mod|and_|or_|not_|getitem|rshift)"
     r"|math\.(trunc|ceil|floor|sqrt)|torch\.sym_(not|int|float|ite|max|min|sum|sqrt|constrain_range_for_size)|torch\._sym_sqrt"
 )
