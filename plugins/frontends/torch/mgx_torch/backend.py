@@ -21,9 +21,9 @@ from .modes import autocasts, differentiates
 from .node import NAME, place_of
 from .options import TorchOptions
 from .partition import eager_name, shared, split, stages
-from .recurrent_setting import WholeRecurrentLayers, around_calls, inferring
+from .recurrent_setting import around_tracing
 
-__all__ = ["Part", "Taken", "WholeRecurrentLayers", "mgx"]
+__all__ = ["Part", "Taken", "mgx"]
 
 
 @dataclass
@@ -49,8 +49,7 @@ def mgx(
     return compile_graph(gm, example_inputs, TorchOptions.of(options, mode), [])
 
 
-mgx.backend_ctx_ctor = inferring  # type: ignore[attr-defined]  # what it gives, torch.compile enters around each call
-around_calls()
+around_tracing(mgx)
 
 
 def compile_graph(

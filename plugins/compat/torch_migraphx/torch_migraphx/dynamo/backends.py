@@ -10,6 +10,7 @@ import torch
 
 from mgx_core import UnsupportedError
 from mgx_torch.backend import mgx
+from mgx_torch.recurrent_setting import around_tracing
 
 __all__ = ["migraphx"]
 
@@ -43,4 +44,4 @@ def migraphx(
     return mgx(gm, example_inputs, options=given, mode=mode)
 
 
-migraphx.backend_ctx_ctor = mgx.backend_ctx_ctor  # type: ignore[attr-defined]
+around_tracing(migraphx)
