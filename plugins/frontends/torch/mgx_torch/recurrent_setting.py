@@ -43,7 +43,7 @@ def around_tracing(backend: Any) -> None:
 
     @functools.wraps(trace)
     def traced(self: Any, *args: Any, **kwargs: Any) -> Any:
-        given = innermost_backend(self._torchdynamo_orig_backend)
+        given = innermost_backend(self)
         if getattr(given, "compiler_fn", given) is not backend:
             return trace(self, *args, **kwargs)
         with inferring():
