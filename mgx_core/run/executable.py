@@ -265,6 +265,17 @@ class Executable:
                     self._repeats[key] = again
         return results
 
+    def queued(self, parameters: Mapping[str, Any]) -> Callable[[int], None] | None:
+        """Returns a call that enqueues `run_async` of these parameters on a stream; None where the target's runner has none.
+
+        For callers that count in microseconds: parameters are checked now and never again, so that all of their memory has to be
+        there at each call.  Results come to the places among them, the names of which `output_places` gives.  Runners have such
+        a call for parameters that `run_async` has had.
+        Errors: as `run`.
+        """
+        values = self.bind(parameters)
+        return self.instance(values).runner.queued(values, self._arguments.places_in(parameters))
+
     def _forget_repeats(self) -> None:
         with self._lock:
             self._repeats.clear()  # they hold instances

@@ -128,6 +128,9 @@ class Completed(Runner):
     ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
         return self._runner.repeated(self._completed(args), places)
 
+    def queued(self, args: Sequence[Value], places: Mapping[int, Value]) -> Callable[[int], None] | None:
+        return self._runner.queued(self._completed(args), places)
+
     def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing] | None:
         return self._runner.time(self._completed(args), runs, warmup)
 

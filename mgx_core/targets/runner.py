@@ -79,6 +79,13 @@ class Runner:
         """
         return None
 
+    def queued(self, args: Sequence[Value], places: Mapping[int, Value]) -> Callable[[int], None] | None:
+        """Returns a call that enqueues a run on a stream: for these arguments and these places of results, which `run_async` ran.
+
+        It takes the stream, looks at nothing and keeps no memory of the caller's.  Default: None, no such call.
+        """
+        return None
+
     def watching(self, watch: Watch, spare: Runner, given: Sequence[int | Value]) -> Runner | None:
         """Returns a runner that does as this one while what it holds as constants is as `watch` has it, and else as `spare`.
 

@@ -19,7 +19,7 @@ from .workspaces import HEAD
 __all__ = ["GRAPHS", "Recording", "Recordings", "captured", "enqueue"]
 
 GRAPHS = 8  # sets of caller's addresses whose graphs are kept
-VARYING = 4  # sets of caller's addresses after which arguments at new ones are copied: a copy takes less than recording
+VARYING = 6  # sets of caller's addresses after which arguments at new ones are copied: a copy takes less than recording
 
 
 class Recording(NamedTuple):

@@ -227,19 +227,10 @@ class GpuRunner(Runner):
         self, values: Sequence[Any], places: Mapping[int, Any]
     ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
         """`run_async` for arguments that lie where these lie: one launch of the graph that is there for them."""
-        if not self.whole or self.hosted or not all(self.staging.fits(n, p) for n, p in places.items()):
+        enqueued = self.queued(values, places)
+        if enqueued is None:
             return None
-        if not all(
-            isinstance(v, DeviceArray) and v.address % self.staging.input_align.get(n, 1) == 0
-            for n, v in enumerate(values)
-        ):
-            return None
-        used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
-        with self.lock:  # a run in another thread may add a graph and drop this one
-            found = self.graphs.found(used, {n: p.address for n, p in places.items()})
-        if found.graph is None:
-            return None
-        launch, activate, lock = found.graph.launch, self.device.activate, self.lock
+        lock = self.lock
         named = {f"{OUTPUT}{n}": n for n in places}
         outputs: dict[int, list[Argument]] = {}
 
@@ -253,16 +244,38 @@ class GpuRunner(Runner):
             for name, n in named.items():  # made again: objects kept here must not hold the caller's memory
                 results[n] = self.staging.placed(n, places[n], parameters[name])
             with lock:
-                activate()
-                if stream and self.device.stream(stream).captured():
-                    enqueue(found.alone, stream)
-                else:
-                    launch(stream)
+                enqueued(stream)
                 self._kept = list(parameters.values())
             return results
 
         places = {n: p.address for n, p in places.items()}
         return again
+
+    def queued(self, values: Sequence[Any], places: Mapping[int, Any]) -> Callable[[int], None] | None:
+        """A launch of the graph that is recorded for these addresses; None where there is none."""
+        if not self.whole or self.hosted or not all(self.staging.fits(n, p) for n, p in places.items()):
+            return None
+        if not all(
+            isinstance(v, DeviceArray) and v.address % self.staging.input_align.get(n, 1) == 0
+            for n, v in enumerate(values)
+        ):
+            return None
+        used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
+        with self.lock:  # a run in another thread may add a graph and drop this one
+            found = self.graphs.found(used, {n: p.address for n, p in places.items()})
+        if found.graph is None:
+            return None
+        launch, activate, lock, device = found.graph.launch, self.device.activate, self.lock, self.device
+
+        def enqueued(stream: int) -> None:
+            with lock:
+                activate()
+                if stream and device.stream(stream).captured():
+                    enqueue(found.alone, stream)
+                else:
+                    launch(stream)
+
+        return enqueued
 
     def _run_mixed(self, args: Sequence[Any]) -> list[Any]:
         on_host = [a.to_host() if isinstance(a, DeviceArray) else a for a in args]

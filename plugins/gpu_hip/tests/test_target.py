@@ -219,6 +219,33 @@ def test_repeated_runs_hold_no_places_of_the_caller(target: GpuTarget) -> None:
     assert gone() is None
 
 
+def test_queued_runs_check_and_keep_nothing(target: GpuTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = image(m, 4, 5)
+        return [m.add(mgx.op("exp"), x), m.add(mgx.op("relu"), x)]
+
+    program, given, wanted = compiled(build, target, offload_copy=False)
+    executable = program.executable
+    device = executable.context.device
+    x = DeviceArray(device.upload(given["x"]), dt.float32, (4, 5))
+    places = [DeviceArray(device.allocate(80), dt.float32, (4, 5)) for _ in range(2)]
+    parameters = {"x": x, "main:#output_0": places[0], "main:#output_1": places[1]}
+    assert executable.queued(parameters) is None  # nothing has run there yet
+    executable.run_async(parameters, 0, "")
+    call = executable.queued(parameters)
+    assert call is not None
+    monkeypatch.setattr(executable, "bind", lambda parameters: pytest.fail("checked again"))
+    for _ in range(2):
+        for place in places:
+            device.default_stream.fill(place.address, 0, 80)
+        call(0)
+        device.default_stream.wait()
+        for place, want in zip(places, wanted, strict=True):
+            got = np.empty((4, 5), np.float32)
+            device.download(got, place.address)
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_kernels_compile_for_an_amd_device(either_wave: GpuTarget) -> None:
     pytest.importorskip("ziglang")
 
