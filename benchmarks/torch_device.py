@@ -108,7 +108,8 @@ def one(name: str, batch: int, folder: Path, given: argparse.Namespace) -> dict[
     ]
     command += ["--precision", given.precision, "--modes", given.modes, "--rounds", str(given.rounds)]
     command += ["--runs", str(given.runs)] + ["--steps"] * given.steps
-    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    threads = str(max(2, (os.cpu_count() or 1) // given.workers))
+    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": threads, "OMP_NUM_THREADS": "2"}
     row = {"network": name, "batch": batch}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from .node import Complex
 from .options import TorchOptions
 from .stored import Stored
 from .tensors import as_tensor, host_array
+from .torch_internals import lie_at
 from .weights import Seal, held
 
 __all__ = ["CompiledGraph"]
@@ -109,6 +110,10 @@ class Variant:
     def __init__(self, graph: CompiledGraph, args: Sequence[Any]) -> None:
         self.static = graph.static
         self.addresses = [args[i].data_ptr() for i in self.static]
+        # the same as `lie_at` takes them
+        self.numbers, self.places = list(self.static), [0] * len(args)
+        for number, address in zip(self.numbers, self.addresses, strict=True):
+            self.places[number] = address
         self.watched = graph.watched
         weights = {i: args[i] for i in self.static}
         self.seals = [] if graph.watched else [Seal(w, not graph.options.freeze) for w in weights.values()]
@@ -126,7 +131,6 @@ class Variant:
 
             self.program = (quantize_fp16 if options.fp16 else quantize_bf16)(self.program)
         self.device = _device(args)
-        self.on_device = None if self.device is None else DeviceResults(self.device)
         self.unstored = Stored(self.program, target, options) if options.cache else None
         found = None if self.unstored is None else self.unstored.load()
         if found is None:
@@ -142,20 +146,24 @@ class Variant:
             self.program, self.unstored = found, None
         assert self.program.executable is not None
         self.executable = self.program.executable
+        tensors = not any(part for *_, part in self.given)
+        self.unchanged = all(kind == "tensor" and order is None for kind, order in self.results)
         # the argument of each parameter, where nothing but tensors in host memory goes in, and comes out as it is
-        plain = self.device is None and not any(part for *_, part in self.given)
-        plain = plain and all(kind == "tensor" and order is None for kind, order in self.results)
+        plain = self.device is None and tensors and self.unchanged
         self.plain = {name: index for name, index, _ in self.given} if plain else None
         # the same in the order of the program's parameters, where sizes are fixed too, which Dynamo's guards have seen to
-        fixed = plain and not any(s.dynamic() for s in self.executable.parameters.values())
+        fixed = tensors and not any(s.dynamic() for s in self.executable.parameters.values())
         self.order = (
             [self.plain[name] for name in self.executable.parameters] if self.plain is not None and fixed else None
         )
+        self.on_device = None if self.device is None else DeviceResults(self.executable, self.device, fixed)
         self._lock = threading.Lock()
 
     def serves(self, args: Sequence[Any]) -> bool:
         """Returns True if the weights are those of this variant, and nothing has to be packed again."""
-        return [args[i].data_ptr() for i in self.static] == self.addresses and self.current(args)
+        if self.device is None:
+            return [args[i].data_ptr() for i in self.static] == self.addresses and self.current(args)
+        return lie_at(list(args), self.places, self.numbers) and self.current(args)
 
     def current(self, args: Sequence[Any]) -> bool:
         """Returns True if no weight was written to since it was packed.
@@ -178,28 +186,30 @@ class Variant:
             return [
                 as_tensor(r.value) for r in self.executable.run({n: host_array(args[i]) for n, i in self.plain.items()})
             ]
-        values: dict[str, Any] = {}
-        for name, index, part in self.given:
-            given = args[index]
-            if part == "size":
-                number = int(given)
-                values[name] = torch.empty((max(number, 0), max(-number, 0), 0), dtype=torch.uint8).numpy()
-                continue
-            if part == "number":
-                values[name] = np.asarray(given)
-                continue
-            if part:
-                given = getattr(given.resolve_conj(), part).contiguous()
-            if self.device is None:
-                values[name] = host_array(given)
-            else:
-                values[name] = (given.detach() if given.requires_grad else given).contiguous()
+        values = {name: self._value(args[index], part) for name, index, part in self.given}
         if self.on_device is None:
-            found = iter([as_tensor(r.value) for r in self.executable.run(values)])
+            found = [as_tensor(r.value) for r in self.executable.run(values)]
         else:
-            found = iter(self.on_device.of(lambda stream: self.executable.run_async(values, stream, "")))
+            found = self.on_device.of(values)
         if self.unstored is not None:
             self._store()
+        return found if self.unchanged else self._results(args, iter(found))
+
+    def _value(self, given: Any, part: str) -> Any:
+        """Returns what a parameter takes of an argument (see `_program`)."""
+        if part == "size":
+            number = int(given)
+            return torch.empty((max(number, 0), max(-number, 0), 0), dtype=torch.uint8).numpy()
+        if part == "number":
+            return np.asarray(given)
+        if part:
+            given = getattr(given.resolve_conj(), part).contiguous()
+        if self.device is None:
+            return host_array(given)
+        return (given.detach() if given.requires_grad else given).contiguous()
+
+    def _results(self, args: Sequence[Any], found: Iterator[torch.Tensor]) -> list[Any]:
+        """Returns the results of the graph, in the order in which it has them, out of the program's."""
         out: list[Any] = []
         for kind, detail in self.results:
             if kind == "input":

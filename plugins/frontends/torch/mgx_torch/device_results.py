@@ -3,51 +3,104 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import torch
 
 from mgx_core import Argument
+from mgx_core.run.executable import Executable
 
 from .tensors import as_tensor
+from .torch_internals import current_stream
 
 __all__ = ["DeviceResults"]
 
+OFTEN: Final = 4  # calls with the same addresses after which a graph is recorded for these
+MET: Final = 64  # sets of addresses whose calls are counted
+QUEUED: Final = 8  # sets of addresses with a call of their own
+
 
 class DeviceResults:
-    """Copies results, which a program's next run writes again, on the caller's current stream.
+    """Fresh tensors of the runs of one program, on the caller's current stream.  Safe to call from several threads.
 
-    Safe to call from several threads: a run and the copies of its results are enqueued as one.
+    Results lie in memory of the program, which its next run writes again, and are copied from there; where arguments and fresh
+    tensors lie at the same addresses again and again, which in loops they do, the program writes to the fresh tensors itself.
+    fixed: all extents of arguments and results are the same in each run.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._lock = threading.Lock()
-        self._last: torch.cuda.Stream | None = None
+    def __init__(self, executable: Executable, device: torch.device, fixed: bool) -> None:
+        self.executable, self.device = executable, device
+        self._lock = threading.Lock()  # a run and the copies of its results are enqueued as one
+        self._stream: torch.cuda.Stream | None = None
+        self._handle = -1  # of that stream
         self._arguments: Sequence[Argument] = ()
         self._views: list[torch.Tensor] = []
+        self._direct = fixed  # results may be written to fresh tensors
+        self._records = True  # further graphs
+        self._met: Counter[tuple[int, ...]] = Counter()
+        self._queued: dict[tuple[int, ...], Callable[[int], None]] = {}
 
-    def of(self, run: Callable[[int], Sequence[Argument]]) -> list[torch.Tensor]:
-        """Fresh tensors of what ``run(stream)`` enqueues on a stream."""
-        stream = torch.cuda.current_stream(self.device)
+    def of(self, values: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Returns the results for values of the program's parameters; tensors are contiguous."""
+        handle = current_stream(self.device.index)
         with self._lock:
-            # a stream is neither equal nor unequal to None
-            other = self._last is not None and self._last != stream
-            if other and not torch.cuda.is_current_stream_capturing():
-                stream.wait_stream(self._last)  # results of the last run are still being copied there
-            self._last = stream
-            made = run(stream.cuda_stream)
-            if len(made) != len(self._arguments) or any(a is not b for a, b in zip(made, self._arguments, strict=True)):
-                self._arguments, self._views = made, [as_tensor(a.value) for a in made]
-            if len(made) == 1:
-                return [self._fresh(self._views[0])]
-            fresh = [self._empty(v) for v in self._views]
-            if fresh:
-                torch._foreach_copy_(fresh, self._views)
-            return fresh
+            if handle != self._handle:
+                self._follow(handle)
+            if not self._direct or not self._views:
+                return self._copied(values, handle)
+            fresh = [torch.empty_like(v) for v in self._views]
+            key = (*[v.data_ptr() for v in values.values()], *[f.data_ptr() for f in fresh])
+            call = self._queued.get(key)
+            if call is not None:
+                call(handle)
+                return fresh
+            return self._placed(values, fresh, key, handle)
 
-    def _fresh(self, view: torch.Tensor) -> torch.Tensor:
-        return view.clone() if view.device == self.device else view.to(self.device)
+    def _follow(self, handle: int) -> None:
+        """Lets the caller's stream wait for the last run, where that was on another one: both use the program's memory."""
+        stream = torch.cuda.current_stream(self.device)
+        if self._stream is not None and not torch.cuda.is_current_stream_capturing():
+            stream.wait_stream(self._stream)
+        self._stream, self._handle = stream, handle
 
-    def _empty(self, view: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(view, device=self.device)
+    def _copied(self, values: Mapping[str, Any], handle: int) -> list[torch.Tensor]:
+        """Runs, and copies the results."""
+        views = self._run(values, handle)
+        if len(views) == 1:
+            return [views[0].clone() if views[0].device == self.device else views[0].to(self.device)]
+        return self._filled([torch.empty_like(v, device=self.device) for v in views], views)
+
+    def _filled(self, fresh: list[torch.Tensor], views: list[torch.Tensor]) -> list[torch.Tensor]:
+        if fresh:
+            torch._foreach_copy_(fresh, views)
+        return fresh
+
+    def _run(self, values: Mapping[str, Any], handle: int) -> list[torch.Tensor]:
+        made = self.executable.run_async(values, handle, "")
+        if len(made) != len(self._arguments) or any(a is not b for a, b in zip(made, self._arguments, strict=True)):
+            self._arguments, self._views = made, [as_tensor(a.value) for a in made]
+            self._direct = self._direct and all(v.device == self.device and v.numel() for v in self._views)
+        return self._views
+
+    def _placed(
+        self, values: Mapping[str, Any], fresh: list[torch.Tensor], key: tuple[int, ...], handle: int
+    ) -> list[torch.Tensor]:
+        """Returns fresh tensors, filled; from now on without copies where their addresses have often been met."""
+        if not self._records or torch.cuda.is_current_stream_capturing() or not self._often(key):
+            return self._filled(fresh, self._run(values, handle))
+        placed = {**values, **dict(zip(self.executable.output_places, fresh, strict=True))}
+        self.executable.run_async(placed, handle, "")
+        call = self.executable.queued(placed)
+        if call is not None:
+            self._queued[key] = call
+        self._records = call is not None and len(self._queued) < QUEUED
+        self._direct = bool(self._queued)
+        return fresh
+
+    def _often(self, key: tuple[int, ...]) -> bool:
+        if len(self._met) >= MET:
+            self._met.clear()
+        self._met[key] += 1
+        return self._met[key] >= OFTEN

@@ -30,6 +30,41 @@ def test_results_are_not_overwritten() -> None:
         torch.testing.assert_close(compiled(xs[0])[0], model(xs[0]), rtol=1e-3, atol=1e-3)
 
 
+def test_loops_have_fresh_results() -> None:
+    model = network()
+    compiled = torch.compile(lambda x: (model(x), x.sum(1), x * 2), backend="mgx", dynamic=False)
+    xs = [torch.randn(8, 64, device="cuda") for _ in range(12)]
+    with torch.no_grad():
+        want = [(model(x), x.sum(1), x * 2) for x in xs]
+        for kept in (1, 2, 6):  # results that the caller holds at the next call
+            held: list[tuple[int, tuple[torch.Tensor, ...]]] = []
+            for i in range(60):
+                for place, found in held:
+                    torch.testing.assert_close(found, want[place], rtol=1e-3, atol=1e-3)
+                place = i % 12 if i >= 40 else i % 2
+                held = [*held, (place, compiled(xs[place]))][-kept:]
+                torch.testing.assert_close(held[-1][1], want[place], rtol=1e-3, atol=1e-3)
+
+
+def test_results_in_loops_are_not_copied() -> None:
+    model = network()
+    compiled = torch.compile(lambda x: (model(x), x.sum(1), x * 2), backend="mgx", dynamic=False)
+    x = torch.randn(8, 64, device="cuda")
+
+    def copies() -> int:
+        with torch.profiler.profile() as seen:
+            compiled(x)
+        return sum(e.count for e in seen.key_averages() if "aten::_foreach_copy_" in e.key)
+
+    with torch.no_grad():
+        compiled(x)
+        assert copies() == 1
+        for _ in range(8):
+            compiled(x)
+        assert copies() == 0
+        torch.testing.assert_close(compiled(x)[0], model(x), rtol=1e-3, atol=1e-3)
+
+
 def test_threads_and_streams_have_results_of_their_own() -> None:
     model = network()
     compiled = torch.compile(model, backend="mgx", dynamic=False)
