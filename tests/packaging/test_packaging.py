@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,10 @@ def test_debian_package(copy: Path, tmp_path: Path) -> None:
     assert os.readlink(tmp_path / "root/usr/bin/migraphx-driver") == "/opt/mgx/bin/migraphx-driver"
     first = (tmp_path / "root/opt/mgx/bin/migraphx-driver").read_text().splitlines()[0]
     assert first.startswith("#!/opt/mgx/bin/python")
+
+
+def test_declarations_of_c_are_read_before_anything_is_installed() -> None:
+    done(sys.executable, "-S", ROOT / "plugins" / "capi" / "mgx_c" / "declarations.py")
 
 
 def test_the_dockerfile_runs_the_same_script() -> None:

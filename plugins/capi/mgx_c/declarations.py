@@ -1,10 +1,12 @@
-"""The declarations of a C header, read into records: functions with the types and names of their parameters."""
+"""The declarations of a C header, read into records: functions with the types and names of their parameters.
+
+Read before anything is installed, to generate the library's sources: the standard library alone is imported.
+"""
 
 from __future__ import annotations
 
 import re
-
-from mgx_core.records import dataclass
+from dataclasses import dataclass
 
 __all__ = ["Function", "Parameter", "functions", "types"]
 
