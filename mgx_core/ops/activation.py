@@ -27,6 +27,16 @@ def softplus(x: Expr) -> Expr:
     return call("max", x, 0) + call("log1p", call("exp", -call("abs", x)))
 
 
+def mish(x: Expr) -> Expr:
+    """x * tanh(log(1 + exp(x))) as an expression with one exponential that does not overflow.
+
+    With t = exp(-|x|) the tanh is n / (n + 2) for x < 0, where n = t (t + 2), and else n / (n + 2 t t), where n = 1 + 2 t.
+    """
+    t, below = call("exp", -call("abs", x)), x < 0
+    n = call("where", below, t * (t + 2), 1 + 2 * t)
+    return x * (n / (n + call("where", below, 2, 2 * t * t)))
+
+
 @op("relu", accepts="iuf")
 class Relu(Pointwise):
     """max(x0, 0).  Source: ONNX Relu-14."""
@@ -137,7 +147,7 @@ class Softsign(Pointwise):
 class Mish(Pointwise):
     """x0 * tanh(softplus(x0)).  Source: ONNX Mish-22."""
 
-    scalar: ClassVar[Expr] = x0 * call("tanh", softplus(x0))
+    scalar: ClassVar[Expr] = mish(x0)
 
 
 @op("swish", accepts="f")
