@@ -11,6 +11,9 @@ template <bool taken, typename T>
 void copy_slices(const Slices &slices, const T *from, T *to) {
     slices.each<taken>(
             from, to, [](const T *source, T *target) { *target = *source; },
+            [](const T *source, T *target, int64_t count) {
+                std::memcpy(target, source, static_cast<size_t>(count) * sizeof(T));
+            },
             [&](const T *source, T *target) { copy_box(slices.slice, source, target); });
 }
 

@@ -75,12 +75,14 @@ struct Slices {
     }
 
     // The operand with places is the first and the source if `taken`, else the target.
-    // one(source, target) for elements where slices are these, else all(source, target) for slices, at their first elements.
-    template <bool taken, typename From, typename To, typename One, typename All>
-    void each(const From *sources, To *targets, const One &one, const All &all) const {
+    // row(source, target, count) for slices that lie in one piece in both; one(source, target) where these are single elements;
+    // else all(source, target), at the slices' first elements.
+    template <bool taken, typename From, typename To, typename One, typename Row, typename All>
+    void each(const From *sources, To *targets, const One &one, const Row &row, const All &all) const {
         constexpr int in = taken ? 0 : 2, out = 2 - in;
         const int64_t step = outer.step(in), over = outer.step(out);
-        const bool lone = slice.elements() == 1;
+        const int64_t count = slice.elements();
+        const bool solid = slice.rank == 1 && slice.step(0) == 1 && slice.step(1) == 1;
         outer.lines([&](const int64_t *offset) {
             const From *from = sources + offset[in];
             To *to = targets + offset[out];
@@ -89,12 +91,13 @@ struct Slices {
                     body(from + i * step + (taken ? place : 0), to + i * over + (taken ? 0 : place));
                 });
             };
-            if (lone) {
-                from += slice.start[0];
-                to += slice.start[1];
+            if (count != 1 && !solid) return walk(all);
+            from += slice.start[0];
+            to += slice.start[1];
+            if (count == 1)
                 walk(one);
-            } else
-                walk(all);
+            else
+                walk([&](const From *source, To *target) { row(source, target, count); });
         });
     }
 };

@@ -46,7 +46,11 @@ void combine(void *const *buffers, const int64_t *args, int64_t begin, int64_t e
     const Box<2> &slice = slices.slice;
     const int64_t items = slice.length(), in = slice.step(0), over = slice.step(1);
     const auto combined = [](const U *from, D *to) { *to = How::of(*to, static_cast<D>(widened(*from))); };
-    slices.each<false>(static_cast<const U *>(buffers[2]), static_cast<D *>(buffers[0]), combined, [=, &slice](const U *from, D *to) {
+    const auto row = [=](const U *__restrict from, D *__restrict to, int64_t count) { // out is none of the operands
+        for (int64_t j = 0; j < count; ++j)
+            combined(from + j, to + j);
+    };
+    slices.each<false>(static_cast<const U *>(buffers[2]), static_cast<D *>(buffers[0]), combined, row, [=, &slice](const U *from, D *to) {
         slice.lines([=](const int64_t *line) {
             const U *source = from + line[0];
             D *target = to + line[1];
