@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mgx_core import DeviceError, Kernels, Module, No, Shape, UnsupportedError
 from mgx_core import dtype as dt
@@ -24,6 +24,7 @@ __all__ = ["PLANS"]
 PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
 LEAD: Final = 64  # bytes before a result of bytes
+FEWER: Final = 2  # times fewer elements that passes along one axis each look at, for which their values in between pay
 
 
 def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -57,15 +58,47 @@ def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     if 0 in lens:
         raise Refused("an extent is 0")
     x = as_channels_last(e, x)
-    dims = x.lens[2:]
-    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     lengths, strides, dilations, begin, _ = windows
-    axes = zip(dims, lengths, strides, dilations, begin, x.strides[2:], strict=True)
-    numbers = [lens[1], len(dims), *(n for axis in axes for n in axis), *lens[2:], x.strides[0]]
+    axes = [Axis(*n) for n in zip(lens[2:], lengths, strides, dilations, begin, strict=True)]
+    for some in _passes(axes, x.lens[2:]):
+        x = _maxima(e, op.name, x, some)
+    return x
+
+
+class Axis(NamedTuple):
+    """Windows along one axis: how many, their extent, steps between them and in them, padding before the first."""
+
+    windows: int
+    length: int = 1
+    stride: int = 1
+    dilation: int = 1
+    begin: int = 0
+
+
+def _passes(axes: Sequence[Axis], extents: Sequence[int]) -> list[list[Axis]]:
+    """Returns the windows of one pass over all axes, or of one pass for each, where these look at far fewer elements."""
+    wide = [n for n, axis in enumerate(axes) if axis.length > 1]
+    passes, now, looks = [], list(extents), 0
+    for n in sorted(wide, key=lambda n: extents[n] / axes[n].windows, reverse=True):
+        now[n] = axes[n].windows
+        passes.append([axes[k] if k == n else Axis(windows) for k, windows in enumerate(now)])
+        looks += prod(now) * axes[n].length
+    at_once = prod(a.windows * a.length for a in axes)
+    return passes if FEWER * looks <= at_once and len(wide) > 1 else [list(axes)]
+
+
+def _maxima(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
+    """Returns the maximum of each window of a value that lies channels last."""
+    lens = [*x.lens[:2], *(a.windows for a in axes)]
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    numbers = [lens[1], len(axes)]
+    for extent, a, step in zip(x.lens[2:], axes, x.strides[2:], strict=True):
+        numbers += [extent, a.length, a.stride, a.dilation, a.begin, step]
+    numbers += [*lens[2:], x.strides[0]]
+    looks = prod(a.length for a in axes)
     work = lens[0] * prod(lens[2:-1])
-    grain = max(1, grain_of(work, [x]) // prod(lengths))
-    loop = f"max_pool_{x.shape.dtype}"
-    native_loop(e, op.name, loop, [x, out], [out], numbers, work, grain, 8 * prod(lengths))
+    grain = max(1, grain_of(work, [x]) // looks)
+    native_loop(e, name, f"max_pool_{x.shape.dtype}", [x, out], [out], numbers, work, grain, 8 * looks)
     return out
 
 
