@@ -11,7 +11,8 @@ from mgx_core.ops.resize import Resize
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import run_numpy
-from mgx_cpu_dnnl.jit.move import compile_pad, compile_resize
+from mgx_cpu_dnnl.jit.move import compile_pad, resize_passes, resize_taps
+from mgx_cpu_dnnl.jit.taps import compile_taps
 
 
 @pytest.fixture(scope="module", params=["host", "avx2"])
@@ -35,6 +36,12 @@ def image(dims, dtype=np.float32, seed=0):
     if np.dtype(dtype).kind in "iu":
         return r.integers(0, 100, dims).astype(dtype)
     return r.standard_normal(dims).astype(dtype)
+
+
+def compile_resize(op, x, out, engine, fast=False):
+    taps = resize_taps(op, x, out, fast)
+    how = "copy" if op.mode == "nearest" else "sum"
+    return taps if isinstance(taps, No) else compile_taps(x, out, taps, how, engine, "resize")
 
 
 LAYOUTS = [(0, 1, 2, 3), (0, 2, 3, 1)]
@@ -124,3 +131,18 @@ def test_long_axes_are_resized(engine):
         LAYOUTS[0],
         3e-6,
     )
+
+
+@pytest.mark.parametrize(
+    ("lens", "layout", "out", "passes"),
+    [
+        ((1, 21, 32, 32), (0, 2, 3, 1), (256, 256), [[3], [2]]),  # rows of pixels that follow each other
+        ((1, 21, 32, 32), (0, 1, 2, 3), (256, 256), [[3], [2]]),  # fewer elements that lie apart
+        ((1, 256, 64, 64), (0, 1, 2, 3), (16, 16), [[2], [3]]),
+        ((1, 2048, 2, 2), (0, 2, 3, 1), (3, 3), [[3], [2]]),
+    ],
+)
+def test_passes_of_resampling(lens, layout, out, passes):
+    x = shape_of(strided(image(lens), layout))
+    op = Resize(sizes=out, axes=(2, 3), mode="linear")
+    assert resize_passes(resize_taps(op, x, op.infer(Shape("float32", lens))), x, [*lens[:2], *out]) == passes

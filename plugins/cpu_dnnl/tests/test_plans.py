@@ -134,3 +134,30 @@ def test_a_refused_copy_leaves_shared_concatenations_alone() -> None:
     Emitter.refusing = False
     assert not isinstance(e.attempt(kernel, concat, (), operands), mgx.No)
     assert sum(s.name == "copy" for s in e.steps) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"sizes": (17, 40), "mode": "linear"},
+        {"sizes": (4, 31), "mode": "cubic", "coordinate_transformation_mode": "align_corners"},
+        {"scales": (0.4, 2.5), "mode": "linear", "antialias": True},
+        {"scales": (2.0, 3.0), "mode": "nearest"},
+    ],
+    ids=str,
+)
+def test_resampling_axis_by_axis(attributes: dict[str, Any], dtype: str) -> None:
+    """Values between the passes are as precise as the definition's; behind a convolution they lie channels last."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape(dtype, [2, 5, 9, 13]))
+    resize = mgx.op("resize", axes=(2, 3), **attributes)
+    rows = [m.add(resize, x)]
+    if dtype == "float32":
+        conv = mgx.op("convolution", padding=[0, 0], stride=[1, 1], dilation=[1, 1], group=1)
+        rows.append(m.add(resize, m.add(conv, x, constant(m, 7, 5, 1, 1))))
+    m.add_return(rows)
+    tolerance = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}[dtype]
+    runner, _ = ran(program, tolerance)
+    assert sum("resize" in s.name for s in runner.schedule.steps) == 2 * len(rows)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Final
 
 import numpy as np
@@ -19,8 +22,12 @@ from .kernel import JitKernel
 from .taps import compile_taps
 from .taps_plan import Taps
 
-__all__ = ["compile_pad", "compile_resize"]
+__all__ = ["compile_pad", "resize_passes", "resize_taps"]
 
+MOST_APART: Final = 3  # axes whose orders are compared
+LANES: Final = 16
+ROW: Final = 6  # vector instructions that a tap of a row of elements takes beside those of its vectors
+GATHER: Final = 6  # for a vector of elements that lie apart
 LONGEST: Final = 1 << 17  # resized axis: each element is some of the loop's arguments
 
 
@@ -44,8 +51,8 @@ def compile_pad(op: Pad, x: Shape, out: Shape, engine: Engine) -> JitKernel | No
     return compile_taps(x, out, taps, "copy", engine, "pad", value)
 
 
-def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine, fast: bool = False) -> JitKernel | No:
-    """Resampling with the factors or sizes of the op itself.
+def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[int, Taps] | No:
+    """Returns the taps of each axis that is resampled, with the factors or sizes of the op itself.
 
     fast: leaves out elements of weight 0, which the definition multiplies: infinities and NaN do not become NaN there.
     """
@@ -59,7 +66,7 @@ def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine, fast: bool 
             factors = [wanted[a] / lens[a] if lens[a] else 1.0 for a in axes]
         else:
             factors = [op.aspect([lens[a] for a in axes], [int(s) for s in op.sizes])] * len(axes)
-    taps = {}
+    taps: dict[int, Taps] = {}
     for axis, factor in zip(axes, factors, strict=True):
         plan = ResizeAxis(lens[axis], wanted[axis], factor, 0.0, 1.0)
         if plan.size == plan.out and factor == 1.0:
@@ -74,7 +81,32 @@ def compile_resize(op: Resize, x: Shape, out: Shape, engine: Engine, fast: bool 
             taps[axis] = _weighted(*op.taps(at, plan), fast)
     if op.mode != "nearest" and not x.dtype.is_float:
         return No(f"{op.mode} resampling of {x.dtype}")
-    return compile_taps(x, out, taps, "copy" if op.mode == "nearest" else "sum", engine, f"resize {op.mode}")
+    return taps
+
+
+def resize_passes(taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> list[list[int]]:
+    """Returns the axes to resample at once, in the order of passes: all in one, or fewer elements in one after the other.
+
+    out: the extents in the end.  Passes keep the order of x's axes in memory.
+    """
+    axes = list(taps)
+    splits = [[[a] for a in order] for order in permutations(axes)] if 1 < len(axes) <= MOST_APART else []
+    return min([[axes], *splits], key=lambda passes: _cost(passes, taps, x, out))
+
+
+def _cost(passes: Sequence[Sequence[int]], taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> float:
+    """Returns roughly how many vector instructions passes take."""
+    lens, steps = x.lens(), x.strides()
+    memory = sorted((a for a in range(len(lens)) if lens[a] != 1 or a in taps), key=lambda a: -steps[a])
+    cost = 0.0
+    for axes in passes:
+        lens = [out[a] if a in axes else n for a, n in enumerate(lens)]
+        gathers = memory[-1] in axes
+        last = max(i for i, a in enumerate(memory) if a in axes)
+        inner = lens[memory[-1]] if gathers else math.prod(lens[a] for a in memory[last + 1 :])
+        looks = math.prod(lens) / max(inner, 1) * math.prod(max(map(len, taps[a].indices), default=0) for a in axes)
+        cost += looks * (ROW + -(-inner // LANES) * (GATHER if gathers else 1))
+    return cost
 
 
 def _weighted(index: Array, weight: Array, fast: bool) -> Taps:

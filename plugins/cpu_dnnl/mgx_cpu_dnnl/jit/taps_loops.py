@@ -63,7 +63,7 @@ class _Writer:
                 valid = some if valid is None else c.op("and", valid, some)
                 x = c.gep(x, self._offset(a, i, self.zero), self.x_elem)
         direct = inner.table < 0 and inner.x_step == 1
-        wide = n * 4 if direct and plan.how == "copy" else n
+        wide = n * 4 if direct else n
 
         def vector(i: V, lanes: int, mask: V | None) -> None:
             if plan.how == "copy":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
@@ -15,6 +15,7 @@ from mgx_core.ops.pad import Pad
 from mgx_core.ops.resize import Resize
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import NEVER_OVERWRITTEN, Buffer, Value, packed_strides
+from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
@@ -103,24 +104,45 @@ def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     return out
 
 
-@offer(PLANS, Pad, Resize, when=fixed, name="loop")
-def emit_taps(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Plans padding and resampling by fixed numbers."""
-    from ..jit.move import compile_pad, compile_resize
+@offer(PLANS, Pad, when=fixed, name="loop")
+def emit_pad(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """Plans padding by fixed numbers."""
+    from ..jit.move import compile_pad
+
+    x = args[0]
+    out = _like(e, x, op.infer(Shape(x.shape.dtype, x.lens)).lens(), x.shape.dtype)
+    e.loop(or_refused(compile_pad(op, x.shape, out.shape, e.engine)), [x], [out])
+    return out
+
+
+@offer(PLANS, Resize, when=fixed, name="loop")
+def emit_resize(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    """Plans resampling by fixed numbers, axis by axis where that takes less."""
+    from ..jit.element import computed
+    from ..jit.move import resize_passes, resize_taps
+    from ..jit.taps import compile_taps
 
     x = args[0]
     result = op.infer(Shape(x.shape.dtype, x.lens))
     lens = result.lens()
+    how: Literal["copy", "sum"] = "copy" if op.mode == "nearest" else "sum"
+    taps = or_refused(resize_taps(op, x.shape, result, e.fast_math))
+    passes = resize_passes(taps, x.shape, lens)
+    for n, axes in enumerate(passes):
+        last = n == len(passes) - 1
+        dtype = result.dtype if last or how == "copy" else computed(result.dtype)
+        out = _like(e, x, [lens[a] if last or a in axes else extent for a, extent in enumerate(x.lens)], dtype)
+        some = {a: taps[a] for a in axes}
+        e.loop(or_refused(compile_taps(x.shape, out.shape, some, how, e.engine, f"resize {op.mode}")), [x], [out])
+        x = out
+    return x
+
+
+def _like(e: CpuEmitter, x: Value, lens: Sequence[int], dtype: DType) -> Value:
+    """Returns a new value of other extents with the axes in the order that they have in the memory of `x`."""
     order = same_order(x)
-    axes = sorted(range(len(lens)), key=lambda a: (-order[a], a))
     strides, step = [0] * len(lens), 1
-    for a in reversed(axes):
+    for a in sorted(range(len(lens)), key=lambda a: (-order[a], a), reverse=True):
         strides[a] = step
         step *= lens[a]
-    out = e.allocate(result.dtype, lens, strides)
-    if isinstance(op, Pad):
-        kernel = compile_pad(op, x.shape, out.shape, e.engine)
-    else:
-        kernel = compile_resize(op, x.shape, out.shape, e.engine, e.fast_math)
-    e.loop(or_refused(kernel), [x], [out])
-    return out
+    return e.allocate(dtype, lens, strides)
