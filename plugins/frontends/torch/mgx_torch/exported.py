@@ -16,6 +16,7 @@ from .decompositions import all_converters, table
 from .extents import Extents, shape_of
 from .graph import GraphConverter
 from .node import Complex
+from .trees import leaves_are_copied
 
 __all__ = ["from_exported", "is_result", "parse_exported"]
 
@@ -38,7 +39,8 @@ def from_exported(exported: ExportedProgram) -> Program:
         )
     converters = all_converters()
     try:
-        functional = with_casts(exported).run_decompositions(table(converters))
+        with leaves_are_copied():
+            functional = with_casts(exported).run_decompositions(table(converters))
     except MgxError:
         raise
     except Exception as error:  # torch raises what its decompositions run into

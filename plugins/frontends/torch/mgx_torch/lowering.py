@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from .element_types import torch_dtype
 from .exported import from_exported, is_result
 from .options import TorchOptions
 from .tensors import as_tensor, host_array
+from .trees import leaves_are_copied
 
 __all__ = ["MgxModule", "lower_to_mgx"]
 
@@ -176,7 +178,8 @@ class MgxModule(torch.nn.Module):
         """Writes the program as a ``.mxr`` file, which `mgx_core.load` reads without torch."""
         self.program.save(path)
 
-    # the program travels as bytes: in a state_dict, and where the module is copied or sent to another process
+    # the program travels as bytes: in a state_dict, and where the module is copied or sent to another process; so do trees, which
+    # warn where they are made anew
 
     def get_extra_state(self) -> Any:
         return torch.frombuffer(bytearray(save_buffer(self.program)), dtype=torch.uint8)
@@ -191,12 +194,15 @@ class MgxModule(torch.nn.Module):
             self._compiled = {}
 
     def __getstate__(self) -> Any:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_compiled", "program")}
-        return {**state, "program": save_buffer(self.program)}
+        left = ("_lock", "_compiled", "program", "layout", "call")
+        state = {k: v for k, v in self.__dict__.items() if k not in left}
+        return {**state, "program": save_buffer(self.program), "trees": pickle.dumps((self.layout, self.call))}
 
     def __setstate__(self, state: Any) -> None:
         data = state.pop("program")
-        super().__setstate__(state)
+        with leaves_are_copied():
+            layout, call = pickle.loads(state.pop("trees"))
+        super().__setstate__({**state, "layout": layout, "call": call})
         self._lock = threading.RLock()
         self._compiled = {}
         self.program = load_buffer(data)

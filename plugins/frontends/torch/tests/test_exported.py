@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,17 @@ def test_lowered_module_travels(tmp_path: Path) -> None:
     program = mgx_core.load(tmp_path / "linear.mxr")
     program.compile(mgx_core.get_target("cpu"))
     assert torch.equal(torch.from_numpy(program.run({"input": x.numpy()})[0].to_numpy()), want)
+
+
+def test_torchs_own_deprecations_reach_nobody() -> None:
+    layer, x = nn.Linear(4, 3), torch.randn(2, 4)
+    exported = torch.export.export(layer, (x,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_exported(exported)
+        lowered = lower_to_mgx(layer, [x], target="ref")
+        for module in (lowered, copy.deepcopy(lowered), pickle.loads(pickle.dumps(lowered))):
+            torch.testing.assert_close(module(x), layer(x))
 
 
 def test_lowered_module_from_many_threads() -> None:
