@@ -45,6 +45,10 @@ EXPRESSION: Final = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Constant, ast.unaryop, ast.cmpop, ast.Load,
     ast.keyword, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod,
 )  # fmt: skip
+PICKLED: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # what torch.save begins with where it makes no archive
+INSTEAD: Final = (
+    ", and mgx unpickles nothing; write the model with torch.export.save(torch.export.export(model, inputs), path)"
+)
 TREES: Final = (None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
 
 
@@ -59,6 +63,8 @@ def read(data: bytes) -> ExportedProgram:
     except MgxError:
         raise
     except zipfile.BadZipFile as error:
+        if data.startswith(PICKLED):
+            raise ParseError(f"the file was written by torch.save{INSTEAD}") from None
         raise ParseError(f"the file is not an archive of torch.export.save: {error}") from None
     except Exception as error:  # torch's reader raises what it runs into
         raise ParseError(f"the exported program is damaged: {type(error).__name__}: {str(error)[:500]}") from None
@@ -70,6 +76,9 @@ def _program(archive: zipfile.ZipFile) -> ExportedProgram:
 
     names = {n.partition("/")[2]: n for n in archive.namelist()}
     found = [n for n in names if n.startswith("models/") and n.endswith(".json")]
+    if not found and "data.pkl" in names:
+        writer = "torch.jit.save" if "constants.pkl" in names else "torch.save"
+        raise ParseError(f"the file was written by {writer}{INSTEAD}")
     if len(found) != 1:
         raise ParseError(f"the archive must hold one model, got {len(found)}")
     model = json.loads(_entry(archive, names[found[0]], LIMIT))

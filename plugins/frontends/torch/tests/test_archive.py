@@ -251,6 +251,18 @@ def test_squares_of_sizes_are_read(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(got), Net()(x))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(("writer", "zipped"), [("save", True), ("save", False), ("jit.save", True)])
+def test_file_of_another_writer_says_what_to_do(tmp_path: Path, writer: str, zipped: bool) -> None:
+    path, layer = tmp_path / "model.pt2", nn.Linear(4, 3)
+    if writer == "jit.save":
+        torch.jit.save(torch.jit.trace(layer, torch.randn(2, 4)), path)
+    else:
+        torch.save(layer, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(mgx_core.ParseError, match=rf"written by torch\.{writer},.*torch\.export\.save\("):
+        mgx_core.parse(path)
+
+
 @pytest.mark.parametrize("cut", [0, 10, 500, 5000])
 def test_damaged_file_is_refused(saved: tuple[nn.Module, Path], cut: int) -> None:
     with pytest.raises(mgx_core.ParseError):
