@@ -13,7 +13,7 @@ from mgx_core.ir.graph import Graph
 
 from .autocasting import with_casts
 from .decompositions import all_converters, table
-from .extents import Extents, shape_of
+from .extents import Extents, names_of_dims, shape_of
 from .graph import GraphConverter
 from .node import Complex
 from .trees import leaves_are_copied
@@ -52,10 +52,11 @@ def parse_exported(exported: ExportedProgram, converters: Any) -> Program:
     """Returns the program of an exported model in functional form."""
     signature = exported.graph_signature
     main = Module("main")
-    extents = Extents(exported.range_constraints)
-    graph = GraphConverter(main, converters, extents)
     changed = {spec.target for spec in signature.output_specs if spec.kind in CHANGED}
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
+    ranges = exported.range_constraints
+    extents = Extents(ranges, names_of_dims([n.meta.get("val") for n in placeholders], ranges))
+    graph = GraphConverter(main, converters, extents)
     if len(placeholders) != len(signature.input_specs):
         raise ParseError(f"the graph has {len(placeholders)} inputs, its signature {len(signature.input_specs)}")
     inputs = [

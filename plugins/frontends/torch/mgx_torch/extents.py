@@ -18,7 +18,7 @@ from mgx_core.types.dim import Dim, Sym
 
 from .element_types import dtype_of
 
-__all__ = ["DECIDED", "Extents", "environment", "shape_of", "undecided"]
+__all__ = ["DECIDED", "Extents", "environment", "names_of_dims", "shape_of", "undecided"]
 
 UNBOUNDED = 1 << 40
 # what torch raises under `undecided`; older versions cannot be asked for it
@@ -49,12 +49,13 @@ ROUNDED = {"TruncToInt", "CeilToInt", "FloorToInt", "RoundToInt", "ToFloat", "Id
 class Extents:
     """The symbols of one graph: torch's names to extents, with the ranges that torch knows.
 
-    ranges: of symbols, by their expression.  A symbol that torch introduces for a size that depends on data stands for the
-    extent that mgx's op gave the result (`learn`).
+    ranges: of symbols, by their expression; names: what symbols are called, by torch's name, where that is another.  A symbol
+    that torch introduces for a size that depends on data stands for the extent that mgx's op gave the result (`learn`).
     """
 
-    def __init__(self, ranges: Mapping[Any, Any] | None = None) -> None:
+    def __init__(self, ranges: Mapping[Any, Any] | None = None, names: Mapping[str, str] | None = None) -> None:
         self._ranges = {str(k): v for k, v in (ranges or {}).items()}
+        self._names = dict(names or {})
         self._known: dict[str, Dim] = {}
         self._parts: dict[str, tuple[Dim, Dim]] = {}  # of symbols that were not learnt: see `parts`
         self._renamed: list[tuple[Any, Any]] = []
@@ -88,7 +89,7 @@ class Extents:
             found = self._translated(self._named(size.node.expr))
             if isinstance(found, (int, Sym)):
                 return found
-            raise UnsupportedError(f"the size {size} is no whole number")
+            raise UnsupportedError(f"the size {self.text(size)} is no whole number")
         return int(size)
 
     def learn(self, size: Any, found: Dim) -> None:
@@ -110,6 +111,14 @@ class Extents:
         """Returns True unless torch knows that a number is at least 0."""
         return _bound(size.node.shape_env.bound_sympy(size.node.expr).lower, -UNBOUNDED) < 0
 
+    def text(self, size: Any) -> str:
+        """Returns a size or expression of torch for messages, in the names that the extents have."""
+        expr = size.node.expr if isinstance(size, torch.SymInt) else size
+        if not isinstance(expr, sympy.Basic):
+            return str(expr)
+        named = {s: sympy.Symbol(self._names[s.name], integer=True) for s in expr.free_symbols if s.name in self._names}
+        return str(expr.xreplace(named))
+
     def _symbol(self, name: str) -> Dim:
         """Returns a symbol; a number that may be negative is the difference of two, of which at least one is zero."""
         if name not in self._known:
@@ -117,8 +126,9 @@ class Extents:
             found = self._ranges.get(name)
             if found is not None:
                 low, high = _bound(found.lower, -UNBOUNDED), _bound(found.upper, UNBOUNDED)
-            above = dims.symbol(f"{name}.above" if low < 0 else name, max(low, 0), max(high, 0))
-            below = dims.symbol(f"{name}.below", max(-high, 0), -low) if low < 0 else 0
+            shown = self._names.get(name, name)
+            above = dims.symbol(f"{shown}.above" if low < 0 else shown, max(low, 0), max(high, 0))
+            below = dims.symbol(f"{shown}.below", max(-high, 0), -low) if low < 0 else 0
             self._parts[name] = above, below
             self._known[name] = above - below
         return self._known[name]
@@ -133,7 +143,7 @@ class Extents:
         if isinstance(expr, sympy.Symbol) and expr.name in self._parts:
             return self._parts[expr.name]
         if dims.bounds(found)[0] < 0:
-            raise UnsupportedError(f"the number {size} may be negative, and is an expression of others")
+            raise UnsupportedError(f"the number {self.text(size)} may be negative, and is an expression of others")
         return found, 0
 
     def _translated(self, expr: Any) -> Any:
@@ -160,10 +170,10 @@ class Extents:
             if kind in ("TruncToInt", "FloorToInt") and type(inner).__name__ == "IntTrueDiv":
                 a, b = map(self._translated, inner.args)
                 if kind == "TruncToInt" and min(dims.bounds(a)[0], dims.bounds(b)[0]) < 0:
-                    raise UnsupportedError(f"{expr} rounds toward zero, and what it divides may be negative")
+                    raise UnsupportedError(f"{self.text(expr)} rounds toward zero, and what it divides may be negative")
                 return a // b
             return args[0]
-        raise UnsupportedError(f"the size {expr} cannot be said as an extent ({kind})")
+        raise UnsupportedError(f"the size {self.text(expr)} cannot be said as an extent ({kind})")
 
     def _share(self, factor: Any, size: Any) -> Dim:
         """Returns a size times a number of float64, rounded down: a size times a fraction that the number stands for.
@@ -176,7 +186,7 @@ class Extents:
         share = Fraction(number).limit_denominator(1000)
         short = (share - Fraction(number)) * (1 << 54) > share
         if float(share) != number or share < 0 or short or dims.bounds(found)[0] < 0:
-            raise UnsupportedError(f"the size {size} times {number} cannot be said as an extent")
+            raise UnsupportedError(f"the size {self.text(size)} times {number} cannot be said as an extent")
         return found * share.numerator // share.denominator
 
 
@@ -187,6 +197,19 @@ def environment(values: Iterable[Any]) -> Any:
             if isinstance(size, torch.SymInt):
                 return size.node.shape_env
     return None
+
+
+def names_of_dims(values: Iterable[Any], symbols: Iterable[Any]) -> dict[str, str]:
+    """Returns names of `torch.export.Dim` by torch's name of the symbol, as far as the sizes of inputs have them.
+
+    symbols: all of the graph; a name that torch gave one of them is left out.  Files keep no names of Dim, and other versions of
+    torch may not.
+    """
+    found = environment(values)
+    known = {source: str(symbol) for source, symbol in getattr(found, "source_to_var", {}).items()}
+    given = getattr(found, "source_name_to_debug_name", {})
+    taken = {*known.values(), *map(str, symbols)}
+    return {known[s]: n for s, n in given.items() if s in known and str(n).isidentifier() and n not in taken}
 
 
 def undecided(graph: torch.fx.Graph) -> AbstractContextManager[None]:

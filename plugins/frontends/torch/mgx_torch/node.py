@@ -113,7 +113,7 @@ class Node(InstructionBuilder):
         sizes = self.result(index).shape
         for size in sizes:
             if not self.graph.extents.computable(size):
-                self.unsupported(f"the size {size} depends on data that nothing before it has")
+                self.unsupported(f"the size {self.graph.extents.text(size)} depends on data that nothing before it has")
         return tuple(self.graph.extents.of(s) for s in sizes)
 
     def wants(self, index: int) -> bool:

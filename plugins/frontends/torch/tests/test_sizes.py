@@ -29,6 +29,54 @@ def test_every_core_operator_is_converted_or_said_in_others() -> None:
     assert [str(op) for op in core if not converts(converters, op) and op not in others] == []
 
 
+def test_sizes_have_the_names_of_their_dims() -> None:
+    class Product(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return (x @ y[::2].T).sum(0) + y[0, 0]
+
+    rows, columns = torch.export.Dim("rows", min=3, max=9), torch.export.Dim("columns")
+    sizes = {"x": {0: rows, 1: columns}, "y": {0: 2 * rows, 1: columns}}
+    exported = torch.export.export(Product(), (torch.randn(4, 5), torch.randn(8, 5)), dynamic_shapes=sizes)
+    program = from_exported(exported)
+    assert {n: str(s) for n, s in program.get_parameter_shapes().items()} == {
+        "x": "float32[rows, columns]",
+        "y": "float32[2*rows, columns]",
+    }
+    program.compile(mgx_core.get_target("ref"))
+    with pytest.raises(mgx_core.ParameterError, match=r"float32\[rows, columns\] with rows in 3\.\.9, got"):
+        program.run({"x": torch.randn(10, 5).numpy(), "y": torch.randn(20, 5).numpy()})
+    x, y = torch.randn(6, 2), torch.randn(12, 2)
+    found = program.run({"x": x.numpy(), "y": y.numpy()})[0].to_numpy()
+    torch.testing.assert_close(torch.from_numpy(found), Product()(x, y))
+
+
+def test_refusals_name_sizes_by_their_dims() -> None:
+    class Shrunk(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.interpolate(x, scale_factor=0.123456789)
+
+    sizes = {"x": {2: torch.export.Dim("columns", min=17)}}
+    exported = torch.export.export(Shrunk(), (torch.randn(1, 1, 40),), dynamic_shapes=sizes)
+    with pytest.raises(mgx_core.UnsupportedError, match=r"the size ToFloat\(columns\) times 0\.123"):
+        from_exported(exported)
+
+
+def test_name_of_a_dim_that_torch_gave_another_size() -> None:
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    x = torch.randn(4, 5)
+    exported = torch.export.export(
+        Sum(), (x,), dynamic_shapes={"x": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
+    )
+    first = str(next(n for n in exported.graph.nodes if n.op == "placeholder").meta["val"].shape[0])
+    sizes = {"x": {0: torch.export.Dim.AUTO, 1: torch.export.Dim(first)}}
+    program = from_exported(torch.export.export(Sum(), (x,), dynamic_shapes=sizes))
+    program.compile(mgx_core.get_target("ref"))
+    assert program.run({"x": torch.randn(2, 3).numpy()})[0].to_numpy().shape == (2, 3)
+
+
 class Resized(nn.Module):
     def __init__(self, size: list[int]) -> None:
         super().__init__()
