@@ -20,7 +20,8 @@ __all__ = ["Explanation", "explain"]
 class Explanation:
     """The parts of a model in the order in which they first ran; printed as a table.
 
-    graphs: the number that Dynamo made (one, if nothing broke them); breaks: its reasons for more.
+    graphs: the number that Dynamo made (one, if nothing broke them; none, if it left the model to Python whole); breaks: its
+    reasons for another number than one.
     """
 
     graphs: int
@@ -29,8 +30,9 @@ class Explanation:
 
     @property
     def whole(self) -> bool:
-        """True if one graph holds the model and none of it stays with torch."""
-        return self.graphs <= 1 and all(p.target != "torch" for p in self.parts)
+        """True if one graph holds the model, and was compiled with nothing left to torch."""
+        compiled = bool(self.parts) and all(p.target != "torch" for p in self.parts)
+        return self.graphs == 1 and not self.breaks and compiled
 
     def __str__(self) -> str:
         lines = [f"{self.graphs} graph{'s' if self.graphs != 1 else ''}, {len(self.parts)} parts"]
@@ -38,7 +40,9 @@ class Explanation:
             counts = ", ".join(f"{n} {op}" for op, n in Counter(part.operators).most_common(6))
             lines.append(f"{number}: {part.target}: {len(part.operators)} operators ({counts})")
             lines += [f"   {reason}" for reason in part.reasons]
-        lines += [f"graph break: {reason}" for reason in self.breaks]
+        if not self.graphs:
+            lines = ["0 graphs: nothing was compiled, the whole model ran in torch"]
+        lines += [f"{'graph break' if self.graphs else 'reason'}: {reason}" for reason in self.breaks]
         return "\n".join(lines)
 
 

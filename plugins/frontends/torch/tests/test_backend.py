@@ -181,6 +181,25 @@ def test_results_keep_torchs_strides() -> None:
     assert torch.compile(model, backend="mgx")(x).stride() == model(x).stride()
 
 
+@torch.compiler.disable
+def left_to_python(x: torch.Tensor) -> torch.Tensor:
+    return x.cos()
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (lambda x: left_to_python(x.sin()), "1 graph, 1 part"),
+        (lambda x: x, "0 graphs: nothing was compiled"),
+    ],
+)
+def test_what_ran_in_python_is_not_whole(model: Any, words: str) -> None:
+    found = explain(model, torch.randn(3))
+    assert not found.whole
+    assert str(found).startswith(words)
+    assert not found.breaks or found.breaks[0] in str(found)
+
+
 def test_unknown_operator_stays_with_torch_and_is_named() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.qr(torch.sin(x))[1] + 1

@@ -20,11 +20,24 @@ LATER = torch.ones(5, 5, dtype=torch.bool).triu(1)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("mask", [{}, {"mask": LATER}, {"src_key_padding_mask": ROWS}])
+@pytest.mark.parametrize(
+    "mask",
+    [{}, {"mask": LATER, "is_causal": True}, {"mask": LATER, "is_causal": False}, {"src_key_padding_mask": ROWS}],
+)
 def test_transformer_encoders_are_taken(norm_first: bool, mask: Any, same: Same) -> None:
     layer = nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", norm_first=norm_first, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     same(lambda x: model(x, **mask), torch.randn(2, 5, 16))
+
+
+def test_encoders_that_look_into_their_mask_stay_with_torch() -> None:
+    """Unless told, nn.TransformerEncoder reads whether its mask is the causal one: Dynamo gives no graph to any backend then."""
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 16)
+    with torch.no_grad():
+        found = explain(model, x, LATER)
+    assert (found.graphs, found.parts, found.whole) == (0, [], False)
+    assert "the whole model ran in torch\nreason: Unsupported Tensor.item()" in str(found)
 
 
 @pytest.mark.parametrize("weights", [False, True])
