@@ -29,7 +29,11 @@ def name_of(target: Any) -> tuple[str, str, str]:
 
 
 def asserts(fx: torch.fx.Node) -> bool:
-    return fx.target in (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg)
+    """Returns True for an assertion, and for a number or truth that nothing but assertions reads."""
+    if fx.target in (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg):
+        return True
+    number = isinstance(fx.meta.get("val"), (torch.SymInt, torch.SymBool))
+    return number and bool(fx.users) and all(map(asserts, fx.users))
 
 
 def is_complex(value: Any) -> bool:

@@ -110,9 +110,10 @@ class GraphConverter:
         target = n.fx.target
         if not isinstance(n.value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return n.value
-        if isinstance(n.value, torch.SymInt) and (
-            not isinstance(target, torch._ops.OpOverload) or self.extents.knows(n.value)
-        ):
+        computed = not isinstance(target, torch._ops.OpOverload)
+        if isinstance(n.value, torch.SymInt) and computed and asserts(n.fx):
+            return None
+        if isinstance(n.value, torch.SymInt) and (computed or self.extents.knows(n.value)):
             return self.extents.of(n.value)
         if isinstance(n.value, torch.SymBool):
             return None if all(asserts(u) for u in n.fx.users) else NotImplemented

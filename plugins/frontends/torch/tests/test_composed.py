@@ -40,6 +40,15 @@ def test_encoders_that_look_into_their_mask_stay_with_torch() -> None:
     assert "the whole model ran in torch\nreason: Unsupported Tensor.item()" in str(found)
 
 
+def test_numbers_that_only_assertions_read_keep_nothing_from_mgx() -> None:
+    """Under fullgraph Dynamo takes the look into the mask into its graph, where nothing comes of it without gradients."""
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 16)
+    compiled = torch.compile(model, backend="mgx", fullgraph=True, options={"strict": True})
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, LATER), model(x, LATER), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("mask", [{}, {"attn_mask": LATER}, {"key_padding_mask": ROWS}])
 def test_multi_head_attention_is_taken(weights: bool, mask: Any, same: Same) -> None:
