@@ -208,6 +208,48 @@ def test_images_resized_by_a_factor_have_the_extents_that_torch_rounds_to(size: 
     torch.testing.assert_close(found, resized(x), rtol=1e-4, atol=1e-4)
 
 
+def test_nearest_elements_are_those_that_torch_picks() -> None:
+    """By steps in float32; on a CPU one kernel of two repeats elements where an extent comes out the same or doubled."""
+    cases: list[tuple[torch.Tensor, dict[str, Any]]] = []
+    for mode in ("nearest", "nearest-exact"):
+        for dims, factor in (
+            ((33,), 2.3),
+            ((3, 33), 2.7),
+            ((60, 33), 2.7),
+            ((3, 3, 50), 2.3),
+            ((7,), 2.1),
+            ((3, 7), 2.1),
+        ):
+            first = (1.0,) * (len(dims) - 1)
+            cases.append((torch.randn(1, 4, *dims), {"scale_factor": (*first, factor), "mode": mode}))
+        cases.append((torch.randn(1, 2, 10), {"size": 23, "mode": mode}))
+        for dims in ((7, 70), (7, 3, 5)):
+            layout = torch.channels_last if len(dims) == 2 else torch.channels_last_3d
+            x = torch.randn(1, 4, *dims).contiguous(memory_format=layout)  # type: ignore[call-overload]
+            cases += [(given, {"scale_factor": 2.1, "mode": mode}) for given in (x, x.contiguous())]
+
+    def resized(*xs: torch.Tensor) -> list[torch.Tensor]:
+        return [nn.functional.interpolate(x, **how) for x, (_, how) in zip(xs, cases, strict=True)]
+
+    xs = [x for x, _ in cases]
+    found = torch.compile(resized, backend="mgx", dynamic=False, options={"strict": True})(*xs)
+    assert [
+        i for i, (got, want) in enumerate(zip(found, resized(*xs), strict=True)) if not torch.equal(got, want)
+    ] == []
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_nearest_elements_of_any_number_of_rows(axis: int) -> None:
+    def resized(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.interpolate(x, scale_factor=2.7)
+
+    compiled = torch.compile(resized, backend="mgx", options={"strict": True})
+    for count in (33, 63):
+        x = torch.randn(count if axis == 0 else 2, 3, count if axis == 2 else 50)
+        torch._dynamo.mark_dynamic(x, axis)
+        assert torch.equal(compiled(x), resized(x))
+
+
 def test_view_with_rows_that_overlap_stays_with_torch() -> None:
     compiled = torch.compile(
         lambda x: (x * 2).as_strided((x.shape[0] - 1, 12), (8, 1)) + 1, backend="mgx", dynamic=True

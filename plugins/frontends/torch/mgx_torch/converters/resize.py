@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.ops.resize import Axis, Resize
 
 from ..converter import Converter, converts
 from ..node import Node
@@ -30,13 +32,68 @@ def resampled(n: Node, x: Instruction, scales: Sequence[float | None] | None, **
 
 
 def nearest(exact: bool) -> Converter:
-    mode = "half_pixel" if exact else "asymmetric"
+    how: dict[str, Any] = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "half_pixel" if exact else "asymmetric",
+        "nearest_mode": "round_prefer_ceil" if exact else "floor",
+    }
 
     def convert(n: Node, x: Instruction, size: Any, *scales: Any) -> Instruction:
-        return resampled(n, x, _scales(scales), mode="nearest", coordinate_transformation_mode=mode,
-                         nearest_mode="round_prefer_ceil" if exact else "floor")  # fmt: skip
+        wanted, axes = n.result_dims()[2:], tuple(range(2, x.shape.rank))
+        given = _scales(scales) or [None] * len(axes)
+        doubles = not exact and _doubles(n)
+        factors: list[float | None] = []
+        plain = True  # the ratios of extents, which the op takes by itself, do
+        for old, new, factor in zip(x.shape.dims[2:], wanted, given, strict=True):
+            if not isinstance(old, int) or not isinstance(new, int):
+                factors.append(None if factor is None else _factor(1 / float(factor)))
+                plain = plain and factor is None
+            elif 0 in (old, new) or (doubles and new in (old, 2 * old)):
+                factors.append(new / old if old and new else 1.0)
+            else:
+                step = float(np.float32(old) / np.float32(new)) if factor is None else 1 / float(factor)
+                same = _picks(how, old, new, step)
+                factors.append(new / old if same else _factor(step))
+                plain = plain and same
+        known = tuple(f for f in factors if f is not None)
+        if plain or len(known) < len(factors):
+            return n.add("resize", x, sizes=wanted, axes=axes, **how)
+        return n.add("resize", x, scales=known, sizes=wanted, axes=axes, **how)
 
     return convert
+
+
+def _factor(step: float) -> float:
+    """Returns the factor by which the op picks what torch does, which multiplies places by a step in float32.
+
+    The op divides in float64 before it rounds. What torch rounds up to a whole number from half of its last place below must not
+    come out lower; the next other product lies four times further away than the factor is lowered.
+    """
+    exact = float(np.float32(step))
+    return 1 / exact if np.frexp(exact)[0] == 0.5 else (1 - 2.0**-50) / exact
+
+
+def _picks(how: dict[str, Any], old: int, new: int, step: float) -> bool:
+    """Returns True if the op picks what torch does, by a step, without being given a factor."""
+    op = Resize(sizes=(new,), **how)
+    plain, torchs = (Axis(old, new, factor, 0, 1) for factor in (new / old, _factor(step)))
+    own, wanted = (np.clip(op.nearest(op.source(axis), axis.scale), 0, old - 1) for axis in (plain, torchs))
+    return bool(np.array_equal(own, wanted))
+
+
+def _doubles(n: Node) -> bool:
+    """Returns True if torch repeats elements where the new extent is the old one or twice that, whatever the factor is.
+
+    One of its two kernels on a CPU does: that for channels last, and for small images.
+    """
+    x, sizes = n.given(0), n.result().shape[2:]
+    if x.device.type != "cpu" or not all(isinstance(s, int) for s in sizes):
+        return False
+    if len(sizes) == 2 and sum(sizes) <= 128:
+        return True
+    layout = {2: torch.channels_last, 3: torch.channels_last_3d}.get(len(sizes))
+    known = all(isinstance(s, int) for s in x.shape)
+    return layout is not None and known and x.shape[1] > 3 and x.is_contiguous(memory_format=layout)
 
 
 def _scales(given: Sequence[Any]) -> Sequence[float | None] | None:
