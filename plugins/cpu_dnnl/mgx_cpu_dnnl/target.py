@@ -53,15 +53,18 @@ class CpuTarget(Target):
             from mgx_core.passes.rewrite import Rewrite
             from mgx_core.passes.tabulate_bytes import TabulateBytes
             from mgx_core.rules.converts import CONVERTS
+            from mgx_core.rules.engine import EXACT
 
+            from .few_transposed_channels import FEW_TRANSPOSED
             from .native_library import native
             from .whole_windows import WHOLE_WINDOWS
             from .zero_points import ZERO_POINTS
 
+            transposed = FEW_TRANSPOSED if options.fast_math else FEW_TRANSPOSED.within(EXACT)
             return (
                 *([TabulateBytes()] if options.optimize else []),
                 *([Rewrite(ZERO_POINTS)] if native().onednn_sums_bytes() else []),
-                *([Rewrite(WHOLE_WINDOWS)] if options.optimize else []),
+                *([Rewrite(WHOLE_WINDOWS), Rewrite(transposed)] if options.optimize else []),
                 ExpandComposites(NORMS | QUANTIZERS),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),

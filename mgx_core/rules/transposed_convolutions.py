@@ -1,0 +1,91 @@
+"""Transposed convolutions as convolutions: one channel for each place between the steps of the stride."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..errors import No
+from ..ir.instruction import Instruction
+from ..ops.convolution import Convolution, ConvolutionBackwards
+from ..ops.movement import Transpose
+from ..ops.reshape import Reshape
+from ..ops.slice import Slice
+from ..types.argument import Argument, Array
+from .engine import Builder
+
+__all__ = ["convolved"]
+
+MOST: Final = 4  # products with the zeros that fill up the last window, for each product that is needed
+
+
+class _Axis(NamedTuple):
+    """One image axis: its stride, taps for each place, padding on both sides, and where the result begins and how long it is."""
+
+    stride: int
+    taps: int
+    padding: int
+    begin: int
+    extent: int
+
+
+def convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
+    """Returns a transposed convolution of stride s as a convolution with s times the channels, moved to their places.
+
+    For rules of targets.  zeros: also where zeros fill up windows, which make NaN of infinities that the result would not depend
+    on, so that such a rule changes ROUNDING.
+    """
+    op = i.op
+    assert isinstance(op, ConvolutionBackwards)
+    x, weights = i.inputs
+    w = None if weights.literal is None else weights.literal.value
+    if not isinstance(w, np.ndarray):
+        return No("the weights are not constant")
+    dims, out = x.shape.dims, i.shape.dims
+    if any(not isinstance(n, int) or n == 0 for n in (*dims, *out)):
+        return No("the extents are not known, or 0")
+    strides, dilations, begins, _, _ = op.plan(len(dims) - 2, w.shape[2:])
+    axes = [_axis(*each) for each in zip(dims[2:], out[2:], w.shape[2:], strides, dilations, begins, strict=True)]
+    products, needed = prod(a.taps * a.stride for a in axes), prod(w.shape[2:])
+    if products > needed and not zeros:
+        return No("zeros would fill up windows")
+    if products > MOST * needed:
+        return No("most products would be with zeros")
+    padding = tuple(a.padding for a in axes)
+    kernels = b.literal(Argument.from_value(_kernels(w, op.group, axes, dilations)))
+    made = b.add(Convolution(padding=(*padding, *padding), group=op.group), x, kernels)
+    steps = [a.stride for a in axes]
+    if prod(steps) > 1:
+        image = made.shape.dims[2:]
+        apart = (dims[0], op.group, *steps, out[1] // op.group, *image)
+        made, rank = b.add(Reshape(dims=apart), made), len(axes)
+        places = [axis for n in range(rank) for axis in (3 + rank + n, 2 + n)]
+        made = b.add(Transpose(permutation=(0, 1, 2 + rank, *places)), made)
+        made = b.add(Reshape(dims=(*out[:2], *(n * s for n, s in zip(image, steps, strict=True)))), made)
+    cut = [(n + 2, a) for n, a in enumerate(axes) if (a.begin, a.extent) != (0, made.shape.dims[n + 2])]
+    if cut:
+        ends = tuple(a.begin + a.extent for _, a in cut)
+        made = b.add(Slice(axes=tuple(n for n, _ in cut), starts=tuple(a.begin for _, a in cut), ends=ends), made)
+    return made
+
+
+def _axis(n: int, out: int, k: int, stride: int, dilation: int, begin: int) -> _Axis:
+    taps = -(-((k - 1) * dilation + 1) // stride)
+    first, last = begin // stride, (out - 1 + begin) // stride  # steps of the stride that the result touches
+    padding = max(taps - 1 - first, last - (n - 1), 0)
+    return _Axis(stride, taps, padding, begin - (taps - 1 - padding) * stride, out)
+
+
+def _kernels(w: Array, group: int, axes: list[_Axis], dilations: tuple[int, ...]) -> Array:
+    """w [c, m, *k] as [group s m, c / group, *taps]: turned around, and apart by place within the stride."""
+    channels, outer, *lengths = w.shape
+    spread = np.zeros((channels, outer, *(a.taps * a.stride for a in axes)), w.dtype)
+    taps = tuple(slice(0, (k - 1) * d + 1, d) for k, d in zip(lengths, dilations, strict=True))
+    spread[(slice(None), slice(None), *taps)] = w
+    split = spread.reshape(group, channels // group, outer, *(n for a in axes for n in (a.taps, a.stride)))
+    turned = np.flip(split, tuple(3 + 2 * n for n in range(len(axes))))
+    order = (0, *(4 + 2 * n for n in range(len(axes))), 2, 1, *(3 + 2 * n for n in range(len(axes))))
+    made = turned.transpose(order)
+    return np.ascontiguousarray(made.reshape(-1, channels // group, *(a.taps for a in axes)))

@@ -1,0 +1,59 @@
+"""Transposed convolutions with few channels of results: convolutions with the definition's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+
+
+@pytest.mark.parametrize(
+    ("channels", "extents", "window", "attributes"),
+    [
+        (1, [9, 7], [3, 3], {"stride": [2, 2], "padding": [1, 1]}),
+        (3, [6, 8], [4, 4], {"stride": [2, 2], "padding": [1, 1]}),
+        (2, [5, 6], [2, 3], {"stride": [3, 1], "padding": [0, 2]}),
+        (5, [7, 4], [3, 2], {"stride": [1, 2], "padding": [1, 0], "dilation": [2, 1]}),
+        (4, [11], [8], {"stride": [4], "padding": [2]}),
+        (2, [3, 4, 5], [2, 2, 2], {"stride": [2, 2, 2], "padding": [0, 0, 0]}),
+    ],
+)
+@pytest.mark.parametrize("fast_math", [True, False])
+def test_results(
+    both: Callable[..., Any],
+    channels: int,
+    extents: list[int],
+    window: list[int],
+    attributes: dict[str, Any],
+    fast_math: bool,
+) -> None:
+    rng = np.random.default_rng(channels)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [2, 10, *extents]))
+    weights = main.add_literal(rng.standard_normal((10, channels, *window)).astype(np.float32))
+    given = {"dilation": [1] * len(extents), "group": 1, **attributes}
+    made = main.add(mgx.op("convolution_backwards", **given), x, weights)
+    main.add_return([main.add(mgx.op("tanh"), made)])
+    values = rng.standard_normal((2, 10, *extents)).astype(np.float32)
+    found, wanted, steps = both(program, {"x": values}, fast_math=fast_math)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    if fast_math:
+        assert not any(name.startswith("deconv ") for name in steps), steps
+
+
+def test_many_channels_stay(both: Callable[..., Any]) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [1, 8, 5, 5]))
+    weights = main.add_literal(np.ones((8, 32, 2, 2), np.float32))
+    main.add_return(
+        [main.add(mgx.op("convolution_backwards", stride=[2, 2], padding=[0, 0], dilation=[1, 1]), x, weights)]
+    )
+    found, wanted, steps = both(program, {"x": np.ones((1, 8, 5, 5), np.float32)})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert any(name.startswith("deconv ") for name in steps), steps
