@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.ir.interpreter import Interpreter
@@ -390,3 +391,15 @@ def test_columns_of_dear_work_from_far_memory_are_several_vectors_wide(engine, c
     kernel = check(engine, body, (2,), [x], orders={0: [0, 2, 1]}, chunks=2, tolerance=1e-5)
     wanted = vectors * (2 if vectors == 2 and not engine.wide else 1)  # 8 lanes divide 192 once more
     assert kernel.work == -(-channels // (wanted * engine.lanes))
+
+
+@pytest.mark.parametrize(("length", "channels", "across"), [(40, 128, True), (9, 784, True), (40, 5, False)])
+def test_weighted_sums_of_rows_read_no_elements_apart(engine, length, channels, across):
+    """The sum over the rows of x [n, rows, channels] times weights [n, rows, 1], whose elements follow each other along a row."""
+    x, w = numbers((3, length, channels)), numbers((3, length, 1))
+    body = Module("pool")
+    a, b = (body.add_parameter(name, Shape("float32", v.shape)) for name, v in (("a", x), ("b", w)))
+    wide = body.add(mgx.op("multibroadcast", out_lens=x.shape), b)
+    body.add_return([body.add(reduce.ReduceSum(axes=(1,)), body.add(mgx.op("mul"), a, wide))])
+    kernel = check(engine, body, (1,), [x, w], term=20.0)
+    assert (kernel.work < 3 * channels) is across

@@ -21,6 +21,8 @@ __all__ = ["Plan", "items_of", "make_plan", "moving", "padded"]
 
 PIECE = 1 << 14  # elements of a piece of a long row
 MOST_LANES = 16  # elements of the widest vector that is kept in scratch
+GATHER = 30  # vector instructions that reading elements apart takes as much as
+JOIN = 12  # those that sum a vector
 DEAR = 10  # vector instructions from which a value is kept for the next pass
 FAR = 1 << 18  # elements that the caches near a processor do not hold
 MOST_KEPT = 1 << 18  # bytes of scratch a row may take; longer rows compute again
@@ -148,12 +150,22 @@ def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int],
     """Returns True if vectors run across rows rather than along them."""
     if not reduced:
         return True
-    along = sum(reduced[-1].steps[k] == 1 for k in main)
-    across = sum(kept[-1].steps[k] == 1 for k in main)
-    if across > along and kept[-1].extent >= 4:
+    rows, across = reduced[-1], kept[-1]
+    beside = sum(across.steps[k] == 1 for k in main) - sum(rows.steps[k] == 1 for k in main)
+    if beside > 0 and across.extent >= 4:
         return True
-    length = reduced[-1].extent
-    return length * 4 <= lanes and kept[-1].extent >= 4 * lanes
+    if rows.extent * 4 <= lanes and across.extent >= 4 * lanes:
+        return True
+    if beside < 0 or across.extent < lanes or not rows.extent:
+        return False
+    # for `lanes` rows: a vector takes as many lines of operands each way, and one along a row is summed in the end
+    vectors = lanes * -(-rows.extent // lanes) / rows.extent
+    return _looks(across, main) < vectors * _looks(rows, main) + lanes * JOIN / rows.extent
+
+
+def _looks(axis: Axis, main: Sequence[int]) -> int:
+    """Returns about how many instructions it takes to read a vector of each operand along an axis."""
+    return sum(1 if axis.steps[k] in (0, 1) else GATHER for k in main)
 
 
 def _width(plan: Plan, lanes: int) -> int:
