@@ -13,7 +13,7 @@ from .types.dim import Dim, symbols_of
 from .types.dynamic_dimension import DynamicDimension
 from .types.shape import AnyShape, Shape
 
-__all__ = ["EXTENT_OPTIONS", "asked_dims", "check_symbols", "tell_changes", "with_extents"]
+__all__ = ["EXTENT_OPTIONS", "asked_dims", "asked_range", "check_symbols", "tell_changes", "with_extents"]
 
 EXTENT_OPTIONS: Final = (
     "default_dim_value",
@@ -43,7 +43,7 @@ def with_extents(
         raise ParameterError("default_dim_value and default_dyn_dim_value exclude each other")
     shapes = program.get_parameter_shapes()
     check_symbols(dim_params or {}, _symbols_of(shapes.values()))
-    symbols: dict[str, Dim] = {n: _range(v, f"dim_params[{n!r}]").named(n) for n, v in (dim_params or {}).items()}
+    symbols: dict[str, Dim] = {n: asked_range(v, f"dim_params[{n!r}]").named(n) for n, v in (dim_params or {}).items()}
     wanted = asked_dims(map_input_dims or {}, map_dyn_input_dims or {})
     parameters: dict[str, AnyShape] = {}
     for name, dims in wanted.items():
@@ -58,7 +58,7 @@ def with_extents(
         if default_dim_value:
             symbols |= dict.fromkeys(rest, default_dim_value)
         else:
-            every = _range(default_dyn_dim_value, "default_dyn_dim_value")
+            every = asked_range(default_dyn_dim_value, "default_dyn_dim_value")
             symbols |= {name: every.named(name) for name in rest}
     if not symbols and not parameters:
         return program
@@ -80,7 +80,7 @@ def asked_dims(
         if name in wanted:
             raise ParameterError(f"input {name!r} stands in both map_input_dims and map_dyn_input_dims")
         places = enumerate(ranges)
-        wanted[name] = [_range(r, f"map_dyn_input_dims[{name!r}]").named(f"{name}_{n}") for n, r in places]
+        wanted[name] = [asked_range(r, f"map_dyn_input_dims[{name!r}]").named(f"{name}_{n}") for n, r in places]
     return wanted
 
 
@@ -105,7 +105,8 @@ def tell_changes(name: str, stated: Sequence[Any], wanted: Sequence[Any]) -> Non
         log.warning("input %r: the model states the extents %s; it is parsed with %s, as asked", name, has, gets)
 
 
-def _range(value: Any, option: str) -> DynamicDimension:
+def asked_range(value: Any, option: str) -> DynamicDimension:
+    """Returns the range that an option asks for.  Errors: ParameterError for what is not a range, with the option's name."""
     try:
         return DynamicDimension.of(value)
     except (TypeError, KeyError, IndexError, ValueError):

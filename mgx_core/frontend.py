@@ -22,8 +22,9 @@ class Frontend:
     """The type of the objects that packages give it through the hook `converters`.  Default: None, any."""
 
     options: ClassVar[type[Any] | None] = None
-    """A dataclass whose fields are the options of `parse` and `parse_buffer`: the core refuses others with near names, and fixes
-    extents itself where the class has no such field.  Default: None, their signatures say what they take."""
+    """A dataclass whose fields are the options of `parse` and `parse_buffer`: the core refuses others with near names and
+    values of other types than the annotations say, and fixes extents itself where the class has no such field.  Default: None,
+    their signatures say what they take."""
 
     def parse(self, path: str | os.PathLike[str], **options: Any) -> Program:
         """Returns the program of a file.  Default: `parse_buffer` of its bytes.

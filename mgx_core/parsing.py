@@ -14,6 +14,7 @@ from .extents import EXTENT_OPTIONS, with_extents
 from .frontend import Frontend, checked_frontend
 from .garbage import rarer_collections
 from .log import debugging, listen, log
+from .option_types import check_options
 from .program import Program
 from .seen import FirstSight
 from .settings import keeps_programs
@@ -41,8 +42,8 @@ def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **o
     frontend: its name; by default the one of the file's extension.
     options: those of the frontend, and ``default_dim_value``, ``default_dyn_dim_value``, ``dim_params``, ``map_input_dims`` and
     ``map_dyn_input_dims`` (`with_extents`), which every format takes: core fixes the extents where the frontend does not.
-    Errors: UnsupportedError for a format that nothing reads; ParameterError for an option that the frontend does not take;
-    ParseError for damaged files, and what else the frontend raises, with the file's name.
+    Errors: UnsupportedError for a format that nothing reads; ParameterError for an option that the frontend does not take or
+    whose value is of another type; ParseError for damaged files, and what else the frontend raises, with the file's name.
     """
     if isinstance(path, (bytes, bytearray, memoryview)):
         return _of_bytes(bytes(path), **options) if frontend is None else parse_buffer(path, frontend, **options)
@@ -227,6 +228,9 @@ def _parsed(
         _refuse_others(f"frontend {name!r}", taken, options)
     given = {k: v for k, v in options.items() if k in taken or (any_other and k not in EXTENT_OPTIONS)}
     rest = {k: v for k, v in options.items() if k not in given}
+    for stated in (read, frontend.parse_buffer) if frontend.options is None else (frontend.options,):
+        check_options(f"frontend {name!r}", stated, given)
+    check_options(f"frontend {name!r}", with_extents, rest)
     try:
         try:
             program = read(source, **given)
@@ -272,11 +276,12 @@ def _options_of(frontend: Frontend, read: Callable[..., Any]) -> tuple[frozenset
 
 
 def _refuse_others(who: str, taken: tuple[str, ...] | frozenset[str], options: Mapping[str, Any]) -> None:
-    """Errors: ParameterError for an option that is neither taken nor one of the extents."""
+    """Errors: ParameterError for an option that is neither taken nor one of the extents, or for extents of another type."""
     for name in options:
         if name not in taken and name not in EXTENT_OPTIONS:
             near = suggestion(name, [*sorted(taken), *EXTENT_OPTIONS])
             raise ParameterError(f"{who} takes no option {name!r}; {near}")
+    check_options(who, with_extents, {k: v for k, v in options.items() if k not in taken})
 
 
 def _file(path: Any) -> str:

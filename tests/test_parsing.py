@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -272,3 +279,77 @@ def test_what_is_no_path_and_no_bytes(call, given, said):
 def test_a_file_that_is_not_there(tmp_path, frontends):
     with pytest.raises(mgx.UnsupportedError, match=r"no reader is known .*; besides, there is no such file"):
         mgx.parse(tmp_path / "model")
+
+
+class Typed(Plain):
+    """A frontend whose signature states types."""
+
+    def parse_buffer(self, data, times: int = 1, fast: bool = False, weights: dict[str, float] | None = None):
+        return super().parse_buffer(data, times)
+
+
+class Recorded(Plain):
+    """A frontend with a record of options."""
+
+    @dataclasses.dataclass
+    class Options:
+        size: float = 1.0
+        names: Sequence[str] = ()
+        mode: Literal["a", "b"] = "a"
+        folder: str | os.PathLike[str] | None = None
+        dims: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+
+    options = Options
+
+    def parse_buffer(self, data, **options):
+        return super().parse_buffer(data)
+
+
+@pytest.mark.parametrize(
+    ("frontend", "given", "wanted"),
+    [
+        (Typed, {"times": "2"}, "times must be an int, got '2'"),
+        (Typed, {"times": True}, "times must be an int, got True"),
+        (Typed, {"fast": "no"}, "fast must be true or false, got 'no'"),
+        (Typed, {"fast": 2}, "fast must be true or false, got 2"),
+        (Typed, {"weights": {"a": "b"}}, "weights must be a mapping by name of numbers or None, got {'a': 'b'}"),
+        (Recorded, {"size": "big"}, "size must be a number, got 'big'"),
+        (Recorded, {"names": "xy"}, "names must be a list of strings, got 'xy'"),
+        (Recorded, {"names": [1]}, "names must be a list of strings, got [1]"),
+        (Recorded, {"mode": "c"}, "mode must be one of 'a', 'b', got 'c'"),
+        (Recorded, {"folder": 3}, "folder must be a string or a path or None, got 3"),
+        (Recorded, {"dims": {"x": 3}}, "dims must be a mapping by name of lists, got {'x': 3}"),
+        (Typed, {"default_dim_value": "3"}, "default_dim_value must be an int, got '3'"),
+        (Typed, {"default_dyn_dim_value": 2.5}, "default_dyn_dim_value must be an int or a range, got 2.5"),
+        (Typed, {"map_dyn_input_dims": {"x": ["a"]}}, "map_dyn_input_dims['x'] must be an int or a range, got 'a'"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_the_options_name(monkeypatch, frontend, given, wanted):
+    monkeypatch.setattr("mgx_core.parsing._frontend", lambda name: frontend())
+    with pytest.raises(mgx.ParameterError, match=re.escape(wanted)):
+        mgx.parse_buffer(b'{"op": "tanh"}', "toy", **given)
+
+
+@pytest.mark.parametrize(
+    ("frontend", "given"),
+    [
+        (Typed, {"times": np.int32(2), "fast": 1, "weights": {"a": 1, "b": 0.5}}),
+        (Recorded, {"size": 2, "names": ("a",), "mode": "b", "folder": Path("x"), "dims": {"x": np.array([1, 2])}}),
+    ],
+)
+def test_values_of_the_stated_types_are_taken(monkeypatch, frontend, given):
+    monkeypatch.setattr("mgx_core.parsing._frontend", lambda name: frontend())
+    assert mgx.parse_buffer(b'{"op": "tanh"}', "toy", **given).get_output_names() == ["y"]
+
+
+def test_an_option_that_a_parse_hands_on_is_refused_likewise(tmp_path, monkeypatch):
+    (tmp_path / "m.toy").write_bytes(b'{"op": "tanh"}')
+    monkeypatch.setattr("mgx_core.parsing._frontend", lambda name: Typed())
+    with pytest.raises(mgx.ParameterError, match="frontend 'toy': times must be an int, got '2'"):
+        mgx.parse(tmp_path / "m.toy", "toy", times="2")
+
+
+def test_extents_of_another_type_are_refused_for_our_own_files():
+    text = Plain().parse_buffer(b'{"op": "tanh"}').text(full=True).encode()
+    with pytest.raises(mgx.ParameterError, match="a program as text: default_dim_value must be an int, got 'x'"):
+        mgx.parse(text, default_dim_value="x")

@@ -105,10 +105,10 @@ class DynamicDimension:
         if isinstance(value, Mapping):
             if "expression" in value:
                 return cls(value["expression"], value.get("names", {}))
-            return cls(int(value["min"]), int(value["max"]), value.get("optimals", ()))
+            return cls(_bound(value["min"]), _bound(value["max"]), value.get("optimals", ()))
         if isinstance(value, (tuple, list)):
-            return cls(int(value[0]), int(value[1]), value[2] if len(value) > 2 else ())
-        return cls(int(value), int(value))
+            return cls(_bound(value[0]), _bound(value[1]), value[2] if len(value) > 2 else ())
+        return cls(_bound(value), _bound(value))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
@@ -128,6 +128,11 @@ class DynamicDimension:
             spans = [f"{name} in {r.min}..{r.max}" for name, r in self.ranges().items()]
             return f"[{self.extent}{' with ' if spans else ''}{', '.join(spans)}]"
         return f"[{self.min}, {self.max}, {{{', '.join(map(str, sorted(self.optimals)))}}}]"
+
+
+def _bound(value: Any) -> int:
+    """Returns an end of a range; a text of digits is one, too.  Errors: TypeError for a fraction, ValueError for another text."""
+    return int(value) if isinstance(value, str) else index(value)
 
 
 def _optimals(of: DynamicDimension) -> str:

@@ -9,8 +9,8 @@ from dataclasses import field
 from typing import Any
 
 from mgx_core import ParameterError
+from mgx_core.extents import asked_range
 from mgx_core.records import dataclass
-from mgx_core.types.dynamic_dimension import DynamicDimension
 
 __all__ = ["OnnxOptions"]
 
@@ -42,7 +42,7 @@ class OnnxOptions:
     limit_max_iterations: int = 65535
     use_dyn_output: bool = True
     use_debug_symbols: bool = False
-    external_data_path: str | os.PathLike[str] = ""
+    external_data_path: str | os.PathLike[str] | None = ""
     strict: bool = False
     use_symbolic_shapes: bool = False
     limit_nodes: int = 1_000_000
@@ -58,11 +58,13 @@ class OnnxOptions:
         both = set(self.map_input_dims) & set(self.map_dyn_input_dims)
         if both:
             raise ParameterError(f"input {sorted(both)[0]!r} stands in both map_input_dims and map_dyn_input_dims")
+        if self.default_dyn_dim_value is not None:
+            asked_range(self.default_dyn_dim_value, "default_dyn_dim_value")
         for name, value in self.dim_params.items():
-            try:
-                DynamicDimension.of(value)
-            except (TypeError, KeyError, IndexError, ValueError):
-                raise ParameterError(f"dim_params[{name!r}] must be an int or a range, got {value!r}") from None
+            asked_range(value, f"dim_params[{name!r}]")
+        for name, ranges in self.map_dyn_input_dims.items():
+            for value in ranges:
+                asked_range(value, f"map_dyn_input_dims[{name!r}]")
 
     def check_inputs(self, names: Sequence[str]) -> None:
         """Errors: ParameterError if extents are given for an input that the model lacks."""

@@ -56,6 +56,12 @@ def test_whole_inputs():
         ({"dim_params": {"n": "a"}}, r"dim_params\['n'\] must be an int or a range, got 'a'"),
         ({"map_input_dims": {"x": [1]}, "map_dyn_input_dims": {"x": [1]}}, "'x' stands in both"),
         ({"default_dim_value": 1, "default_dyn_dim_value": [1, 2]}, "exclude each other"),
+        ({"default_dim_value": "text"}, "frontend 'onnx': default_dim_value must be an int, got 'text'"),
+        ({"default_dyn_dim_value": [1]}, r"default_dyn_dim_value must be an int or a range, got \[1\]"),
+        ({"map_dyn_input_dims": {"x": ["a", 4]}}, r"map_dyn_input_dims\['x'\] must be an int or a range, got 'a'"),
+        ({"limit_nodes": "text"}, "frontend 'onnx': limit_nodes must be an int, got 'text'"),
+        ({"max_loop_iterations": None}, "max_loop_iterations must be an int, got None"),
+        ({"strict": "no"}, "strict must be true or false, got 'no'"),
         ({"map_input_dims": {"x": [-2]}}, "input 'x': an extent must not be negative, got -2"),
     ],
 )
