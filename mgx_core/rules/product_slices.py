@@ -56,6 +56,11 @@ def slice_of_product(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(product.op, *operands)
 
 
+def cut_from(x: Instruction) -> Instruction:
+    """Returns what a slice with known bounds is cut from; anything else as it is."""
+    return x.inputs[0] if isinstance(x.op, Slice) and len(x.inputs) == 1 else x
+
+
 @PRODUCT_SLICES.on(Slice)
 def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(f(product, constants)) -> f(slice(product), slice(constants)) where nothing else reads the product."""
@@ -66,7 +71,9 @@ def slice_before_epilogue(i: Instruction, b: Builder) -> Instruction | No | None
     for _ in range(8):
         if isinstance(at.op, (Dot, Convolution)):
             break
-        varying = [x for x in at.inputs if not is_constant(x)]
+        if isinstance(at.op, Slice) and at is not last:
+            return No("a slice in between has not gone before its own product")
+        varying = [x for x in at.inputs if not is_constant(cut_from(x))]
         if not isinstance(at.op, Pointwise) or len(varying) != 1 or len(at.users) > 1:
             return None
         at = varying[0]

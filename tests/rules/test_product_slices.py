@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+
+import mgx_core as mgx
 
 TURNS = [
     (
@@ -52,6 +55,26 @@ TURNS = [
   %2 = slice[axes=[1], starts=[1], ends=[3], steps=[]](%1) -> float32[3, 2]
   %3 = @literal(2.0, 3.0, 2.0, 3.0, 2.0, 3.0) -> float32[3, 2]
   %4 = add(%2, %3) -> float32[3, 2]
+  @return(%4)""",
+    ),
+    (  # what another slice has left of a constant is one, too
+        "slice-before-epilogue",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 1]
+  %c = @literal(1.0, 2.0, 3.0, 4.0) -> float32[4, 1]
+  %b = slice[axes=[0], starts=[1], ends=[4]](%c)
+  %1 = dot(%x, %y)
+  %2 = add(%1, %b)
+  %3 = slice[axes=[0], starts=[0], ends=[2]](%2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %y = @param["y"] -> float32[2, 1]
+  %1 = dot(%x, %y) -> float32[3, 1]
+  %2 = slice[axes=[0], starts=[0], ends=[2], steps=[]](%1) -> float32[2, 1]
+  %3 = @literal(2.0, 3.0) -> float32[2, 1]
+  %4 = add(%2, %3) -> float32[2, 1]
   @return(%4)""",
     ),
     (
@@ -107,3 +130,25 @@ REFUSES = [
 @pytest.mark.parametrize(("name", "before", "why"), REFUSES)
 def test_refuses(rule_refuses, name, before, why):
     rule_refuses(name, before, why)
+
+
+def test_no_slice_stays_behind_work_that_another_has_left():
+    """Of two slices one after the other, the first goes before the product first, and the second after it."""
+    text = """\
+module main
+  %x = @param["x"] -> float32[3, 4]
+  %y = @param["y"] -> float32[4, 1]
+  %c = @literal(1.0, 2.0, 3.0) -> float32[3, 1]
+  %h = @literal(0.5) -> float32[]
+  %b = multibroadcast[out_lens=[3, 1]](%h)
+  %1 = dot(%x, %y)
+  %2 = mul(%1, %b)
+  %3 = add(%2, %c)
+  %4 = slice[axes=[0], starts=[1], ends=[3]](%3)
+  %5 = step[axes=[0], steps=[3]](%4)
+  @return(%5)
+"""
+    program = mgx.parse_program(text)
+    x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((4, 1), np.float32)
+    program.compile(mgx.get_target("ref"), validate=True)  # no rule fires any more, or it raises
+    np.testing.assert_array_equal(program.run({"x": x, "y": y})[0], [[13.0]])
