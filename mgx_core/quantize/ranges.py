@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import field
+from typing import Any
 
 import numpy as np
 
@@ -75,9 +76,11 @@ class Observer:
                 self.counts = np.concatenate([quarter, self.counts.reshape(-1, 2).sum(1), quarter])
                 self.top *= 2
         if self.top:
-            place = values.ravel(order="K") * np.float32(BINS / 2 / self.top)
-            place += np.float32(BINS / 2)
-            np.minimum(place, np.float32(BINS - 1), out=place)
+            factor = BINS / 2 / self.top
+            wide: Any = np.float32 if factor < 1e38 else np.float64  # numbers below the normal range
+            place = values.ravel(order="K") * wide(factor)
+            place += wide(BINS / 2)
+            np.minimum(place, wide(BINS - 1), out=place)
             self.counts += np.bincount(place.astype(np.intp), minlength=BINS)
 
     def divided(self, factors: Array) -> Observer:

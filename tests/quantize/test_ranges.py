@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgx_core.quantize.ranges import ROWS, Observer
+from mgx_core.quantize.ranges import BINS, ROWS, Observer
 
 
 def test_rows_are_kept_from_all_batches_and_of_few_batches_every_one() -> None:
@@ -36,3 +36,10 @@ def test_the_order_of_a_sample_in_memory_changes_nothing() -> None:
     np.testing.assert_array_equal(one.counts, other.counts)
     np.testing.assert_array_equal(one.rows, other.rows)
     np.testing.assert_allclose(one.means, other.means, rtol=1e-12)
+
+
+def test_numbers_below_the_normal_range_are_counted() -> None:
+    observer, sample = Observer(), np.float32([[1e-40], [-1e-40], [0], [5e-41]])
+    observer.see(sample.min(0), sample.max(0), sample)
+    assert observer.counts.sum() == 4
+    assert observer.counts[[0, BINS // 2, BINS - 1]].tolist() == [1, 1, 1]
