@@ -35,4 +35,7 @@ def join(a: AnyShape, b: AnyShape) -> AnyShape:
 
 
 def _join_dim(a: Dim, b: Dim) -> Dim:
-    return a if a == b else fresh("n", min(bounds(a)[0], bounds(b)[0]), max(bounds(a)[1], bounds(b)[1]))
+    if a == b:
+        return a
+    least = min(bounds(a)[0], bounds(b)[0])  # below 0 for 3n - 3 of any n, which no extent is
+    return fresh("n", max(least, 0), max(bounds(a)[1], bounds(b)[1]))
