@@ -17,7 +17,7 @@ from typing import Any, Final
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import reads
-from ..ir.symbols import mentioned
+from ..ir.symbols import introduced, mentioned
 from ..ops.control import GetTupleElem
 from ..records import dataclass
 from ..rules.shapes import SHAPES
@@ -31,6 +31,9 @@ __all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "can_be_sta
 
 LARGEST: Final = 1 << 32  # bytes of a result at its upper bound
 READ: Final = 64  # elements of an operand that is read at a border
+_ROOTS: Final = tuple(
+    dict.fromkeys(root for rule in SHAPES.rules for root in rule.roots)
+)  # ops with operands for extents
 
 
 @dataclass
@@ -70,7 +73,14 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
         if item and needs[0] in alone:
             at = stage[ins] = stage[needs[0]]  # at once after the op that it takes an item of
             between[at - 1].append(ins)
-        elif tensors and not op.control and not op.effect and _static_by(ins, known) and not read_whole(ins):
+        elif (
+            tensors
+            and not op.control
+            and not op.effect
+            and _static_by(ins, known)
+            and not read_whole(ins)
+            and not _counts(ins)
+        ):
             stage[ins] = at
             members.setdefault(at, []).append(ins)
             continue
@@ -104,6 +114,19 @@ def _static_by(ins: Instruction, known: set[str]) -> bool:
     items = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
     ranked = all(isinstance(s, Shape) and s.ranked and s.dtype.kind not in "sc" for s in items)
     return ranked and symbols_in(ins.result) <= known
+
+
+def _counts(ins: Instruction) -> bool:
+    """Returns True if an op finds extents in its operands' numbers, even where another has found the same before it."""
+    if ins.modules:
+        return False  # what they say of extents others have found
+    if introduced(ins):
+        return True
+    op = op_of(ins)
+    if not isinstance(op, _ROOTS) or all(i.is_literal or i.is_absent for i in ins.inputs[1:]):
+        return False
+    found = op.result([None if i.is_absent else i.result for i in ins.inputs], ins.modules)
+    return not symbols_in(found) <= symbols_in([i.result for i in ins.inputs if not i.is_absent]) | op.symbols()
 
 
 def emitted_at_run_time(ins: Instruction) -> bool:
@@ -171,8 +194,7 @@ def _counted(ins: Instruction) -> tuple[int, int] | None:
 
 def can_be_static(ins: Instruction, known: Callable[[Instruction], bool]) -> bool:
     """Returns True if a rule turns this into an op of static extents once its operands are known, and all can be known."""
-    roots = tuple(root for rule in SHAPES.rules for root in rule.roots)
-    return isinstance(op_of(ins), roots) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
+    return isinstance(op_of(ins), _ROOTS) and all(i.is_literal or i.is_absent or known(i) for i in ins.inputs[1:])
 
 
 def _read(ins: Instruction) -> bool:

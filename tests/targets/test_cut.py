@@ -188,3 +188,26 @@ def test_segments_between_ops_that_are_decided_at_run_time(make: Any) -> None:
     for got, right in zip(results, expected, strict=True):
         np.testing.assert_array_equal(got, right)
     assert sum(s is not None for s in seen) == (make is not None)
+
+
+def test_an_op_that_finds_extents_again_is_no_part_of_a_segment() -> None:
+    """The second reshape looks at its operand, though the first has said what it will find there."""
+    m = lowered(
+        parse_module(
+            """\
+symbol d?0
+symbol d?1
+module main
+  %x = @param["x"] -> float32[6]
+  %d = @param["d"] -> int64[2]
+  %1 = reshape(%x, %d) -> float32[d?0, d?1]
+  %2 = neg(%x) -> float32[6]
+  %3 = reshape(%2, %d) -> float32[d?0, d?1]
+  %4 = relu(%3) -> float32[d?0, d?1]
+  @return(%1, %4)""",
+            STANDARD,
+        )
+    )
+    items = cut(m, split(m).static)
+    kinds = ["segment" if isinstance(i.what, Segment) else i.what.name for i in items]
+    assert kinds == ["launch", "launch", "segment"]
