@@ -34,7 +34,7 @@ from ..rules.constants import is_constant
 from ..rules.converts import CONVERTS
 from ..types import dtype as dt
 from ..types.dtype import DType
-from ..types.shape import Shape, TupleShape
+from ..types.shape import AnyShape, Shape, TupleShape
 from .angles import angles
 from .config import Quantizable
 from .products import names_in
@@ -124,6 +124,8 @@ def _squared(ins: Instruction) -> bool:
 def _narrow(module: Module, ins: Instruction, to: DType) -> None:
     if ins.modules or not any(_wide(i) for i in ins.inputs) or not isinstance(ins.result, (Shape, TupleShape)):
         return  # sequences keep the type of what they hold
+    if not all(_ranked(x.result) for x in (ins, *ins.inputs)):
+        return  # a conversion asks for the rank, which a run decides here
     scaled = isinstance(ins.op, (Dequantizelinear, DequantDot, Quantizelinear))  # scales keep their type
     inputs = [
         _converted(module, i, ins, to) if _wide(i) and not (scaled and n) else i for n, i in enumerate(ins.inputs)
@@ -168,6 +170,13 @@ def _parts(module: Module, ins: Instruction, narrow: Instruction) -> None:
         module.replace(user, part)
         module.remove(user)
     module.remove(ins)
+
+
+def _ranked(result: AnyShape) -> bool:
+    """Returns False for a tensor whose rank is known only at run time, and for a tuple with one."""
+    return all(
+        not isinstance(s, Shape) or s.ranked for s in (result.items if isinstance(result, TupleShape) else (result,))
+    )
 
 
 def _wide(ins: Instruction) -> bool:

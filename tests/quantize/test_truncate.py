@@ -10,6 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.quantize.angles import angles
+from mgx_core.types.dim import symbol
 
 QUANTIZE = {dt.float16: quantize_fp16, dt.bfloat16: quantize_bf16}
 
@@ -290,3 +291,18 @@ def test_sequences_keep_the_type_of_what_they_hold(to):
     QUANTIZE[to](program)
     (found,) = Interpreter().run(m, [np.float32([1, -2, 3])])
     np.testing.assert_array_equal(found, np.float32([-1, 2, -3]))
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+def test_a_rank_that_a_run_decides_keeps_its_type(to):
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [2, 3]))
+    dims = m.add_parameter("dims", Shape.of(dt.int64, [symbol("r", 0, 8)]))
+    wide = m.add(op("broadcast_with_dims"), m.add(op("neg"), x), dims)
+    m.add_return([wide, m.add(op("dimensions_of"), wide)])
+    QUANTIZE[to](program)
+    given = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
+    found, lens = Interpreter().run(m, [given, np.array([4, 2, 3])])
+    np.testing.assert_array_equal(found, np.broadcast_to(-given, [4, 2, 3]))
+    assert lens.tolist() == [4, 2, 3]
