@@ -41,7 +41,8 @@ class Attention(Operation):
     position of each sample's first query (default: the attribute `offset`).  sink [h]: a logit that only adds to the
     denominator. A query at position p attends key j if not (causal and j > p) and p - left_window_size <= j <= p +
     right_window_size (-1: open).  softcap c > 0: c tanh(score / c).  precision: dtype of the softmax.  A query without
-    keys gives zeros. result_of: what is returned: the output, or one of the stages [b, h, s, t] on the way.
+    keys, or whose scores are all -inf, gives zeros (a softmax alone gives NaN); what a mask closes counts as -inf, whatever its
+    score. result_of: what is returned: the output, or one of the stages [b, h, s, t] on the way.
     v must be finite also where it is masked: what is masked may be read, and 0 times NaN is NaN, or be left out.
     Errors: ShapeError for operands that do not fit.  Source: ONNX Attention-25.
     """
@@ -156,7 +157,8 @@ class Attention(Operation):
             zero = scores.dtype.type(0)
             bias = np.where(keep, zero if bias is None else bias, minus)
         if bias is not None:
-            scores = scores + bias
+            with np.errstate(invalid="ignore"):  # an infinite score of a closed key
+                scores = scores + bias
         if self.result_of == "masked":
             return convert(scores, to)
         if bias is not None:  # by the mask, not the scores: an infinite score must not turn a closed row into NaN
@@ -261,9 +263,12 @@ def attention_parts(
         scores = b.add(Add(), scores, bias)
     if op.result_of == "masked":
         return done(scores)
+    if bias is not None:  # a closed key's score may be NaN or infinite
+        lowest = full(b, -math.inf, scores)
+        scores = b.add(Where(), b.add(Equal(), bias, lowest), lowest, scores)
     weights = b.add(Softmax(axis=3), scores)
-    if bias is not None:
-        top = b.add(ReduceMax(axes=(3,)), bias)
+    if dims[3]:
+        top = b.add(ReduceMax(axes=(3,)), scores)
         closed = b.add(Multibroadcast(out_lens=dims), b.add(Equal(), top, full(b, -math.inf, top)))
         weights = b.add(Where(), closed, full(b, 0.0, weights), weights)
     if op.result_of == "probabilities":

@@ -71,6 +71,35 @@ def test_masked_attention_keeps_scores_that_are_nan() -> None:
     assert steps(mgx.op("attention"), operands, 2e-6, finite=False) == ["attention-op attention"]
 
 
+@pytest.mark.parametrize("mask", [None, np.zeros((S, T), np.float32)])
+def test_queries_whose_scores_are_all_minus_infinity_give_zeros(mask: Any) -> None:
+    queries, keys = floats(B, H, S, D), np.abs(floats(B, G, T, D)) + 0.01
+    queries[:, :, 2] = -np.inf
+    operands = [queries, keys, floats(B, G, T, E), mask]
+    assert steps(mgx.op("attention"), operands, 2e-6) == ["attention-op attention"]
+    double = [x if x is None else x.astype(np.float64) for x in operands]
+    assert "attention-op attention" not in steps(mgx.op("attention"), double, 1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_keys_that_a_float_mask_closes_may_have_any_scores(bad: float) -> None:
+    keys, mask = np.abs(floats(B, G, T, D)), np.zeros((S, T), np.float32)
+    keys[:, :, 7], mask[:, 7] = bad, -np.inf
+    mask[1] = -np.inf  # a query without keys
+    operands = [np.abs(floats(B, H, S, D)), keys, floats(B, G, T, E), mask]
+    assert steps(mgx.op("attention"), operands, 2e-6) == ["attention-op attention"]
+    double = [x.astype(np.float64) for x in operands]
+    assert "attention-op attention" not in steps(mgx.op("attention"), double, 1e-12)
+
+
+def test_scores_near_1e30() -> None:
+    queries = floats(B, H, S, D)
+    queries[:, :, 1] *= 1e30
+    for mask in (None, MASK, np.where(MASK, 0, -1e30).astype(np.float32)):
+        operands = [queries, floats(B, G, T, D), floats(B, G, T, E), mask]
+        assert steps(mgx.op("attention"), operands, 2e-6) == ["attention-op attention"]
+
+
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
 @pytest.mark.parametrize("queries", [1, 3, 30])
 @pytest.mark.parametrize("causal", [False, True])

@@ -69,11 +69,10 @@ def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
     scores.steps(op, scale)
     simple = offsets is None and op.offset >= 0 and op.left_window_size < 0 and op.right_window_size < 0
     _masked(e, op, scores, mask, lengths, offsets, simple)
-    closes = mask is not None or lengths is not None or not simple  # some query may be left without keys
     kernel = or_refused(compile_attention(
         heads[0].shape, served[0].shape, served[1].shape, heads[1].shape, e.engine,
         score=scores.finished(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
-        offset=op.offset, closes=closes, lengths=scores.lengths,
+        offset=op.offset, closes=True, lengths=scores.lengths,
     ))  # fmt: skip
     e.loop(kernel, [heads[0], *served, *scores.extra], [heads[1]], "attention")
     return out
@@ -136,6 +135,7 @@ def _masked(
         else:
             wide = given if mask.shape.dtype is dt.float32 else add(Convert(target_type=dt.float32), given)
             scores.now = add(Add(), scores.now, wide)
+            scores.keep(add(Less(), scores.number(-math.inf), wide))  # also where the score itself is NaN or infinite
     if lengths is None and (simple or not (op.causal or max(op.left_window_size, op.right_window_size) >= 0)):
         return
     keys = scores.read(e.literal(np.arange(t)), [0, 0, 0, 0, 1])
