@@ -60,6 +60,8 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
     def see(values: Sequence[Array]) -> None:
         for n, (observer, axis) in enumerate(zip(observers, tensors.values(), strict=True)):
             low, high, sample = (widen(v).astype(np.float32, copy=False) for v in values[3 * n : 3 * n + 3])
+            if not sample.size:
+                continue
             rows = np.moveaxis(sample, axis, 0).reshape(sample.shape[axis], -1).T  # no copy of one image's channels
             observer.see(low.reshape(-1), high.reshape(-1), rows[:: max(1, rows.size // SAMPLE)])
 

@@ -53,3 +53,19 @@ def test_threads_are_those_that_the_environment_sets(compiled: Any, monkeypatch:
     mgx.quantize_int8(products(1), mgx.get_target("ref"), [{"x": np.ones((4, WIDTH), np.float32)}])
     ((_, options),) = compiled
     assert options.threads == 1
+
+
+def test_a_tensor_without_elements_says_nothing() -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [4, 0]))
+    y = main.add_parameter("y", mgx.Shape("float32", [4, WIDTH]))
+    w = main.add_literal(np.eye(WIDTH, dtype=np.float32))
+    none = main.add_literal(np.ones((0, 3), np.float32))
+    main.add_return([main.add(mgx.op("dot"), x, none), main.add(mgx.op("dot"), y, w)])
+    given = {"x": np.ones((4, 0), np.float32), "y": np.ones((4, WIDTH), np.float32)}
+    mgx.quantize_int8(program, mgx.get_target("ref"), [given])
+    program.compile(mgx.get_target("ref"))
+    empty, same = program.run(given)
+    assert empty.to_numpy().tolist() == [[0, 0, 0]] * 4
+    np.testing.assert_allclose(same.to_numpy(), given["y"], atol=0.02)
