@@ -225,7 +225,7 @@ def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
         passes.append(JoinGathers())
     if selection.on("fuse-horizontal"):
         passes.append(FuseHorizontal(rules=rules))
-    return [*passes, FoldConstants()]
+    return [*passes, FoldConstants(rules=rules)]
 
 
 def fusing(selection: RuleSelection, target: Target | None) -> list[Pass]:

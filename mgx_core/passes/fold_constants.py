@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import field
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,9 @@ from ..ops.broadcast import Multibroadcast
 from ..ops.elementwise import Pointwise
 from ..records import dataclass
 from ..rules.constants import aligned
+from ..rules.engine import Rewriter, Rules
 from ..rules.outline import is_view, through_views
+from ..rules.stats import Tally
 from ..types.argument import Argument, Value
 from ..types.shape import Shape
 from .interface import Pass
@@ -34,14 +37,23 @@ class FoldConstants(Pass):
 
     limit: the most elements a folded value may have beyond what its inputs have together, so that a broadcast literal is not
     blown up in the program file; `PICKED` times as many if the op picks elements by position; widened: whether narrow constants
-    of many elements are folded to their wider type, which is done when no rule can use them as they are.
+    of many elements are folded to their wider type, which is done when no rule can use them as they are; rules: applied again
+    where anything was folded, since they look at the numbers of constants.
     """
 
     limit: int = 1 << 18
     widened: bool = False
+    rules: Rules | None = field(default=None, repr=False, compare=False)
     name: str = "fold-constants"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
 
     def apply(self, module: Module) -> bool:
+        changed = again = self._fold_all(module)
+        while again and self.rules is not None:
+            again = Rewriter(self.rules, self.tally).apply(module) and self._fold_all(module)
+        return changed
+
+    def _fold_all(self, module: Module) -> bool:
         changed = False
         for inner in list(nested(module)):
             for ins in inner:

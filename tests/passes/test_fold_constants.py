@@ -11,6 +11,7 @@ from mgx_core.ops import STANDARD
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.index import Gather
 from mgx_core.passes.fold_constants import FoldConstants
+from mgx_core.rules.arithmetic import ARITHMETIC
 
 
 def run(text: str, **options) -> Module:
@@ -224,3 +225,21 @@ module main
   @return(%5)""")
     (total,) = module.returned.inputs
     assert total.is_literal and total.get_literal().to_numpy().tolist() == [[11.0, 21.0, 31.0], [12.0, 22.0, 32.0]]
+
+
+def test_rules_are_applied_to_what_was_folded():
+    module = run(
+        """\
+module main
+  %x = @param["x"] -> float32[2]
+  %1 = @literal(1.0, 2.0) -> float32[2]
+  %2 = @literal(3.0, -4.0) -> float32[2]
+  %3 = mul(%1, %2)
+  %4 = @literal(2.0, 2.0) -> float32[2]
+  %5 = mul(%x, %4)
+  %6 = mul(%5, %3)
+  @return(%6)""",
+        rules=ARITHMETIC,
+    )
+    assert [i.name for i in module] == ["@param", "@literal", "mul", "@return"]
+    np.testing.assert_array_equal(evaluate_module(module, [np.float32([1, 1])])[0], [6, -16])

@@ -414,3 +414,18 @@ def test_runs_are_timed_by_the_clock_where_a_target_has_no_other() -> None:
     mgx.quantize_int8(network(), mgx.get_target("ref"), batches(), report=report, only_faster=True)
     assert report.seconds is not None
     assert 0 < report.seconds[1] <= report.seconds[0]
+
+
+def test_no_rule_fires_any_more_on_products_of_one_tensor_in_bytes() -> None:
+    """Scales become constants when the products have been joined, and the work behind them goes on the joined one then."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [4, 64]))
+    bias = m.add(op("multibroadcast", out_lens=(4, 96)), m.add_literal(W1[0]))
+    sums = [m.add(op("add"), m.add(op("dot"), x, m.add_literal(w)), bias) for w in (W1, -W1)]
+    m.add_return([m.add(op("sigmoid"), s) for s in sums])
+    mgx.quantize_int8(program, mgx.get_target("ref"), list(batches()))
+    program.compile(mgx.get_target("ref"), validate=True, aggressiveness=2)
+    (given,) = batches(1)
+    for found, product in zip(program.run(given), (given["x"] @ W1, -given["x"] @ W1), strict=True):
+        np.testing.assert_allclose(np.asarray(found), 1 / (1 + np.exp(-product - W1[0])), atol=0.02)
