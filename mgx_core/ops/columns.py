@@ -45,6 +45,7 @@ class Im2col(Operation):
     """All windows of an image as columns.
 
     x [n, c, *s] -> [n, c prod(lengths), windows]; windows in row-major order of their places.
+    Empty `padding` is 0 on every side, empty `stride` and `dilation` are 1 on every axis.
     Errors: ShapeError if a window does not fit.
     """
 
@@ -81,7 +82,8 @@ class Col2im(Operation):
     """Columns of windows summed back into an image: the adjoint of `im2col`.
 
     x [n, c prod(block_shape), windows] -> [n, c, *image_shape].  image_shape and block_shape: attributes, or int64
-    vectors known at run time.  Errors: ShapeError if the windows do not cover the image as stated.  Source: ONNX Col2Im-18.
+    vectors known at run time.  Empty `padding` is 0 on every side, empty `stride` and `dilation` are 1 on every axis.
+    Errors: ShapeError if the windows do not cover the image as stated.  Source: ONNX Col2Im-18.
     """
 
     image_shape: tuple[Dim, ...] = ()

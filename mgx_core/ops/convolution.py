@@ -83,6 +83,7 @@ class Convolution(Windowed):
 
     x [n, c, *s], w [m, c/group, *k] of one dtype -> [n, m, *o].  `padding`: one number an axis, or all begins then all
     ends; `padding_mode` same_*: o = ceil(s / stride), the odd element of padding first (lower) or last (upper).
+    Empty `padding` is 0 on every side, empty `stride` and `dilation` are 1 on every axis.
     Errors: ShapeError if ranks, channels or attributes do not fit.  Source: ONNX Conv-22.
     """
 
@@ -148,7 +149,8 @@ class ConvolutionBackwards(Windowed):
     """Transposed convolution: the adjoint of `convolution` for the same kernels.
 
     x [n, c, *s], w [c, m/group, *k] of one dtype -> [n, m, *o], o = stride (s - 1) + dilation (k - 1) + 1 - padding +
-    output_padding; with `padding_mode` same_* the padding is such that o = s stride.
+    output_padding; with `padding_mode` same_* the padding is such that o = s stride.  Empty `padding` and `output_padding`
+    are 0 on every side and axis, empty `stride` and `dilation` are 1.
     Errors: ShapeError if ranks, channels or attributes do not fit.  Source: ONNX ConvTranspose-22.
     """
 

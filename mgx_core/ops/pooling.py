@@ -115,7 +115,8 @@ class Pooling(Windows):
     x: [n, c, *s] -> [n, c, *o].  `padding`: one number an axis, or all begins then all ends; `ceil_mode` lets the last
     window hang over the end; averages count padding only with `count_include_pad`; `dyn_global` makes one window of all.
     Maxima take integers too, and are NaN where a window holds one, as in numpy and torch (ONNX's evaluator marks padding by
-    NaN, and so leaves NaN out).  Errors: ShapeError if a window does not fit.
+    NaN, and so leaves NaN out).  Empty `padding` is 0 on every side, empty `stride` and `dilations` are 1 on every axis.
+    Errors: ShapeError if a window does not fit.
     Source: ONNX MaxPool-12, AveragePool-22, LpPool-22.
     """
 
@@ -198,7 +199,8 @@ class MaxPoolIndices(Windows):
     """The maximum of each window and where it was found.
 
     x: [n, c, *s] -> ([n, c, *o] of x's type, int64 [n, c, *o]: index of the first maximum in x as a flat list; with
-    `storage_order` 1 the spatial axes count column-major).  Errors: ShapeError if a window does not fit.
+    `storage_order` 1 the spatial axes count column-major).  Empty `padding` is 0 on every side, empty `stride` and `dilations`
+    are 1 on every axis.  Errors: ShapeError if a window does not fit.
     Source: ONNX MaxPool-12.
     """
 
@@ -248,6 +250,7 @@ class MaxUnpool(Operation):
 
     x [n, c, *s], indices int64 [n, c, *s] into the flat result without `output_shape` -> [n, c, *o], o = stride (s - 1)
     + lengths - padding, or `output_shape` (attribute, or int64 vector known at run time), which appends zeros.
+    Empty `padding` is 0 on every side, empty `stride` is 1 on every axis; empty `output_shape` is the extents above.
     Errors: ShapeError for an index outside the result or an output_shape that is smaller.  Source: ONNX MaxUnpool-22.
     """
 

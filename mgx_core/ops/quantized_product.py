@@ -130,7 +130,8 @@ class QuantConvolution(Windowed):
     """Convolution of narrow operands less their zero points, with a wide result; padding counts as the zero point.
 
     x [n, c, *s], w [m, c/group, *k] of at most 8 bits -> int32 (integers) or float32 (floats) [n, m, *o].
-    x_zero_point: a scalar; w_zero_point: a scalar or [m].  Attributes as of `convolution`.
+    x_zero_point: a scalar; w_zero_point: a scalar or [m].  Attributes as of `convolution`: empty
+    `padding` is 0 on every side, empty `stride` and `dilation` are 1 on every axis.
     Errors: ShapeError if ranks, channels, dtypes or attributes do not fit.  Source: ONNX ConvInteger-10.
     """
 

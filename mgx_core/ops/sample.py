@@ -244,6 +244,7 @@ class DeformConv(Operation):
 
     x [n, c, *s], w [m, c/group, *k], offset [n, offset_group prod(k) r, *o] with r = len(s), bias [m], mask
     [n, offset_group prod(k), *o] -> [n, m, *o]; linear interpolation, zeros outside.
+    Empty `padding` is 0 on every side, empty `stride` and `dilation` are 1 on every axis.
     Errors: ShapeError if ranks, channels or extents do not fit.  Source: ONNX DeformConv-22.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mgx_core import ops
+from mgx_core.driver.ops import describe
 from mgx_onnx.ops import OPS as ONNX_OPS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -48,6 +50,20 @@ def test_operation_references_have_every_operation_once():
 
 def test_every_operation_says_what_it_is():
     assert [op.name for op in ops.STANDARD | ONNX_OPS if not (op.__dict__.get("__doc__") or "").strip()] == []
+
+
+WINDOWS = {"padding", "output_padding", "stride", "dilation", "dilations"}
+
+
+def test_operations_say_what_empty_windows_mean():
+    """Attributes of windows that are empty by default have a number for each axis, which the reference names."""
+    asked = 0
+    for op in map(describe, ops.STANDARD | ONNX_OPS):
+        empty = {a["name"] for a in op["attributes"] if a["name"] in WINDOWS and a["default"] == "[]"}
+        said = re.findall(r"[Ee]mpty (`\w+`(?: and `\w+`)?) (?:is|are) [01]\b", " ".join(op["doc"].split()))
+        assert empty <= set(re.findall(r"\w+", " ".join(said))), op["name"]
+        asked += bool(empty)
+    assert asked == 9
 
 
 def test_engine_in_one_file():
