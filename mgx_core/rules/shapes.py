@@ -48,7 +48,10 @@ def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
         return No("an extent is known only at run time")
     if any(not i.shape.dtype.lowest <= d <= i.shape.dtype.highest for d in fixed):
         return No(f"{i.shape.dtype} does not hold the number")
-    return b.literal(np.array(fixed, i.shape.dtype.numpy).reshape(i.shape.lens()))
+    value = np.array(fixed, i.shape.dtype.numpy)
+    if not i.shape.ranked or (i.shape.rank > 1 and i.shape.dynamic()):
+        return No("the result's own extents are known only at run time")
+    return b.literal(value if i.shape.dynamic() else value.reshape(i.shape.lens()))
 
 
 def static_form(i: Instruction, b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:

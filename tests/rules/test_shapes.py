@@ -21,6 +21,17 @@ TURNS = [
   %1 = @literal(6, 4, 3) -> int64[3]
   @return(%1)""",
     ),
+    (  # operands that a run has read: only the number of axes is known of the result
+        "literal-from-extents",
+        """\
+  %a = @literal(3) -> int64[]
+  %b = @literal(0) -> int64[1]
+  %1 = unsqueeze(%a, %b)
+  @return(%1)""",
+        """\
+  %1 = @literal(3) -> int64[1]
+  @return(%1)""",
+    ),
     (
         "static-reshape",
         """\
