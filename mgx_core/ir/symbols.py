@@ -64,18 +64,28 @@ def with_known_symbols(op: Operation, parameters: Iterable[Step], inputs: Iterab
 def needed_for_extents(ins: Step) -> bool:
     """Returns True if what follows in the module reads a symbol that this instruction defines, and no parameter.
 
-    A symbol that is defined again before anything reads it, by what was made in this one's place, needs this one no more.
+    A symbol that is defined before, or again before anything reads it, by what was made in this one's place, needs this one no
+    more.
     """
     own = introduced(ins)
     if own and ins.parent is not None and not ins.is_param:
         for p in ins.parent.parameters.values():
             own -= symbols_in(p.result)
+    for step in _before(ins) if own else ():
+        own -= symbols_in(step.result)
     for step in _following(ins) if own else ():
         read = own & mentioned([step])
         if read - introduced(step):
             return True
         own -= read
     return False
+
+
+def _before(ins: Step) -> Iterator[Step]:
+    at = ins.previous
+    while at is not None:
+        yield at
+        at = at.previous
 
 
 def _following(ins: Step) -> Iterator[Step]:

@@ -25,6 +25,26 @@ module main
     )
     first, again = (i for i in m if i.name == "reshape")
     assert not needed_for_extents(first)
-    assert needed_for_extents(again)
     m.sweep()
+    assert needed_for_extents(again)
     assert [i.name for i in m if not i.is_param] == ["neg", "reshape", "relu", "multibroadcast", "@return"]
+
+
+def test_what_defines_a_symbol_is_not_needed_where_it_was_defined_before() -> None:
+    m = parse_module(
+        """\
+symbol d?0
+symbol d?1
+module main
+  %x = @param["x"] -> float32[6]
+  %d = @param["d"] -> int64[2]
+  %1 = reshape(%x, %d) -> float32[d?0, d?1]
+  %2 = reshape(%x, %d) -> float32[d?0, d?1]
+  %3 = relu(%1) -> float32[d?0, d?1]
+  @return(%3)""",
+        STANDARD,
+    )
+    first, again = (i for i in m if i.name == "reshape")
+    assert not needed_for_extents(again)
+    m.sweep()
+    assert needed_for_extents(first)
