@@ -150,7 +150,7 @@ class BroadcastWithDims(Operation):
 
     def infer(self, x: Shape, dims: Shape) -> Shape:
         count = vector_length(dims, "dims")
-        if not isinstance(count, int):
+        if not isinstance(count, int) or not x.ranked:
             return Shape.unranked(x.dtype)
         out = list(unknown(x, max(count, x.rank)).dims)
         for i, d in enumerate(x.dims, len(out) - x.rank):

@@ -64,6 +64,7 @@ def test_broadcast_with_dims() -> None:
     assert not any(isinstance(found.dims[i], int) for i in (0, 2))
     assert BroadcastWithDims().result([f32(3, 1), Shape.of(dt.int64, (1,))]).dims[0] == 3
     assert not BroadcastWithDims().result([f32(3), Shape.of(dt.int64, (N,))]).ranked
+    assert not BroadcastWithDims().result([Shape.unranked(dt.float32), Shape.of(dt.int64, (3,))]).ranked
     x = np.arange(3.0).reshape(3, 1)
     np.testing.assert_array_equal(BroadcastWithDims().evaluate([x, np.array([2, 1, 6])]), np.broadcast_to(x, (2, 3, 6)))
     assert BroadcastWithDims().evaluate([x, np.array([], np.int64)]).shape == (3, 1)
