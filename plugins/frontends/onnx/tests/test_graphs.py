@@ -11,10 +11,21 @@ import pytest
 GRAPHS = Path(__file__).parent / "graphs"
 
 
-@pytest.mark.parametrize("cases", [40, pytest.param(1500, marks=pytest.mark.slow)])
-def test_all_targets_give_the_numbers_of_onnxruntime(cases: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "cases"),
+    [
+        ("float32", 40),
+        ("open", 15),
+        ("bfloat16", 15),
+        ("int8", 15),
+        *(pytest.param(k, 300, marks=pytest.mark.slow) for k in ("open", "float16", "open-bfloat16", "int8")),
+        pytest.param("float32", 1500, marks=pytest.mark.slow),
+    ],
+)
+def test_all_targets_give_the_numbers_of_onnxruntime(kind: str, cases: int) -> None:
     pytest.importorskip("onnxruntime")
     command = [sys.executable, str(GRAPHS), "--random", "0", "--cases", str(cases), "--seconds", "600", "--gpu", "0"]
+    command += ["--kind", kind]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "0 findings" in ran.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,26 @@ from draw import Graph, captured, model_of, ran_alone
 
 import mgx_core as mgx
 
-__all__ = ["Case", "case_of", "smallest", "wrong"]
+__all__ = ["KINDS", "Case", "case_of", "opened", "smallest", "wrong"]
+
+# what is done with a program once it is parsed, and the distance of two numbers next to 1 in the type that it computes in
+KINDS: dict[str, float] = {
+    "float32": 2.0**-23,
+    "open": 2.0**-23,  # extents of inputs have names instead of numbers
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "open-float16": 2.0**-10,
+    "open-bfloat16": 2.0**-7,
+    "int8": 2.0**-23,  # against `ref`, since which tensors become bytes is ours to say
+}
 
 
 @dataclass(frozen=True)
 class Case:
     """A model with its inputs and what its results should be.
 
-    exact: results that are the same in whatever order sums are made; rounds: steps of quantization may differ by one.
+    exact: results that are the same in whatever order sums are made; rounds: steps of quantization may differ by one; kind: one of
+    `KINDS`; names: of the extents of inputs, None for a number.
     """
 
     nodes: list[onnx.NodeProto]
@@ -31,9 +43,16 @@ class Case:
     exact: frozenset[str]
     rounds: bool
     special: bool
+    kind: str = "float32"
+    names: Mapping[str, list[str | None]] = field(default_factory=dict)
 
     def model(self, constants: Mapping[str, Any] | None = None) -> onnx.ModelProto:
-        return model_of(self.nodes, self.inputs, constants or self.constants, self.results, self.opset)
+        made = model_of(self.nodes, self.inputs, constants or self.constants, self.results, self.opset)
+        for info in made.graph.input:
+            for dim, name in zip(info.type.tensor_type.shape.dim, self.names.get(info.name, ()), strict=False):
+                if name is not None:
+                    dim.dim_param = name
+        return made
 
     def pruned(self) -> Case:
         """The same without what no result depends on."""
@@ -48,10 +67,30 @@ class Case:
         )
 
 
-def case_of(g: Graph, results: list[str]) -> Case:
+def case_of(g: Graph, results: list[str], kind: str = "float32") -> Case:
     values = {name: g.values[name] for name in results}
-    exact = frozenset(g.exact.intersection(results))
-    return Case(g.nodes, g.inputs, g.constants, values, g.opset, exact, g.rounds, g.special).pruned()
+    narrow = kind not in ("float32", "open")
+    exact = frozenset() if narrow else frozenset(g.exact.intersection(results))
+    return Case(g.nodes, g.inputs, g.constants, values, g.opset, exact, g.rounds, g.special, kind).pruned()
+
+
+def opened(case: Case, seed: int) -> Case:
+    """The same with names for some extents of the inputs, one name often for equal ones, and some integers that are fed."""
+    rng = np.random.default_rng([seed, 2])
+    by_extent: dict[int, str] = {}
+    names: dict[str, list[str | None]] = {}
+    fed = {n: v for n, v in case.constants.items() if v.dtype.kind in "iu" and rng.random() < 0.15}
+    inputs = {**case.inputs, **fed}
+    for name, value in inputs.items():
+        names[name] = []
+        for axis, n in enumerate(value.shape):
+            own = f"{name}_{axis}"
+            said = None if rng.random() < 0.4 or name in fed else by_extent.get(n, own) if rng.random() < 0.6 else own
+            if said is not None:
+                by_extent.setdefault(n, said)
+            names[name].append(said)
+    rest = {n: v for n, v in case.constants.items() if n not in fed}
+    return replace(case, inputs=inputs, constants=rest, names=names)
 
 
 def defined(case: Case, values: Mapping[str, Any]) -> Case:
@@ -65,17 +104,25 @@ def defined(case: Case, values: Mapping[str, Any]) -> Case:
 def ours(case: Case, target: str, options: Mapping[str, Any], way: str = "") -> list[Any]:
     """What a target gives, from the program as parsed or as its text or file reads back."""
     program = mgx.parse_onnx_buffer(case.model().SerializeToString())
+    names = program.get_parameter_names()
+    given = {n: v for n, v in case.inputs.items() if n in names}
+    match case.kind.removeprefix("open-"):
+        case "float16":
+            mgx.quantize_fp16(program)
+        case "bfloat16":
+            mgx.quantize_bf16(program)
+        case "int8":
+            mgx.quantize_int8(program, mgx.get_target("ref"), [given])
     if way == "text":
         program = mgx.parse_program(program.text(full=True))
     program.compile(mgx.get_target(target), **options)
     if way == "file":
         program = mgx.load_buffer(mgx.save_buffer(program))
-    names = program.get_parameter_names()
-    return [np.array(a.to_numpy()) for a in program.run({n: v for n, v in case.inputs.items() if n in names})]
+    return [np.array(a.to_numpy()) for a in program.run(given)]
 
 
-def difference(wanted: Any, got: Any, exact: bool, rounds: bool) -> str:
-    """Returns what is wrong with a result; empty if nothing is."""
+def difference(wanted: Any, got: Any, exact: bool, rounds: bool, step: float = 2.0**-23) -> str:
+    """Returns what is wrong with a result; empty if nothing is.  step: the distance of two numbers next to 1."""
     if (wanted.dtype, wanted.shape) != (got.dtype, got.shape):
         return f"{got.dtype}{list(got.shape)} for {wanted.dtype}{list(wanted.shape)}"
     if not wanted.size:
@@ -91,36 +138,49 @@ def difference(wanted: Any, got: Any, exact: bool, rounds: bool) -> str:
             (a[finite] ** 2).mean()
         )
     else:
-        far = worst > 0 if exact or wanted.dtype.kind != "f" else worst > 2e-4 * scale + 1e-6
+        most = 2e-4 * scale + 1e-6 if step < 1e-6 else 16 * step * scale + step
+        far = worst > 0 if exact or wanted.dtype.kind != "f" else worst > most
     return f"{worst:.3g} off, of {scale:.3g}" if far else ""
 
 
 def sensitive(case: Case, name: str, got: Any) -> bool:
     """True if rounding of the inputs alone moves a result about as far as it is off."""
     rng, wanted, moved = np.random.default_rng(0), case.results[name].astype(np.float64), 0.0
+    narrow = KINDS[case.kind] > 1e-6
+    share = KINDS[case.kind] / 2 if narrow else 2e-6
 
-    def jittered(v: Any) -> Any:
-        return (v * (1 + 2e-6 * rng.standard_normal(v.shape))).astype(v.dtype) if v.dtype.kind == "f" else v
+    def jittered(v: Any, turn: int) -> Any:
+        if turn == 0 and narrow and v.dtype.kind == "f":  # which numbers become equal matters, too
+            mantissa, power = np.frexp(v)
+            return np.ldexp(np.rint(mantissa / share) * share, power).astype(v.dtype)
+        return (v * (1 + share * rng.standard_normal(v.shape))).astype(v.dtype) if v.dtype.kind == "f" else v
 
-    for _ in range(4):
+    for turn in range(4):
         model = replace(case, results={name: case.results[name]}).model(
-            {n: jittered(v) for n, v in case.constants.items()}
+            {n: jittered(v, turn) for n, v in case.constants.items()}
         )
         try:
-            (found,) = ran_alone(model, {n: jittered(v) for n, v in case.inputs.items()})
+            (found,) = ran_alone(model, {n: jittered(v, turn) for n, v in case.inputs.items()})
         except Exception:
             return True
         if found.shape != wanted.shape or not np.isfinite(found).all():
             return True
         moved = max(moved, float(np.abs(found - wanted).max(initial=0)))
-    return bool(np.abs(got.astype(np.float64) - wanted).max(initial=0) <= 20 * moved)
+    return got.shape == wanted.shape and bool(np.abs(got.astype(np.float64) - wanted).max(initial=0) <= 20 * moved)
 
 
 def wrong(case: Case, target: str, options: Mapping[str, Any], way: str = "") -> str:
     """Returns what is wrong with the first result that is; empty if none is.  Errors: whatever the target raises."""
+    if case.kind == "int8":
+        by_ref = ours(case, "ref", {"optimize": False, "fast_math": False})
+        case = replace(case, results=dict(zip(case.results, by_ref, strict=True)), rounds=True)
+    step = KINDS[case.kind]
     for (name, wanted), got in zip(case.results.items(), ours(case, target, options, way), strict=True):
-        said = difference(wanted, got, name in case.exact, case.rounds)
-        alike = wanted.shape == got.shape and wanted.dtype == got.dtype
+        said = difference(wanted, got, name in case.exact, case.rounds, step)
+        alike = wanted.shape == got.shape or (
+            step > 1e-6 and wanted.ndim == got.ndim
+        )  # what is counted may hang on rounding
+        alike = alike and wanted.dtype == got.dtype
         if said and not (alike and name not in case.exact and not case.special and sensitive(case, name, got)):
             return f"{name}: {said}"
     return ""

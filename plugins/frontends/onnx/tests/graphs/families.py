@@ -293,6 +293,109 @@ def repeated(g: Graph) -> str:
     return g.add("Expand", [x, g.ints(*([2] if g.odds(0.3) else []), *wanted)])
 
 
+# extents that depend on data ------------------------------------------------------------------------------------------
+
+
+@family(1.5)
+def counted(g: Graph) -> Any:
+    """Rows that are picked or counted by what they hold."""
+    x = g.real(1, 3, exact=True)
+    lens = g.values[x].shape
+    axis = g.between(0, len(lens) - 1)
+    match g.between(0, 4):
+        case 0:
+            return g.add("NonZero", [g.add("Greater", [x, g.fixed(np.float32(0.25))])])
+        case 1:
+            kept = g.give(g.rng.random(lens[axis]) < 0.6)
+            return g.add("Compress", [x, kept], axis=axis)
+        case 2:
+            at = g.add("NonZero", [g.add("Greater", [x, g.fixed(np.float32(0))])])
+            return g.add("GatherND", [x, g.add("Transpose", [at], perm=[1, 0])])
+        case 3:
+            ends = g.give(np.array([g.between(0, lens[axis])]), "input")
+            return g.add("Slice", [x, g.ints(0), ends, g.ints(axis)])
+    parts = g.between(0, lens[axis])
+    sizes = g.give(np.array([parts, lens[axis] - parts]), "input")
+    return g.add("Split", [x, sizes], 2, axis=axis)
+
+
+@family(1.5)
+def shaped_by_values(g: Graph) -> Any:
+    """Extents that are computed, from those of others or from integers that are fed."""
+    x = g.any(1, 4)
+    lens = g.values[x].shape
+    match g.between(0, 4):
+        case 0:
+            cut = g.between(1, len(lens))
+            rest = g.add("Slice", [g.add("Shape", [x]), g.ints(cut), g.ints(len(lens))]) if cut < len(lens) else ""
+            return g.add("Reshape", [x, g.add("Concat", [g.ints(-1), *([rest] if rest else [])], axis=0)])
+        case 1:
+            wanted = g.give(np.array([n if n > 1 else g.between(1, 3) for n in lens]), "input")
+            return g.add("Expand", [x, wanted])
+        case 2:
+            n = g.give(np.array(g.between(0, 6)), "input")
+            made = g.add("Range", [g.fixed(np.array(0)), n, g.fixed(np.array(g.between(1, 2)))])
+            return g.add("Cast", [made], to=onnx.TensorProto.FLOAT)
+        case 3:
+            wanted = g.give(np.array([-1, lens[-1]]), "input")
+            return g.add("Reshape", [x, wanted])
+    dims = g.add("Gather", [g.add("Shape", [x]), g.fixed(np.arange(len(lens))[:: g.one([1, -1])].copy())])
+    return g.add("ConstantOfShape", [dims], value=numpy_helper.from_array(np.array([0.5], np.float32)))
+
+
+@family(2)
+def shape_arithmetic(g: Graph) -> Any:
+    """What exporters write between the extents of one tensor and the new extents of another."""
+    x = g.any(1, 4)
+    lens = g.values[x].shape
+    dims = g.add("Shape", [x])
+
+    def one(at: int) -> str:
+        if g.odds(0.5):
+            made = g.add("Gather", [dims, g.fixed(np.array(at))])
+            return g.add("Unsqueeze", [made, g.ints(0)])
+        return g.add("Slice", [dims, g.ints(at), g.ints(at + 1), *([g.ints(0)] if g.odds(0.5) else [])])
+
+    def changed(n: str) -> str:
+        """The same number by way of others."""
+        match g.between(0, 7):
+            case 0:
+                return g.add("Div", [g.add("Mul", [n, g.ints(6)]), g.ints(g.one([6, 6, 3]))])
+            case 1:
+                return g.add("Sub", [g.add("Add", [n, g.ints(5)]), g.ints(5)])
+            case 2:
+                wide = g.add("Cast", [n], to=onnx.TensorProto.FLOAT)
+                made = g.add(g.one(["Floor", "Ceil"]), [g.add("Mul", [wide, g.fixed(np.float32([1]))])])
+                return g.add("Cast", [made], to=onnx.TensorProto.INT64)
+            case 3:
+                return g.add("Where", [g.add("Equal", [n, g.ints(-1)]), g.ints(1), n])
+            case 4:
+                return g.add(g.one(["Max", "Min"]), [n, one(g.between(0, len(lens) - 1))])
+            case 5:
+                return g.add("ReduceMax", [g.add("Concat", [n, n], axis=0)], keepdims=1)
+            case 6:
+                return g.add("Reshape", [g.add("Reshape", [n, g.fixed(np.zeros(0, np.int64))]), g.ints(1)])
+        return n
+
+    parts = [one(a) for a in range(len(lens))]
+    parts = [changed(p) if g.odds(0.4) else p for p in parts]
+    whole = g.add("Concat", parts, axis=0) if g.odds(0.9) else dims
+    match g.between(0, 5):
+        case 0:
+            return g.add("Reshape", [x, g.add("Concat", [*parts[:-1], g.ints(-1)], axis=0)])
+        case 1:
+            return g.add("Expand", [g.new([1] * len(lens)), whole])
+        case 2:
+            return g.add("ConstantOfShape", [whole])
+        case 3:
+            at = g.between(0, len(lens) - 1)
+            return g.add("Slice", [x, g.ints(0), changed(parts[at]), g.ints(at)])
+        case 4:
+            n = g.add("Squeeze", [changed(parts[0])]) if g.opset >= 13 else parts[0]
+            return g.add("Range", [g.fixed(np.array(0)), n, g.fixed(np.array(1))])
+    return g.add("Mul", [whole, g.add("Div", [whole, whole])])
+
+
 # products --------------------------------------------------------------------------------------------------------------
 
 
