@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_cpu_dnnl.native_library import native
@@ -320,3 +321,22 @@ def test_an_image_of_one_column_takes_its_epilogue_along() -> None:
     (found,) = program.run(dict(zip(("x", "other"), given, strict=True)))
     np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-4, atol=1e-4)
     assert len(program.executable.instances()[0].placements) == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["convolution", "convolution_backwards"])
+@pytest.mark.parametrize("channels", [1, 3, 5, 17])
+def test_infinities_stay_where_they_belong_without_fast_math(name: str, channels: int) -> None:
+    """oneDNN multiplies pairs of channels of bfloat16, and makes NaN of an infinity beside an odd one."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("bfloat16", [1, channels, 12]))
+    dims = [4, channels, 3] if name == "convolution" else [channels, 4, 3]
+    weights = np.linspace(-1, 1, 12 * channels, dtype=np.float32).reshape(dims) + np.float32(0.01)
+    m.add_return([m.add(mgx.op(name, padding=(1, 1)), x, m.add_literal(weights.astype(dt.bfloat16.numpy)))])
+    given = np.ones((1, channels, 12), dt.bfloat16.numpy)
+    given[0, 0, 5] = np.inf
+    (wanted,) = Interpreter().run(m, [given])
+    program.compile(CpuTarget(), fast_math=False)
+    found = np.asarray(program.run({"x": given})[0].to_numpy(), np.float32)
+    np.testing.assert_allclose(found, np.asarray(wanted, np.float32), rtol=2e-2, atol=2e-2)
+    assert np.isinf(found).any(1).sum() == 3

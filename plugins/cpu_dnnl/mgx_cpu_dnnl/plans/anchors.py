@@ -89,6 +89,9 @@ def windowed(
     if out is None:
         out = e.allocate(x.shape.dtype if epilogue is None else epilogue.dtype, lens, channels_last(lens))
     weights = arranged(w)
+    per = weights.lens[len(weights.lens) - len(x.lens) + 1]  # channels of one group
+    if x.shape.dtype is dt.bfloat16 and not e.fast_math and per % 2 and (per > 3 or builder != "convolution"):
+        raise Refused("oneDNN multiplies pairs of channels: what lies beside an odd one makes NaN of infinities")
     w_md = descriptor(weights)
     bias = None if epilogue is None else _take_bias(epilogue, lens[1])
     attributes = {} if epilogue is None else epilogue.attributes(e, out)
