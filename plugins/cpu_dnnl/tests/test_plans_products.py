@@ -119,3 +119,22 @@ def test_the_only_number_of_a_product_as_one_without_axes() -> None:
     program.compile(CpuTarget())
     got = program.run({"x": np.ones((1, 9), np.float32)})[0].to_numpy()
     assert got.shape == () and float(got) == -36
+
+
+@pytest.mark.parametrize("k", [1, 3, 16, 17])
+def test_infinities_stay_in_their_results_where_heads_share_a_matrix(k: int) -> None:
+    """oneDNN's products of bfloat16 take rows of repeated matrices by pairs; an odd one has something beside it."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    a = m.add_parameter("a", mgx.Shape("bfloat16", [2, 3, 5, k]))
+    b = m.add_parameter("b", mgx.Shape("bfloat16", [2, 1, k, 8]))
+    wide = m.add(mgx.op("multibroadcast", out_lens=(2, 3, k, 8)), b)
+    m.add_return([m.add(mgx.op("dot"), a, wide)])
+    bfloat16 = mgx.dtype.bfloat16.numpy
+    given = [np.ones([2, 3, 5, k], bfloat16), np.full([2, 1, k, 8], 0.5, bfloat16)]
+    given[0][0, 0, 0, k - 1] = np.inf
+    program.compile(CpuTarget(), fast_math=False)
+    found = np.asarray(program.run(dict(zip("ab", given, strict=True)))[0].to_numpy(), np.float32)
+    wanted = np.full([2, 3, 5, 8], k / 2, np.float32)
+    wanted[0, 0, 0] = np.inf
+    np.testing.assert_array_equal(found, wanted)

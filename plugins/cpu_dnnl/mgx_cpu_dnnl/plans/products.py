@@ -96,6 +96,8 @@ def product(e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: V
         raise Refused("an extent is 0")
     a, b = matrix_ready(e, a), matrix_ready(e, b)
     flat = _flattened(a, b, out, epilogue)
+    if flat is None and k % 2 and b.shape.dtype is dt.bfloat16 and not e.fast_math and b.shape.broadcasted():
+        b = e.copy(b)  # beside an odd row of repeated matrices oneDNN takes what makes NaN of infinities
     if flat is not None:
         (a_md, b_md, out_md), shape_of = flat
     else:
