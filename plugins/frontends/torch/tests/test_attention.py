@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch.nn import functional
 
 OP = torch.ops.aten.scaled_dot_product_attention.default
 
@@ -24,3 +25,26 @@ def test_one_column_masks_all_keys_without_heads(overloads: ModuleType) -> None:
     q, k, mask = torch.randn(3, 5, 8), torch.randn(3, 7, 8), torch.arange(5)[:, None] > 1
     (found,) = overloads.computed(OP, (q, k, k, mask), {}, "ref")
     torch.testing.assert_close(found, OP(q, k, k, mask), rtol=1e-5, atol=1e-5)
+
+
+BATCHES = [
+    ((1, 1, 5, 8), (2, 1, 7, 8), (2, 1, 7, 8)),
+    ((2, 3, 5, 8), (1, 3, 7, 8), (2, 3, 7, 8)),
+    ((2, 4, 5, 8), (2, 1, 7, 8), (2, 1, 7, 8)),
+    ((2, 1, 5, 8), (2, 4, 7, 8), (2, 4, 7, 8)),
+    ((2, 4, 5, 8), (2, 4, 7, 8), (2, 1, 7, 8)),
+    ((2, 4, 5, 8), (4, 7, 8), (7, 8)),
+    ((4, 5, 8), (2, 4, 7, 8), (2, 1, 7, 8)),
+    ((3, 5, 8), (1, 7, 8), (3, 7, 8)),
+    ((5, 8), (7, 8), (7, 8)),
+    ((2, 1, 4, 5, 8), (1, 3, 4, 7, 8), (2, 3, 1, 7, 8)),
+]
+
+
+@pytest.mark.parametrize("dims", BATCHES, ids=str)
+def test_batch_axes_are_broadcast(dims: tuple[tuple[int, ...], ...]) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(d) for d in dims)
+    with torch.no_grad():
+        compiled = torch.compile(functional.scaled_dot_product_attention, backend="mgx", options={"strict": True})
+        torch.testing.assert_close(compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Instruction
+from mgx_core.types.dim import Dim
 
 from ..converter import converts
 from ..node import Node
@@ -16,20 +18,29 @@ __all__: list[str] = []
 def attended(
     n: Node, q: Instruction, k: Instruction, v: Instruction, mask: Instruction | None, causal: bool, scale: float | None
 ) -> Instruction:
-    """Attention over any number of batch axes; the op has one and one of heads."""
-    rank = q.shape.rank
-    front = q.shape.dims[:-2]
+    """Attention over any number of batch axes, which torch broadcasts.
+
+    The op has one batch axis and one of heads; heads of k and v it broadcasts itself.
+    """
+    rank = max(x.shape.rank for x in (q, k, v))
+    front = common(q, k, v)
     if mask is not None:
         mask = over_keys(n, mask, k)
         mask = n.convert(mask, q.shape.dtype) if mask.shape.dtype.is_float else mask
     if rank == 4:
+        heads = (
+            front[1] if k.shape.rank < 4 or v.shape.rank < 4 or k.shape.dims[1] != v.shape.dims[1] else k.shape.dims[1]
+        )
+        q = spread(n, q, front if q.shape.rank < 4 or q.shape.dims[1] == 1 else (front[0], q.shape.dims[1]))
+        k, v = (spread(n, x, (front[0], heads)) for x in (k, v))
         if mask is not None and mask.shape.rank < 4:
             mask = n.unsqueeze(mask, range(4 - mask.shape.rank))
         return n.add("attention", q, k, v, mask, causal=causal, scale=scale)
+    q = spread(n, q, front)
     count = n.size(q, range(rank - 2))
 
     def folded(x: Instruction) -> Instruction:
-        x = n.broadcast_to(x, [*front, *x.shape.dims[-2:]])
+        x = spread(n, x, front)
         return n.reshape(x, (1, count, *x.shape.dims[-2:]))
 
     if mask is not None:
@@ -39,6 +50,19 @@ def attended(
             mask = folded(n.broadcast_to(mask, [*front, *mask.shape.dims[-2:]]))
     out = n.add("attention", folded(q), folded(k), folded(v), mask, causal=causal, scale=scale)
     return n.reshape(out, (*front, *out.shape.dims[-2:]))
+
+
+def common(*operands: Instruction) -> tuple[Dim, ...]:
+    """Returns the batch axes that operands have in common."""
+    rank = max(x.shape.rank for x in operands)
+    dims = [(*[1] * (rank - x.shape.rank), *x.shape.dims[:-2]) for x in operands]
+    return tuple(next((d for d in each if d != 1), 1) for each in zip(*dims, strict=True))
+
+
+def spread(n: Node, x: Instruction, front: Sequence[Dim]) -> Instruction:
+    """Returns an operand over some batch axes."""
+    wanted = (*front, *x.shape.dims[-2:])
+    return x if tuple(x.shape.dims) == wanted else n.broadcast_to(x, wanted)
 
 
 def over_keys(n: Node, mask: Instruction, k: Instruction) -> Instruction:
