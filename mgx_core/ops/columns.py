@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,14 +15,22 @@ from ..types.dim import Dim, fresh, may_equal, product
 from ..types.dtype import int32, int64, of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
+from .builder import Builder, Operand
+from .concat import Concat
 from .declaration import op
+from .index import Gather
+from .movement import Transpose
 from .operation import Operation
+from .pad import Pad
+from .reshape import Reshape, Unsqueeze
 from .scalar import convert, widen
+from .slice import Slice
 from .window import extent, padded, per_axis, sides, windows
 
 __all__ = ["Col2im", "Im2col", "fold"]
 
 EVERY: Final[Any] = slice(None)
+SLICES: Final = 64  # places in a window, up to which slices are put together
 
 
 def fold(columns: Array, stride: Sequence[int], dilation: Sequence[int]) -> Array:
@@ -75,6 +83,72 @@ class Im2col(Operation):
         out = [int(extent(n, k, s, d, 0)) for n, k, s, d in zip(x.shape[2:], lengths, stride, dilation, strict=True)]
         view = windows(x, lengths, stride, dilation, out)
         return view.reshape(x.shape[0], x.shape[1] * math.prod(lengths), math.prod(out))
+
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
+        """Slices one for each place in a window, behind each other; other views where windows lie side by side or are large."""
+        rank = x.shape.rank - 2
+        begins, ends = sides(self.padding, rank)
+        if any(not isinstance(d, int) for d in x.shape.dims[1:]):
+            return None
+        if any((*begins, *ends)):
+            x = b.add(Pad(pads=(0, 0, *begins, 0, 0, *ends)), x)
+        channels, *dims = x.shape.lens()[1:]
+        lengths = per_axis(self.lengths, rank, "lengths")
+        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
+        out = [int(extent(n, k, s, d, 0)) for n, k, s, d in zip(dims, lengths, stride, dilation, strict=True)]
+        if 0 in (channels, *out):
+            return None
+        axes = [_Windows(*each) for each in zip(lengths, stride, dilation, out, strict=True)]
+        if lengths == stride and set(dilation) == {1}:
+            made = _side_by_side(b, x, axes)
+        elif math.prod(lengths) <= SLICES:
+            made = _sliced(b, x, axes)
+        else:
+            made = _gathered(b, x, axes)
+        return b.add(Reshape(dims=(0, channels * math.prod(lengths), math.prod(out))), made)
+
+
+class _Windows(NamedTuple):
+    """Windows along one axis: their length, the steps between them and in them, how many there are."""
+
+    length: int
+    stride: int
+    dilation: int
+    number: int
+
+
+def _side_by_side(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
+    """Returns windows [n, c, *k, *o] that follow each other without gaps."""
+    rank, ends = len(axes), tuple(a.number * a.length for a in axes)
+    if ends != x.shape.dims[2:]:
+        x = b.add(Slice(axes=tuple(range(2, rank + 2)), starts=(0,) * rank, ends=ends), x)
+    x = b.add(Reshape(dims=(0, 0, *(n for a in axes for n in (a.number, a.length)))), x)
+    return b.add(Transpose(permutation=_apart(rank, first=1)), x)
+
+
+def _sliced(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
+    """Returns windows [n, c, prod(k), *o] as one slice for each place in a window."""
+    rank, parts = len(axes), []
+    for place in itertools.product(*(range(a.length) for a in axes)):
+        starts = tuple(j * a.dilation for j, a in zip(place, axes, strict=True))
+        ends = tuple(start + (a.number - 1) * a.stride + 1 for start, a in zip(starts, axes, strict=True))
+        where = Slice(axes=tuple(range(2, rank + 2)), starts=starts, ends=ends, steps=tuple(a.stride for a in axes))
+        parts.append(b.add(Unsqueeze(axes=(2,)), b.add(where, x)))
+    return parts[0] if len(parts) == 1 else b.add(Concat(axis=2), *parts)
+
+
+def _gathered(b: Builder, x: Operand, axes: Sequence[_Windows]) -> Operand:
+    """Returns windows [n, c, *k, *o], taken along one axis after the other."""
+    for n, a in reversed(list(enumerate(axes))):
+        at = np.arange(a.length)[:, None] * a.dilation + np.arange(a.number) * a.stride
+        x = b.add(Gather(axis=n + 2), x, b.literal(at))
+    return b.add(Transpose(permutation=_apart(len(axes), first=0)), x)
+
+
+def _apart(rank: int, first: int) -> tuple[int, ...]:
+    """Returns the order that brings places, in front of the windows' numbers or (first: 1) behind, before all of these."""
+    pairs = range(2, 2 + 2 * rank, 2)
+    return (0, 1, *(p + first for p in pairs), *(p + 1 - first for p in pairs))
 
 
 @op("col2im", linear=(0,))

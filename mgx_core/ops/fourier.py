@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, fresh, may_equal
-from ..types.dtype import of
+from ..types.dtype import float32, of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
 from .axes import normalize
+from .broadcast import Multibroadcast
+from .builder import Builder, Operand
+from .convert import Convert
 from .declaration import op
+from .index import Gather
+from .linear import Dot
+from .movement import Transpose
 from .operation import Operation
+from .pointwise import Mul
+from .reshape import Reshape, Squeeze
 from .scalar import convert, widen
 from .signal import number, value
+from .slice import Slice
 
 __all__ = ["Dft", "Stft"]
+
+LONGEST: Final = 1024  # places, up to which the product takes no longer than leaving the device for a fast transform
 
 
 def parts(x: Shape, least: int) -> Dim:
@@ -103,6 +116,59 @@ class Dft(Operation):
             return convert(separate(np.fft.rfft(signal, n, at)), of(x.dtype))
         return convert(separate(np.fft.ifft(signal, n, at) if self.inverse else np.fft.fft(signal, n, at)), of(x.dtype))
 
+    def decompose(self, b: Builder, x: Operand, *operands: Operand | None) -> Operand | None:
+        """The product with a constant matrix, up to `LONGEST` places."""
+        if any(o is not None for o in operands):
+            return None
+        at, rank, dims = self.along(x.shape.rank, self.axis), x.shape.rank, x.shape.dims
+        n, length, kind = dims[at], self.infer(x.shape).dims[at], dims[-1]
+        if not isinstance(n, int) or not isinstance(length, int) or not isinstance(kind, int):
+            return None
+        total = length if self.inverse or not self.onesided else int(self.dft_length) or n
+        half = self.inverse and self.onesided
+        if not 0 < total <= LONGEST or not n or rank < 3:
+            return None
+        used = min(n, total // 2 + 1 if half else total)
+        if used < n:
+            x = b.add(Slice(axes=(at,), starts=(0,), ends=(used,)), x)
+        order = (*(a for a in range(rank - 1) if a != at), at, rank - 1)
+        x = x if at == rank - 2 else b.add(Transpose(permutation=order), x)
+        front = [0] * (rank - 2)
+        rows = b.add(Reshape(dims=(*front, used * kind)), x)
+        made = transformed(b, rows, matrix(used, kind, total, length, self.inverse, half))
+        made = b.add(Reshape(dims=(*front, length, 1 if half else 2)), made)
+        back = tuple(int(p) for p in np.argsort(order))
+        return made if at == rank - 2 else b.add(Transpose(permutation=back), made)
+
+
+def matrix(n: int, kind: int, total: int, length: int, inverse: bool, half: bool) -> Array:
+    """The matrix [n kind, length parts] of a transform of `total` places, of which n are there and `length` wanted.
+
+    Rows and columns hold the parts of a number one after the other: kind 1 for reals, 2 for complex ones; parts likewise 1 if
+    `half`, where rows are the first half of a spectrum whose other half mirrors it, else 2.
+    """
+    angle = np.outer(np.arange(n), np.arange(length)) % total * (2 * np.pi / total) * (1 if inverse else -1)
+    real, imaginary = np.cos(angle), np.sin(angle)
+    if half:
+        twice = np.where((np.arange(n) == 0) | (2 * np.arange(n) == total), 1.0, 2.0)[:, None]
+        cells = np.stack([real * twice, -imaginary * twice], 1)[:, :kind, :, None]
+    else:
+        cells = np.stack([np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)], 1)[:, :kind]
+    return cells.reshape(n * kind, -1) / (total if inverse else 1)
+
+
+def transformed(b: Builder, rows: Operand, by: Array) -> Operand:
+    """Returns the product of rows with a matrix, for narrow floats in float32."""
+    dtype = rows.shape.dtype
+    wide = dtype if dtype.size >= 4 else float32
+    rows = rows if wide is dtype else b.add(Convert(target_type=wide), rows)
+    factor = b.literal(by.astype(wide.numpy))
+    batch = rows.shape.dims[:-2]
+    if batch:
+        factor = b.add(Multibroadcast(out_lens=(*batch, *by.shape)), factor)
+    made = b.add(Dot(), rows, factor)
+    return made if wide is dtype else b.add(Convert(target_type=dtype), made)
+
 
 @op("stft")
 class Stft(Operation):
@@ -167,6 +233,35 @@ class Stft(Operation):
         if window is not None:
             frames = frames * widen(window).astype(widen(signal).dtype)
         return convert(separate(np.fft.rfft(frames) if self.onesided else np.fft.fft(frames)), of(signal.dtype))
+
+    def decompose(
+        self,
+        b: Builder,
+        signal: Operand,
+        frame_step: Operand | None = None,
+        window: Operand | None = None,
+        frame_length: Operand | None = None,
+    ) -> Operand | None:
+        """Frames taken by a table, and their product with a constant matrix, up to `LONGEST` places; of real signals."""
+        length: Dim = self.frame_length or (signal.shape.dims[1] if window is None else window.shape.dims[0])
+        n, kind = signal.shape.dims[1:]
+        if frame_step is not None or frame_length is not None or kind != 1:
+            return None
+        if not isinstance(length, int) or not isinstance(n, int) or length > LONGEST:
+            return None
+        starts = np.arange((n - length) // self.frame_step + 1) * self.frame_step
+        rows = b.add(Squeeze(axes=(2,)), signal)
+        frames = b.add(Gather(axis=1), rows, b.literal(starts[:, None] + np.arange(length)))
+        if window is not None:
+            wide = (
+                window
+                if window.shape.dtype is signal.shape.dtype
+                else b.add(Convert(target_type=signal.shape.dtype), window)
+            )
+            frames = b.add(Mul(), frames, b.add(Multibroadcast(out_lens=frames.shape.dims), wide))
+        bins = length // 2 + 1 if self.onesided else length
+        made = transformed(b, frames, matrix(length, 1, length, bins, False, False))
+        return b.add(Reshape(dims=(0, 0, bins, 2)), made)
 
 
 def _frame_fits(length: int, signal: int) -> None:

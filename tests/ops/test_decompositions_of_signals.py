@@ -1,0 +1,89 @@
+"""Windows of images and Fourier transforms, spelt out: the results of the ops themselves."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ops.columns import Im2col
+from mgx_core.ops.fourier import LONGEST, Dft, Stft
+from mgx_core.rules.decomposition import decomposed
+
+PRECISE = {"float64": 1e-13, "float32": 3e-6, "float16": 3e-3}
+
+
+def spelt_out(op: Any, *given: Any) -> Any:
+    """The decomposition of an op on operands, some of which may be absent; None if it has none."""
+    made = decomposed(op, [None if x is None else mgx.Shape(x.dtype, x.shape) for x in given])
+    if not isinstance(made, mgx.Module):
+        return None
+    return Interpreter().run(made, [x for x in given if x is not None])[0]
+
+
+def check(op: Any, *given: Any, tolerance: float) -> None:
+    wanted = op.compute(*given)
+    found = spelt_out(op, *given)
+    assert found is not None
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    difference = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()
+    assert difference <= tolerance * np.abs(wanted.astype(np.float64)).max()
+
+
+@pytest.mark.parametrize(
+    ("dims", "given"),
+    [
+        ((2, 3, 9, 8), {"lengths": (3, 2)}),
+        ((2, 3, 9, 8), {"lengths": (3, 2), "padding": (1, 1), "stride": (2, 1), "dilation": (2, 3)}),
+        ((1, 2, 9, 11), {"lengths": (2, 4), "stride": (2, 4)}),  # side by side, with a rest
+        ((1, 2, 20, 30), {"lengths": (9, 9), "stride": (2, 3)}),  # large
+        ((2, 3, 17), {"lengths": (4,), "stride": (3,)}),
+        ((1, 2, 5, 6, 7), {"lengths": (2, 3, 2), "padding": (1, 0, 1), "stride": (1, 2, 1)}),
+        ((1, 1, 4, 4), {"lengths": (1, 1)}),
+    ],
+)
+def test_windows(dims: tuple[int, ...], given: dict[str, Any]) -> None:
+    x = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
+    check(Im2col(**given), x, tolerance=0.0)
+
+
+def test_windows_of_an_open_batch() -> None:
+    made = decomposed(Im2col(lengths=(2, 2)), [mgx.Shape.of(mgx.dtype.float32, [mgx.dim.Sym("n"), 3, 4, 5])])
+    assert isinstance(made, mgx.Module)
+    x = np.random.default_rng(0).standard_normal((3, 3, 4, 5)).astype(np.float32)
+    np.testing.assert_array_equal(Interpreter().run(made, [x])[0], Im2col(lengths=(2, 2)).compute(x))
+
+
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize(("dims", "axis"), [((2, 12), 1), ((3, 7, 5), 1), ((3, 7, 5), 2), ((9, 4, 6), 0)])
+def test_transforms(dims: tuple[int, ...], axis: int, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    for kind, inverse, onesided, length in itertools.product((1, 2), (False, True), (False, True), (0, 6, 11, 13)):
+        if onesided and not inverse and kind == 2:
+            continue
+        op = Dft(axis=axis, inverse=inverse, onesided=onesided, dft_length=length)
+        check(op, rng.standard_normal((*dims, kind)).astype(dtype), tolerance=PRECISE[dtype])
+
+
+def test_what_is_cut_off_does_not_matter() -> None:
+    x = np.ones((1, 8, 1), np.float32)
+    x[0, 6] = np.nan
+    check(Dft(axis=1, dft_length=6), x, tolerance=1e-6)
+
+
+def test_long_transforms_stay() -> None:
+    assert spelt_out(Dft(axis=1), np.zeros((1, LONGEST + 1, 1), np.float32)) is None
+
+
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize("onesided", [True, False])
+@pytest.mark.parametrize("windowed", [True, False])
+def test_transforms_of_frames(dtype: str, onesided: bool, windowed: bool) -> None:
+    rng = np.random.default_rng(0)
+    signal = rng.standard_normal((2, 50, 1)).astype(dtype)
+    window = rng.random(10).astype(dtype) if windowed else None
+    check(Stft(frame_step=4, frame_length=10, onesided=onesided), signal, None, window, tolerance=PRECISE[dtype])
