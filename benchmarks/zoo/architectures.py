@@ -1,7 +1,8 @@
 """Public architectures with random weights: how each is made and what it is called with.
 
 timm and torchvision networks have their own depth; transformers have their own widths, two layers and a small vocabulary.
-Every entry is a line: a name, and what differs from its family's default.
+Every entry is a line: a name, and what differs from its family's default.  Networks by hand (HANDMADE), of kinds that no such
+list names, are apart, so that figures over the list stay comparable.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["ARCHITECTURES", "Architecture", "make", "named"]
+__all__ = ["ARCHITECTURES", "HANDMADE", "Architecture", "make", "named"]
 
 Inputs = dict[str, torch.Tensor]
 
@@ -350,13 +351,22 @@ def _all() -> Iterator[Architecture]:
             yield Architecture(name, "recurrent", partial(_Recurrent, kind, both), _sequence)
 
 
+def _by_hand() -> Iterator[Architecture]:
+    sys.path.insert(0, str(Path(__file__).parent))
+    from handmade import NETWORKS
+
+    for name, network in NETWORKS.items():
+        yield Architecture(name, "handmade", network.build, network.inputs)
+
+
 ARCHITECTURES: Mapping[str, Architecture] = {a.name: a for a in _all()}
+HANDMADE: Mapping[str, Architecture] = {a.name: a for a in _by_hand()}
 
 
 def named(name: str) -> Architecture:
-    """Returns a network of the list, or any other of timm as ``timm.NAME.SIZE``."""
+    """Returns a network of the list, one by hand, or any other of timm as ``timm.NAME.SIZE``."""
     source, _, rest = name.partition(".")
     if source != "timm":
-        return ARCHITECTURES[name]
+        return ARCHITECTURES.get(name) or HANDMADE[name]
     network, _, size = rest.rpartition(".")
     return Architecture(name, "timm", partial(_timm, network), partial(_image, int(size)))

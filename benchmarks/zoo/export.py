@@ -2,11 +2,12 @@
 
 python benchmarks/zoo/export.py OUT [--only a,b] [--batch 1] [--open] [--exporter dynamo]
 
---only names networks of the list, or any other of timm as timm.NAME.SIZE, which is written as NAME.
+--only names networks of the list or by hand, all by hand as handmade, or any other of timm as timm.NAME.SIZE, which is written
+as NAME.  Without it, all of the list are exported.
 Writes NAME.bBATCH.onnx (with external weights beside it where it is large), NAME.bBATCH.in.npz and NAME.bBATCH.gold.npz, the
-results of torch in float64 rounded to float32.  --open leaves the batch symbolic.  Each export runs in a process of its own with
-a time limit; what torch itself cannot export is listed with the last line of its error.  Needs torch, timm, torchvision,
-transformers, onnxscript.
+results of torch in float64 (the first, where there are several) rounded to float32.  --open leaves the batch symbolic.  Each
+export runs in a process of its own with a time limit; what torch itself cannot export is listed with the last line of its error.
+Needs torch, timm, torchvision, transformers, onnxscript.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) ->
     stem = _stem(name, batch)
     options: dict[str, Any] = {"input_names": list(inputs), "opset_version": 18}
     with torch.no_grad():
-        gold = module(*values)
-        wide = module.double()(*(v.double() if v.is_floating_point() else v for v in values))
+        gold = _first(module(*values))
+        wide = _first(module.double()(*(v.double() if v.is_floating_point() else v for v in values)))
         if not wide.isfinite().all():
             raise SystemExit("torch's result in float64 is not finite: nothing to compare with")
         module.float()
@@ -51,6 +52,11 @@ def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) ->
     own = float((gold.double() - wide).abs().max() / wide.abs().max().clamp_min(1e-30))
     np.savez(out / f"{stem}.in.npz", **{k: v.numpy() for k, v in inputs.items()})
     np.savez(out / f"{stem}.gold.npz", result=wide.float().numpy(), own_error=np.float32(own))
+
+
+def _first(result: Any) -> Any:
+    """Returns a module's result, the first of several."""
+    return result[0] if isinstance(result, tuple | list) else result
 
 
 def _stem(name: str, batch: int) -> str:
@@ -73,9 +79,11 @@ def main() -> None:
         export(given.only, given.out, given.batch, given.exporter, given.open)
         return
     sys.path.insert(0, str(HERE))
-    from architectures import ARCHITECTURES
+    from architectures import ARCHITECTURES, HANDMADE
 
-    names = given.only.split(",") if given.only else list(ARCHITECTURES)
+    names = list(ARCHITECTURES)
+    if given.only:
+        names = [n for name in given.only.split(",") for n in (HANDMADE if name == "handmade" else [name])]
     failed = 0
     for name in names:
         if (given.out / f"{_stem(name, given.batch)}.gold.npz").exists():

@@ -1,0 +1,17 @@
+"""Small networks written by hand, of kinds that no list of architectures names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import generators, images, others, sequences
+from .parts import Network
+
+__all__ = ["NETWORKS", "Network"]
+
+NETWORKS: Mapping[str, Network] = {
+    **images.NETWORKS,
+    **generators.NETWORKS,
+    **sequences.NETWORKS,
+    **others.NETWORKS,
+}
