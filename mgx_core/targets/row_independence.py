@@ -17,6 +17,7 @@ from ..ops.movement import Contiguous, Transpose
 from ..ops.operation import Operation
 from ..ops.pointwise import Identity
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
+from ..ops.roi import Roialign
 from ..ops.slice import Slice
 from ..types.dim import Sym, symbols_of
 from ..types.shape import Shape
@@ -82,7 +83,7 @@ def _check(module: Module, symbols: set[str]) -> None:
 def _keeps(op: Any, ins: Instruction, own: int | None, axes: list[int | None]) -> bool:
     if isinstance(op, Pointwise):
         return all(a is None or a == own for a in axes)
-    if isinstance(op, (Gather, Gathernd)):  # positions may count from the end of what is picked from
+    if isinstance(op, (Gather, Gathernd, Roialign)):  # positions may count from the end of what is picked from
         return axes[0] is None and own is not None
     if own is None or any(a is not None for a in axes[1:] if not isinstance(op, Concat)):
         return False

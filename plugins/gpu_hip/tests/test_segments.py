@@ -95,6 +95,25 @@ def test_boxes_are_picked_and_gathered(target: GpuTarget) -> None:
     assert len({program.run(f)[1].to_numpy().shape for f in feeds}) >= 3
 
 
+def test_regions_of_picked_boxes(target: GpuTarget) -> None:
+    """The head of a two-stage detector: features of the boxes that were kept, as many rows as there may be."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        given, found = suppressed(m, 40, 3)
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(1, 4, 9, 8)))
+        column = [m.add(mgx.op("slice", axes=[1], starts=[n], ends=[n + 1]), found) for n in (0, 2)]
+        image, number = (m.add(mgx.op("squeeze", axes=[1]), c) for c in column)
+        picked = m.add(mgx.op("gather", axis=0), m.add(mgx.op("squeeze", axes=[0]), given), number)
+        op = mgx.op("roialign", output_height=3, output_width=3, spatial_scale=0.75)
+        parts = m.add(op, m.add(mgx.op("relu"), x), picked, image)
+        return [found, m.add(mgx.op("reduce_mean", axes=[2, 3]), parts)]
+
+    rng = np.random.default_rng(8)
+    feeds = [{**boxes(40, 3, rng), "x": rng.standard_normal((1, 4, 9, 8), np.float32)} for _ in range(3)]
+    feeds[1]["scores"] *= 0.4  # none
+    check(build, target, feeds, True)
+
+
 def test_rows_that_look_at_each_other(either_wave: GpuTarget) -> None:
     """A mean over the rows, and positions from their end, need the true number; kernels are compiled before it is known."""
 

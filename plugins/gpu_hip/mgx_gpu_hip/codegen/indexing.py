@@ -15,9 +15,9 @@ from .source import DeviceTraits, KernelSource, Tensor
 __all__ = ["gather", "gather_elements", "gathernd", "onehot", "position", "reverse_sequence", "scan_slice"]
 
 
-def position(indices: Tensor, at: Sequence[str]) -> str:
-    """Returns an index, the kernel's second operand, for `wrapped`: a u64 as it is, since it may lie above all i64."""
-    place = f"p1[{offset_of(indices, at)}]"
+def position(indices: Tensor, at: Sequence[str], pointer: str = "p1") -> str:
+    """Returns an index, which the kernel's second operand holds, for `wrapped`: a u64 as it is, as it may lie above all i64."""
+    place = f"{pointer}[{offset_of(indices, at)}]"
     return place if indices.dtype is dt.uint64 else f"(i64){place}"
 
 

@@ -19,6 +19,7 @@ from mgx_core.ops.pooling import MaxPoolIndices, Pooling
 from mgx_core.ops.random import RandomNormal, RandomUniform
 from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
 from mgx_core.ops.resize import Resize
+from mgx_core.ops.roi import Roialign
 from mgx_core.ops.rotary import GqaRotaryEmbedding, RotaryEmbedding
 from mgx_core.ops.scan import PrefixScanProd, PrefixScanSum
 from mgx_core.ops.scatter import SCATTERNDS, SCATTERS, TensorScatter
@@ -32,6 +33,7 @@ from ..codegen import movement as moving
 from ..codegen import pooling as windows
 from ..codegen import random as drawing
 from ..codegen import resize as resizing
+from ..codegen import roi as regions
 from ..codegen import scan as scanning
 from ..codegen import scatter as scattering
 from ..codegen.writing import carrying, computing, picking, spread, static
@@ -68,6 +70,7 @@ generated(PLANS, spread(windows.max_pool_indices), MaxPoolIndices)
 generated(PLANS, computing(static(1, unfold.fold)), Col2im)
 generated(PLANS, computing(lambda op, xs, ys, traits: arithmetic.lrn(op, xs[0], ys[0], traits)), Lrn)
 generated(PLANS, picking(computing(static(1, resizing.resize))), Resize)
+generated(PLANS, picking(spread(regions.roialign)), Roialign)
 
 # products
 generated(PLANS, spread(products.product), Dot)
