@@ -23,7 +23,7 @@ from mgx_core.ops.movement import Contiguous, Reverse, ReverseSequence, Transpos
 from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.norm import InstanceNorm, LayerNorm, RmsNorm
 from mgx_core.ops.pad import FixedPad, Pad
-from mgx_core.ops.pooling import MaxPoolIndices, Pooling
+from mgx_core.ops.pooling import MaxPoolIndices, MaxUnpool, Pooling
 from mgx_core.ops.random import RandomNormal, RandomUniform
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
@@ -204,6 +204,41 @@ def test_pooling(of: str, mode: str) -> None:
         check(op, [x], 64, {0: channels_last(x.shape)}, channels_last, 256, None if of == "float32" else 5e-3)
     for order in (0, 1):
         check(MaxPoolIndices(lengths=(3, 3), stride=(2, 2), padding=(1, 1), storage_order=order), [x])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("of", [*ALL, "bfloat16", "float64"])
+@waves
+def test_max_unpool(of: str, wave: int) -> None:
+    """What pooling found goes back, windows apart and overlapping, on every axis and into larger results."""
+    for lens, more in (
+        ((2, 3, 8, 6), dict(lengths=(2, 2), stride=(2, 2))),
+        ((2, 3, 9, 7), dict(lengths=(3, 3), stride=(2, 2), padding=(1, 1))),
+        ((1, 5, 12), dict(lengths=(4,), stride=(4,))),
+        ((1, 2, 4, 6, 4), dict(lengths=(2, 3, 2), stride=(2, 3, 2))),
+    ):
+        found, places = MaxPoolIndices(**more).compute(some(of, *lens))  # type: ignore[arg-type]
+        larger = (lens[0] + 1, *(n + a for a, n in enumerate(lens[1:])))
+        for shape in ((), lens, larger):
+            op = MaxUnpool(output_shape=shape, **more)  # type: ignore[arg-type]
+            assert len(check(op, [found, places], wave).launches) == 2
+            check(op, [found, places], wave, {0: channels_last(found.shape)}, channels_last)
+    check(MaxUnpool(lengths=(2, 2)), [some(of, 0, 3, 2, 2), np.zeros((0, 3, 2, 2), np.int64)])
+
+
+def test_places_out_of_range_are_held_inside_the_result() -> None:
+    x, at = some("float32", 1, 1, 2, 2), np.array([[[[1 << 40, 3], [-99, 5]]]])
+    ins, outs = [tensor("float32", x.shape), tensor("int64", at.shape)], [tensor("float32", (1, 1, 5, 5))]
+    op = MaxUnpool(lengths=(2, 2), stride=(2, 2), output_shape=(1, 1, 5, 5))
+    (got,) = run(generate(op, ins, outs, traits()), [x, at], ins, outs)
+    wanted = op.compute(x, np.array([[[[15, 3], [0, 5]]]]))
+    np.testing.assert_array_equal(got, wanted)
+    smaller = generate(
+        MaxUnpool(lengths=(2, 2), stride=(2, 2), output_shape=(1, 1, 3, 5)),
+        ins,
+        [tensor("float32", (1, 1, 3, 5))],
+        traits(),
+    )
+    assert isinstance(smaller, No) and "for a result of [1, 1, 3, 5]" in smaller.why
 
 
 @pytest.mark.parametrize("of", FLOATS)

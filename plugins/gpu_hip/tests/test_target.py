@@ -92,6 +92,25 @@ def test_convolution_with_bias_and_activation(either_wave: GpuTarget, group: int
     check(build, either_wave)
 
 
+@pytest.mark.parametrize("rows", [2, symbol("n", 1, 8)])
+def test_maxima_are_put_back_on_the_device(either_wave: GpuTarget, rows: Any) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add(mgx.op("tanh"), image(m, rows, 3, 8, 6))
+    windows = {"lengths": [2, 2], "stride": [2, 2]}
+    found = m.add(mgx.op("max_pool_indices", **windows), x)
+    parts = [m.add(mgx.op("get_tuple_elem", index=n), found) for n in (0, 1)]
+    m.add_return([m.add(mgx.op("relu"), m.add(mgx.op("max_unpool", **windows), *parts))])
+    plain = m.clone()
+    program.compile(either_wave)
+    for count in (2,) if rows == 2 else (2, 5, 1):
+        given = rng.standard_normal((count, 3, 8, 6)).astype(np.float32)
+        (wanted,) = Interpreter().run(plain, [given])
+        np.testing.assert_allclose(program.run({"x": given})[0].to_numpy(), wanted, rtol=1e-5, atol=1e-6)
+    for instance in program.executable.instances():
+        assert not instance.runner.hosted and [p for p in instance.placements if p.place == "host"] == []
+
+
 def test_dot_with_epilogue(either_wave: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         y = m.add(mgx.op("dot"), image(m, 2, 7, 32), wide(m, literal(m, 32, 48), m.add_literal(np.zeros((2, 32, 48)))))

@@ -1,4 +1,4 @@
-"""Elements written to positions that are given at run time: a copy of the data first, then the updates."""
+"""Elements written to positions that are given at run time: a copy of the data or zeros first, then the updates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .indexing import position
 from .pointwise import kernel, threads_of
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored
 
-__all__ = ["concat_past_present", "scatter", "scatternd", "tensor_scatter"]
+__all__ = ["concat_past_present", "max_unpool", "scatter", "scatternd", "tensor_scatter"]
 
 _ATOMIC = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.int32, dt.uint32, dt.int64, dt.uint64)
 
@@ -40,17 +40,32 @@ def _copy(x: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch
     return text, launch
 
 
+def _zeros(y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
+    """y = 0, as the first launch; in the order of memory, unless that has gaps."""
+    total = y.elements
+    setup, names = ([], ["i"]) if y.space == total else decompose("i", y.lens, "c")
+    threads = threads_of(total, traits)
+    lines = [
+        "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
+        f"if (i >= {total}u) return;",
+        *setup,
+        f"q0[{offset_code(names, y.strides if setup else (1,), 0, 'u64')}] = 0;",
+    ]
+    text = kernel(f"{NAME}_zeros", [f"{stored(y.dtype)}* RESTRICT q0"], lines, threads)
+    grid = (ceil_div(total, threads), 1, 1)
+    return text, KernelLaunch(f"{NAME}_zeros", grid, (threads, 1, 1), (Buffer("output", 0),))
+
+
 def _written(
-    word: str, xs: list[Tensor], y: Tensor, over: tuple[int, ...], body: list[str], reduction: str, value: str, place: str,
-    traits: DeviceTraits,
+    word: str, first: tuple[str, KernelLaunch], xs: list[Tensor], y: Tensor, over: tuple[int, ...], body: list[str],
+    reduction: str, value: str, place: str, traits: DeviceTraits,
 ) -> KernelSource:  # fmt: skip
-    """Returns the copy, then one thread for each update over extents `over` (coordinates c0..)."""
-    copy, first = _copy(xs[0], y, traits)
+    """Returns the launch `first`, then one thread for each update over extents `over` (coordinates c0..)."""
+    text, launch = first
     total = math.prod(over)
     if not y.elements:
-        return finish(word, copy, [], xs, [y])
-    launches = [first]
-    text = copy
+        return finish(word, text, [], xs, [y])
+    launches = [launch]
     if total:
         setup, _ = decompose("i", over, "c")
         threads = threads_of(total, traits)
@@ -94,7 +109,8 @@ def scatter(
     body.append(f"const u32 t = (u32)wrapped(g, {n});")
     place = offset_of(y, ["t" if a == axis else c for a, c in enumerate(at)])
     value = f"p2[{offset_of(updates, at)}]"
-    return _written(op.name, [data, indices, updates], y, indices.lens, body, op.reduction, value, place, traits)
+    xs, first = [data, indices, updates], _copy(data, y, traits)
+    return _written(op.name, first, xs, y, indices.lens, body, op.reduction, value, place, traits)
 
 
 def scatternd(
@@ -111,7 +127,24 @@ def scatternd(
     ]
     place = offset_of(y, [*(f"t{j}" for j in range(k)), *at[lead:]])
     value = f"p2[{offset_of(updates, at)}]"
-    return _written(op.name, [data, indices, updates], y, updates.lens, body, op.reduction, value, place, traits)
+    xs, first = [data, indices, updates], _copy(data, y, traits)
+    return _written(op.name, first, xs, y, updates.lens, body, op.reduction, value, place, traits)
+
+
+def max_unpool(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+    """Writes kernels that put values to places counted along the result less what its extents append, in zeros."""
+    dims = (*x.lens[:2], *op.natural(x.lens[2:]))
+    size = math.prod(dims)
+    if indices.lens != x.lens or any(n < 0 or n > m for n, m in zip(dims, y.lens, strict=True)):
+        return No(f"indices {list(indices.lens)} into {list(dims)} for a result of {list(y.lens)}")
+    if x.elements and not 0 < size < 1 << 32:
+        return No(f"a result of {size} elements")
+    x, y = carried(x), carried(y)
+    at = [f"c{a}" for a in range(len(x.lens))]
+    setup, places = decompose("g", dims, "t")
+    body = [f"const u32 g = (u32)wrapped({position(indices, at)}, {size});", *setup]
+    value, place = f"p0[{offset_of(x, at)}]", offset_of(y, places)
+    return _written("max_unpool", _zeros(y, traits), [x, indices], y, x.lens, body, "none", value, place, traits)
 
 
 def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
@@ -129,9 +162,8 @@ def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: D
     )
     place = offset_of(y, ["t" if a == axis else c for a, c in enumerate(at)])
     given = [carried(cache), carried(update), *([] if start is None else [start])]
-    return _written(
-        "tensor_scatter", given, y, update.lens, body, "none", f"p1[{offset_of(update, at)}]", place, traits
-    )
+    first, value = _copy(given[0], y, traits), f"p1[{offset_of(update, at)}]"
+    return _written("tensor_scatter", first, given, y, update.lens, body, "none", value, place, traits)
 
 
 def concat_past_present(

@@ -15,7 +15,7 @@ from mgx_core.ops.local_response import Lrn
 from mgx_core.ops.movement import Reverse, ReverseSequence
 from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.pad import FixedPad, Pad
-from mgx_core.ops.pooling import MaxPoolIndices, Pooling
+from mgx_core.ops.pooling import MaxPoolIndices, MaxUnpool, Pooling
 from mgx_core.ops.random import RandomNormal, RandomUniform
 from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
 from mgx_core.ops.resize import Resize
@@ -62,6 +62,7 @@ generated(PLANS, computing(lambda op, xs, ys, traits: indexing.onehot(op, xs[0],
 generated(PLANS, static(3, scattering.scatter), *SCATTERS)
 generated(PLANS, static(3, scattering.scatternd), *SCATTERNDS)
 generated(PLANS, carrying(scattering.tensor_scatter), TensorScatter)
+generated(PLANS, static(2, scattering.max_unpool), MaxUnpool)
 generated(PLANS, static(3, scattering.concat_past_present), ConcatPastPresent)
 
 # windows
