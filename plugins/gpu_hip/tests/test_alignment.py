@@ -26,6 +26,7 @@ from mgx_core.ops.pointwise import Add, Erf
 from mgx_core.ops.pooling import Pooling
 from mgx_core.ops.reduce import Argmax, ReduceMean, ReduceSum
 from mgx_core.ops.resize import Resize
+from mgx_core.ops.sample import GridSample
 from mgx_core.ops.slice import Slice
 from mgx_core.ops.softmax import Softmax
 from mgx_core.types.argument import Array
@@ -62,6 +63,8 @@ CASES: dict[str, tuple[Operation, list[tuple[int, ...]]]] = {
     "one row": (Dot(), [(1, 128), (128, 72)]),
     "gather": (Gather(axis=0), [(20, 32)]),
     "resize": (Resize(scales=(1.0, 1.0, 2.0, 2.0)), [(1, 4, 6, 8)]),
+    "grid": (GridSample(), [(2, 16, 6, 8), (2, 12, 10, 2)]),
+    "grid odd": (GridSample(mode="cubic", padding_mode="reflection"), [(2, 3, 5, 7), (2, 9, 11, 2)]),
     "attention": (Attention(), [(2, 2, 40, 64), (2, 2, 56, 64), (2, 2, 56, 64)]),
     "attention odd": (Attention(), [(1, 2, 19, 24), (1, 2, 49, 24), (1, 2, 49, 32)]),
     "attention biased": (Attention(), [(1, 2, 20, 32), (1, 2, 33, 32), (1, 2, 33, 32), (1, 2, 20, 33)]),

@@ -29,6 +29,7 @@ NOTHING: dict[str, tuple[Operation, list[Any], str]] = {
     "gathernd": (mgx.op("gathernd"), [empty(0, 4), np.zeros((2, 1), np.int64)], "must lie in"),
     "resize": (mgx.op("resize", sizes=(1, 1, 2, 2)), [empty(1, 1, 0, 3)], "axis 2 has no elements to make 2 from"),
     "resize linear": (mgx.op("resize", sizes=(1, 1, 2, 2), mode="linear"), [empty(1, 1, 0, 3)], "no elements"),
+    "grid_sample": (mgx.op("grid_sample"), [empty(1, 1, 0, 3), empty(1, 2, 2, 2)], "no elements to sample"),
     "pad": (mgx.op("pad", pads=(1, 0, 1, 0), mode="edge"), [empty(0, 3)], "nothing to repeat"),
     "pad of what is cropped": (mgx.op("pad", pads=(-3, 0, 5, 0), mode="edge"), [empty(2, 3)], "nothing to repeat"),
     "reflection": (mgx.op("pad", pads=(-2, 0, 3, 0), mode="reflect"), [empty(2, 3)], "nothing to repeat"),
@@ -40,6 +41,12 @@ def test_nothing_is_picked_from_nothing(name: str) -> None:
     op, given, said = NOTHING[name]
     with pytest.raises(ShapeError, match=said):
         run(op, *given)
+
+
+@pytest.mark.parametrize("lens", [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 4, 5)])
+def test_no_places_are_sampled(lens: Any) -> None:
+    grid = np.zeros((lens[0], 0 if 0 not in lens else 6, 7, 2), np.float32)
+    assert run(mgx.op("grid_sample"), empty(*lens), grid).shape == (*lens[:2], *grid.shape[1:-1])
 
 
 def test_constants_are_put_around_nothing() -> None:

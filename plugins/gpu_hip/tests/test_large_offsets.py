@@ -18,6 +18,7 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Contiguous
 from mgx_core.ops.pointwise import Add, Erf
 from mgx_core.ops.reduce import ReduceSum
+from mgx_core.ops.sample import GridSample
 from mgx_core.ops.scatter import ScatterAdd
 from mgx_core.ops.softmax import Softmax
 from mgx_core.types.argument import Array
@@ -73,6 +74,9 @@ CASES: dict[str, tuple[Operation, list[Array], dict[int, tuple[int, ...]]]] = {
     "gather": (Gather(axis=0), [halves(5, 33), np.array([4, 0, -1])], {0: (step(5), 1)}),
     "scatter": (ScatterAdd(axis=0), [halves(5, 3), np.array([[4, 0, -2]]), halves(1, 3)], {3: (step(5), 1)}),
     "product": (Dot(), [halves(5, 33), halves(33, 7)], {0: (step(5), 1)}),
+    "channels": (GridSample(), [halves(1, 5, 4, 6), halves(1, 3, 3, 2)], {0: (0, step(5), 6, 1)}),
+    "rows": (GridSample(mode="cubic"), [halves(1, 8, 4, 6), halves(1, 3, 3, 2)], {0: (0, 1, step(4), 8)}),
+    "sampled": (GridSample(), [halves(1, 5, 4, 6), halves(1, 3, 3, 2)], {2: (0, step(5), 3, 1)}),
     "attention": (Attention(), [halves(1, 2, n, 8) for n in (5, 9, 9)], {1: (0, 72, step(9), 1)}),
 }
 

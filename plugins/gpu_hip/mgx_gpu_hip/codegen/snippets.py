@@ -29,6 +29,41 @@ template <class T, int N> DEV vec<T, N> load_many(const T* p) {
     "wrapped": """// a position counted from the end where negative, held inside the axis
 DEV i64 wrapped(i64 at, i64 n) { at = at < 0 ? at + n : at; return at < 0 ? 0 : at >= n ? n - 1 : at; }
 DEV i64 wrapped(u64 at, i64 n) { return at >= (u64)n ? n - 1 : (i64)at; }""",
+    "rounded_product": """// a product that is rounded before anything is added to it, whatever the compiler may contract
+#if GPU_CUDA
+DEV float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+DEV double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+#else
+template <class T> DEV T rounded_product(T a, T b) {
+  T c = a * b;
+#if GPU_HIP
+  asm("" : "+v"(c));
+#else
+  asm("" : "+m"(c));
+#endif
+  return c;
+}
+#endif""",
+    "sampled_place": """// a coordinate -1..1 as a place on an axis of n elements; what is not finite lies outside
+template <class T> DEV T sampled_place(T at, i32 n, bool corners) {
+  at = at + 1;
+  at = corners ? rounded_product(at / 2, (T)(n - 1)) : (rounded_product(at, (T)n) - 1) / 2;
+  return m::isnan(at) || m::isinf(at) ? (T)-2 : m::min(m::max(at, (T)-1073741824), (T)1073741824);
+}""",
+    "reflected_place": """// a place mirrored at low and low + span until it lies between
+template <class T> DEV T reflected_place(T at, T low, T span) {
+  if (!(span > 0)) return low;
+  const T phase = m::mod(at - low, 2 * span);
+  return low + (phase > span ? 2 * span - phase : phase);
+}""",
+    "mirrored_index": """// an index mirrored at the edges of an axis of n elements (corners = 1: at its end elements)
+DEV i32 mirrored_index(i32 at, i32 n, i32 corners) {
+  u32 phase = (u32)(at < 0 ? corners - 1 - at : at);
+  if (phase < (u32)n) return (i32)phase;
+  const u32 period = n > corners ? 2u * (u32)(n - corners) : 1u;
+  phase %= period;
+  return (i32)(phase >= (u32)n ? period - 1 + corners - phase : phase);
+}""",
 }
 
 

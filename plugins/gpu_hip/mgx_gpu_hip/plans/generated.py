@@ -21,6 +21,7 @@ from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
 from mgx_core.ops.resize import Resize
 from mgx_core.ops.roi import Roialign
 from mgx_core.ops.rotary import GqaRotaryEmbedding, RotaryEmbedding
+from mgx_core.ops.sample import GridSample
 from mgx_core.ops.scan import PrefixScanProd, PrefixScanSum
 from mgx_core.ops.scatter import SCATTERNDS, SCATTERS, TensorScatter
 from mgx_core.ops.select import Compress, Nonzero
@@ -34,6 +35,7 @@ from ..codegen import pooling as windows
 from ..codegen import random as drawing
 from ..codegen import resize as resizing
 from ..codegen import roi as regions
+from ..codegen import sample as sampling
 from ..codegen import scan as scanning
 from ..codegen import scatter as scattering
 from ..codegen.writing import carrying, computing, picking, spread, static
@@ -72,6 +74,7 @@ generated(PLANS, computing(static(1, unfold.fold)), Col2im)
 generated(PLANS, computing(lambda op, xs, ys, traits: arithmetic.lrn(op, xs[0], ys[0], traits)), Lrn)
 generated(PLANS, picking(computing(static(1, resizing.resize))), Resize)
 generated(PLANS, picking(spread(regions.roialign)), Roialign)
+generated(PLANS, picking(spread(sampling.grid_sample)), GridSample)
 
 # products
 generated(PLANS, spread(products.product), Dot)
