@@ -92,7 +92,7 @@ class Im2col(Operation):
             return None
         if any((*begins, *ends)):
             x = b.add(Pad(pads=(0, 0, *begins, 0, 0, *ends)), x)
-        channels, *dims = x.shape.lens()[1:]
+        channels, *dims = (int(d) for d in x.shape.dims[1:])
         lengths = per_axis(self.lengths, rank, "lengths")
         stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
         out = [int(extent(n, k, s, d, 0)) for n, k, s, d in zip(dims, lengths, stride, dilation, strict=True)]

@@ -13,6 +13,7 @@ from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ops.columns import Im2col
 from mgx_core.ops.fourier import LONGEST, Dft, Stft
 from mgx_core.rules.decomposition import decomposed
+from mgx_core.types.dim import fresh
 
 PRECISE = {"float64": 1e-13, "float32": 3e-6, "float16": 3e-3}
 
@@ -51,11 +52,23 @@ def test_windows(dims: tuple[int, ...], given: dict[str, Any]) -> None:
     check(Im2col(**given), x, tolerance=0.0)
 
 
-def test_windows_of_an_open_batch() -> None:
-    made = decomposed(Im2col(lengths=(2, 2)), [mgx.Shape.of(mgx.dtype.float32, [mgx.dim.Sym("n"), 3, 4, 5])])
+@pytest.mark.parametrize(
+    ("op", "dims"),
+    [
+        (Im2col(lengths=(2, 2)), (3, 4, 5)),
+        (Im2col(lengths=(2, 2), stride=(2, 2)), (3, 4, 5)),
+        (Im2col(lengths=(9, 9)), (1, 10, 12)),
+        (Dft(axis=1), (6, 1)),
+        (Dft(axis=1, dft_length=4), (6, 5, 2)),
+        (Stft(frame_step=2, frame_length=4), (9, 1)),
+    ],
+    ids=str,
+)
+def test_an_open_batch(op: Any, dims: tuple[int, ...]) -> None:
+    made = decomposed(op, [mgx.Shape.of(mgx.dtype.float32, [fresh("n"), *dims])])
     assert isinstance(made, mgx.Module)
-    x = np.random.default_rng(0).standard_normal((3, 3, 4, 5)).astype(np.float32)
-    np.testing.assert_array_equal(Interpreter().run(made, [x])[0], Im2col(lengths=(2, 2)).compute(x))
+    x = np.random.default_rng(0).standard_normal((3, *dims)).astype(np.float32)
+    np.testing.assert_allclose(Interpreter().run(made, [x])[0], op.compute(x), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", PRECISE)
