@@ -20,8 +20,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.zoo.architectures import ARCHITECTURES, make
-from mgx_torch.backend import Part, WholeRecurrentLayers, compile_graph
+from mgx_torch.backend import Part, compile_graph
 from mgx_torch.options import TorchOptions
+from mgx_torch.recurrent_setting import inferring
 
 
 def main() -> None:
@@ -69,7 +70,7 @@ def grown(name: str, device: str, batches: Sequence[int], marked: bool, parts: l
     module, _ = make(ARCHITECTURES[name], 2)
     module = module.to(device)
     compiled, errors, first = torch.compile(module, backend=backend), [], 0
-    with torch.no_grad(), WholeRecurrentLayers():
+    with torch.no_grad(), inferring():
         for batch in batches:
             values = [v.to(device) for v in make(ARCHITECTURES[name], batch)[1].values()]
             if marked:

@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.zoo.architectures import ARCHITECTURES, make
-from mgx_torch.backend import Part, WholeRecurrentLayers, compile_graph
+from mgx_torch.backend import Part, compile_graph
 from mgx_torch.options import TorchOptions
 
 TEN = (
@@ -67,8 +67,7 @@ def checked(name: str, training: bool) -> str:
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return compile_graph(gm, example_inputs, TorchOptions(), parts)
 
-    with WholeRecurrentLayers():
-        got = gradients(module, torch.compile(module, backend=backend), values)
+    got = gradients(module, torch.compile(module, backend=backend), values)
     assert set(got) == set(want), f"other parameters have gradients: {sorted(set(got) ^ set(want))}"
     ours = sum(len(part.operators) for part in parts if part.target != "torch")
     assert ours, "mgx ran nothing"
