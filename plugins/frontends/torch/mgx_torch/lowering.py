@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from .element_types import torch_dtype
 from .exported import from_exported, is_result
 from .options import TorchOptions
 from .tensors import as_tensor, host_array
-from .trees import leaves_are_copied
+from .trees import parts_of, tree_of
 
 __all__ = ["MgxModule", "lower_to_mgx"]
 
@@ -178,8 +177,8 @@ class MgxModule(torch.nn.Module):
         """Writes the program as a ``.mxr`` file, which `mgx_core.load` reads without torch."""
         self.program.save(path)
 
-    # the program travels as bytes: in a state_dict, and where the module is copied or sent to another process; so do trees, which
-    # warn where they are made anew
+    # the program travels as bytes: in a state_dict, and where the module is copied or sent to another process; trees travel as
+    # their parts, since torch warns of its own class where they are copied
 
     def get_extra_state(self) -> Any:
         return torch.frombuffer(bytearray(save_buffer(self.program)), dtype=torch.uint8)
@@ -194,15 +193,16 @@ class MgxModule(torch.nn.Module):
             self._compiled = {}
 
     def __getstate__(self) -> Any:
-        left = ("_lock", "_compiled", "program", "layout", "call")
-        state = {k: v for k, v in self.__dict__.items() if k not in left}
-        return {**state, "program": save_buffer(self.program), "trees": pickle.dumps((self.layout, self.call))}
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_compiled", "program")}
+        layout = None if self.layout is None else parts_of(self.layout)
+        call = None if self.call is None else (parts_of(self.call[0]), self.call[1])
+        return {**state, "program": save_buffer(self.program), "layout": layout, "call": call}
 
     def __setstate__(self, state: Any) -> None:
         data = state.pop("program")
-        with leaves_are_copied():
-            layout, call = pickle.loads(state.pop("trees"))
-        super().__setstate__({**state, "layout": layout, "call": call})
+        super().__setstate__(state)
+        self.layout = None if self.layout is None else tree_of(self.layout)
+        self.call = None if self.call is None else (tree_of(self.call[0]), self.call[1])
         self._lock = threading.RLock()
         self._compiled = {}
         self.program = load_buffer(data)

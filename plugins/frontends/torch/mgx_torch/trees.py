@@ -1,4 +1,4 @@
-"""Trees of arguments and results as torch describes them, copied without the warning that torch has about its own."""
+"""Trees of arguments and results as torch describes them, copied without the warning that torch has about its own class."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
+from typing import Any
 
-__all__ = ["leaves_are_copied"]
+from torch.utils._pytree import TreeSpec, tree_flatten
+
+__all__ = ["leaves_are_copied", "parts_of", "tree_of"]
+
+try:
+    children_of = TreeSpec.children
+except AttributeError:  # of older versions of torch
+    children_of = attrgetter("children_specs")
 
 LOCK = threading.RLock()  # filters are of the process: of two threads, the second to come would restore the first's
 
@@ -21,3 +30,16 @@ def leaves_are_copied() -> Iterator[None]:
     with LOCK, warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
         yield
+
+
+def parts_of(tree: TreeSpec) -> tuple[Any, ...]:
+    """Returns a tree as its type, its context and its children's parts, which are copied without a warning; a leaf as ()."""
+    return () if tree.is_leaf() else (tree.type, tree.context, [parts_of(child) for child in children_of(tree)])
+
+
+def tree_of(parts: tuple[Any, ...]) -> TreeSpec:
+    """Returns the tree of which these are the parts."""
+    if not parts:
+        return tree_flatten(0)[1]
+    kind, context, children = parts
+    return TreeSpec(kind, context, [tree_of(child) for child in children])
