@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Final, NamedTuple
 
@@ -14,9 +15,9 @@ from ..ops.movement import Transpose
 from ..ops.reshape import Reshape
 from ..ops.slice import Slice
 from ..types.argument import Argument, Array
-from .engine import Builder
+from .engine import ROUNDING, Builder, Rules
 
-__all__ = ["convolved"]
+__all__ = ["transposed_convolutions"]
 
 MOST: Final = 4  # products with the zeros that fill up the last window, for each product that is needed
 
@@ -31,12 +32,24 @@ class _Axis(NamedTuple):
     extent: int
 
 
-def convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
-    """Returns a transposed convolution of stride s as a convolution with s times the channels, moved to their places.
+def transposed_convolutions(name: str, declined: Callable[[Instruction], No | None] = lambda i: None) -> Rules:
+    """Returns rules for a target, by the name of the set; declined: why a convolution stays as it is."""
+    rules = Rules(name)
 
-    For rules of targets.  zeros: also where zeros fill up windows, which make NaN of infinities that the result would not depend
-    on, so that such a rule changes ROUNDING.
-    """
+    @rules.on(ConvolutionBackwards)
+    def convolution_for_each_place(i: Instruction, b: Builder) -> Instruction | No | None:
+        """convolution_backwards(x, w) of stride s -> convolution(x, w') with s times the channels, moved to their places."""
+        return declined(i) or _convolved(i, b, zeros=False)
+
+    @rules.on(ConvolutionBackwards, changes=ROUNDING)
+    def convolution_with_filled_windows(i: Instruction, b: Builder) -> Instruction | No | None:
+        """The same where zeros fill up windows, which make NaN of infinities that the result would not depend on."""
+        return declined(i) or _convolved(i, b, zeros=True)
+
+    return rules
+
+
+def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
     op = i.op
     assert isinstance(op, ConvolutionBackwards)
     x, weights = i.inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from mgx_core.passes.merge_common import MergeCommon
 from mgx_core.passes.rewrite import Rewrite
 from mgx_core.rules.converts import CONVERTS
 from mgx_core.rules.engine import EXACT, Rules
+from mgx_core.rules.transposed_convolutions import transposed_convolutions
 from mgx_core.targets.lowered import Lowered
 from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
@@ -31,9 +32,10 @@ from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .scale_attention_scores import SCORES
 from .signed_bytes import SIGNED
-from .transposed_convolutions import TRANSPOSED
 
 __all__ = ["GpuTarget"]
+
+TRANSPOSED: Final = transposed_convolutions("transposed-convolutions")
 
 
 class GpuTarget(Target):
