@@ -28,7 +28,7 @@ from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.ops.slice import ScanSlice
 from mgx_core.ops.topk import Topk
 
-from ..codegen import arithmetic, indexing, products, selection, sort, unfold
+from ..codegen import arithmetic, extremes, indexing, products, selection, unfold
 from ..codegen import convolution as convolving
 from ..codegen import movement as moving
 from ..codegen import pooling as windows
@@ -38,6 +38,7 @@ from ..codegen import roi as regions
 from ..codegen import sample as sampling
 from ..codegen import scan as scanning
 from ..codegen import scatter as scattering
+from ..codegen import topk as choosing
 from ..codegen.writing import carrying, computing, picking, spread, static
 from .offer import counting, generated
 
@@ -83,8 +84,8 @@ generated(PLANS, spread(convolving.backwards), ConvolutionBackwards)
 generated(PLANS, computing(arithmetic.rotary), RotaryEmbedding, GqaRotaryEmbedding)
 
 # orders, sums, choices along axes
-generated(PLANS, computing(lambda op, xs, ys, traits: sort.extreme(op, xs[0], ys[0], traits)), Argmax, Argmin)
-generated(PLANS, computing(static(1, sort.topk)), Topk)
+generated(PLANS, computing(lambda op, xs, ys, traits: extremes.extreme(op, xs[0], ys[0], traits)), Argmax, Argmin)
+generated(PLANS, computing(static(1, choosing.topk)), Topk)
 generated(PLANS, computing(static(1, scanning.prefix_scan)), PrefixScanSum, PrefixScanProd)
 generated(PLANS, computing(static(1, arithmetic.logical)), ReduceAny, ReduceAll)
 

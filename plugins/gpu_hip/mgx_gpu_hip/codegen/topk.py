@@ -1,0 +1,241 @@
+"""The k first of an order along one axis.
+
+Short lines: each element counts the elements before it.  Longer lines are cut into runs that a block sorts in shared memory;
+sorted runs are merged, several at a time, each element counting the elements before it by a binary search in every other run.
+Of a run only the k first are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from mgx_core.ops.axes import normalize
+
+from .geometry import ceil_div, decompose, offset_code
+from .pointwise import each_item, kernel
+from .primitives import FLOATS
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored
+
+__all__ = ["topk"]
+
+COUNTED: Final = 64  # elements of a line, up to which each counts those before it
+RUN: Final = 2048  # most elements that a block sorts
+MERGED: Final = 32  # runs that are merged at a time
+MANY: Final = 1 << 17  # elements, from which more launches cost less than longer searches
+MERGED_OF_MANY: Final = 4
+THREADS: Final = 256
+
+
+class _Lines(NamedTuple):
+    """What the kernels of one op share.
+
+    rows: lines; n, k: elements of a line and of its result; setup: statements that find the coordinates of line `row`;
+    bases: offsets of the line in x, values and places; steps: strides along it.
+    """
+
+    x: Tensor
+    rows: int
+    n: int
+    k: int
+    setup: Sequence[str]
+    bases: Sequence[str]
+    steps: Sequence[int]
+
+    @property
+    def source(self) -> list[str]:
+        return [f"const {stored(self.x.dtype)}* const x = p0 + ({self.bases[0]});"]
+
+    @property
+    def targets(self) -> list[str]:
+        return [
+            f"{stored(self.x.dtype)}* const v = q0 + ({self.bases[1]});",
+            f"i64* const w = q1 + ({self.bases[2]});",
+        ]
+
+    def item(self, at: str) -> str:
+        return f"{NAME}_item_of({read(f'x[(u64){at} * {self.steps[0]}u]', self.x.dtype)}, {at})"
+
+    def written(self, place: str, index: str) -> str:
+        value = f"v[(u64){place} * {self.steps[1]}u] = x[(u64){index} * {self.steps[0]}u];"
+        return f"{value} w[(u64){place} * {self.steps[2]}u] = {index};"
+
+
+def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTraits) -> KernelSource:
+    """values, places (int64): the k first of each line of x, largest or smallest first, NaN as larger than all."""
+    axis = normalize(op.axis, len(x.lens))
+    others = [m for a, m in enumerate(x.lens) if a != axis]
+    rows, n, k = math.prod(others), x.lens[axis], values.lens[axis]
+    if not rows or not k:
+        return finish("topk", "", [], [x], [values, places])
+    setup, names = decompose("row", others, "c")
+    bases = [
+        offset_code(names, [s for a, s in enumerate(t.strides) if a != axis], 0, "u64") for t in (x, values, places)
+    ]
+    lines = _Lines(x, rows, n, k, setup, bases, [t.strides[axis] for t in (x, values, places)])
+    order = _order(computed(x.dtype), op.largest)
+    outputs = [values, places]
+    if n <= COUNTED:
+        return each_item("topk", _counted(lines), [x], outputs, rows * n, traits, order)
+    return _sorted(lines, order, outputs, traits)
+
+
+def _order(kind: str, largest: bool) -> str:
+    """Returns the type of an element's key with its index, and the order of these: equal values by index."""
+    wide = kind in ("double", "i64", "u64")
+    bits = 64 if wide else 32
+    word, top = f"u{bits}", f"((u{bits})1 << {bits - 1})"
+    if kind in FLOATS:
+        key = [
+            f"{word} key = bits_as<{word}>(v == 0 ? ({kind})0 : v);",
+            f"key = v != v ? ~({word})0 : key & {top} ? ~key : key | {top};",
+        ]
+    else:
+        key = [f"{word} key = ({word})v{f' ^ {top}' if kind.startswith('i') else ''};"]
+    key += ["key = ~key;"] if largest else []
+    if wide:
+        item = f"""struct {NAME}_item {{ u64 key; u32 at; }};
+DEV bool {NAME}_before({NAME}_item a, {NAME}_item b) {{ return a.key < b.key || (a.key == b.key && a.at < b.at); }}
+DEV u32 {NAME}_index({NAME}_item a) {{ return a.at; }}
+"""
+        made = [f"const {NAME}_item made = {{key, at}};", "return made;"]
+        none = f"const {NAME}_item none = {{~0ull, ~0u}}; return none;"
+    else:
+        item = f"""typedef u64 {NAME}_item;
+DEV bool {NAME}_before({NAME}_item a, {NAME}_item b) {{ return a < b; }}
+DEV u32 {NAME}_index({NAME}_item a) {{ return (u32)a; }}
+"""
+        made, none = ["return (u64)key << 32 | at;"], "return ~0ull;"
+    body = "".join(f"  {line}\n" for line in (*key, *made))
+    return f"""{item}DEV {NAME}_item {NAME}_none() {{ {none} }}  // behind all others
+DEV {NAME}_item {NAME}_item_of({kind} v, u32 at) {{
+{body}}}
+"""
+
+
+def _counted(lines: _Lines) -> list[str]:
+    return [
+        f"const u32 row = i / {lines.n}u, own = i % {lines.n}u;",
+        *lines.setup,
+        *lines.source,
+        *lines.targets,
+        f"const {NAME}_item mine = {lines.item('own')};",
+        "u32 rank = 0;",
+        f"for (u32 j = 0; j < {lines.n}u; ++j) rank += {NAME}_before({lines.item('j')}, mine);",
+        f"if (rank < {lines.k}u) {{ {lines.written('rank', 'own')} }}",
+    ]
+
+
+def _sorted(lines: _Lines, order: str, outputs: Sequence[Tensor], traits: DeviceTraits) -> KernelSource:
+    """One launch that sorts runs, and one for each time that runs are merged."""
+    n, k, rows = lines.n, lines.k, lines.rows
+    run = min(RUN, 1 << (int(n) - 1).bit_length())
+    size = 16 if "struct" in order else 8
+    runs, kept = ceil_div(n, run), k if k < run else run
+    t = stored(lines.x.dtype)
+    given, written = f"const {t}* RESTRICT p0", [f"{t}* RESTRICT q0", "i64* RESTRICT q1"]
+    source, results = Buffer("input", 0), [Buffer("output", 0), Buffer("output", 1)]
+    alone = runs == 1
+    threads = min(run // 2, traits.max_threads)
+    parts = written if alone else [f"{NAME}_item* RESTRICT out"]
+    text = order + kernel(f"{NAME}_runs", [given, *parts], _run(lines, run, runs, kept, alone), threads)
+    scratch = [] if alone else [rows * runs * kept * size]
+    buffers = results if alone else [Buffer("scratch", 0)]
+    launches = [KernelLaunch(f"{NAME}_runs", (rows * runs, 1, 1), (threads, 1, 1), (source, *buffers))]
+    span = run
+    while runs > 1:
+        each = MERGED if runs * kept * rows < MANY else MERGED_OF_MANY
+        groups, most = ceil_div(runs, each), each * kept
+        last, out = groups == 1, k if k < most else most
+        entry, pieces = f"{NAME}_merge{len(launches)}", ceil_div(most, THREADS)
+        parts = [given, *written] if last else [f"{NAME}_item* RESTRICT out"]
+        body = _merge(lines, _Runs(runs, each, kept, span), groups, out, last)
+        text += kernel(entry, [f"const {NAME}_item* RESTRICT from", *parts], body, THREADS)
+        buffers = [source, *results] if last else [Buffer("scratch", len(scratch))]
+        args = (Buffer("scratch", len(scratch) - 1), *buffers)
+        launches.append(KernelLaunch(entry, (rows * groups * pieces, 1, 1), (THREADS, 1, 1), args))
+        scratch += [] if last else [rows * groups * out * size]
+        runs, kept, span = groups, out, span * each
+    return finish("topk", text, launches, [lines.x], outputs, scratch=scratch)
+
+
+def _run(lines: _Lines, run: int, runs: int, kept: int, alone: bool) -> list[str]:
+    """Statements of a block that sorts one run by bitonic exchanges, which need a power of two: places behind it stay last."""
+    if alone:
+        write = [*lines.targets, f"for (u32 t = threadIdx.x; t < {kept}u; t += blockDim.x) {{",
+                 f"  const u32 at = {NAME}_index(part[t]);", f"  {lines.written('t', 'at')}", "}"]  # fmt: skip
+    else:
+        write = [
+            f"for (u32 t = threadIdx.x; t < {kept}u; t += blockDim.x) out[(u64)blockIdx.x * {kept}u + t] = part[t];"
+        ]
+    return [
+        f"SHARED({NAME}_item, part, [{run}]);",
+        f"const u32 row = blockIdx.x / {runs}u, start = blockIdx.x % {runs}u * {run}u;",
+        *lines.setup,
+        *lines.source,
+        f"for (u32 t = threadIdx.x; t < {run}u; t += blockDim.x) {{",
+        "  const u32 at = start + t;",
+        f"  part[t] = at < {lines.n}u ? {lines.item('at')} : {NAME}_none();",
+        "}",
+        "__syncthreads();",
+        f"for (u32 size = 2; size <= {run}u; size *= 2) {{",
+        "  for (u32 apart = size / 2; apart; apart /= 2) {",
+        f"    for (u32 t = threadIdx.x; t < {run // 2}u; t += blockDim.x) {{",
+        "      const u32 low = 2 * t - (t & (apart - 1)), high = low + apart;",
+        f"      const {NAME}_item a = part[low], b = part[high];",
+        f"      if ({NAME}_before(b, a) == !(low & size)) {{ part[low] = b; part[high] = a; }}",
+        "    }",
+        "    __syncthreads();",
+        "  }",
+        "}",
+        *write,
+    ]
+
+
+class _Runs(NamedTuple):
+    """Sorted runs of each line: their number, how many are merged, the elements that each holds, and those it stands for."""
+
+    number: int
+    merged: int
+    kept: int
+    span: int
+
+
+def _merge(lines: _Lines, runs: _Runs, groups: int, out: int, last: bool) -> list[str]:
+    """Statements of threads that each place one element of a group of runs among the first `out` of the group."""
+    pieces = ceil_div(runs.merged * runs.kept, THREADS)
+    head = [
+        f"const u32 group = blockIdx.x / {pieces}u % {groups}u, row = blockIdx.x / {pieces}u / {groups}u;",
+        f"const u32 place = blockIdx.x % {pieces}u * {THREADS}u + threadIdx.x;",
+        f"const u32 run = place / {runs.kept}u, first = group * {runs.merged}u;",
+        f"const {NAME}_item* const line = from + (u64)row * {runs.number * runs.kept}u;",
+    ]
+    write = [f"const u32 at = {NAME}_index(mine);", *lines.setup, *lines.source, *lines.targets,
+             lines.written("rank", "at")] if last else ["to[rank] = mine;"]  # fmt: skip
+    if not last:  # what no element of a short group comes to stays last
+        head += [
+            f"const u32 there = m::min({runs.merged * runs.span}u, {lines.n}u - first * {runs.span}u);",
+            f"{NAME}_item* const to = out + ((u64)row * {groups}u + group) * {out}u;",
+            f"if (place >= there && place < {out}u) to[place] = {NAME}_none();",
+        ]
+    return [
+        *head,
+        f"const u32 end = m::min(first + {runs.merged}u, (u32){runs.number}u);",
+        "if (first + run >= end) return;",
+        f"const {NAME}_item mine = line[(u64)first * {runs.kept}u + place];",
+        f"if ({NAME}_index(mine) == ~0u) return;",
+        f"u32 rank = place - run * {runs.kept}u;",
+        f"for (u32 r = first; r < end && rank < {out}u; ++r) {{",
+        "  if (r == first + run) continue;",
+        f"  const {NAME}_item* const other = line + (u64)r * {runs.kept}u;",
+        f"  u32 low = 0, high = {runs.kept}u;",
+        "  while (low < high) {",
+        "    const u32 middle = (low + high) / 2;",
+        f"    if ({NAME}_before(other[middle], mine)) low = middle + 1; else high = middle;",
+        "  }",
+        "  rank += low;",
+        "}",
+        f"if (rank >= {out}u) return;",
+        *write,
+    ]

@@ -1,0 +1,76 @@
+"""The k first of an order: lines that are counted, sorted in one block, and merged from several runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_trial import generate, run, tensor, traits
+
+from mgx_core.ops.topk import Topk
+from mgx_core.types import dtype as dt
+from mgx_gpu_hip.codegen import topk
+from mgx_gpu_hip.codegen.source import KernelSource
+
+waves = pytest.mark.parametrize("wave", [32, 64])
+
+
+def line(of: str, *lens: int) -> np.ndarray:
+    """Numbers many of which are equal; of floats some are NaN, infinite or a negative zero."""
+    rng = np.random.default_rng(sum(lens))
+    kind = dt.of(of)
+    low = -50 if kind.kind in "if" else 0
+    x = rng.integers(low, 2 if kind.kind == "b" else 50, lens).astype(kind.numpy)
+    if kind.kind == "f":
+        odd = rng.integers(0, 12, lens)
+        for number, value in enumerate((np.nan, -np.inf, np.inf, -0.0)):
+            x[odd == number] = value
+    elif kind.bits == 64:  # values that differ in their upper halves alone
+        x = x * kind.numpy.type(1 << 32) + kind.numpy.type(7)
+    return x
+
+
+def check(op: Topk, x: np.ndarray, wave: int = 32) -> KernelSource:
+    """The kernels give the values and indices that `compute` gives, bit by bit."""
+    wanted = op.evaluate([x])
+    ins, outs = [tensor(x.dtype, x.shape)], [tensor(w.dtype, w.shape) for w in wanted]
+    source = generate(op, ins, outs, traits(wave))
+    assert isinstance(source, KernelSource)
+    for got, right in zip(run(source, [x], ins, outs, wave), wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(got).reshape(-1).view(np.uint8), right.reshape(-1).view(np.uint8))
+    return source
+
+
+@waves
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(
+    "of", ["float32", "float16", "bfloat16", "float64", "int8", "uint8", "bool", "int64", "uint64"]
+)
+def test_sorted_in_one_block(of: str, largest: bool, wave: int) -> None:
+    for n, k in ((1, 1), (64, 64), (65, 65), (200, 7), (512, 300)):
+        check(Topk(k=k, largest=largest), line(of, 2, n), wave)
+
+
+@waves
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("of", ["float32", "int64"])
+@pytest.mark.parametrize("many", [1 << 17, 0], ids=["few", "many"])
+@pytest.mark.parametrize(("n", "k"), [(2000, 5), (2000, 70), (2000, 2000), (1025, 1000), (3073, 3073), (130, 129)])
+def test_merged_runs(of: str, largest: bool, wave: int, many: int, n: int, k: int, monkeypatch) -> None:
+    monkeypatch.setattr(topk, "RUN", 64)
+    monkeypatch.setattr(topk, "MANY", many)
+    monkeypatch.setattr(topk, "MERGED", 8)
+    source = check(Topk(k=k, largest=largest), line(of, 2, n), wave)
+    assert len(source.launches) == (1 + (n > 64) + (n > 512) if many else 1 + sum(n > 64 * 4**i for i in range(4)))
+
+
+@waves
+def test_lines_that_are_strided(wave: int) -> None:
+    check(Topk(k=3, axis=1), line("float32", 3, 200, 5), wave)
+    check(Topk(k=100, axis=0), line("float32", 5000, 2), wave)
+
+
+def test_work_grows_with_the_number_of_elements() -> None:
+    """A line of 46,080 values was gone through once for each of the 200 wanted, or once for each of its elements."""
+    source = check(Topk(k=200), line("float32", 1, 46080))
+    threads = sum(int(np.prod(a.grid)) * int(np.prod(a.block)) for a in source.launches)
+    assert len(source.launches) == 2 and threads < 46080
