@@ -223,6 +223,19 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
     return static_form(i, b, op.replace(scales=values), i.inputs[0])
 
 
+@SHAPES.on(Resize)
+def drop_resize(i: Instruction, b: Builder) -> Instruction | No | None:
+    """resize(x) by factors of one to the extents that x has -> x."""
+    op, x = op_as(i, Resize), i.inputs[0]
+    if len(i.inputs) > 1 or not x.shape.ranked or i.shape.dims != x.shape.dims:
+        return None
+    if op.coordinate_transformation_mode == "tf_crop_and_resize" or any(s != 1 for s in op.scales):
+        return No("a part is cut out, or places are not those of x")
+    if not op.scales and op.keep_aspect_ratio_policy != "stretch":
+        return No("the factor follows from the extents")
+    return x
+
+
 @SHAPES.on(GetTupleElem)
 def slice_from_split(i: Instruction, b: Builder) -> Instruction | No | None:
     """an item of split(x, sizes) with constant sizes -> a slice of x."""

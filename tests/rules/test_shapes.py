@@ -47,6 +47,18 @@ TURNS = [
   @return(%1)""",
     ),
     (
+        "drop-resize",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4, 5]
+  %1 = resize[sizes=[4, 5], axes=[2, 3], mode="linear", coordinate_transformation_mode="half_pixel"](%x)
+  %2 = neg(%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[n, 3, 4, 5]
+  %1 = neg(%x) -> float32[n, 3, 4, 5]
+  @return(%1)""",
+    ),
+    (
         "static-axes",
         """\
   %x = @param["x"] -> float32[2, 1, 4]
@@ -250,6 +262,14 @@ REFUSES = [
   %1 = slice(%x, %d, %d)
   @return(%1)""",
         "a bound is known only at run time",
+    ),
+    (
+        "drop-resize",  # 1.1 times 5 is 5, and places lie closer
+        """\
+  %x = @param["x"] -> float32[1, 3, 4, 5]
+  %1 = resize[scales=[1.0, 1.1], axes=[2, 3], mode="linear"](%x)
+  @return(%1)""",
+        "a part is cut out, or places are not those of x",
     ),
     (
         "literal-from-extents",

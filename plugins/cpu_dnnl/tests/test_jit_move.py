@@ -79,6 +79,7 @@ def test_pad_types(engine, layout, dtype):
     Resize(scales=(2.0, 3.0), axes=(2, 3), mode="linear"),
     Resize(sizes=(5, 13), axes=(2, 3), mode="linear", coordinate_transformation_mode="align_corners"),
     Resize(sizes=(5, 13), axes=(2, 3), mode="cubic"),
+    Resize(sizes=(7, 9), axes=(2, 3), mode="linear"),
     Resize(scales=(0.5, 0.6), axes=(2, 3), mode="linear", antialias=True),
     Resize(sizes=(4, 4), axes=(2, 3), mode="linear", keep_aspect_ratio_policy="not_larger"),
 ], ids=str)  # fmt: skip
@@ -140,6 +141,7 @@ def test_long_axes_are_resized(engine):
         ((1, 21, 32, 32), (0, 1, 2, 3), (256, 256), [[3], [2]]),  # fewer elements that lie apart
         ((1, 256, 64, 64), (0, 1, 2, 3), (16, 16), [[2], [3]]),
         ((1, 2048, 2, 2), (0, 2, 3, 1), (3, 3), [[3], [2]]),
+        ((1, 3, 8, 9), (0, 1, 2, 3), (8, 9), [[]]),  # a copy, which failed where no rule had taken it away
     ],
 )
 def test_passes_of_resampling(lens, layout, out, passes):

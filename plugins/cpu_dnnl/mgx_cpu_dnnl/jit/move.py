@@ -87,9 +87,11 @@ def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[in
 def resize_passes(taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> list[list[int]]:
     """Returns the axes to resample at once, in the order of passes: all in one, or fewer elements in one after the other.
 
-    out: the extents in the end.  Passes keep the order of x's axes in memory.
+    out: the extents in the end.  Passes keep the order of x's axes in memory.  Without an axis to resample one pass copies x.
     """
     axes = list(taps)
+    if not axes:
+        return [[]]
     splits = [[[a] for a in order] for order in permutations(axes)] if 1 < len(axes) <= MOST_APART else []
     return min([[axes], *splits], key=lambda passes: _cost(passes, taps, x, out))
 
