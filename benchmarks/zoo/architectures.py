@@ -64,6 +64,10 @@ def _image(size: int, batch: int, channels: int = 3) -> Inputs:
     return {"image": torch.randn(batch, channels, size, size)}
 
 
+def _video(length: int, size: int, batch: int) -> Inputs:
+    return {"video": torch.randn(batch, 3, length, size, size)}
+
+
 def _timm(name: str) -> nn.Module:
     import timm
 
@@ -94,6 +98,19 @@ class _First(nn.Module):
             return result
         items = result.values() if isinstance(result, Mapping) else result
         return next(i for i in items if isinstance(i, torch.Tensor))
+
+
+class _Detector(nn.Module):
+    """Returns the scores that a detector of torchvision finds in the first image; boxes of equal scores change places."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        from torchvision.models import detection
+
+        self.module = getattr(detection, name)(weights=None, weights_backbone=None)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return self.module(list(images))[0]["scores"]
 
 
 class _Text(nn.Module):
@@ -278,6 +295,11 @@ _TORCHVISION = (
     "alexnet 224|squeezenet1_1 224|shufflenet_v2_x1_0 224|googlenet 224|mnasnet0_5 224|swin_v2_t 256|maxvit_t 224|vit_b_32 224"
     "|segmentation.fcn_resnet50 160|segmentation.deeplabv3_mobilenet_v3_large 160|segmentation.lraspp_mobilenet_v3_large 160"
 )
+_DETECTORS = (
+    "fasterrcnn_mobilenet_v3_large_320_fpn|fasterrcnn_resnet50_fpn|maskrcnn_resnet50_fpn|keypointrcnn_resnet50_fpn"
+    "|ssd300_vgg16|ssdlite320_mobilenet_v3_large"
+)
+_VIDEO = "r3d_18 8 64|r2plus1d_18 8 64|mc3_18 8 64|s3d 16 224|mvit_v2_s 16 224|swin3d_t 8 112"
 
 
 class _Recurrent(nn.Module):
@@ -317,6 +339,13 @@ def _all() -> Iterator[Architecture]:
         name, size = entry.split()
         yield Architecture(
             f"tv_{name.rpartition('.')[2]}", "torchvision", partial(_torchvision, name), partial(_image, int(size))
+        )
+    for name in _DETECTORS.split("|"):
+        yield Architecture(f"tv_{name}", "detection", partial(_Detector, name), partial(_image, 300))
+    for entry in _VIDEO.split("|"):
+        name, length, size = entry.split()
+        yield Architecture(
+            f"tv_{name}", "video", partial(_torchvision, f"video.{name}"), partial(_video, int(length), int(size))
         )
     masked = ("input_ids", "attention_mask")
     for model, changes in _ENCODERS:

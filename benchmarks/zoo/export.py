@@ -32,7 +32,10 @@ def export(name: str, out: Path, batch: int, exporter: str, open_batch: bool) ->
     from architectures import make, named
 
     torch.set_num_threads(1)
-    module, inputs = make(named(name), batch)
+    architecture = named(name)
+    if architecture.family == "detection":
+        exporter = "torchscript"  # torch.export does not follow the loops over what was found
+    module, inputs = make(architecture, batch)
     values = tuple(inputs.values())
     stem = _stem(name, batch)
     options: dict[str, Any] = {"input_names": list(inputs), "opset_version": 18}
