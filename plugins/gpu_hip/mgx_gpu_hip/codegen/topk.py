@@ -29,7 +29,7 @@ THREADS: Final = 256
 
 
 class _Lines(NamedTuple):
-    """What the kernels of one op share.
+    """The lines of x along one axis and of its two results.
 
     rows: lines; n, k: elements of a line and of its result; setup: statements that find the coordinates of line `row`;
     bases: offsets of the line in x, values and places; steps: strides along it.

@@ -13,12 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "device.h"
@@ -355,8 +357,9 @@ int API(ModuleLoadData)(Handle* m, Handle image) {  // the image is ELF: its siz
   if (memcmp(e->e_ident, ELFMAG, SELFMAG)) return NO_BINARY;
   size_t n = e->e_shoff + size_t(e->e_shentsize) * e->e_shnum;
   const char* folder = getenv("TMPDIR");
+  static std::atomic<int> count{0};
   char path[512];  // a new path each time, since dlopen knows what it has loaded by path
-  snprintf(path, sizeof path, "%s/kernels-XXXXXX", folder && *folder ? folder : "/tmp");
+  snprintf(path, sizeof path, "%s/kernels-%d-XXXXXX", folder && *folder ? folder : "/tmp", count++);
   int file = mkstemp(path);
   bool ok = file >= 0 && write(file, (const void*)image, n) == (ssize_t)n;
   if (file >= 0) close(file);
@@ -383,6 +386,9 @@ int API(ModuleUnload)(Handle m) {
 int API(ModuleGetFunction)(Handle* f, Handle m, const char* name) {
   for (auto& function : ((Module*)m)->functions)
     if (!strcmp(function.kernel->name, name)) return *f = (Handle)&function, 0;
+  std::string names;
+  for (auto& function : ((Module*)m)->functions) names += std::string(" ") + function.kernel->name;
+  snprintf(last_fault, sizeof last_fault, "no kernel %s in a module of%s", name, names.c_str());
   return NOT_FOUND;
 }
 int API(ModuleLaunchKernel)(Handle f, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 shared, Handle s, Handle params, Handle) {
