@@ -21,6 +21,7 @@ from ..ops.reduce import Reduce
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.resize import Resize
 from ..ops.slice import Slice, Split
+from ..ops.topk import Topk
 from ..types import dtype as dt
 from ..types.dim import Dim, bounds, may_equal
 from .constants import aligned
@@ -234,6 +235,17 @@ def drop_resize(i: Instruction, b: Builder) -> Instruction | No | None:
     if not op.scales and op.keep_aspect_ratio_policy != "stretch":
         return No("the factor follows from the extents")
     return x
+
+
+@SHAPES.on(Topk)
+def static_topk(i: Instruction, b: Builder) -> Instruction | No | None:
+    """topk(x, k) with a constant k, or one computed from extents -> topk[k](x)."""
+    if len(i.inputs) < 2:
+        return None
+    found = extents(i.inputs[1])
+    if found is None or len(found) != 1:
+        return No("k is known only at run time")
+    return static_form(i, b, op_as(i, Topk).replace(k=found[0]), i.inputs[0])
 
 
 @SHAPES.on(GetTupleElem)

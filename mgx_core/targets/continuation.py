@@ -19,6 +19,7 @@ from ..ir.ordering import reads
 from ..ir.symbols import learn_symbols, needed_for_extents
 from ..ops.movement import Transpose
 from ..passes.fold_constants import FoldConstants
+from ..passes.inline_branches import InlineBranches
 from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents
 from ..rules.shapes import SHAPES
@@ -118,13 +119,7 @@ class Continuation(Generic[R]):
             module.replace(module.parameters[name], module.add_literal(value))
         SettleExtents().apply(module)
         module.sweep()
-        if self.read:
-            Rewrite(SHAPES).apply(module)
-            FoldConstants().apply(module)
-            symbols: dict[str, int] = {}
-            while (more := _learnt(module)).keys() - symbols.keys():
-                symbols |= more
-                module = module.clone(symbols)
+        module = _settled(module)
         self._lower(module)
         module.sweep()
         return module
@@ -188,6 +183,20 @@ def _parameter(copy: Module, name: str, ins: Instruction, border: Border, before
     if order == sorted(order):
         return given
     return copy.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), given, before=before)
+
+
+def _settled(module: Module) -> Module:
+    """Returns a module with the extents, constants and branches that follow from those that are known now."""
+    symbols: dict[str, int] = {}
+    while True:
+        Rewrite(SHAPES).apply(module)
+        FoldConstants().apply(module)
+        inlined = InlineBranches().apply(module)
+        more = _learnt(module)
+        if not inlined and not more.keys() - symbols.keys():
+            return module
+        symbols |= more
+        module = module.clone(symbols)
 
 
 def _learnt(module: Module) -> dict[str, int]:

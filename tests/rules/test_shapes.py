@@ -47,6 +47,20 @@ TURNS = [
   @return(%1)""",
     ),
     (
+        "static-topk",
+        """\
+  %x = @param["x"] -> float32[4, 9]
+  %k = @literal(3) -> int64[1]
+  %1 = topk[axis=1](%x, %k)
+  %2 = get_tuple_elem[index=0](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[4, 9]
+  %1 = topk[k=3, axis=1, largest=true, sorted=true](%x) -> (float32[4, 3], int64[4, 3])
+  %2 = get_tuple_elem[index=0](%1) -> float32[4, 3]
+  @return(%2)""",
+    ),
+    (
         "drop-resize",
         """\
   %x = @param["x"] -> float32[n, 3, 4, 5]

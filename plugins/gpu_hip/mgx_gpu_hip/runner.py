@@ -38,14 +38,21 @@ class GpuRunner(Runner):
     """A lowered module ready to run; one run at a time, since its arena is one."""
 
     def __init__(
-        self, schedule: Schedule, emitter: GpuEmitter, options: CompileOptions, kept: Kept | None = None
+        self,
+        schedule: Schedule,
+        emitter: GpuEmitter,
+        options: CompileOptions,
+        kept: Kept | None = None,
+        *,
+        ahead: bool = True,
     ) -> None:
-        """emitter: the one that made the schedule; kept: compiled kernels at hand."""
+        """emitter: the one that made the schedule; kept: compiled kernels at hand; ahead: compile what follows borders, too."""
         self.schedule = schedule
         self.module = module = schedule.module
         self.context = emitter.context
         self.emitter = emitter
         self.kept = kept
+        self.ahead = ahead
         self.device = self.context.device
         self.offload_copy = options.offload_copy
         self.overlap = self.device.kind == "cuda" and self.device.arch >= "sm_90"
@@ -72,7 +79,7 @@ class GpuRunner(Runner):
     def continued(self, module: Module) -> GpuRunner:
         """Returns the runner of a module behind extents that depend on data."""
         emitter = self.emitter.fresh()
-        return GpuRunner(emitter.schedule(module), emitter, self.options, self.kept)
+        return GpuRunner(emitter.schedule(module), emitter, self.options, self.kept, ahead=False)
 
     def continued_whole(self, module: Module) -> GpuRunner | None:
         """Returns the same; None if it needs the host."""
@@ -80,11 +87,16 @@ class GpuRunner(Runner):
         return runner if runner.whole and not runner.hosted else None
 
     def _prepare(self) -> None:
-        """Compiles what follows extents that depend on data before they are known: for the largest ones."""
+        """Compiles what follows extents that depend on data before they are known: for the largest ones.
+
+        Once, for a whole program: runners behind its borders are made in a run, one for each set of extents.
+        """
         if self.continuation is None:
             return
         ahead = self.continuation.whole(self.continued_whole)
         if ahead is None:
+            if not self.ahead:
+                return
             from .offline import OfflineRunner
 
             after = self.continuation.largest()

@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
+from mgx_core.targets.continuation import Continuation
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.compile import build as builder
 from mgx_gpu_hip.compile.compiler import CompileError
@@ -349,3 +350,53 @@ def test_joined_numbers_of_rows_must_be_equal(target: GpuTarget) -> None:
     for x, y in ((rows[0], rows[1] + rows[2]), (rows[0] * 0, rows[1])):
         with pytest.raises(mgx.ShapeError, match="extents off axis 0 must be equal"):
             program.run({"x": x, "y": y})
+
+
+def test_the_first_of_what_was_found(target: GpuTarget) -> None:
+    """As detectors do: the best of the rows that were found, as many as there are, and a branch on their number."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(8,)))
+        found = m.add(mgx.op("gather", axis=0), x, m.add(mgx.op("squeeze", axes=[0]), m.add(mgx.op("nonzero"), x)))
+        # the number takes a way that no rule of extents knows
+        number = m.add(mgx.op("bitwise_and"), m.add(mgx.op("dimensions_of"), found), m.add_literal(np.int64([255])))
+        k = m.add(mgx.op("min"), number, m.add_literal(np.int64([3])))
+        best = m.add(mgx.op("get_tuple_elem", index=0), m.add(mgx.op("topk", axis=0), found, k))
+        branches = [mgx.Module("many"), mgx.Module("few")]
+        for branch, op in zip(branches, ("neg", "exp"), strict=True):
+            branch.add_return([branch.add(mgx.op(op), best)])
+        many = m.add(mgx.op("greater"), k, m.add_literal(np.int64([2])))
+        many = m.add(mgx.op("squeeze", axes=[0]), many)
+        return [m.add(mgx.op("get_tuple_elem", index=0), m.add(mgx.op("if"), many, modules=branches))]
+
+    rng = np.random.default_rng(0)
+    feeds = []
+    for found in (8, 5, 2, 1, 0):
+        x = np.zeros(8, np.float32)
+        x[rng.permutation(8)[:found]] = rng.standard_normal(found)
+        feeds.append({"x": x})
+    check(build, target, feeds, None)
+
+
+def test_a_run_makes_one_runner_behind_each_border(target: GpuTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows is compiled ahead once, not again behind every border of a run with other numbers of rows."""
+    lowered: list[int] = []
+    plain = Continuation.lowered
+
+    def counting(self: Any, counts: Any, values: Any) -> Any:
+        lowered.append(len(counts))
+        return plain(self, counts, values)
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(8,)))
+        for _ in range(3):  # a softmax looks at all rows
+            at = m.add(mgx.op("squeeze", axes=[0]), m.add(mgx.op("nonzero"), x))
+            x = m.add(mgx.op("softmax", axis=0), m.add(mgx.op("gather", axis=0), x, at))
+        return [x]
+
+    program = made(build)
+    program.compile(target)
+    monkeypatch.setattr(Continuation, "lowered", counting)
+    for found in (8, 5):
+        program.run({"x": np.arange(8, dtype=np.float32) * (np.arange(8) < found)})
+    assert len(lowered) == 6
