@@ -9,7 +9,7 @@ from typing import Final
 from mgx_core import dtype as dt
 from mgx_core.errors import No
 
-from .byte_gemm_loops import COLUMNS, ROWS, STEP, BytePlan, write
+from .byte_gemm_loops import COLUMNS, ROWS, STEP, BytePlan, ByteTiles
 from .engine import Engine
 from .gemm_epilogue import Product
 from .kernel import JitKernel
@@ -46,8 +46,8 @@ def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True) -> Ji
     if reach > 1 and not near:
         return No(f"rows of {depth} numbers with so many columns that one tile of rows is copied for all")
     plan = BytePlan(
-        behind, signed=a.dtype is dt.int8, loose=depth % STEP != 0, near=near,
-        last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0, args=Args(),
+        behind, Args(), signed=a.dtype is dt.int8, loose=depth % STEP != 0, near=near,
+        last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0,
     )  # fmt: skip
     numbers = {
         "m": m, "n": columns, "left": a.strides()[0], "depth": depth, "steps": steps, "rows": rows, "group": group,
@@ -56,16 +56,14 @@ def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True) -> Ji
     }  # fmt: skip
     plan.args.enter(numbers)
     behind.number(plan.args)
-    return JitKernel(
-        name="bytes",
-        code=engine.function(plan.key, lambda c: write(c, plan)),
+    return product.kernel(
+        "bytes",
+        engine.function(plan.key, lambda c: ByteTiles(c, plan).write()),
+        behind,
+        plan.args.values,
+        beside=3,
         work=blocks * -(-panels // group),
         grain=max(1, WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),
-        args=tuple(plan.args.values),
         scratch_bytes=4 * ROWS * COLUMNS + ROWS * padded,
-        inputs=3 + len(product.extra),
-        outputs=len(product.outs),
-        flops=product.flops,
-        inplace=frozenset(3 + p for p in behind.inplace),
-        bytes=product.moved + depth * columns,
+        weights=depth * columns,
     )

@@ -12,11 +12,11 @@ from typing import Final
 from mgx_core.records import dataclass
 
 from .code import Code, V, i64
-from .gemm_epilogue import Epilogue
+from .gemm_epilogue import ProductPlan
 from .product_writer import ProductWriter
-from .space import Args, items
+from .space import items
 
-__all__ = ["COLUMNS", "ROWS", "STEP", "BytePlan", "write"]
+__all__ = ["COLUMNS", "ROWS", "STEP", "BytePlan", "ByteTiles"]
 
 ROWS: Final = 32  # of a tile of sums
 COLUMNS: Final = 64  # of a panel
@@ -24,31 +24,21 @@ STEP: Final = 64  # numbers of the depth that tiles multiply at once
 
 
 @dataclass
-class BytePlan:
+class BytePlan(ProductPlan):
     """loose: the last step of the depth is not full; near: there are few weights; last: tiles of the last panel if that is not
     full, else 0; ragged: its last tile is not full."""
 
-    behind: Epilogue
+    kind = "bytes"
     signed: bool
     loose: bool
     near: bool
     last: int
     ragged: bool
-    args: Args
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        words = [f"bytes {self.signed} {self.loose} {self.near} {self.last} {self.ragged}"]
-        return "\n".join([*words, *self.behind.words])
 
 
-def write(c: Code, plan: BytePlan) -> None:
-    """The body of the kernel that a plan describes."""
-    _Writer(c, plan).write()
+class ByteTiles(ProductWriter):
+    """Writes the kernel that a plan describes."""
 
-
-class _Writer(ProductWriter):
     def __init__(self, c: Code, plan: BytePlan) -> None:
         super().__init__(c, plan.behind, plan.args, 3)
         self.plan = plan

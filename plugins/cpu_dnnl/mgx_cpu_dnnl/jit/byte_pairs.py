@@ -12,16 +12,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.records import dataclass
 
-from .byte_pairs_loops import (
-    COLUMNS,
-    STEP,
-    ChannelPlan,
-    FilterPlan,
-    PairPlan,
-    write_channels,
-    write_filters,
-    write_products,
-)
+from .byte_pairs_loops import COLUMNS, STEP, ChannelPlan, Channels, FilterPlan, Filters, PairPlan, Pairs
 from .engine import Engine
 from .gemm_epilogue import Epilogue, Product
 from .gemm_plan import even_part
@@ -84,8 +75,8 @@ def compile_pairs(
     if threads > 1 and blocks * groups < 4 * threads:
         group = max(2, panels * blocks * groups // (4 * threads))
     plan = PairPlan(
-        behind, windows=windows is not None, grouped=groups > 1, whole=piece == depth, ragged=columns % COLUMNS != 0,
-        narrow=0 < columns % COLUMNS <= COLUMNS // 2, signed=signed, args=Args(),
+        behind, Args(), windows=windows is not None, grouped=groups > 1, whole=piece == depth,
+        ragged=columns % COLUMNS != 0, narrow=0 < columns % COLUMNS <= COLUMNS // 2, signed=signed,
     )  # fmt: skip
     numbers = {
         "m": m, "n": product.columns, "left": product.a.strides()[0] if m > 1 else depth, "depth": depth, "piece": piece,
@@ -96,18 +87,16 @@ def compile_pairs(
     space = rows * min(group, panels) * COLUMNS if piece != depth else 6 * COLUMNS
     numbers["space"] = space
     _enter(plan.args, numbers, windows, behind)
-    return JitKernel(
-        name="pairs",
-        code=engine.function(plan.key, lambda c: write_products(c, plan)),
+    return product.kernel(
+        "pairs",
+        engine.function(plan.key, lambda c: Pairs(c, plan).write()),
+        behind,
+        plan.args.values,
+        beside=3,
         work=groups * blocks * -(-panels // min(group, panels)),
         grain=max(1, WORK // max(1, rows * depth * min(group, panels) * COLUMNS)),
-        args=tuple(plan.args.values),
         scratch_bytes=4 * space + 2 * rows * pitch,
-        inputs=3 + len(product.extra),
-        outputs=len(product.outs),
-        flops=product.flops,
-        inplace=frozenset(3 + p for p in behind.inplace),
-        bytes=product.moved + 2 * depth * product.columns,
+        weights=2 * depth * product.columns,
     )
 
 
@@ -124,21 +113,20 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
     m, channels = product.a.lens()
     most = min(max(1, SUMS // (4 * channels)), -(-m // product.threads))
     rows = even_part(m, most, 1)
-    plan = ChannelPlan(behind, ragged=channels % (2 * engine.lanes) != 0, args=Args())
+    plan = ChannelPlan(behind, Args(), ragged=channels % (2 * engine.lanes) != 0)
     numbers = {"m": m, "n": channels, "rows": rows}
     _enter(plan.args, numbers, windows, behind)
-    return JitKernel(
-        name="channels",
-        code=engine.function(plan.key, lambda c: write_channels(c, plan)),
+    return product.kernel(
+        "channels",
+        engine.function(plan.key, lambda c: Channels(c, plan).write()),
+        behind,
+        plan.args.values,
+        beside=4,
         work=-(-m // rows),
         grain=max(1, WORK // max(1, 8 * rows * channels * windows.taps)),
-        args=tuple(plan.args.values),
         scratch_bytes=4 * rows * channels + -(-channels // 64) * 64 + 64 + 8 * (windows.taps + 2),
-        inputs=4 + len(product.extra),
-        outputs=len(product.outs),
-        flops=2 * m * channels * windows.taps,
-        inplace=frozenset(4 + p for p in behind.inplace),
-        bytes=product.moved,
+        weights=0,
+        taps=windows.taps,
     )
 
 
@@ -167,7 +155,7 @@ def compile_filters(
     if threads > 1 and blocks < 4 * threads:
         group = min(panels, max(2, panels * blocks // (4 * threads)))
     columns = product.columns % COLUMNS
-    plan = FilterPlan(behind, ragged=columns != 0, narrow=0 < columns <= COLUMNS // 2, args=Args())
+    plan = FilterPlan(behind, Args(), ragged=columns != 0, narrow=0 < columns <= COLUMNS // 2)
     tiles = lines * across
     numbers = {
         "m": product.a.lens()[0], "n": product.columns, "images": images, "height": height, "width": width, "tiles_down": down,
@@ -176,18 +164,16 @@ def compile_filters(
         "products": POINTS * tiles * COLUMNS, "points": POINTS * tiles * pitch,
     }  # fmt: skip
     _enter(plan.args, numbers, windows, behind)
-    return JitKernel(
-        name="filters",
-        code=engine.function(plan.key, lambda c: write_filters(c, plan)),
+    return product.kernel(
+        "filters",
+        engine.function(plan.key, lambda c: Filters(c, plan).write()),
+        behind,
+        plan.args.values,
+        beside=3,
         work=blocks * -(-panels // group),
         grain=max(1, WORK // (POINTS * tiles * pitch * group * COLUMNS)),
-        args=tuple(plan.args.values),
         scratch_bytes=4 * (POINTS + 4) * tiles * COLUMNS + 2 * POINTS * tiles * pitch + -(-channels // 64) * 64,
-        inputs=3 + len(product.extra),
-        outputs=len(product.outs),
-        flops=product.flops,
-        inplace=frozenset(3 + p for p in behind.inplace),
-        bytes=product.moved + 2 * POINTS * pitch * product.columns,
+        weights=2 * POINTS * pitch * product.columns,
     )
 
 

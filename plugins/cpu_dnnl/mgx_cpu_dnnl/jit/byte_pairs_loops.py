@@ -12,20 +12,11 @@ from typing import Final
 from mgx_core.records import dataclass
 
 from .code import Code, V, i64
-from .gemm_epilogue import Epilogue
+from .gemm_epilogue import ProductPlan
 from .product_writer import ProductWriter
-from .space import Args, items
+from .space import items
 
-__all__ = [
-    "COLUMNS",
-    "STEP",
-    "ChannelPlan",
-    "FilterPlan",
-    "PairPlan",
-    "write_channels",
-    "write_filters",
-    "write_products",
-]
+__all__ = ["COLUMNS", "STEP", "ChannelPlan", "Channels", "FilterPlan", "Filters", "PairPlan", "Pairs"]
 
 COLUMNS: Final = 16  # of a panel
 ROWS: Final = 6  # of a tile of sums
@@ -33,71 +24,39 @@ STEP: Final = 4  # numbers of the depth that a trip multiplies
 
 
 @dataclass
-class PairPlan:
+class PairPlan(ProductPlan):
     """windows: rows are those of a convolution; whole: the depth is worked through in one piece; ragged: the last panel is not
     full; narrow: half of it is enough."""
 
-    behind: Epilogue
+    kind = "pairs"
     windows: bool
     grouped: bool
     whole: bool
     ragged: bool
     narrow: bool
     signed: bool
-    args: Args
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        words = [f"pairs {self.windows} {self.grouped} {self.whole} {self.ragged} {self.narrow} {self.signed}"]
-        return "\n".join([*words, *self.behind.words])
 
 
 @dataclass
-class ChannelPlan:
+class ChannelPlan(ProductPlan):
     """ragged: the channels do not fill pairs of vectors."""
 
-    behind: Epilogue
+    kind = "pairs of channels"
     ragged: bool
-    args: Args
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return "\n".join([f"pairs of channels {self.ragged}", *self.behind.words])
 
 
 @dataclass
-class FilterPlan:
+class FilterPlan(ProductPlan):
     """ragged: the last panel is not full; narrow: half of it is enough."""
 
-    behind: Epilogue
+    kind = "pairs of filters"
     ragged: bool
     narrow: bool
-    args: Args
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return "\n".join([f"pairs of filters {self.ragged} {self.narrow}", *self.behind.words])
 
 
-def write_products(c: Code, plan: PairPlan) -> None:
-    """The body of the kernel that a plan of products describes."""
-    _Products(c, plan).write()
+class Channels(ProductWriter):
+    """Writes a convolution of each channel by itself: an item is a block of results with all channels."""
 
-
-def write_channels(c: Code, plan: ChannelPlan) -> None:
-    """The body of the kernel that a plan of channels describes."""
-    _Channels(c, plan).write()
-
-
-def write_filters(c: Code, plan: FilterPlan) -> None:
-    """The body of the kernel that a plan of minimal filtering describes."""
-    _Filters(c, plan).write()
-
-
-class _Channels(ProductWriter):
     def __init__(self, c: Code, plan: ChannelPlan) -> None:
         super().__init__(c, plan.behind, plan.args, 4)
         self.plan = plan
@@ -118,8 +77,11 @@ class _Channels(ProductWriter):
         items(c, [c.op("udiv", before, rows)], item)
 
 
-class _Filters(ProductWriter):
-    """An item is a block of tiles times a group of panels: points of the tiles in scratch, then panel by panel the sums."""
+class Filters(ProductWriter):
+    """Writes minimal filtering.
+
+    An item is a block of tiles times a group of panels: points of the tiles in scratch, then panel by panel the sums.
+    """
 
     def __init__(self, c: Code, plan: FilterPlan) -> None:
         super().__init__(c, plan.behind, plan.args, 3)
@@ -186,7 +148,9 @@ class _Filters(ProductWriter):
         c.loop(self.zero, tall, 1, line)
 
 
-class _Products(ProductWriter):
+class Pairs(ProductWriter):
+    """Writes products, and convolutions whose windows are rows of one."""
+
     def __init__(self, c: Code, plan: PairPlan) -> None:
         super().__init__(c, plan.behind, plan.args, 3)
         self.plan = plan

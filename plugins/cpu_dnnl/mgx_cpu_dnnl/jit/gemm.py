@@ -80,19 +80,16 @@ def compile_gemm(product: Product, weights: DType, engine: Engine, least: int = 
         if told is None
         else NativeLoop(f"packed_product_{engine.isa}")
     )
-    beside = 2 + plan.ragged  # buffers before those of the pointwise part
-    return JitKernel(
-        name="gemm",
-        code=code,
+    return product.kernel(
+        "gemm",
+        code,
+        behind,
+        plan.args.values if told is None else told,
+        beside=2 + plan.ragged,
         work=b.blocks * b.groups,
         grain=max(1, 32768 // max(1, b.rows * k * b.group * width)),
-        args=tuple(plan.args.values if told is None else told),
         scratch_bytes=4 * (sums + (b.depth * width if plan.widened else 0)),
-        inputs=beside + len(product.extra),
-        outputs=len(outs),
-        flops=product.flops,
-        inplace=frozenset(beside + p for p in behind.inplace),
-        bytes=product.moved + k * columns * weights.size,
+        weights=k * columns * weights.size,
     )
 
 

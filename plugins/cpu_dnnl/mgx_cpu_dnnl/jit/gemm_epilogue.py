@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import field
+from dataclasses import field, fields
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,12 +16,15 @@ from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
 from .body import read
+from .engine import Function
 from .graph import Graph, Node, number, read_in_place, text_of, walk
+from .kernel import JitKernel
+from .native_loop import NativeLoop
 from .space import Args
 from .sums import combine_sums
 from .whole import keep_whole
 
-__all__ = ["Epilogue", "Product", "row_step"]
+__all__ = ["Epilogue", "Product", "ProductPlan", "row_step"]
 
 
 @dataclass
@@ -82,6 +86,21 @@ class Epilogue:
         args.enter({f"k{j}": int(np.float32(number(node)).view(np.int32)) for j, node in enumerate(self.numbers)})
 
 
+@dataclass
+class ProductPlan:
+    """What the code of a product depends on: what follows on the sums, and the flags that subclasses add; extents are args."""
+
+    kind: ClassVar[str]
+    behind: Epilogue
+    args: Args
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        flags = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name not in ("behind", "args")]
+        return "\n".join([" ".join([self.kind, *flags]), *self.behind.words])
+
+
 @dataclass(frozen=True)
 class Product:
     """a [m, k], contiguous in k, times packed weights of some columns, to results [.., columns] of rows one after the other.
@@ -107,15 +126,39 @@ class Product:
             return No(f"rows {a} of a product")
         return No("an extent is 0") if 0 in (*a.lens(), self.columns) else _read(self, sums)
 
-    @property
-    def flops(self) -> int:
-        return 2 * self.a.elements() * self.columns
+    def kernel(
+        self,
+        name: str,
+        code: Function | NativeLoop,
+        behind: Epilogue,
+        args: Sequence[int],
+        *,
+        beside: int,
+        work: int,
+        grain: int,
+        scratch_bytes: int,
+        weights: int,
+        taps: int = 0,
+    ) -> JitKernel:
+        """Returns the product as a kernel.
 
-    @property
-    def moved(self) -> int:
-        """Bytes of all operands and results but the weights."""
-        beside = sum(s.element_space() * s.dtype.size for s in (*self.outs, *self.extra))
-        return self.a.elements() * self.a.dtype.size + beside
+        beside: buffers before those of the pointwise part; weights: bytes of the packed ones; taps: products that a result sums,
+        where they are not as many as a row has elements.
+        """
+        read = sum(s.element_space() * s.dtype.size for s in (*self.outs, *self.extra))
+        return JitKernel(
+            name=name,
+            code=code,
+            work=work,
+            grain=grain,
+            args=tuple(args),
+            scratch_bytes=scratch_bytes,
+            inputs=beside + len(self.extra),
+            outputs=len(self.outs),
+            flops=2 * self.a.lens()[0] * self.columns * (taps or self.a.lens()[1]),
+            inplace=frozenset(beside + p for p in behind.inplace),
+            bytes=self.a.elements() * self.a.dtype.size + read + weights,
+        )
 
 
 def _read(product: Product, sums: DType) -> Epilogue | No:
