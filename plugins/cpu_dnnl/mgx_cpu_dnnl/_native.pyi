@@ -4,7 +4,7 @@ Errors everywhere: UnsupportedError for what oneDNN does not implement, Paramete
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Required, TypeAlias, TypedDict, Unpack
 
 import numpy.typing as npt
 
@@ -133,8 +133,30 @@ class PackedBuffer:
 
 def pack(address: int, from_md: MemoryDesc, to_md: MemoryDesc) -> PackedBuffer: ...
 
-# All builders take these keywords, too: post_ops, scales, zero_points, fpmath, deferred (nothing is asked of oneDNN before
-# `prepare`).
+class Attributes(TypedDict, total=False):
+    """Keywords of all builders.  deferred: nothing is asked of oneDNN before `prepare`."""
+
+    post_ops: Sequence[PostOp]
+    scales: Masks
+    zero_points: Masks
+    fpmath: FpMath
+    deferred: bool
+
+class Moves(Attributes):
+    """How windows move; dilations count from 1."""
+
+    strides: Required[Sequence[int]]
+    dilations: Required[Sequence[int]]
+    padding_begin: Required[Sequence[int]]
+    padding_end: Required[Sequence[int]]
+
+class Layer(Attributes, total=False):
+    """Operands of a recurrent layer besides its input and weights."""
+
+    bias: MemoryDesc | None
+    src_iter: MemoryDesc | None
+    dst_iter: MemoryDesc | None
+    direction: Direction
 
 def convolution(
     src: MemoryDesc,
@@ -142,32 +164,13 @@ def convolution(
     bias: MemoryDesc | None,
     dst: MemoryDesc,
     *,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    padding_begin: Sequence[int],
-    padding_end: Sequence[int],
     winograd: bool = False,
-    post_ops: Sequence[PostOp] = ...,
-    scales: Masks = ...,
-    zero_points: Masks = ...,
-    fpmath: FpMath = ...,
+    **keywords: Unpack[Moves],
 ) -> Primitive:
-    """weights: [o, i, spatial..], or [groups, o / groups, i / groups, spatial..]; dilations count from 1."""
+    """weights: [o, i, spatial..], or [groups, o / groups, i / groups, spatial..]."""
 
 def deconvolution(
-    src: MemoryDesc,
-    weights: MemoryDesc,
-    bias: MemoryDesc | None,
-    dst: MemoryDesc,
-    *,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    padding_begin: Sequence[int],
-    padding_end: Sequence[int],
-    post_ops: Sequence[PostOp] = ...,
-    scales: Masks = ...,
-    zero_points: Masks = ...,
-    fpmath: FpMath = ...,
+    src: MemoryDesc, weights: MemoryDesc, bias: MemoryDesc | None, dst: MemoryDesc, **keywords: Unpack[Moves]
 ) -> Primitive:
     """weights: [o, i, spatial..] (ONNX has i first: permute), grouped as in convolution."""
 
@@ -177,33 +180,18 @@ def pooling(
     *,
     mode: Literal["max", "average", "average_with_padding"],
     kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    padding_begin: Sequence[int],
-    padding_end: Sequence[int],
-    post_ops: Sequence[PostOp] = ...,
+    **keywords: Unpack[Moves],
 ) -> Primitive: ...
 def matmul(
     src: MemoryDesc,
     weights: MemoryDesc,
     dst: MemoryDesc,
     bias: MemoryDesc | None = None,
-    *,
-    post_ops: Sequence[PostOp] = ...,
-    scales: Masks = ...,
-    zero_points: Masks = ...,
-    fpmath: FpMath = ...,
+    **keywords: Unpack[Attributes],
 ) -> Primitive:
     """src [.., m, k], weights [.., k, n], dst [.., m, n], bias of dst's rank with extents 1 where it broadcasts."""
 
-def reorder(
-    src: MemoryDesc,
-    dst: MemoryDesc,
-    *,
-    post_ops: Sequence[PostOp] = ...,
-    scales: Masks = ...,
-    zero_points: Masks = ...,
-) -> Primitive: ...
+def reorder(src: MemoryDesc, dst: MemoryDesc, **keywords: Unpack[Attributes]) -> Primitive: ...
 def recurrent_loop(kind: str) -> tuple[int, int]:
     """The address of the loop of lstm, gru or rnn layers, and the units that it does together."""
 
@@ -222,41 +210,21 @@ def lstm(
     weights_iter: MemoryDesc,
     dst: MemoryDesc,
     *,
-    bias: MemoryDesc | None = None,
-    src_iter: MemoryDesc | None = None,
     src_iter_c: MemoryDesc | None = None,
-    dst_iter: MemoryDesc | None = None,
     dst_iter_c: MemoryDesc | None = None,
     peephole: MemoryDesc | None = None,
-    direction: Direction = "forward",
-    fpmath: FpMath = ...,
+    **keywords: Unpack[Layer],
 ) -> Primitive:
     """src [t, n, c], weights [layers, directions, c, 4, h] (gates i f c o), states [layers, directions, n, h], bias
     [layers, directions, 4, h], dst [t, n, directions * h]."""
 
 def gru(
-    src: MemoryDesc,
-    weights_layer: MemoryDesc,
-    weights_iter: MemoryDesc,
-    dst: MemoryDesc,
-    *,
-    bias: MemoryDesc | None = None,
-    src_iter: MemoryDesc | None = None,
-    dst_iter: MemoryDesc | None = None,
-    direction: Direction = "forward",
+    src: MemoryDesc, weights_layer: MemoryDesc, weights_iter: MemoryDesc, dst: MemoryDesc, **keywords: Unpack[Layer]
 ) -> Primitive:
     """Gates u r o; as lstm with 3 gates."""
 
 def lbr_gru(
-    src: MemoryDesc,
-    weights_layer: MemoryDesc,
-    weights_iter: MemoryDesc,
-    dst: MemoryDesc,
-    *,
-    bias: MemoryDesc | None = None,
-    src_iter: MemoryDesc | None = None,
-    dst_iter: MemoryDesc | None = None,
-    direction: Direction = "forward",
+    src: MemoryDesc, weights_layer: MemoryDesc, weights_iter: MemoryDesc, dst: MemoryDesc, **keywords: Unpack[Layer]
 ) -> Primitive:
     """Linear before reset; bias has 4 rows."""
 
@@ -266,12 +234,9 @@ def vanilla_rnn(
     weights_iter: MemoryDesc,
     dst: MemoryDesc,
     *,
-    bias: MemoryDesc | None = None,
-    src_iter: MemoryDesc | None = None,
-    dst_iter: MemoryDesc | None = None,
-    direction: Direction = "forward",
     activation: Literal["relu", "tanh", "logistic"] = "tanh",
     alpha: float = 0.0,
+    **keywords: Unpack[Layer],
 ) -> Primitive: ...
 
 # A value on memory, or a place in it: id or (id, byte offset).
