@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache, cached_property
+from itertools import count
+from typing import Any, Final
 
-from mgx_core.cache import Held
+from mgx_core import Module, Shape
+from mgx_core.cache import Held, Recent
+from mgx_core.errors import or_refused
+from mgx_core.ir.equality import signature
 
 from .jit.engine import Engine
-from .kernel_cache import KernelCache
 from .packing import Weights
 
-__all__ = ["Shared", "shared"]
+__all__ = ["KernelCache", "Shared", "shared"]
 
 
 class Shared:
@@ -34,3 +39,38 @@ class Shared:
 def shared() -> Shared:
     """Returns the process's one owner of caches."""
     return Shared()
+
+
+KEPT: Final = 512
+
+
+class KernelCache:
+    """Kernels by signature of the body and shapes, and a number for each signature; the least recently used go first."""
+
+    def __init__(self) -> None:
+        self._kernels: Recent[Any] = Recent(KEPT)
+        self._numbers: Recent[int] = Recent(KEPT)
+        self._next = count(1)
+
+    def kernel(self, body: Module | None, about: Hashable, shapes: Sequence[Shape], make: Callable[[], Any]) -> Any:
+        """Returns the kernel that `make` gives, or the one made earlier for a structurally equal body and equal shapes.
+
+        Errors: Refused if `make` refuses.
+        """
+        ident = 0 if body is None else body.derive("loop signature", self._number)
+        if ident is None:
+            return or_refused(make())
+        key = (ident, about, *shapes)
+        found = self._kernels.get(key)
+        return or_refused(self._kernels.put(key, make()) if found is None else found)
+
+    def held(self) -> Held:
+        """Returns the number of kernels; their code is the engine's."""
+        return Held(len(self._kernels), 0)
+
+    def _number(self, body: Module) -> int | None:
+        """Returns a number that stands for the signature, so that it is compared once."""
+        parts = signature(body)
+        if parts is None:
+            return None
+        return self._numbers.get(parts) or self._numbers.put(parts, next(self._next))

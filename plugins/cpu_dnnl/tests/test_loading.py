@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.standard import STANDARD
-from mgx_cpu_dnnl.plans.views import VIEWS
+from mgx_cpu_dnnl.plans.representation import VIEWS
 
 # libraries that only messages, people or large data need
 SPARED = {"difflib", "hashlib", "hmac", "importlib.metadata", "logging", "pydoc", "unittest"}

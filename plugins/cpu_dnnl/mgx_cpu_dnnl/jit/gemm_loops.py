@@ -9,15 +9,17 @@ panel is prefetched meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from .code import Code, V, i64
 from .element import MEMORY, from_memory
-from .flushing import flushed
 from .gemm_plan import UNROLL, VECTORS, GemmPlan
 from .gemm_tiles import Rows, Tile, panel_sums, tile_sums
 from .product_writer import ProductWriter
 from .space import items
 
-__all__ = ["write"]
+__all__ = ["flushed", "write"]
 
 
 def write(c: Code, plan: GemmPlan) -> None:
@@ -208,3 +210,19 @@ class _Writer(ProductWriter):
         lines = c.op("mul", self.arg("ahead"), i64(64 // UNROLL))
         done = c.op("mul", t, c.op("mul", depth, lines))
         return c.select(c.compare("ult", done, bytes_), c.gep(following, done, "i8"), panel)
+
+
+FLUSH: Final = 0x8040  # of the processor's mode: such results are 0, and so are such operands
+
+
+def flushed(c: Code, body: Callable[[], None]) -> None:
+    """Writes `body` so that it runs in that mode: an operation on one such number takes the processor 100 times longer."""
+    usual = c.stack("i32", 2)
+    flushing = c.gep(usual, 1, "i32")
+    c.declared["stmxcsr"] = "declare void @llvm.x86.sse.stmxcsr(ptr)"
+    c.declared["ldmxcsr"] = "declare void @llvm.x86.sse.ldmxcsr(ptr)"
+    c.emit(f"call void @llvm.x86.sse.stmxcsr(ptr {usual.ref})")
+    c.store(flushing, c.op("or", c.load(usual, "i32", 0), V(str(FLUSH), "i32", 0)))
+    c.emit(f"call void @llvm.x86.sse.ldmxcsr(ptr {flushing.ref})")
+    body()
+    c.emit(f"call void @llvm.x86.sse.ldmxcsr(ptr {usual.ref})")

@@ -13,11 +13,10 @@ from mgx_core.types.dtype import DType
 from .code import Code, V
 from .element import convert
 from .integers import BITWISE, integer
-from .libm import libm
 from .math import FAST
 from .math_in_float64 import HUGE_ANGLE, cos_small, sin_small, tan_small
 
-__all__ = ["COST", "apply"]
+__all__ = ["COST", "apply", "libm"]
 
 # rough vector instructions a primitive takes, for grains and for the choice between keeping and recomputing
 COST: Final[dict[str, int]] = {
@@ -148,3 +147,44 @@ def _angle(c: Code, name: str, a: V) -> V:
     else:
         some = large
     return c.choose(some, lambda: c.select(large, libm(c, name, a), small), small)
+
+
+def libm(c: Code, name: str, *args: V) -> V:
+    """Returns the C library's function lane by lane."""
+    a = args[0]
+    function = name + ("f" if a.elem == "float" else "")
+    if not a.n:
+        return c.call(function, a.elem, 0, *args)
+    helper = f"lanes_{function}_{a.n}"
+    if helper not in c.extra:
+        c.declared[function] = f"declare {a.elem} @{function}({', '.join([a.elem] * len(args))})"
+        c.helper(helper, _lanes(helper, function, a, len(args)))
+    refs = ", ".join(f"{x.type} {x.ref}" for x in args)
+    return c.make(f"call {a.type} @{helper}({refs})", a.elem, a.n)
+
+
+def _lanes(helper: str, function: str, a: V, count: int) -> str:
+    names = [f"%x{i}" for i in range(count)]
+    lines = [
+        f"define internal {a.type} @{helper}({', '.join(f'{a.type} {x}' for x in names)}) noinline nounwind {{",
+        "entry:",
+    ]
+    for i in range(count):
+        lines.append(f"  %m{i} = alloca {a.type}, align 64")
+        lines.append(f"  store {a.type} %x{i}, ptr %m{i}, align 64")
+    lines += ["  br label %loop", "loop:", "  %i = phi i64 [0, %entry], [%j, %loop]"]
+    for i in range(count):
+        lines.append(f"  %p{i} = getelementptr {a.elem}, ptr %m{i}, i64 %i")
+        lines.append(f"  %s{i} = load {a.elem}, ptr %p{i}")
+    lines.append(f"  %r = call {a.elem} @{function}({', '.join(f'{a.elem} %s{i}' for i in range(count))})")
+    lines += [
+        f"  store {a.elem} %r, ptr %p0",
+        "  %j = add i64 %i, 1",
+        f"  %c = icmp ult i64 %j, {a.n}",
+        "  br i1 %c, label %loop, label %done",
+        "done:",
+        f"  %out = load {a.type}, ptr %m0, align 64",
+        f"  ret {a.type} %out",
+        "}",
+    ]
+    return "\n".join(lines)

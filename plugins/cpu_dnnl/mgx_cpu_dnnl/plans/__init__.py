@@ -12,7 +12,6 @@ from . import (
     byte_tiles,
     coded_products,
     convolution,
-    deconvolution,
     grouped_convolution,
     indexing,
     integer_products,
@@ -30,19 +29,17 @@ from . import (
     selecting,
     sequences,
     trees,
-    views,
     winograd,
 )
 
 __all__ = ["PLANS"]
 
 PLANS: Kernels = (
-    views.PLANS
+    representation.PLANS
     + winograd.PLANS
     + pointwise_convolution.PLANS
     + grouped_convolution.PLANS
     + convolution.PLANS
-    + deconvolution.PLANS
     + products.PLANS
     + byte_pairs.PLANS
     + byte_tiles.PLANS
@@ -62,6 +59,5 @@ PLANS: Kernels = (
     + sequences.PLANS
     + sampling.PLANS
     + trees.PLANS
-    + representation.PLANS
     + open_extents.PLANS
 )

@@ -1,4 +1,4 @@
-"""Ops that give the same elements another form: identity, layout, other types for the same bits, halves of bytes, triangles."""
+"""Ops that give the same elements another form: views, layout, other types for the same bits, halves of bytes, triangles."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from mgx_core import dtype as dt
 from mgx_core.ops.axes import normalize, normalize_all
 from mgx_core.ops.bitwise import BitCast
 from mgx_core.ops.compare import GreaterOrEqual, LessOrEqual, NotEqual
+from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.fill import EyeLike
 from mgx_core.ops.index import Trilu
 from mgx_core.ops.movement import Layout
 from mgx_core.ops.packing import PackInt4, UnpackInt4
 from mgx_core.ops.pointwise import Identity, Where
-from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.kernel_emission import Results, emit_view
 from mgx_core.targets.values import Value, packed_strides
+from mgx_core.targets.view_steps import VIEWS, emit_item
+from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from .native_loops import applied, as_indices, box, grain_of, native_loop, repeated
@@ -109,3 +112,15 @@ def emit_pack_int4(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
         numbers = [x.strides[axis], *box(out.lens, pairs, out.strides)]
         native_loop(e, op.name, "pack_int4", [x, out], [out], numbers, work, grain_of(work, [x]))
     return out
+
+
+def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    if not inputs or not isinstance(inputs[0], Shape) or inputs[0].dtype not in NUMBERS:
+        return No("the operand is not a tensor of numbers")
+    return None
+
+
+offer(PLANS, *VIEWS, when=tensors, name="view")(emit_view)
+
+
+offer(PLANS, GetTupleElem, name="item")(emit_item)
