@@ -49,12 +49,11 @@ from ..rules.convolutions import CONVOLUTIONS
 from ..rules.engine import Rules
 from ..rules.indices import INDICES
 from ..rules.integer_products import INTEGER_PRODUCTS, NARROW_FLOAT_PRODUCTS
-from ..rules.low_precision import LOW_PRECISION
 from ..rules.norms import NORMS
 from ..rules.pads import PADS
 from ..rules.pooling import POOLING
 from ..rules.powers import POWERS
-from ..rules.precision import PRECISION
+from ..rules.precision import LOW_PRECISION, PRECISION
 from ..rules.product_slices import PRODUCT_SLICES
 from ..rules.quantization import QUANTIZATION
 from ..rules.reshapes import RESHAPES

@@ -19,7 +19,6 @@ from ..ops.reshape import Reshape
 from ..rules.outline import through_views
 from ..types import dtype as dt
 from .config import Quantizable, QuantizeConfig
-from .layer import Layer
 from .products import (
     candidates,
     constant_bytes,
@@ -30,7 +29,7 @@ from .products import (
     quantize_weights,
     require_names,
 )
-from .record import QuantizeReport, emptied
+from .record import Layer, QuantizeReport, emptied
 
 __all__ = ["quantize_dynamic"]
 

@@ -14,9 +14,8 @@ from ..types import dtype as dt
 from .applied import apply, functions_of, operands
 from .calibrate import observe, require_batches
 from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
-from .layer import Layer
 from .products import candidates, channel_axis, constant_bytes, name_of, names_in, prepare, product_names, require_names
-from .record import QuantizeReport, emptied
+from .record import Layer, QuantizeReport, emptied
 from .search import Trials, leave_inaccurate, leave_slow
 
 __all__ = ["autocast_fp8", "quantize", "quantize_fp8", "quantize_int8"]

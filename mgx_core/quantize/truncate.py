@@ -23,7 +23,7 @@ from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.reduce import ReduceMean, ReduceProd, ReduceSum
 from ..ops.scan import PrefixScanSum
 from ..ops.topk import Topk
-from ..ops.trigonometry import Cosh, Sinh
+from ..ops.trigonometry import Cos, Cosh, Sin, Sinh, Tan
 from ..passes.fold_constants import FoldConstants
 from ..passes.interface import Pass
 from ..passes.merge_common import MergeCommon
@@ -35,12 +35,11 @@ from ..rules.converts import CONVERTS
 from ..types import dtype as dt
 from ..types.dtype import DType
 from ..types.shape import AnyShape, Shape, TupleShape
-from .angles import angles
 from .config import Quantizable
 from .products import names_in
 from .unbounded import unbounded
 
-__all__ = ["quantize_bf16", "quantize_fp16"]
+__all__ = ["angles", "quantize_bf16", "quantize_fp16"]
 
 # results of these leave float16's range (65504) or lose their meaning for everyday inputs; bfloat16 has float32's range
 WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh, PrefixScanSum)
@@ -181,3 +180,27 @@ def _ranked(result: AnyShape) -> bool:
 
 def _wide(ins: Instruction) -> bool:
     return isinstance(ins.result, Shape) and ins.result.dtype in (dt.float32, dt.float64)
+
+
+PERIODIC: Final = (Sin, Cos, Tan)
+
+
+def angles(main: Module) -> set[Instruction]:
+    """Periodic functions, and what is computed for nothing but them.
+
+    Where angles are sums of many products, as between layers with periodic activations, they are results like any other.
+    """
+    found: set[Instruction] = set()
+    for module in reversed(list(nested(main))):
+        for ins in reversed(module):
+            if isinstance(ins.op, PERIODIC) or (ins.users and found.issuperset(ins.users) and not _sums(ins)):
+                found.add(ins)
+    return found
+
+
+def _sums(ins: Instruction) -> bool:
+    """Returns True if the product sums over an axis of more than one element (an outer product does not)."""
+    if not ins.op.product:
+        return False
+    left = ins.inputs[0].result
+    return not (ins.op.product == "matrix" and isinstance(left, Shape) and left.dims[-1] == 1)

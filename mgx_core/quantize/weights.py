@@ -21,9 +21,8 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from .calibrate import watch
 from .config import Calibration, Quantizable
-from .layer import Layer
 from .products import constant_bytes, name_of, place_literals, prepare
-from .record import QuantizeReport, emptied
+from .record import Layer, QuantizeReport, emptied
 from .scales import signal_to_noise
 
 __all__ = ["quantize_int4_weights"]

@@ -1,4 +1,4 @@
-"""Removes conversions to a narrow type and back: the ops between run in the wider type."""
+"""Work in another float type: in the wider one instead of back and forth, and without overflow in a narrow one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
 from ..ops.convert import Convert
 from ..ops.elementwise import Pointwise
-from .constants import is_constant
+from ..ops.pointwise import Div, Mul, Pow
+from ..types import dtype as dt
+from .constants import is_constant, uniform
 from .converts import holds_all
 from .engine import ROUNDING, Builder, Rules
 
-__all__ = ["PRECISION"]
+__all__ = ["LOW_PRECISION", "PRECISION"]
 
 PRECISION: Final = Rules("propagate-precision")
 
@@ -49,3 +51,25 @@ def _converted(b: Builder, x: Instruction, like: Instruction) -> Instruction:
     if isinstance(x.op, Multibroadcast):
         return b.add(Multibroadcast(out_lens=x.shape.dims), _converted(b, x.inputs[0], like))
     return b.add(Convert(target_type=like.shape.dtype), x)
+
+
+LOW_PRECISION: Final = Rules("rewrite-low-precision")
+
+
+@LOW_PRECISION.on(Div, Mul, changes=ROUNDING)
+def scale_before_square(i: Instruction, b: Builder) -> Instruction | No | None:
+    """x * x / c -> x * (x / c), c > 1, in float16, where x * x might overflow; products with a small constant likewise."""
+    if i.shape.dtype is not dt.float16:
+        return None
+    at = 0 if isinstance(i.op, Div) or uniform(i.inputs[0]) is None else 1
+    power, other = i.inputs[at], i.inputs[1 - at]
+    c = uniform(other)
+    squared = isinstance(power.op, Pow) and uniform(power.inputs[1]) == 2
+    if not squared and not (isinstance(power.op, Mul) and power.inputs[0] is power.inputs[1]):
+        return None
+    x = power.inputs[0]
+    if c is None or not (c > 1 if isinstance(i.op, Div) else 0 < c < 1):
+        return No("the other operand is not a constant that makes it smaller")
+    if len(power.users) > 1:
+        return No("the square is read elsewhere too")
+    return b.add(Mul(), x, b.add(i.op, x, other))

@@ -9,7 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.errors import ParameterError, ShapeError, UnsupportedError
-from mgx_core.macros.table import MACROS
+from mgx_core.macros.macro import MACROS
 
 RNG = np.random.default_rng(7)
 

@@ -9,7 +9,7 @@ from mgx_core import Program, Shape, op, quantize_bf16, quantize_fp16
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
 from mgx_core.ir.interpreter import Interpreter
-from mgx_core.quantize.angles import angles
+from mgx_core.quantize.truncate import angles
 from mgx_core.types.dim import symbol
 
 QUANTIZE = {dt.float16: quantize_fp16, dt.bfloat16: quantize_bf16}

@@ -22,15 +22,14 @@ from mgx_core.targets.saved import SavedInstance
 from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.tuning import KernelTuning
 
+from .attention_rules import HEADS, SCORES
 from .context import GpuContext
 from .emitter import GpuEmitter
-from .group_attention_heads import HEADS
 from .join_images import JoinImages
 from .join_launches import JoinLaunches
 from .join_rows import JoinRows
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
-from .scale_attention_scores import SCORES
 from .signed_bytes import SIGNED
 
 __all__ = ["GpuTarget"]

@@ -17,8 +17,8 @@ import mgx_gpu_hip
 from mgx_core import HostKernel, Kernel, Kernels, Operation, OpSet, Shape, define_op
 from mgx_core.plugins import manager as plugins
 from mgx_gpu_hip.compile import build as builder
+from mgx_gpu_hip.compile.build import KernelCache
 from mgx_gpu_hip.compile.gxx import HostCompiler
-from mgx_gpu_hip.compile.store import KernelCache
 from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.hip_kernels import hip_kernel
 from mgx_gpu_hip.target import GpuTarget

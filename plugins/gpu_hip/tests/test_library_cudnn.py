@@ -13,9 +13,9 @@ from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmP
 from mgx_gpu_hip.library.attention import attention_graph
 from mgx_gpu_hip.library.convolution import channels_last, conv_graph
 from mgx_gpu_hip.library.cudnn import EXACT, NARROW, Cudnn, notes_for
-from mgx_gpu_hip.library.cudnn_gemm import gemm_graph
 from mgx_gpu_hip.library.cudnn_graph import Convolve, Graph, MatMul, Pointwise, Reduce
 from mgx_gpu_hip.library.cudnn_plan import CudnnPlan
+from mgx_gpu_hip.library.cudnn_problems import gemm_graph
 from mgx_gpu_hip.library.cudnn_tables import Attr, Kind, Note
 
 RELU = Activation("relu")

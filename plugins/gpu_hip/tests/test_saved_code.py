@@ -14,8 +14,8 @@ from mgx_core.errors import DeviceError
 from mgx_core.plugins import manager as plugins
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.compile import build as builder
+from mgx_gpu_hip.compile.build import KernelCache
 from mgx_gpu_hip.compile.gxx import HostCompiler
-from mgx_gpu_hip.compile.store import KernelCache
 from mgx_gpu_hip.target import GpuTarget
 
 

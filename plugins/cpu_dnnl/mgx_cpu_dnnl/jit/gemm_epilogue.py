@@ -88,7 +88,7 @@ class Epilogue:
 
 @dataclass
 class ProductPlan:
-    """What the code of a product depends on: what follows on the sums, and the flags that subclasses add; extents are args."""
+    """All that the code of a product depends on: the work on the sums, and the flags that subclasses add; extents are args."""
 
     kind: ClassVar[str]
     behind: Epilogue

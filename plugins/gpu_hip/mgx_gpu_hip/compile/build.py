@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from mgx_core.cache import DiskCache
 from mgx_core.errors import DeviceError
 from mgx_core.settings import setting
 
 from .compiler import CompileError, Compiler
 from .compilers import compiler_for
 from .source import complete, kernels
-from .store import KernelCache
 
-__all__ = ["Code", "Source", "build", "digest", "flags_of"]
+__all__ = ["Code", "KernelCache", "Source", "build", "digest", "flags_of"]
 
 JOBS = 8
 
@@ -149,3 +149,22 @@ def _compile(
         store.put(_key(store, compiler, source.text, flags, arch), image)
         out[source.text, flags] = image
     return out
+
+
+FORMAT: Final = 1
+LIMIT: Final = 4 << 30  # bytes; an image is some 10 to 200 kB
+
+
+class KernelCache(DiskCache):
+    """Compiled code by its inputs: text, flags, architecture and compiler.
+
+    folder: by default ``kernels`` in ``$MGX_CACHE_DIR`` or the user's cache directory.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__("kernels", FORMAT, folder, LIMIT)
+
+    @staticmethod
+    def key(text: str, flags: Sequence[str], compiler: str, version: str, arch: str) -> str:
+        """text: with the prelude, so that a change there changes the key."""
+        return "\0".join([compiler, version, arch, *flags, "", text])

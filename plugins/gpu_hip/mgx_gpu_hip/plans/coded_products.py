@@ -24,8 +24,8 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs, computing
 from ..emitter import GpuEmitter, tensor_of
 from ..join_rows import CODED, FEW
-from .group_results import group_results
 from .offer import offer
+from .product_groups import group_results
 
 __all__ = ["PLANS"]
 

@@ -22,9 +22,8 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from ..join_rows import JOINED
-from .group_results import group_results
 from .offer import offer
-from .product_groups import ProductGroup
+from .product_groups import ProductGroup, group_results
 from .single_rows import operands_of_row
 
 __all__ = ["PLANS"]

@@ -1,4 +1,4 @@
-"""Groups of a product with pointwise work behind it, for kernels that do both."""
+"""Groups of a product with pointwise work behind it, for kernels that do both, and memory for what groups give."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core.ops.linear import Dot
+from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.types.shape import TupleShape
 
 from ..codegen.after_product import Finish, after_product
 from ..codegen.bodies import flat
 from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 
-__all__ = ["ProductGroup"]
+__all__ = ["ProductGroup", "group_results"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,17 @@ class ProductGroup:
         """Returns the work behind the sums for a generator; given, first: its operands, and the number of the first."""
         skipped = [self.anchor, *self.before(), *self.chain]
         return after_product(self.body, [self.joint], skipped, given, dims, first)
+
+
+def group_results(e: GpuEmitter, body: Module) -> tuple[Results, list[Value]]:
+    """Returns new values as the group gives them, tuples where a member gives several, and in one row as a kernel writes them."""
+    written: list[Value] = []
+
+    def made(result: Any) -> Any:
+        if isinstance(result, TupleShape):
+            return tuple(map(made, result.items))
+        written.append(e.allocate(result.dtype, result.lens()))
+        return written[-1]
+
+    results = tuple(made(o.result) for o in body.outputs)
+    return results[0] if len(results) == 1 else results, written

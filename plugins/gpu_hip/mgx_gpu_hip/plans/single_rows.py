@@ -21,9 +21,8 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from ..join_rows import LEAST
-from .group_results import group_results
 from .offer import offer
-from .product_groups import ProductGroup
+from .product_groups import ProductGroup, group_results
 
 __all__ = ["PLANS", "operands_of_row"]
 

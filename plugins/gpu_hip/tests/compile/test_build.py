@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from mgx_gpu_hip.compile.build import build
+from mgx_gpu_hip.compile.build import KernelCache, build
 from mgx_gpu_hip.compile.compiler import CompileError
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.source import parameter_codes
-from mgx_gpu_hip.compile.store import KernelCache
 from mgx_gpu_hip.runtime import open_device
 
 
