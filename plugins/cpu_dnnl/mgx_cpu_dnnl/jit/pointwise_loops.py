@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .code import Code, V, i64
-from .element import MEMORY, from_memory, to_memory
+from .element import from_memory
 from .graph import Node
+from .operands import Operands
 from .pointwise_plan import BLOCK, Plan
 from .scope import Scope, loop_width
 from .space import items
@@ -23,65 +24,26 @@ def write(c: Code, plan: Plan) -> None:
         _Rows(c, plan).write()
 
 
-class _Operands:
+class _Operands(Operands):
     """Base addresses of the operands at an outer index, and access along the inner axis."""
 
     def __init__(self, c: Code, plan: Plan) -> None:
-        self.c = c
-        self.plan = plan
-        numbers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
-        self.bases = c.buffers(numbers)
-        dtypes = [n.dtype for n in plan.loads] + [o.dtype for o in plan.outputs]
-        self.dtypes = dtypes
-        self.elems = [MEMORY[d] for d in dtypes]
-        self.refs = plan.args.load(c)
+        super().__init__(c, plan.loads, plan.outputs, plan.args.load(c), plan.near)
+        self.plan, self.inner = plan, len(plan.axes) - 1
+        self.bases = c.buffers([n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))])
 
-    def step(self, operand: int, axis: int) -> V | None:
-        """Returns the step in elements; None where the operand does not move."""
-        at = self.plan.step_args.get((operand, axis))
+    def step(self, k: int, axis: int) -> V | None:
+        at = self.plan.step_args.get((k, axis))
         if at is not None:
             return self.refs[at]
-        return i64(1) if self.plan.axes[axis].steps[operand] == 1 else None
+        return i64(1) if self.plan.axes[axis].steps[k] == 1 else None
 
-    def moved(self, operand: int, base: V, index: dict[int, V]) -> V:
-        """Returns the address at some indices by axis."""
-        c = self.c
-        total: V | None = None
-        for axis, i in index.items():
-            step = self.step(operand, axis)
-            if step is None:
-                continue
-            part = i if step.ref == "1" else c.op("mul", i, step)
-            total = part if total is None else c.op("add", total, part)
-        return base if total is None else c.gep(base, total, self.elems[operand])
-
-    def read(self, operand: int, base: V, i: V, n: int, mask: V | None) -> V:
+    def read(self, k: int, base: V, i: V, n: int, mask: V | None) -> V:
         """Returns the operand's elements from inner index i on."""
-        c = self.c
-        elem = self.elems[operand]
-        inner = len(self.plan.axes) - 1
-        step = self.step(operand, inner)
-        if step is None or not n:
-            raw = c.load(base if step is None else self.moved(operand, base, {inner: i}), elem, 0)
-            return from_memory(c, raw, self.dtypes[operand])
-        if step.ref == "1":
-            raw = c.load(c.gep(base, i, elem), elem, n, mask)
-        else:
-            at = c.gep(base, c.op("mul", i, step), elem)
-            raw = c.gather(at, c.offsets(step, n, self.plan.near), elem, mask)
-        return from_memory(c, raw, self.dtypes[operand])
+        return self.fetch(k, self.moved(k, base, {self.inner: i}), self.inner, n, mask)
 
-    def write(self, operand: int, base: V, i: V, x: V, mask: V | None) -> None:
-        c = self.c
-        inner = len(self.plan.axes) - 1
-        step = self.step(operand, inner)
-        raw = to_memory(c, x, self.dtypes[operand])
-        elem = self.elems[operand]
-        if step is None or step.ref == "1":
-            c.store(c.gep(base, i, elem), raw, mask)
-        else:
-            at = c.gep(base, c.op("mul", i, step), elem)
-            c.scatter(at, c.offsets(step, x.n, self.plan.near), raw, mask)
+    def write(self, k: int, base: V, i: V, x: V, mask: V | None) -> None:
+        self.put(k, self.moved(k, base, {self.inner: i}), self.inner, x, mask)
 
 
 class _Rows:

@@ -10,7 +10,7 @@ from .accumulators import combine, identity, taken
 from .code import BITS, Code, V, i64
 from .element import elem_of
 from .graph import Node
-from .reduce_operands import Operands
+from .operands import Operands
 from .reduce_plan import Plan, moving
 from .reduce_walks import walk_columns, walk_row
 from .scope import Scope
@@ -22,6 +22,18 @@ __all__ = ["write"]
 def write(c: Code, plan: Plan, phase: int) -> None:
     """The body of a kernel; phase: 0 whole rows, 1 pieces of rows into the workspace, 2 those joined and finished."""
     _Writer(c, plan, phase).write()
+
+
+class _Operands(Operands):
+    def __init__(self, c: Code, plan: Plan, refs: list[V]) -> None:
+        super().__init__(c, plan.loads, plan.outputs, refs, plan.near)
+        self.plan = plan
+
+    def step(self, k: int, axis: int) -> V | None:
+        step = self.plan.axes[axis].steps[k]
+        if not step:
+            return None
+        return i64(1) if step == 1 else self.refs[self.plan.steps[k, axis]]
 
 
 class _Writer:
@@ -42,7 +54,7 @@ class _Writer:
         numbers = [n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))]
         self.bases = c.buffers(numbers)
         self.refs = plan.args.load(c)
-        self.operands = Operands(c, plan, self.refs)
+        self.operands = _Operands(c, plan, self.refs)
         self.extents = [self.refs[a] for a in plan.extents]
         self.count = self.refs[plan.row_count]
         zero, one = i64(0), i64(1)
