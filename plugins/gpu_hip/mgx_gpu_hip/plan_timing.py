@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from mgx_core.errors import DeviceError, ParameterError
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
-from .runtime import CallError, Device
+from .runtime import CallError, Device, Stream
 
 __all__ = ["fastest_plan", "samples"]
 
@@ -54,26 +54,18 @@ def fastest_plan(
 
 
 def microseconds(
-    device: Device, plan: Any, stream: Any, addresses: Mapping[str, int], workspace: int | None, least: float
+    device: Device, plan: Any, stream: Stream, addresses: Mapping[str, int], workspace: int | None, least: float
 ) -> float:
     """Returns microseconds of a launch among others, replayed from a graph so that the host does not count.
 
     least: the best so far; a plan that is clearly slower is launched only twice.
     """
 
-    def timed(call: Callable[[int], Any]) -> float:
-        before, after = device.event(timing=True), device.event(timing=True)
-        before.record(stream)
-        call(stream.handle)
-        after.record(stream)
-        after.wait()
-        return after.since(before) * 1000
-
     def launch(handle: int) -> None:
         plan.launch(handle, workspace=workspace, **addresses)
 
     launch(stream.handle)
-    once = timed(launch)
+    once = stream.microseconds(launch)
     if once > 150 and once > 1.2 * least:
         return once
     count = LAUNCHES if once < 200 else 2
@@ -82,7 +74,7 @@ def microseconds(
             launch(stream.handle)
     graph = captured.instantiate()
     graph.launch(stream.handle)
-    return min(timed(graph.launch) for _ in range(2 if once < 200 else 1)) / count
+    return min(stream.microseconds(graph.launch) for _ in range(2 if once < 200 else 1)) / count
 
 
 def _scatter(stream: Any, address: int, size: int, dtype: DType) -> None:

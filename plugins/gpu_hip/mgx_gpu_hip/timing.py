@@ -11,7 +11,7 @@ from mgx_core.targets.kernel import called_text
 from mgx_core.targets.runner import Timing
 
 from .bound_steps import BoundStep
-from .runtime import Device, Stream
+from .runtime import Device, GraphExec, Stream
 
 __all__ = ["in_a_row", "marked", "timings"]
 
@@ -27,42 +27,29 @@ def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) 
     stream = device.stream()
     made = []
     for instruction, bounds in parts.items():
-        with device.capture(stream) as captured:
-            for _ in range(REPEATS):
-                for bound in bounds:
-                    for call in bound.calls:
-                        call(stream.handle)
-        graph = captured.instantiate()
-        seconds = []
-        for n in range(warmup + runs):
-            before, after = device.event(timing=True), device.event(timing=True)
-            before.record(stream)
-            graph.launch(stream.handle)
-            after.record(stream)
-            after.wait()
-            if n >= warmup:
-                seconds.append(after.since(before) * 1e-3 / REPEATS)
+        graph = _repeated(bounds, device, stream, REPEATS)
+        seconds = [stream.microseconds(graph.launch) * 1e-6 / REPEATS for _ in range(warmup + runs)]
         flops, moved = sum(b.step.flops for b in bounds), sum(b.step.bytes for b in bounds)
-        made.append(Timing(instruction, seconds, flops, moved, kernels_of(bounds)))
+        made.append(Timing(instruction, seconds[warmup:], flops, moved, kernels_of(bounds)))
     return made
 
 
 def in_a_row(steps: Sequence[BoundStep], device: Device, runs: int) -> float:
     """Returns the seconds of all steps where they are run some times in one graph, which was replayed before."""
     stream = device.stream()
+    graph = _repeated(steps, device, stream, runs)
+    graph.launch(stream.handle)
+    return stream.microseconds(graph.launch) * 1e-6 / runs
+
+
+def _repeated(steps: Sequence[BoundStep], device: Device, stream: Stream, times: int) -> GraphExec:
+    """Returns a graph of some steps that follow each other several times."""
     with device.capture(stream) as captured:
-        for _ in range(runs):
+        for _ in range(times):
             for bound in steps:
                 for call in bound.calls:
                     call(stream.handle)
-    graph = captured.instantiate()
-    graph.launch(stream.handle)
-    before, after = device.event(timing=True), device.event(timing=True)
-    before.record(stream)
-    graph.launch(stream.handle)
-    after.record(stream)
-    after.wait()
-    return float(after.since(before) * 1e-3 / runs)
+    return captured.instantiate()
 
 
 def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], None], end: Callable[[], None]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +20,11 @@ from ..coarse_gelu import ERF, SATURATED
 from .bodies import VIEWS, Access, Body, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
-from .geometry import Reader, index_type, offset_code
+from .geometry import Reader, index_type, offset_code, store_code
 from .reductions import element_value
-from .source import Tensor, computed, written
+from .source import Tensor, computed, stored, written
 
-__all__ = ["Finish", "after_product", "stored_results"]
+__all__ = ["Finish", "after_product", "stored_results", "stored_vectors"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,44 @@ def stored_results(ys: Sequence[Tensor], after: Finish | None, places: Sequence[
         for n, (y, v) in enumerate(zip(ys, stores, strict=True), first)
     ]
     return [*lines, *inner.lines, *targets]
+
+
+def stored_vectors(
+    ys: Sequence[Tensor],
+    after: Finish | None,
+    strides: Sequence[Sequence[int]],
+    places: Sequence[str],
+    width: int,
+    bare: Callable[[Tensor], str] = lambda y: "v[k]",
+) -> list[str]:
+    """Returns statements that finish the sums `v[k]` of `width` neighbours and write the results in vectors.
+
+    strides: along `places` of each result, then of each of the work's reads; bare: a sum as a result without work behind it.
+    """
+    index = index_type(*ys, *(after.given[1:] if after else ()))
+    inner = Lines("t")
+    lines: list[str] = []
+    if after is None:
+        stores = [bare(y) for y in ys]
+    else:
+        readers = [after.reader(a, s, width) for a, s in zip(after.reads(), strides[len(ys) :], strict=True)]
+        for n, reader in enumerate(readers):
+            lines += after.load(n, reader, places, index)
+        values = after.values(["v[k]"], readers, inner)
+        stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
+    targets = [
+        f"{store_code(y, width)}(q{n} + ({offset_code(places, strides[n], 0, index, width)}), out{n});"
+        for n, y in enumerate(ys)
+    ]
+    return [
+        *lines,
+        *(f"vec<{stored(y.dtype)}, {width}> out{n};" for n, y in enumerate(ys)),
+        f"UNROLL for (int k = 0; k < {width}; ++k) {{",
+        *(f"  {line}" for line in inner.lines),
+        *(f"  out{n}.v[k] = {value};" for n, value in enumerate(stores)),
+        "}",
+        *targets,
+    ]
 
 
 def after_product(

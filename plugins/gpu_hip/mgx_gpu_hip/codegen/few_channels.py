@@ -13,10 +13,9 @@ from typing import Final
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .after_product import Finish
-from .expressions import Lines, store_value
+from .after_product import Finish, stored_vectors
 from .few_channels_tiles import RUN, Filters, Tile, tiles_by_time
-from .geometry import aligned, ceil_div, index_type, offset_code, store_code
+from .geometry import aligned, ceil_div, offset_code
 from .pointwise import one_launch
 from .source import DeviceTraits, KernelSource, Tensor, stored
 
@@ -269,7 +268,6 @@ class _Text:
         """Returns statements that finish the sums of a tile, 16 places of a wave after the other, and store them in vectors."""
         t, ys = self.tile, self.ys
         width = self.width()
-        index = index_type(*ys, *(self.after.given[1:] if self.after else ()))
         accesses = self.after.reads() if self.after else []
         places = ["image", "oy", "ox", "cv"]
         per_row = t.columns // width
@@ -298,24 +296,9 @@ class _Text:
             f"      UNROLL for (int l = 0; l < {some}; ++l) v[k + l] = q.v[l];",
             "    }",
         ]
-        inner = Lines("t")
-        if self.after is None:
-            stores = [f"convert<{stored(y.dtype)}>(v[k])" for y in ys]
-        else:
-            readers = [self.after.reader(a, _inside(a.strides), width) for a in accesses]
-            for n, reader in enumerate(readers):
-                lines += [f"    {line}" for line in self.after.load(n, reader, places, index)]
-            stores = [
-                store_value(v, y.dtype) for v, y in zip(self.after.values(["v[k]"], readers, inner), ys, strict=True)
-            ]
-        lines += [f"    vec<{stored(y.dtype)}, {width}> out{n};" for n, y in enumerate(ys)]
-        lines.append(f"    UNROLL for (int k = 0; k < {width}; ++k) {{")
-        lines += [f"      {line}" for line in inner.lines]
-        lines += [f"      out{n}.v[k] = {value};" for n, value in enumerate(stores)]
-        lines.append("    }")
-        for n, y in enumerate(ys):
-            target = offset_code(places, _inside(y.strides), 0, index, width)
-            lines.append(f"    {store_code(y, width)}(q{n} + ({target}), out{n});")
+        strides = [_inside(x) for x in (*(y.strides for y in ys), *(a.strides for a in accesses))]
+        stores = stored_vectors(ys, self.after, strides, places, width, lambda y: f"convert<{stored(y.dtype)}>(v[k])")
+        lines += [f"    {line}" for line in stores]
         return [*lines, "  }", "}"]
 
     def width(self) -> int:

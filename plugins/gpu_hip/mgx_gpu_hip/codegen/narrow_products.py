@@ -9,9 +9,8 @@ from typing import Final
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .after_product import Finish
-from .expressions import Lines, store_value
-from .geometry import aligned, ceil_div, decompose, index_type, merge, offset_code, store_code
+from .after_product import Finish, stored_vectors
+from .geometry import aligned, ceil_div, decompose, merge
 from .narrow_joint import JOINT_ROOM, JOINTLY, joint_loop
 from .narrow_operands import CHUNK, Loader, Product, Windows
 from .narrow_tiles import Tile, tiles_by_time
@@ -209,7 +208,6 @@ class _Text:
         """Returns statements that finish the sums, `width` neighbours at once."""
         p, t = self.p, self.tile
         width = self.width()
-        index = index_type(*self.ys, *(self.after.given[1:] if self.after else ()))
         accesses = self.after.reads() if self.after else []
         strides = [self.split(y.strides) for y in self.ys]
         strides += [self.split(a.strides) for a in accesses]
@@ -228,25 +226,7 @@ class _Text:
             *(f"  {line}" for part in range(t.apart) for line in self.read_sums(part)),
         ]
         lines += [f"  {line}" for line in self.zeros.correction(width)]
-        inner = Lines("t")
-        if self.after is None:
-            stores = ["v[k]"] * len(self.ys)
-        else:
-            readers = [self.after.reader(a, flat[len(self.ys) + n], width) for n, a in enumerate(accesses)]
-            for n, reader in enumerate(readers):
-                lines += [f"  {line}" for line in self.after.load(n, reader, names, index)]
-            stores = [
-                store_value(v, y.dtype)
-                for v, y in zip(self.after.values(["v[k]"], readers, inner), self.ys, strict=True)
-            ]
-        lines += [f"  vec<{stored(y.dtype)}, {width}> out{n};" for n, y in enumerate(self.ys)]
-        lines.append(f"  UNROLL for (int k = 0; k < {width}; ++k) {{")
-        lines += [f"    {line}" for line in inner.lines]
-        lines += [f"    out{n}.v[k] = {value};" for n, value in enumerate(stores)]
-        lines.append("  }")
-        for n, y in enumerate(self.ys):
-            target = offset_code(names, flat[n], 0, index, width)
-            lines.append(f"  {store_code(y, width)}(q{n} + ({target}), out{n});")
+        lines += [f"  {line}" for line in stored_vectors(self.ys, self.after, flat, names, width)]
         return [*lines, "}"]
 
     @property

@@ -69,6 +69,15 @@ class Stream:
             handle = device.driver.out("stream_create", 0 if joined else 1)
         self.handle: int = int(handle)
 
+    def microseconds(self, call: Callable[[int], Any]) -> float:
+        """Returns the device's time of the work that a call queues on the stream, whose handle it gets."""
+        before, after = Event(self.device, timing=True), Event(self.device, timing=True)
+        before.record(self)
+        call(self.handle)
+        after.record(self)
+        after.wait()
+        return after.since(before) * 1000
+
     def wait(self) -> None:
         """Blocks until all work is done.  Errors: DeviceError for what went wrong in it."""
         self.device.driver.stream_sync(self.handle)
