@@ -25,7 +25,7 @@ from .pad import Pad
 from .reshape import Reshape, Unsqueeze
 from .scalar import convert, widen
 from .slice import Slice
-from .window import extent, padded, per_axis, sides, windows
+from .window import Moves, padded, per_axis, windows
 
 __all__ = ["Col2im", "Im2col", "fold"]
 
@@ -63,41 +63,34 @@ class Im2col(Operation):
     dilation: tuple[int, ...] = ()
 
     def infer(self, x: Shape) -> Shape:
-        rank = x.rank - 2
-        if rank < 1:
+        if x.rank < 3:
             raise ShapeError(f"x needs a batch, channels and spatial axes, got {x}")
-        lengths = per_axis(self.lengths, rank, "lengths")
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = sides(self.padding, rank)
-        out = [
-            extent(n, k, s, d, b + e)
-            for n, k, s, d, b, e in zip(x.dims[2:], lengths, stride, dilation, begins, ends, strict=True)
-        ]
-        return x.with_dims((x.dims[0], x.dims[1] * math.prod(lengths), product(out)))
+        lengths, _, counts = self.geometry(x.dims[2:])
+        return x.with_dims((x.dims[0], x.dims[1] * math.prod(lengths), product(counts)))
+
+    def geometry(self, dims: Sequence[Dim]) -> tuple[tuple[int, ...], Moves, list[Dim]]:
+        """Returns the windows' lengths, how they move over an image, and how many there are along each axis."""
+        lengths = per_axis(self.lengths, len(dims), "lengths")
+        moves = Moves.of(self.stride, self.dilation, self.padding, len(dims))
+        return lengths, moves, moves.counts(dims, lengths)
 
     def compute(self, x: Array) -> Array:
-        rank = x.ndim - 2
-        lengths = per_axis(self.lengths, rank, "lengths")
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        x = padded(x, *sides(self.padding, rank))
-        out = [int(extent(n, k, s, d, 0)) for n, k, s, d in zip(x.shape[2:], lengths, stride, dilation, strict=True)]
-        view = windows(x, lengths, stride, dilation, out)
+        lengths, moves, counts = self.geometry(x.shape[2:])
+        out = [int(c) for c in counts]
+        view = windows(padded(x, moves.begins, moves.ends), lengths, moves.stride, moves.dilation, out)
         return view.reshape(x.shape[0], x.shape[1] * math.prod(lengths), math.prod(out))
 
     def decompose(self, b: Builder, x: Operand) -> Operand | None:
         """Slices one for each place in a window, behind each other; other views where windows lie side by side or are large."""
-        rank = x.shape.rank - 2
-        begins, ends = sides(self.padding, rank)
         if any(not isinstance(d, int) for d in x.shape.dims[1:]):
+            return None
+        channels = int(x.shape.dims[1])
+        lengths, (stride, dilation, begins, ends), counts = self.geometry(x.shape.dims[2:])
+        out = [int(c) for c in counts]
+        if 0 in (channels, *out):
             return None
         if any((*begins, *ends)):
             x = b.add(Pad(pads=(0, 0, *begins, 0, 0, *ends)), x)
-        channels, *dims = (int(d) for d in x.shape.dims[1:])
-        lengths = per_axis(self.lengths, rank, "lengths")
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        out = [int(extent(n, k, s, d, 0)) for n, k, s, d in zip(dims, lengths, stride, dilation, strict=True)]
-        if 0 in (channels, *out):
-            return None
         axes = [_Windows(*each) for each in zip(lengths, stride, dilation, out, strict=True)]
         if lengths == stride and set(dilation) == {1}:
             made = _side_by_side(b, x, axes)
@@ -192,13 +185,11 @@ class Col2im(Operation):
 
     def counts(self, image: Sequence[Dim], block: Sequence[int]) -> list[Dim]:
         """Returns windows along each axis."""
-        rank = len(image)
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = sides(self.padding, rank)
-        return [
-            extent(n, k, s, d, b + e)
-            for n, k, s, d, b, e in zip(image, block, stride, dilation, begins, ends, strict=True)
-        ]
+        return self.sliding(len(image)).counts(image, block)
+
+    def sliding(self, rank: int) -> Moves:
+        """Returns how the windows move over the image."""
+        return Moves.of(self.stride, self.dilation, self.padding, rank)
 
     def compute(self, x: Array, image_shape: Array | None = None, block_shape: Array | None = None) -> Array:
         image = [int(d) for d in (self.image_shape if image_shape is None else image_shape)]
@@ -209,10 +200,9 @@ class Col2im(Operation):
         if math.prod(counts) != x.shape[2] or x.shape[1] % math.prod(block):
             raise ShapeError(f"x {list(x.shape)} does not hold {math.prod(counts)} windows of {list(block)}")
         require_room((x.shape[0], x.shape[1] // math.prod(block), *image), max(x.itemsize, 4))
-        rank = len(image)
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
+        moves = self.sliding(len(image))
         channels = x.shape[1] // math.prod(block)
-        whole = fold(widen(x).reshape(x.shape[0], channels, *block, *counts), stride, dilation)
-        begins, _ = sides(self.padding, rank)
-        ends = [n + b - have for n, b, have in zip(image, begins, whole.shape[2:], strict=True)]
-        return convert(padded(whole, [-b for b in begins], ends), of(x.dtype))
+        columns = widen(x).reshape(x.shape[0], channels, *block, *counts)
+        whole = fold(columns, moves.stride, moves.dilation)
+        ends = [n + b - have for n, b, have in zip(image, moves.begins, whole.shape[2:], strict=True)]
+        return convert(padded(whole, [-b for b in moves.begins], ends), of(x.dtype))

@@ -59,13 +59,10 @@ class Windowed(Operation):
     def convolved(self, x: Shape, w: Shape) -> list[Dim]:
         """Returns the spatial extents of the correlation of x with kernels w [m, c/group, *k]."""
         rank = spatial(x, w, self.group, w.dims[1] * self.group)
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = sides(self.padding, rank)
-        out: list[Dim] = []
-        for n, k, s, d, b, e in zip(x.dims[2:], w.dims[2:], stride, dilation, begins, ends, strict=True):
-            same = self.padding_mode != "default"
-            out.append(ceil_div(n, s) if same else extent(n, k, s, d, b + e))
-        return out
+        moves = Moves.of(self.stride, self.dilation, self.padding, rank)
+        if self.padding_mode == "default":
+            return moves.counts(x.dims[2:], w.dims[2:])
+        return [ceil_div(n, s) for n, s in zip(x.dims[2:], moves.stride, strict=True)]
 
     def sliding(self, dims: Sequence[int], window: Sequence[int]) -> Moves:
         """Returns how windows move over static extents."""

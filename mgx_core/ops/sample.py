@@ -25,7 +25,7 @@ from .pointwise import Add, Mul
 from .reshape import Reshape
 from .scalar import convert, widen
 from .slice import Slice
-from .window import extent, per_axis, sides
+from .window import Moves
 
 __all__ = ["AffineGrid", "DeformConv", "GridSample", "cubic_weights"]
 
@@ -256,12 +256,7 @@ class DeformConv(Operation):
 
     def infer(self, x: Shape, w: Shape, offset: Shape, bias: Shape | None = None, mask: Shape | None = None) -> Shape:
         rank = spatial(x, w, self.group, w.dims[1] * self.group)
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, ends = sides(self.padding, rank)
-        out = [
-            extent(n, k, s, d, b + e)
-            for n, k, s, d, b, e in zip(x.dims[2:], w.dims[2:], stride, dilation, begins, ends, strict=True)
-        ]
+        out = Moves.of(self.stride, self.dilation, self.padding, rank).counts(x.dims[2:], w.dims[2:])
         if isinstance(x.dims[1], int) and (self.offset_group < 1 or x.dims[1] % self.offset_group):
             raise ShapeError(f"{x.dims[1]} channels do not divide into {self.offset_group} offset groups")
         points = product(w.dims[2:]) * self.offset_group
@@ -277,8 +272,7 @@ class DeformConv(Operation):
 
     def compute(self, x: Array, w: Array, offset: Array, bias: Array | None = None, mask: Array | None = None) -> Array:
         rank, og = x.ndim - 2, self.offset_group
-        stride, dilation = per_axis(self.stride, rank, "stride"), per_axis(self.dilation, rank, "dilation")
-        begins, _ = sides(self.padding, rank)
+        stride, dilation, begins, _ = Moves.of(self.stride, self.dilation, self.padding, rank)
         batch, channels, lengths, out = x.shape[0], x.shape[1], w.shape[2:], offset.shape[2:]
         inner = channels // og
         moves = widen(offset).reshape(batch, og, *lengths, rank, *out)

@@ -22,6 +22,15 @@ class Moves(NamedTuple):
     begins: tuple[int, ...]
     ends: tuple[int, ...]
 
+    @classmethod
+    def of(cls, stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int], rank: int) -> Moves:
+        """Reads the attributes of an op on a number of spatial axes.  Errors: ShapeError for another count of numbers."""
+        return cls(per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation"), *sides(padding, rank))
+
+    def counts(self, dims: Sequence[Dim], lengths: Sequence[Dim]) -> list[Dim]:
+        """Returns the number of windows along each axis.  Errors: ShapeError if not even one fits."""
+        return [extent(n, k, s, d, b + e) for n, k, s, d, b, e in zip(dims, lengths, *self, strict=True)]
+
 
 def per_axis(values: Sequence[int], rank: int, what: str, least: int = 1) -> tuple[int, ...]:
     """Returns one number for each spatial axis; none given means `least` everywhere.
