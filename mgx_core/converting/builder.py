@@ -95,7 +95,10 @@ class InstructionBuilder:
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
-        args = [self.absent() if i is None else i for i in given]
+        return self.insert(op, [self.absent() if i is None else i for i in given], modules)
+
+    def insert(self, op: Operation, args: Sequence[Instruction], modules: Sequence[Module]) -> Instruction:
+        """Returns an instruction where the next one belongs."""
         return self.module.add(op, *args, modules=modules, sources=self.sources())
 
     def get(self, x: Instruction, index: int) -> Instruction:

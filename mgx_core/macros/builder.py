@@ -12,7 +12,6 @@ from ..errors import ShapeError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.operation import Operation
-from ..plugins.operations import make_op
 from ..types.dim import Dim
 from ..types.dim import broadcast as broadcast_dims
 from ..types.dtype import DType
@@ -41,15 +40,8 @@ class MacroBuilder(InstructionBuilder):
     def sources(self) -> tuple[str, ...]:
         return ()
 
-    def add(
-        self, op: Operation | str, /, *inputs: Instruction | None, modules: Sequence[Module] = (), **attributes: Any
-    ) -> Instruction:
-        made = make_op(op, **attributes) if isinstance(op, str) else op
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
-        args = [self.absent() if i is None else i for i in given]
-        return self._module.add(made, *args, modules=modules, before=self._before)
+    def insert(self, op: Operation, args: Sequence[Instruction], modules: Sequence[Module]) -> Instruction:
+        return self._module.add(op, *args, modules=modules, before=self._before)
 
     def literal(self, value: Any, dtype: Any = None) -> Instruction:
         return self.placed(super().literal(value, dtype))

@@ -64,39 +64,40 @@ def close(i: Instruction, a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=min(1e-3, 64 * i.shape.dtype.epsilon))
 
 
+def _gated(i: Instruction, cls: type[Operation]) -> tuple[float, Instruction, float, list[Instruction]] | None:
+    """Returns c, x, s and the factors of y where a product is ``c * x * (1 + op(s * y))`` for an op of class `cls`."""
+    c, parts = factors(i)
+    for n, part in enumerate(parts):
+        inner = one_plus(part, cls)
+        if inner is not None and len(parts) == 2:
+            return c, parts[1 - n], *factors(inner)
+    return None
+
+
 @ACTIVATIONS.on(Mul, changes=ROUNDING)
 def gelu_from_erf(i: Instruction, b: Builder) -> Instruction | No | None:
     """0.5 * x * (1 + erf(x / sqrt(2))) -> gelu_erf(x)."""
-    c, parts = factors(i)
-    for n, part in enumerate(parts):
-        inner = one_plus(part, Erf)
-        if inner is None or len(parts) != 2:
-            continue
-        x = parts[1 - n]
-        scale, inside = factors(inner)
-        if inside != [x] or not close(i, scale, math.sqrt(0.5)):
-            return No("the argument of erf is not x / sqrt(2)")
-        gelu = b.add(GeluErf(), x)
-        return gelu if close(i, c, 0.5) else No(f"the factor is {c}, not 0.5")
-    return None
+    found = _gated(i, Erf)
+    if found is None:
+        return None
+    c, x, scale, inside = found
+    if inside != [x] or not close(i, scale, math.sqrt(0.5)):
+        return No("the argument of erf is not x / sqrt(2)")
+    return b.add(GeluErf(), x) if close(i, c, 0.5) else No(f"the factor is {c}, not 0.5")
 
 
 @ACTIVATIONS.on(Mul, changes=ROUNDING)
 def gelu_from_tanh(i: Instruction, b: Builder) -> Instruction | No | None:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) -> gelu_tanh(x)."""
-    c, parts = factors(i)
-    for n, part in enumerate(parts):
-        inner = one_plus(part, Tanh)
-        if inner is None or len(parts) != 2:
-            continue
-        x = parts[1 - n]
-        scale, inside = factors(inner)
-        if len(inside) != 1 or not close(i, scale, math.sqrt(2 / math.pi)) or not close(i, c, 0.5):
-            return No("the constants are not those of gelu")
-        if not _cubic(inside[0], x):
-            return No("the argument of tanh is not x + 0.044715 * x^3")
-        return b.add(GeluTanh(), x)
-    return None
+    found = _gated(i, Tanh)
+    if found is None:
+        return None
+    c, x, scale, inside = found
+    if len(inside) != 1 or not close(i, scale, math.sqrt(2 / math.pi)) or not close(i, c, 0.5):
+        return No("the constants are not those of gelu")
+    if not _cubic(inside[0], x):
+        return No("the argument of tanh is not x + 0.044715 * x^3")
+    return b.add(GeluTanh(), x)
 
 
 def _cubic(ins: Instruction, x: Instruction) -> bool:

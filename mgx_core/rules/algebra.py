@@ -128,45 +128,44 @@ def _without_term(x: Instruction) -> tuple[Instruction, Instruction | None]:
     return (x, None) if found is None else found
 
 
+def _constant_before(i: Instruction, cls: type[Mul | Add], axis: int) -> tuple[Instruction, Array, Array] | No | None:
+    """Returns x, the constant along an axis, and the weights of a product of `x * constant` or `x + constant`."""
+    work, w = i.inputs[0], weight(i.inputs[1])
+    found = split(work) if isinstance(work.op, cls) else None
+    if found is None or w is None:
+        return None
+    x, constant = found
+    if cls is Add and isinstance(x.op, (Pointwise, Convolution, Dot)):
+        return No("the sum ends the work that makes x: nothing would be saved")
+    values = along(aligned(constant), i.shape.rank, axis)
+    if values is None or len(work.users) > 1 or not i.shape.dtype.is_float:
+        what = "sum" if cls is Add else "product"
+        return No(f"the constant differs within a channel or column, or the {what} is read elsewhere too")
+    return x, values, w
+
+
 @SIMPLIFY.on(Convolution, changes=ROUNDING)
 def input_factor_into_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(x * s, w) -> convolution(x, w * s), s one number for each channel of x."""
-    mul = i.inputs[0]
-    if not isinstance(mul.op, Mul):
-        return None
-    found = split(mul)
-    w = weight(i.inputs[1])
-    if found is None or w is None:
-        return None
-    if len(mul.users) > 1 or not i.shape.dtype.is_float:
-        return No("the product is read elsewhere too")
-    factors = along(aligned(found[1]), i.shape.rank, 1)
-    if factors is None:
-        return No("the factor differs within a channel")
+    found = _constant_before(i, Mul, 1)
+    if found is None or isinstance(found, No):
+        return found
+    x, factors, w = found
     group = op_as(i, Convolution).group
     by_row = np.broadcast_to(factors, (group * w.shape[1],)).reshape(group, w.shape[1]).repeat(w.shape[0] // group, 0)
     made = reweighted(b, i.inputs[1], w, by_row.reshape(*w.shape[:2], *(1,) * (w.ndim - 2)))
-    return No(OUT_OF_RANGE) if made is None else b.add(i.op, found[0], made)
+    return No(OUT_OF_RANGE) if made is None else b.add(i.op, x, made)
 
 
 @SIMPLIFY.on(Convolution, changes=ROUNDING)
 def input_term_out_of_convolution(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(x + a, w) -> convolution(x, w) + bias, a one number for each channel of x, without padding."""
-    add = i.inputs[0]
-    if not isinstance(add.op, Add):
-        return None
-    found = split(add)
-    w = weight(i.inputs[1])
-    if found is None or w is None:
-        return None
-    x, a = found
-    if isinstance(x.op, (Pointwise, Convolution, Dot)):
-        return No("the sum ends the work that makes x: nothing would be saved")
+    found = _constant_before(i, Add, 1)
+    if found is None or isinstance(found, No):
+        return found
+    x, terms, w = found
     if any(op_as(i, Convolution).padding) or op_as(i, Convolution).padding_mode != "default":
         return No("the padding is not part of the sum")
-    terms = along(aligned(a), i.shape.rank, 1)
-    if terms is None or len(add.users) > 1 or not i.shape.dtype.is_float:
-        return No("the term differs within a channel, or the sum is read elsewhere too")
     group = op_as(i, Convolution).group
     inner = w.shape[1]
     by_group = np.broadcast_to(widen(terms), (group * inner,)).reshape(group, 1, inner)
@@ -204,34 +203,23 @@ def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
 @SIMPLIFY.on(Dot, changes=ROUNDING)
 def input_factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(a * s, w) -> dot(a, w * s), s one number, or one for each column of a."""
-    mul = i.inputs[0]
-    if not isinstance(mul.op, Mul):
-        return None
-    found, w = split(mul), weight(i.inputs[1])
-    if found is None or w is None:
-        return None
-    factors = along(aligned(found[1]), i.shape.rank, i.shape.rank - 1)
-    if factors is None or len(mul.users) > 1 or not i.shape.dtype.is_float:
-        return No("the factor differs within a column, or the product is read elsewhere too")
+    found = _constant_before(i, Mul, i.shape.rank - 1)
+    if found is None or isinstance(found, No):
+        return found
+    x, factors, w = found
     made = reweighted(b, i.inputs[1], w, factors.reshape(-1, 1))
-    return No(OUT_OF_RANGE) if made is None else b.add(Dot(), found[0], made)
+    return No(OUT_OF_RANGE) if made is None else b.add(Dot(), x, made)
 
 
 @SIMPLIFY.on(Dot, changes=ROUNDING)
 def input_term_out_of_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(x + a, w) -> dot(x, w) + dot(a, w) for constants a, w."""
-    add = i.inputs[0]
-    if not isinstance(add.op, Add):
-        return None
-    found, w = split(add), weight(i.inputs[1])
-    if found is None or w is None:
-        return None
-    x, a = found
-    if isinstance(x.op, (Pointwise, Convolution, Dot)):
-        return No("the sum ends the work that makes x: nothing would be saved")
-    terms = along(aligned(a), i.shape.rank, i.shape.rank - 1) if w.ndim == 2 else None
-    if terms is None or len(add.users) > 1 or not i.shape.dtype.is_float:
-        return No("the term differs within a column, or the sum is read elsewhere too")
+    found = _constant_before(i, Add, i.shape.rank - 1)
+    if found is None or isinstance(found, No):
+        return found
+    x, terms, w = found
+    if w.ndim != 2:
+        return No("the weights are not one matrix")
     bias = np.broadcast_to(widen(terms), (w.shape[0],)) @ widen(w)
     product = b.add(Dot(), x, i.inputs[1])
     return b.add(Add(), product, spread(b, bias, product.shape.dims, product))
