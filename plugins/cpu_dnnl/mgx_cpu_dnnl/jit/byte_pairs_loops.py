@@ -13,6 +13,7 @@ from mgx_core.records import dataclass
 
 from .code import Code, V, i64
 from .gemm_epilogue import ProductPlan
+from .gemm_tiles import Rows
 from .product_writer import ProductWriter
 from .space import items
 
@@ -167,9 +168,7 @@ class Pairs(ProductWriter):
         c, plan = self.c, self.plan
         kind, group, block = index
         self.row0 = c.op("mul", block, self.arg("rows"))
-        self.count = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
-        self.tiles = c.op("udiv", c.op("add", self.count, i64(ROWS - 1)), i64(ROWS))
-        self.low, self.over = c.op("udiv", self.count, self.tiles), c.op("urem", self.count, self.tiles)
+        self.rows = Rows(c, c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0)), ROWS)
         self.panel0 = c.op("mul", group, self.arg("group"))
         self.panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
         self.column0 = c.op("mul", self.panel0, i64(COLUMNS))
@@ -190,7 +189,7 @@ class Pairs(ProductWriter):
         if plan.ragged:
             columns = c.intrinsic("smin", columns, c.op("sub", self.arg("columns"), self.column0))
         at = c.op("add", self.first, self.column0)
-        self.results.rows(self.sums, self.pitch, self.row0, self.count, at, columns, plan.ragged or c.wide)
+        self.results.rows(self.sums, self.pitch, self.row0, self.rows.count, at, columns, plan.ragged or c.wide)
 
     def _widen(self, k: V, depth: V) -> None:
         """A piece of the block's rows as numbers of 16 bits in scratch."""
@@ -201,18 +200,12 @@ class Pairs(ProductWriter):
             line = c.op("udiv", k, self.arg("run"))
             if not self.plan.whole:
                 lines = c.op("udiv", depth, self.arg("run"))
-            where = self.source, self.place("windows"), self.row0, self.count, line, lines
+            where = self.source, self.place("windows"), self.row0, self.rows.count, line, lines
             c.run("mgx_pair_windows_1", *where, self.laid, pitch, self.point)
             return
         at = c.gep(c.gep(self.source, c.op("mul", self.row0, self.arg("left")), "i8"), k, "i8")
         rows = self.laid, pitch, self.point, i64(int(self.plan.signed))
-        c.run("mgx_pair_rows_1", at, self.arg("left"), self.count, depth, *rows)
-
-    def _tile(self, t: V) -> tuple[V, V]:
-        """Returns the first row of a tile of the block, and how many it has: they differ by one at most."""
-        c = self.c
-        first = c.op("add", c.op("mul", t, self.low), c.intrinsic("smin", t, self.over))
-        return first, c.op("add", self.low, c.cast("zext", c.compare("ult", t, self.over), "i64"))
+        c.run("mgx_pair_rows_1", at, self.arg("left"), self.rows.count, depth, *rows)
 
     def _add(self, first: V, count: V, panel: V, depth: V, sums: V, pitch: V, vectors: V, onward: V) -> None:
         c = self.c
@@ -238,7 +231,7 @@ class Pairs(ProductWriter):
         column = c.op("add", self.first, c.op("add", self.column0, c.op("mul", p, pitch)))
 
         def one(t: V, _: list[V]) -> list[V]:
-            first, count = self._tile(t)
+            first, count = self.rows.tile(t)
             self._add(first, count, panel, self.arg("pitch"), self.sums, pitch, self._vectors(last), self.zero)
             line = c.op("add", self.row0, first)
 
@@ -249,7 +242,7 @@ class Pairs(ProductWriter):
             c.either(last, lambda: finish(True), lambda: finish(False))
             return []
 
-        c.loop(self.zero, self.tiles, 1, one)
+        c.loop(self.zero, self.rows.tiles, 1, one)
         return []
 
     def _piece(self, k: V) -> list[V]:
@@ -266,12 +259,12 @@ class Pairs(ProductWriter):
             vectors = self._vectors(self._last(p))
 
             def one(t: V, _: list[V]) -> list[V]:
-                first, count = self._tile(t)
+                first, count = self.rows.tile(t)
                 sums = c.gep(home, c.op("mul", first, self.pitch), "i32")
                 self._add(first, count, panel, padded, sums, self.pitch, vectors, onward)
                 return []
 
-            c.loop(self.zero, self.tiles, 1, one)
+            c.loop(self.zero, self.rows.tiles, 1, one)
             return []
 
         c.loop(self.zero, self.panels, 1, one_panel)

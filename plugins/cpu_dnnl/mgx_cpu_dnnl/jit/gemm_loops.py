@@ -14,7 +14,7 @@ from typing import Final
 
 from .code import Code, V, i64
 from .element import MEMORY, from_memory
-from .gemm_plan import UNROLL, VECTORS, GemmPlan
+from .gemm_plan import UNROLL, VECTORS, GemmPlan, tall
 from .gemm_tiles import Rows, Tile, panel_sums, tile_sums
 from .product_writer import ProductWriter
 from .space import items
@@ -53,7 +53,8 @@ class _Writer(ProductWriter):
         c = self.c
         block, group = self._either(self.rows_first, *index)
         self.row0 = c.op("mul", block, self.arg("rows"))
-        self.rows = Rows(c, c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0)))
+        rows = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
+        self.rows = Rows(c, rows, tall(c.wide))
         self.panel0 = c.op("mul", group, self.arg("group"))
         self.panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
         self.left = c.gep(self.a, c.op("mul", self.row0, self.arg("lda")), "float")

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .code import Code, V, i64
-from .gemm_plan import tall
 
 __all__ = ["Rows", "Tile", "panel_sums", "tile_sums"]
 
-ZERO = i64(0)
-
 
 class Rows:
-    """Some rows as tiles that differ by at most one row in height, so that none is so low that additions wait for each other."""
+    """Some rows as tiles of at most `most` rows that differ by at most one in height.
 
-    def __init__(self, c: Code, count: V) -> None:
-        most = tall(c.wide)
+    So none is so low that additions wait for each other.
+    """
+
+    def __init__(self, c: Code, count: V, most: int) -> None:
         self.c, self.count = c, count
         self.tiles = c.op("udiv", c.op("add", count, i64(most - 1)), i64(most))
         self.low = c.op("udiv", count, self.tiles)

@@ -22,7 +22,6 @@ NATIVE_SIZE: Final = (
     4  # bytes of the elements, and the most rows, that the native module's loops weave (`copy_loops.cpp`)
 )
 NATIVE_ROWS: Final = 4
-ZERO: Final = i64(0)
 
 
 class _Plan(NamedTuple):
