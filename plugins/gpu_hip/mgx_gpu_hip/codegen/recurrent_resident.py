@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import No
@@ -45,125 +46,155 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
     weights = gates * (h // 16) * 128 // traits.wave
     if threads > 512 or threads * (weights + BESIDES + 5 * (columns - 8)) > REGISTERS:
         return No(f"the weights of {h} hidden units do not fit into registers")
-    text = activation_functions(op, fast=True)
-    text += kernel(NAME, *_kernel(op, [x, w, r, bias, lens, h0, c0, peephole], ys, columns), threads)
-    product, before, space = input_products(op, x, w, traits)
     given = [x, w, r, bias, lens, h0, c0, peephole]
-    _, buffers = pointers(given, ys)
+    names, buffers = pointers(given, ys)
+    text = activation_functions(op, fast=True)
+    text += kernel(NAME, [*names, "const float* inputs"], _Text(op, given, ys, columns).lines(), threads)
+    product, before, space = input_products(op, x, w, traits)
     grid = (ceil_div(b, columns), directions, 1)
     launches = [before, KernelLaunch(NAME, grid, (threads, 1, 1), (*buffers, Buffer("scratch", 0)))]
     flops = 2 * s * directions * b * h * gates * (i + h)
     return finish(op.name, text + product, launches, given, ys, scratch=[space], flops=flops)
 
 
-def _kernel(op: Any, given: list[Tensor | None], ys: list[Tensor], columns: int) -> tuple[list[str], list[str]]:
-    """Returns parameters and statements."""
-    x, _, r, bias, lens, h0, c0, peephole = given
-    assert x is not None and r is not None
-    s, b, _ = x.lens
-    h, gates = op.hidden_size, op.gates
-    t, y, long = stored(x.dtype), ys[0], isinstance(op, Lstm)
-    used, unit = ("FRAG_LEFT", "frag_mma_left") if columns == 8 else ("FRAG_C", "frag_mma")
-    place = [
-        "const u32 j = wave_id() * 16u + frag_row(e), column = frag_col(e), n = first + column;",
-        f"const bool inside = column < {columns}u && n < {b}u;",
-    ]
+class _Text:
+    """The text of one kernel: lines(), its statements."""
 
-    def begin(tensor: Tensor | None, n: int) -> str:
-        return "0.f" if tensor is None else f"inside ? {at(tensor, n, 'd', 'n', 'j')} : 0.f"
+    def __init__(self, op: Any, given: Sequence[Tensor | None], ys: Sequence[Tensor], columns: int) -> None:
+        x, _, r, self.bias, self.lens, self.h0, self.c0, self.peephole = given
+        assert x is not None and r is not None
+        self.op, self.r, self.ys, self.columns = op, r, ys, columns
+        self.steps, self.batch, _ = x.lens
+        self.h, self.gates, self.t = op.hidden_size, op.gates, stored(x.dtype)
+        self.long = isinstance(op, Lstm)
+        self.used, self.multiply = ("FRAG_LEFT", "frag_mma_left") if columns == 8 else ("FRAG_C", "frag_mma")
 
-    def place_in_time(step: str) -> str:
-        return f"{'true' if op.direction == 'reverse' else 'd == 1'} ? {s - 1}u - ({step}) : {step}"
-
-    def load(slot: str, step: str) -> list[str]:
+    def lines(self) -> list[str]:
+        s, t = self.steps, self.t
         return [
-            f"UNROLL for (int e = 0; e < {used}; ++e) {{",
-            *("  " + c for c in place),
-            f"  const u32 row = ({place_in_time(step)}) * {b}u + n;",
-            f"  const float* const own_inputs = inputs + ((u64)d * {s * b}u + row) * {gates * h}u + j;",
-            f"  UNROLL for (int g = 0; g < {gates}; ++g) given[{slot}][e][g] = inside ? own_inputs[g * {h}] : 0.f;",
+            f"const u32 d = blockIdx.y, first = blockIdx.x * {self.columns}u;",
+            f"SHARED({t}, states, [2][{self.h * LD}]);",
+            *self.weights(),
+            *self.initial_states(),
+            f"float given[2][{self.used}][{self.gates}];  // of a step and, on its way, of the next one",
+            *self.inputs("0", "0u"),
+            f"for (u32 step = 0; step < {s}u; ++step) {{",
+            f"  const u32 t = {self.time('step')};",
+            f"  if (step + 1 < {s}u) {{",
+            *(f"    {line}" for line in self.inputs("1", "step + 1")),
+            "  }",
+            *(f"  {line}" for line in [*self.sums(), *self.each_element(self.cell())]),
+            "  __syncthreads();",
+            "}",
+            *self.last_cells(),
+        ]
+
+    def each_element(self, body: Sequence[str]) -> list[str]:
+        """Returns a loop over a lane's elements: unit `j` of the sequence `n`."""
+        return [
+            f"UNROLL for (int e = 0; e < {self.used}; ++e) {{",
+            "  const u32 j = wave_id() * 16u + frag_row(e), column = frag_col(e), n = first + column;",
+            f"  const bool inside = column < {self.columns}u && n < {self.batch}u;",
+            *(f"  {line}" for line in body),
             "}",
         ]
 
-    lines = [
-        f"const u32 d = blockIdx.y, first = blockIdx.x * {columns}u;",
-        f"SHARED({t}, states, [2][{h * LD}]);",
-        f"frag_a<{t}> weights[{gates}][{h // 16}];",
-        f"UNROLL for (int g = 0; g < {gates}; ++g)",
-        f"  UNROLL for (int k = 0; k < {h // 16}; ++k)",
-        f"    frag_load_a(weights[g][k], p2 + (u64)d * {r.strides[0]}u + (u64)(g * {h} + wave_id() * 16u) * {r.strides[1]}u"
-        f" + k * 16, {r.strides[1]});",
-        f"for (u32 k = threadIdx.x; k < {2 * h * LD}u; k += blockDim.x) states[0][k] = convert<{t}>(0.f);",
-    ]
-    if bias is not None:
-        lines += [
-            f"SHARED(float, biases, [{2 * gates * h}]);",
-            f"for (u32 k = threadIdx.x; k < {2 * gates * h}u; k += blockDim.x) biases[k] = {at(bias, 3, 'd', 'k')};",
+    def weights(self) -> list[str]:
+        """Returns statements that bring the weights to registers and the biases to shared memory."""
+        h, gates, r, t = self.h, self.gates, self.r, self.t
+        lines = [
+            f"frag_a<{t}> weights[{gates}][{h // 16}];",
+            f"UNROLL for (int g = 0; g < {gates}; ++g)",
+            f"  UNROLL for (int k = 0; k < {h // 16}; ++k)",
+            f"    frag_load_a(weights[g][k], p2 + (u64)d * {r.strides[0]}u + (u64)(g * {h} + wave_id() * 16u) * {r.strides[1]}u"
+            f" + k * 16, {r.strides[1]});",
+            f"for (u32 k = threadIdx.x; k < {2 * h * LD}u; k += blockDim.x) states[0][k] = convert<{t}>(0.f);",
         ]
-    lines += ["__syncthreads();", f"float state[{used}]{', memory[' + used + ']' if long else ''};"]
-    lines += [
-        f"UNROLL for (int e = 0; e < {used}; ++e) {{",
-        *("  " + c for c in place),
-        f"  state[e] = {begin(h0, 5)};",
-        *([f"  memory[e] = {begin(c0, 6)};"] if long else []),
-        f"  if (column < {columns}u) states[0][j * {LD} + column] = convert<{t}>(state[e]);",
-        "}",
-        "__syncthreads();",
-        f"float given[2][{used}][{gates}];  // of a step and, on its way, of the next one",
-        *load("0", "0u"),
-        f"for (u32 step = 0; step < {s}u; ++step) {{",
-        f"  const u32 t = {place_in_time('step')};",
-        f"  if (step + 1 < {s}u) {{",
-        *("    " + c for c in load("1", "step + 1")),
-        "  }",
-        f"  frag_c sums[{gates}];",
-        f"  UNROLL for (int g = 0; g < {gates}; ++g) frag_fill(sums[g], 0.f);",
-        f"  UNROLL for (int k = 0; k < {h // 16}; ++k) {{",
-        f"    frag_b<{t}> before;",
-        f"    frag_load_b_shared(before, states[step % 2] + k * {16 * LD}, {LD});",
-        f"    UNROLL for (int g = 0; g < {gates}; ++g) {unit}(sums[g], weights[g][k], before);",
-        "  }",
-        f"  UNROLL for (int e = 0; e < {used}; ++e) {{",
-        *("    " + c for c in place),
-        "    if (!inside) continue;",
-        f"    float in[{gates}], back[{gates}];",
-        f"    UNROLL for (int g = 0; g < {gates}; ++g) {{",
-        "      in[g] = given[0][e][g], back[g] = sums[g].x[e];",
-        "      given[0][e][g] = given[1][e][g];",
-        "    }",
-    ]
-    if bias is not None:
-        lines += [
-            f"    UNROLL for (int g = 0; g < {gates}; ++g)",
-            f"      in[g] += biases[g * {h} + j], back[g] += biases[({gates} + g) * {h} + j];",
+        if self.bias is not None:
+            lines += [
+                f"SHARED(float, biases, [{2 * gates * h}]);",
+                f"for (u32 k = threadIdx.x; k < {2 * gates * h}u; k += blockDim.x) biases[k] = {at(self.bias, 3, 'd', 'k')};",
+            ]
+        return [*lines, "__syncthreads();"]
+
+    def initial_states(self) -> list[str]:
+        def begin(tensor: Tensor | None, n: int) -> str:
+            return "0.f" if tensor is None else f"inside ? {at(tensor, n, 'd', 'n', 'j')} : 0.f"
+
+        body = [
+            f"state[e] = {begin(self.h0, 5)};",
+            *([f"memory[e] = {begin(self.c0, 6)};"] if self.long else []),
+            f"if (column < {self.columns}u) states[0][j * {LD} + column] = convert<{self.t}>(state[e]);",
         ]
-    p = [at(peephole, 7, "d", f"{k * h} + j") for k in range(3)] if peephole else []
-    lines += [
-        "    const float own = state[e];",
-        *(["    const float cell = memory[e];"] if long else []),
-        *("    " + c for c in cell_code(op, p)),
-    ]
-    result = "now"
-    if lens is not None:
-        lines.append(f"    const bool live = (i64)t < (i64)p4[n * {lens.strides[0]}u];")
-        lines.append(f"    if (!live) now = own{', next = cell' if long else ''};")
-        result = "(live ? now : 0.f)"
-    where = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("t", "d", "n", "j"), y.strides, strict=True))
-    lines += [
-        f"    state[e] = now{', memory[e] = next' if long else ''};",
-        f"    states[(step + 1) % 2][j * {LD} + column] = convert<{t}>(now);",
-        f"    q0[{where}] = {written(result, y.dtype)};",
-        "  }",
-        "  __syncthreads();",
-        "}",
-    ]
-    if long:
-        last = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), ys[1].strides, strict=True))
-        lines += [
-            f"UNROLL for (int e = 0; e < {used}; ++e) {{",
-            *("  " + c for c in place),
-            f"  if (inside) q1[{last}] = {written('memory[e]', ys[1].dtype)};",
+        memory = f", memory[{self.used}]" if self.long else ""
+        return [f"float state[{self.used}]{memory};", *self.each_element(body), "__syncthreads();"]
+
+    def time(self, step: str) -> str:
+        backwards = "true" if self.op.direction == "reverse" else "d == 1"
+        return f"{backwards} ? {self.steps - 1}u - ({step}) : {step}"
+
+    def inputs(self, slot: str, step: str) -> list[str]:
+        """Returns statements that read the products of a step's inputs."""
+        s, b, h, gates = self.steps, self.batch, self.h, self.gates
+        return self.each_element(
+            [
+                f"const u32 row = ({self.time(step)}) * {b}u + n;",
+                f"const float* const own_inputs = inputs + ((u64)d * {s * b}u + row) * {gates * h}u + j;",
+                f"UNROLL for (int g = 0; g < {gates}; ++g) given[{slot}][e][g] = inside ? own_inputs[g * {h}] : 0.f;",
+            ]
+        )
+
+    def sums(self) -> list[str]:
+        """Returns statements that multiply the states before a step."""
+        h, gates = self.h, self.gates
+        return [
+            f"frag_c sums[{gates}];",
+            f"UNROLL for (int g = 0; g < {gates}; ++g) frag_fill(sums[g], 0.f);",
+            f"UNROLL for (int k = 0; k < {h // 16}; ++k) {{",
+            f"  frag_b<{self.t}> before;",
+            f"  frag_load_b_shared(before, states[step % 2] + k * {16 * LD}, {LD});",
+            f"  UNROLL for (int g = 0; g < {gates}; ++g) {self.multiply}(sums[g], weights[g][k], before);",
             "}",
         ]
-    names, _ = pointers(given, ys)
-    return [*names, "const float* inputs"], lines
+
+    def cell(self) -> list[str]:
+        """Returns statements that make an element's states after a step, and write the result."""
+        h, gates, y = self.h, self.gates, self.ys[0]
+        lines = [
+            "if (!inside) continue;",
+            f"float in[{gates}], back[{gates}];",
+            f"UNROLL for (int g = 0; g < {gates}; ++g) {{",
+            "  in[g] = given[0][e][g], back[g] = sums[g].x[e];",
+            "  given[0][e][g] = given[1][e][g];",
+            "}",
+        ]
+        if self.bias is not None:
+            lines += [
+                f"UNROLL for (int g = 0; g < {gates}; ++g)",
+                f"  in[g] += biases[g * {h} + j], back[g] += biases[({gates} + g) * {h} + j];",
+            ]
+        p = [at(self.peephole, 7, "d", f"{k * h} + j") for k in range(3)] if self.peephole else []
+        lines += [
+            "const float own = state[e];",
+            *(["const float cell = memory[e];"] if self.long else []),
+            *cell_code(self.op, p),
+        ]
+        result = "now"
+        if self.lens is not None:
+            lines.append(f"const bool live = (i64)t < (i64)p4[n * {self.lens.strides[0]}u];")
+            lines.append(f"if (!live) now = own{', next = cell' if self.long else ''};")
+            result = "(live ? now : 0.f)"
+        where = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("t", "d", "n", "j"), y.strides, strict=True))
+        return [
+            *lines,
+            f"state[e] = now{', memory[e] = next' if self.long else ''};",
+            f"states[(step + 1) % 2][j * {LD} + column] = convert<{self.t}>(now);",
+            f"q0[{where}] = {written(result, y.dtype)};",
+        ]
+
+    def last_cells(self) -> list[str]:
+        if not self.long:
+            return []
+        y = self.ys[1]
+        where = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), y.strides, strict=True))
+        return self.each_element([f"if (inside) q1[{where}] = {written('memory[e]', y.dtype)};"])
