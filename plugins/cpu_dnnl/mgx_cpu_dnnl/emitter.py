@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mgx_core import Instruction, Kernels, No, Operation, Shape
+from mgx_core import DeviceError, Instruction, Kernels, No, Operation, Shape, UnsupportedError
+from mgx_core.errors import Refused
 from mgx_core.targets.cut import emitted_at_run_time
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel_emission import HostFunction, Tuning
@@ -229,9 +230,18 @@ class CpuEmitter(Emitter):
         self.add(NativeStep(name, reads, writes, install=install, flops=flops, bytes=bytes))
 
     def made(self, builder: str, *args: Any, **keywords: Any) -> Any:
-        """Returns a oneDNN primitive from the native module's builder of this name; equal calls give the same one."""
+        """Returns a oneDNN primitive from the native module's builder of this name; equal calls give the same one.
+
+        Errors: Refused if oneDNN has none, or only its reference, which is hundreds of times slower.
+        """
         key = _frozen((builder, args, *sorted(keywords.items())))
-        return self.once(key, lambda: getattr(native(), builder)(*args, **keywords))
+        try:
+            found = self.once(key, lambda: getattr(native(), builder)(*args, **keywords))
+        except (UnsupportedError, DeviceError) as error:
+            raise Refused(f"oneDNN: {error}") from None
+        if found.is_reference:
+            raise Refused(f"oneDNN has only its reference {builder}")
+        return found
 
     def primitive(
         self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0, writes_to: Collection[int] = ()

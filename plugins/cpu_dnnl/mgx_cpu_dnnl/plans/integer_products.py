@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import DeviceError, Instruction, Kernels, Module, Shape, UnsupportedError
+from mgx_core import Instruction, Kernels, Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
@@ -59,17 +59,6 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
     return convolve(e, anchor.op, operands, epilogue)
 
 
-def chosen(e: CpuEmitter, what: str, make: Callable[[], Any]) -> Any:
-    """Returns a primitive.  Errors: Refused if oneDNN has none, or only its reference."""
-    try:
-        made = make()
-    except (UnsupportedError, DeviceError) as error:
-        raise Refused(f"oneDNN: {error}") from None
-    if made.is_reference:
-        raise Refused(f"oneDNN has only its reference {what}")
-    return made
-
-
 # convolutions --------------------------------------------------------------------------------------------------------
 
 
@@ -91,21 +80,17 @@ def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epi
     out = extras.out or e.allocate(dt.int32 if epilogue is None else epilogue.dtype, lens, channels_last(lens))
     weights = grouped(w, op.group)
     w_md = descriptor(weights)
-    made = chosen(
-        e,
+    made = e.made(
         "convolution",
-        lambda: e.made(
-            "convolution",
-            descriptor(x),
-            extras.native.MemoryDesc(list(w_md.dims), w_md.dtype, "any"),
-            None if extras.bias is None else descriptor(extras.bias),
-            descriptor(out),
-            strides=strides,
-            dilations=dilations,
-            padding_begin=begin,
-            padding_end=end,
-            **extras.links(e, out),
-        ),
+        descriptor(x),
+        extras.native.MemoryDesc(list(w_md.dims), w_md.dtype, "any"),
+        None if extras.bias is None else descriptor(extras.bias),
+        descriptor(out),
+        strides=strides,
+        dilations=dilations,
+        padding_begin=begin,
+        padding_end=end,
+        **extras.links(e, out),
     )
     packed = e.packed(weights, w_md, made.weights) if e.is_constant(w) else e.reordered(weights, w_md, made.weights)
     native = extras.native
@@ -150,7 +135,7 @@ def product(e: CpuEmitter, args: Sequence[Value | None], epilogue: Epilogue | No
             extras.bias, [1] * (len(out_md.dims) - 1) + [lens[-1]], [lens[-1]] * (len(out_md.dims) - 1) + [1]
         )
         keywords["bias"] = bias_md
-    made = chosen(e, "product", lambda: e.made("matmul", a_md, wanted, out_md, **keywords))
+    made = e.made("matmul", a_md, wanted, out_md, **keywords)
     packed = e.packed(b, b_md, made.weights) if constant else b
     bound = {native.ARG_SRC: a, native.ARG_WEIGHTS: packed, native.ARG_DST: out, **extras.arguments(made)}
     if extras.bias is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from mgx_core import DeviceError, Kernels, Module, No, Shape, UnsupportedError
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.pooling import Pooling
@@ -124,20 +124,16 @@ def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
         out = e.allocate(x.shape.dtype, [LEAD + prod(lens)]).seen_as(LEAD, shape)
     else:
         out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    try:
-        made = _native.pooling(
-            descriptor(x),
-            descriptor(out),
-            mode=mode,
-            kernel=lengths,
-            strides=strides,
-            dilations=dilations,
-            padding_begin=begin,
-            padding_end=ends,
-        )
-    except (UnsupportedError, DeviceError) as error:
-        raise Refused(f"oneDNN: {error}") from None
-    if made.is_reference:
-        raise Refused("oneDNN has only its reference pooling")
+    made = e.made(
+        "pooling",
+        descriptor(x),
+        descriptor(out),
+        mode=mode,
+        kernel=lengths,
+        strides=strides,
+        dilations=dilations,
+        padding_begin=begin,
+        padding_end=ends,
+    )
     e.primitive(f"pool {made.impl}", made, {_native.ARG_SRC: x, _native.ARG_DST: out})
     return out
