@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from ..types.dim import Dim
 from ..types.dtype import DType
 from ..types.shape import Shape
 
-__all__ = ["PostTransform", "check_labels", "label_dtype", "labels_of", "rows_of", "transformed", "two_scores"]
+__all__ = ["check_labels", "label_dtype", "labels_of", "rows_of", "transformed", "two_scores"]
 
-PostTransform: TypeAlias = Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 NEARLY_ZERO: Final = 1e-7  # what SOFTMAX_ZERO leaves at zero
 
 

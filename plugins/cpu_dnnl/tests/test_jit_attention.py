@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from run_loops import run_numpy
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No
@@ -13,7 +14,6 @@ from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.attention import compile_attention
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
 
 
 @pytest.fixture(scope="module", params=["host", "avx2"])

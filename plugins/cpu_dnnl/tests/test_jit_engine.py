@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from run_loops import run_numpy
 
 from mgx_core import DeviceError
 from mgx_core.cache import DiskCache
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.code import Code, V, constant
 from mgx_cpu_dnnl.jit.engine import FORMAT, Engine
-from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
+from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.jit.pointwise import compile_copy
 
 

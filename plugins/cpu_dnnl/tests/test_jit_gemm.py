@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from run_loops import run_numpy
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No
@@ -17,7 +18,6 @@ from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.gemm import compile_gemm
 from mgx_cpu_dnnl.jit.gemm_epilogue import Product, row_step
 from mgx_cpu_dnnl.jit.gemm_plan import panel_width
-from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.native_loop import NativeLoop
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from run_loops import run_numpy
 
 from mgx_core import dtype as dt
 from mgx_core.ops.scalar import NUMPY, PRIMITIVES
 from mgx_cpu_dnnl.jit.code import Code, V
 from mgx_cpu_dnnl.jit.element import MEMORY, from_memory, to_memory
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
+from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.jit.primitive import apply
 
 AVX2 = "x86-64-v3"

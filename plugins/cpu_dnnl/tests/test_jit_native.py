@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from run_loops import run_numpy
 
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
@@ -14,7 +15,7 @@ from mgx_core.ops import pointwise, reduce
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import JitKernel, run_numpy
+from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.jit.native_loop import NativeLoop
 from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
 from mgx_cpu_dnnl.jit.reduce import compile_reduce

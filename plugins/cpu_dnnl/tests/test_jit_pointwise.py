@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from run_loops import run_numpy
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No
@@ -17,7 +18,6 @@ from mgx_core.ops.movement import Transpose
 from mgx_core.ops.reshape import Squeeze, Unsqueeze
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
 
 ENGINES: dict[str, Engine] = {}

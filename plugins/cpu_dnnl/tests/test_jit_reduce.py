@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from run_loops import run_numpy
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
@@ -16,7 +17,6 @@ from mgx_core.ops import activation, norm, pointwise, reduce, softmax, trigonome
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.norm import compile_op, norm_body
 from mgx_cpu_dnnl.jit.reduce import compile_reduce
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from run_loops import run_numpy
 
 from mgx_core import dtype as dt
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.pointwise import compile_copy
 from mgx_cpu_dnnl.jit.weave import compile_weave
 

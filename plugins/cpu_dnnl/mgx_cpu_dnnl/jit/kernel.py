@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
-
-import numpy as np
 
 from mgx_core.records import dataclass
 
 from .engine import Function
 from .native_loop import NativeLoop
 
-__all__ = ["JitKernel", "run_numpy"]
-
-SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+__all__ = ["JitKernel"]
 
 
 @dataclass
@@ -53,21 +47,3 @@ class JitKernel:
     def owner(self) -> Any:
         """Returns the object that keeps the machine code alive."""
         return self.code.engine
-
-
-def run_numpy(kernel: JitKernel, arrays: Sequence[np.ndarray[Any, Any]], chunks: int = 1) -> None:
-    """Runs a kernel on arrays (inputs then outputs), in `chunks` ranges; a driver for tests."""
-    pointers = [a.ctypes.data for a in arrays]
-    workspace = np.empty(kernel.workspace_bytes + 64, np.uint8)
-    if kernel.workspace_bytes:
-        pointers.append(-(-workspace.ctypes.data // 64) * 64)
-    buffers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
-    for step in (kernel, *kernel.after):
-        args = (ctypes.c_int64 * max(len(step.args), 1))(*step.args)
-        scratch = np.empty(step.scratch_bytes + 64, np.uint8)
-        aligned = -(-scratch.ctypes.data // 64) * 64
-        function = SIGNATURE(step.address)
-        for chunk in range(chunks):
-            begin, end = step.work * chunk // chunks, step.work * (chunk + 1) // chunks
-            if begin < end:
-                function(ctypes.addressof(buffers), ctypes.addressof(args), begin, end, aligned)
