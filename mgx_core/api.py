@@ -15,24 +15,10 @@ from .plugins.operations import make_op
 from .program import Program
 
 __all__ = [
-    "best_target",
-    "frontend_operators",
-    "get_onnx_operators",
-    "get_target",
-    "get_tf_operators",
-    "load",
-    "load_buffer",
-    "make_op",
-    "op",
-    "optimize",
-    "parse_onnx",
-    "parse_onnx_buffer",
-    "parse_program",
-    "parse_tf",
-    "parse_tf_buffer",
-    "save",
-    "save_buffer",
-]
+    "best_target", "frontend_operators", "get_onnx_operators", "get_target", "get_tf_operators", "load", "load_buffer",
+    "make_op", "op", "optimize", "parse_onnx", "parse_onnx_buffer", "parse_program", "parse_tf", "parse_tf_buffer",
+    "save", "save_buffer",
+]  # fmt: skip
 
 
 def get_target(name: str) -> Any:

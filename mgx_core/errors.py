@@ -6,21 +6,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeVar
 
 __all__ = [
-    "DeviceError",
-    "MgxError",
-    "No",
-    "ParameterError",
-    "ParseError",
-    "PassError",
-    "PluginError",
-    "Refused",
-    "ShapeError",
-    "StoreError",
-    "UnrankedError",
-    "UnsupportedError",
-    "or_refused",
-    "suggestion",
-]
+    "DeviceError", "MgxError", "No", "ParameterError", "ParseError", "PassError", "PluginError", "Refused",
+    "ShapeError", "StoreError", "UnrankedError", "UnsupportedError", "or_refused", "suggestion",
+]  # fmt: skip
 
 T = TypeVar("T")
 

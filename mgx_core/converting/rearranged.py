@@ -14,14 +14,9 @@ from .builder import InstructionBuilder
 from .channels_last import ChannelsLastBuilder
 
 __all__ = [
-    "batch_to_space",
-    "depth_to_space",
-    "gather_in_batches",
-    "padded_at_run_time",
-    "padded_symmetrically",
-    "space_to_batch",
-    "space_to_depth",
-]
+    "batch_to_space", "depth_to_space", "gather_in_batches", "padded_at_run_time", "padded_symmetrically",
+    "space_to_batch", "space_to_depth",
+]  # fmt: skip
 
 
 def space_to_batch(

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
     from ..run.instance import Instance
 
 __all__ = [
-    "compile_options",
-    "compiled",
-    "host_placements",
-    "quantized",
-    "rewriting",
-    "rewriting_options",
-    "target_name",
-]
+    "compile_options", "compiled", "host_placements", "quantized", "rewriting", "rewriting_options", "target_name",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 REWRITING: Final = (

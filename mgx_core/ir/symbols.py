@@ -11,16 +11,9 @@ from ..types.shape import AnyShape, Shape, TupleShape, symbols_in
 from .reading import Step
 
 __all__ = [
-    "Substitution",
-    "found_extents",
-    "introduced",
-    "learn_all",
-    "learn_symbols",
-    "mentioned",
-    "needed_for_extents",
-    "own_symbol",
-    "with_known_symbols",
-]
+    "Substitution", "found_extents", "introduced", "learn_all", "learn_symbols", "mentioned", "needed_for_extents",
+    "own_symbol", "with_known_symbols",
+]  # fmt: skip
 
 
 def mentioned(instructions: Iterable[Step]) -> set[str]:

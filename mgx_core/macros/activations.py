@@ -11,18 +11,9 @@ from ..types import dtype as dt
 from .builder import MacroBuilder
 
 __all__ = [
-    "batchnorm",
-    "bias_uint8",
-    "celu",
-    "clip",
-    "dequantizelinear",
-    "gelu_erf",
-    "gelu_quick",
-    "gelu_split",
-    "gelu_tanh",
-    "mean_variance_normalization",
-    "quantizelinear",
-]
+    "batchnorm", "bias_uint8", "celu", "clip", "dequantizelinear", "gelu_erf", "gelu_quick", "gelu_split", "gelu_tanh",
+    "mean_variance_normalization", "quantizelinear",
+]  # fmt: skip
 
 
 def batchnorm(

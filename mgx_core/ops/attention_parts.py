@@ -20,16 +20,7 @@ from .movement import Transpose
 from .pointwise import Mul
 from .reshape import Reshape
 
-__all__ = [
-    "full",
-    "grouped_dims",
-    "inlined",
-    "probabilities",
-    "scores_of",
-    "scores_parts",
-    "values_of",
-    "values_parts",
-]
+__all__ = ["full", "grouped_dims", "inlined", "probabilities", "scores_of", "scores_parts", "values_of", "values_parts"]
 
 
 def grouped_dims(q: Shape, k: Shape, v: Shape) -> tuple[Dim, ...]:

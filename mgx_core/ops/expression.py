@@ -14,26 +14,9 @@ from typing import Any, Final, TypeAlias
 from ..types.dtype import DType
 
 __all__ = [
-    "EXACT",
-    "PRIMITIVES",
-    "Attr",
-    "Call",
-    "Cast",
-    "Const",
-    "Expr",
-    "Input",
-    "attr",
-    "call",
-    "fold",
-    "leaf_of",
-    "operands",
-    "primitives",
-    "rounds",
-    "text",
-    "x0",
-    "x1",
-    "x2",
-]
+    "EXACT", "PRIMITIVES", "Attr", "Call", "Cast", "Const", "Expr", "Input", "attr", "call", "fold", "leaf_of",
+    "operands", "primitives", "rounds", "text", "x0", "x1", "x2",
+]  # fmt: skip
 
 # name -> (arity, result is bool, meaning); targets and docs are tested to cover exactly these
 PRIMITIVES: Final[Mapping[str, tuple[int, bool, str]]] = {

@@ -18,13 +18,7 @@ from .operation import Operation
 from .reshape import Squeeze
 from .slice import FAR, Slice
 
-__all__ = [
-    "RnnLastCellOutput",
-    "RnnLastHsOutput",
-    "RnnVarSlLastOutput",
-    "RnnVarSlShiftOutput",
-    "RnnVarSlShiftSequence",
-]
+__all__ = ["RnnLastCellOutput", "RnnLastHsOutput", "RnnVarSlLastOutput", "RnnVarSlShiftOutput", "RnnVarSlShiftSequence"]
 
 
 def _check(states: Shape, lens: Shape | None, batch_axis: int, rank: int) -> None:

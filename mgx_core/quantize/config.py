@@ -12,14 +12,7 @@ from ..ops.linear import Dot
 from ..ops.operation import Operation
 from ..records import dataclass
 
-__all__ = [
-    "PRODUCTS",
-    "Calibration",
-    "Metric",
-    "Quantizable",
-    "QuantizeConfig",
-    "Range",
-]
+__all__ = ["PRODUCTS", "Calibration", "Metric", "Quantizable", "QuantizeConfig", "Range"]
 
 Calibration: TypeAlias = Iterable[Mapping[str, Any]]
 Range: TypeAlias = Literal["max", "percentile", "entropy", "mse"]

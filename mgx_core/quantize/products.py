@@ -36,19 +36,9 @@ from .scales import rounded_with_error, scale_of
 from .unbounded import attention_products
 
 __all__ = [
-    "add_bias",
-    "candidates",
-    "channel_axis",
-    "constant_bytes",
-    "constant_weights",
-    "mean_shift",
-    "name_of",
-    "place_literals",
-    "prepare",
-    "quantize_tensor",
-    "quantize_weights",
-    "scaled",
-]
+    "add_bias", "candidates", "channel_axis", "constant_bytes", "constant_weights", "mean_shift", "name_of",
+    "place_literals", "prepare", "quantize_tensor", "quantize_weights", "scaled",
+]  # fmt: skip
 
 
 def prepare(main: Module) -> None:

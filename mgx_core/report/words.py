@@ -15,16 +15,7 @@ from ..ops.operation import Operation
 from ..targets.kernel import op_of
 from ..types.shape import Shape
 
-__all__ = [
-    "attributes_text",
-    "escaped",
-    "kind",
-    "shortened",
-    "size_text",
-    "time_text",
-    "title",
-    "value_names",
-]
+__all__ = ["attributes_text", "escaped", "kind", "shortened", "size_text", "time_text", "title", "value_names"]
 
 
 def escaped(text: object) -> str:

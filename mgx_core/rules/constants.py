@@ -19,19 +19,9 @@ from .engine import Builder
 from .outline import through_views
 
 __all__ = [
-    "aligned",
-    "along",
-    "bound",
-    "computed",
-    "decided",
-    "finite",
-    "is_constant",
-    "scalar_of",
-    "split",
-    "spread",
-    "uniform",
-    "whole",
-]
+    "aligned", "along", "bound", "computed", "decided", "finite", "is_constant", "scalar_of", "split", "spread",
+    "uniform", "whole",
+]  # fmt: skip
 
 LARGEST = 1 << 16  # the most elements that are compared with each other
 

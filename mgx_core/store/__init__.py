@@ -26,17 +26,9 @@ if TYPE_CHECKING:
     from ..types.argument import Array
 
 __all__ = [
-    "Contents",
-    "Storable",
-    "check_format",
-    "digest",
-    "kept_chunks",
-    "load",
-    "load_buffer",
-    "load_kept",
-    "save",
+    "Contents", "Storable", "check_format", "digest", "kept_chunks", "load", "load_buffer", "load_kept", "save",
     "save_buffer",
-]
+]  # fmt: skip
 
 T = TypeVar("T")
 

@@ -16,16 +16,8 @@ from ..types.shape import AnyShape
 from .results import misfit
 
 __all__ = [
-    "HostKernel",
-    "Kernel",
-    "Launch",
-    "Reference",
-    "asked",
-    "call_kernel",
-    "called_text",
-    "check_result",
-    "op_of",
-]
+    "HostKernel", "Kernel", "Launch", "Reference", "asked", "call_kernel", "called_text", "check_result", "op_of",
+]  # fmt: skip
 
 
 class Kernel:

@@ -19,15 +19,7 @@ from .schedule import Call
 from .values import Value, count_reads, type_of
 from .view_steps import emit_view
 
-__all__ = [
-    "APART",
-    "DeviceFunction",
-    "HostFunction",
-    "KernelEmitter",
-    "Results",
-    "Tuning",
-    "emit_view",
-]
+__all__ = ["APART", "DeviceFunction", "HostFunction", "KernelEmitter", "Results", "Tuning", "emit_view"]
 
 APART: Final = "apart"  # a choice of tuning: a group's members one by one
 MISSING: Final = object()

@@ -11,15 +11,8 @@ from ..types.dtype import DType
 from ..types.shape import AnyShape, Shape, TupleShape, row_major
 
 __all__ = [
-    "NEVER_OVERWRITTEN",
-    "Buffer",
-    "Value",
-    "channels_last",
-    "count_reads",
-    "packed_strides",
-    "type_of",
-    "view_of",
-]
+    "NEVER_OVERWRITTEN", "Buffer", "Value", "channels_last", "count_reads", "packed_strides", "type_of", "view_of",
+]  # fmt: skip
 
 NEVER_OVERWRITTEN: Final = 1 << 30  # readers of memory that no step may write over, since others still fill it
 

@@ -15,27 +15,9 @@ from ..errors import ShapeError
 from .polynomial import UNBOUNDED, Call, Dim, Sym, Symbol, floordiv, mod, of_atom, symbol
 
 __all__ = [
-    "FUNCTIONS",
-    "Dim",
-    "Sym",
-    "Symbol",
-    "bounds",
-    "broadcast",
-    "ceil_div",
-    "compare",
-    "fresh",
-    "linear",
-    "maximum",
-    "may_equal",
-    "minimum",
-    "product",
-    "solve",
-    "solved",
-    "substitute",
-    "symbol",
-    "symbols_of",
-    "trunc_div",
-]
+    "FUNCTIONS", "Dim", "Sym", "Symbol", "bounds", "broadcast", "ceil_div", "compare", "fresh", "linear", "maximum",
+    "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol", "symbols_of", "trunc_div",
+]  # fmt: skip
 
 _counter = itertools.count()
 

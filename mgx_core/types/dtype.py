@@ -13,37 +13,10 @@ import numpy.typing as npt
 from ..errors import ShapeError
 
 __all__ = [
-    "ALL",
-    "Array",
-    "DType",
-    "bfloat16",
-    "bool_",
-    "complex128",
-    "complex64",
-    "float16",
-    "float32",
-    "float4_e2m1fn",
-    "float64",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "int16",
-    "int2",
-    "int32",
-    "int4",
-    "int64",
-    "int8",
-    "of",
-    "string",
-    "uint16",
-    "uint2",
-    "uint32",
-    "uint4",
-    "uint64",
-    "uint8",
-]
+    "ALL", "Array", "DType", "bfloat16", "bool_", "complex128", "complex64", "float16", "float32", "float4_e2m1fn",
+    "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "int16", "int2",
+    "int32", "int4", "int64", "int8", "of", "string", "uint16", "uint2", "uint32", "uint4", "uint64", "uint8",
+]  # fmt: skip
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -16,23 +16,9 @@ from .gemm_epilogue import Epilogue
 from .space import Args
 
 __all__ = [
-    "DEPTH",
-    "FAR",
-    "FEW",
-    "GROUP",
-    "NEAR",
-    "SHALLOW",
-    "UNROLL",
-    "VECTORS",
-    "WEIGHTS",
-    "WHOLE",
-    "GemmPlan",
-    "block_elements",
-    "even_part",
-    "key_of",
-    "panel_width",
-    "tall",
-]
+    "DEPTH", "FAR", "FEW", "GROUP", "NEAR", "SHALLOW", "UNROLL", "VECTORS", "WEIGHTS", "WHOLE", "GemmPlan",
+    "block_elements", "even_part", "key_of", "panel_width", "tall",
+]  # fmt: skip
 
 UNROLL: Final = 4  # rows of a panel in a trip of the innermost loop
 VECTORS: Final = 2  # of a panel's row

@@ -13,19 +13,7 @@ from .code import Code, V
 from .float_steps import bits, clamp, floats, horner
 from .math_in_float64 import pow_
 
-__all__ = [
-    "FAST",
-    "erf",
-    "exp",
-    "exp_negative",
-    "expm1",
-    "log",
-    "log1p",
-    "log2",
-    "reciprocal",
-    "sigmoid",
-    "tanh",
-]
+__all__ = ["FAST", "erf", "exp", "exp_negative", "expm1", "log", "log1p", "log2", "reciprocal", "sigmoid", "tanh"]
 
 LN2_HI: Final = 0.693145751953125  # 17 bits: its products with an exponent are exact
 LN2_LO: Final = 1.428606765330187e-06

@@ -17,21 +17,9 @@ MOST_BEFORE: Final = 3  # terms that are added before bounds are put on the sums
 MOST_AFTER: Final = 1
 SLOTS: Final = 4
 NUMBERS: Final = (
-    "m",
-    "n",
-    "k",
-    "lda",
-    "depth",
-    "rows",
-    "group",
-    "panels",
-    "blocks",
-    "groups",
-    "near",
-    "ahead",
-    "rows_first",
+    "m", "n", "k", "lda", "depth", "rows", "group", "panels", "blocks", "groups", "near", "ahead", "rows_first",
     "lines",
-)
+)  # fmt: skip
 
 
 class _Finish(NamedTuple):

@@ -9,18 +9,9 @@ from dataclasses import dataclass
 from .source import Tensor, stored
 
 __all__ = [
-    "Loop",
-    "Reader",
-    "ceil_div",
-    "decompose",
-    "distance",
-    "index_type",
-    "merge",
-    "nest",
-    "offset_code",
-    "power_of_two",
-    "vector_width",
-]
+    "Loop", "Reader", "ceil_div", "decompose", "distance", "index_type", "merge", "nest", "offset_code",
+    "power_of_two", "vector_width",
+]  # fmt: skip
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -16,19 +16,9 @@ from .extents import current, plain
 from .snippets import needed
 
 __all__ = [
-    "Arg",
-    "Buffer",
-    "Chained",
-    "DeviceTraits",
-    "KernelLaunch",
-    "KernelSource",
-    "Number",
-    "Tensor",
-    "entry_word",
-    "finish",
-    "pointers",
-    "tensors",
-]
+    "Arg", "Buffer", "Chained", "DeviceTraits", "KernelLaunch", "KernelSource", "Number", "Tensor", "entry_word",
+    "finish", "pointers", "tensors",
+]  # fmt: skip
 
 NAME: Final = "@NAME@"  # stands for the kernel's name until the text is complete and can be hashed
 

@@ -8,16 +8,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 __all__ = [
-    "EMULATOR",
-    "PRELUDE",
-    "Parameter",
-    "complete",
-    "kernels",
-    "most_threads",
-    "parameter_codes",
-    "prelude",
+    "EMULATOR", "PRELUDE", "Parameter", "complete", "kernels", "most_threads", "parameter_codes", "prelude",
     "signature",
-]
+]  # fmt: skip
 
 PRELUDE: Final = Path(__file__).parent / "prelude"
 EMULATOR: Final = Path(__file__).parent / "emulator"

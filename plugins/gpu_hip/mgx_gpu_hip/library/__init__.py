@@ -14,12 +14,5 @@ from .gemm_problem import GemmProblem, Matrix
 from .vendor import Libraries, LibraryPlan
 
 __all__ = [
-    "Activation",
-    "AttentionProblem",
-    "ConvProblem",
-    "Epilogue",
-    "GemmProblem",
-    "Libraries",
-    "LibraryPlan",
-    "Matrix",
-]
+    "Activation", "AttentionProblem", "ConvProblem", "Epilogue", "GemmProblem", "Libraries", "LibraryPlan", "Matrix",
+]  # fmt: skip

@@ -10,28 +10,7 @@ from .module import Function, Launch, Module
 from .stream import Event, Stream
 
 __all__ = [
-    "CallError",
-    "DRIVERS",
-    "Device",
-    "DeviceArray",
-    "DeviceBuffer",
-    "Driver",
-    "Event",
-    "Function",
-    "Graph",
-    "GraphExec",
-    "Launch",
-    "Module",
-    "NullDevice",
-    "OutOfMemoryError",
-    "PinnedBuffer",
-    "Properties",
-    "Stream",
-    "available",
-    "import_array",
-    "in_use",
-    "is_device_array",
-    "load_driver",
-    "open_device",
-    "properties_of",
-]
+    "CallError", "DRIVERS", "Device", "DeviceArray", "DeviceBuffer", "Driver", "Event", "Function", "Graph",
+    "GraphExec", "Launch", "Module", "NullDevice", "OutOfMemoryError", "PinnedBuffer", "Properties", "Stream",
+    "available", "import_array", "in_use", "is_device_array", "load_driver", "open_device", "properties_of",
+]  # fmt: skip
