@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,19 +43,25 @@ class Finish:
         """Returns elements of memory that it reads, the sums left out."""
         return [a for a in self.body.accesses if a.index >= self.sums]
 
-    def reader(self, access: Access, strides: Sequence[int], width: int) -> Reader:
-        """Reads `width` neighbours; strides: along the axes of the loop at hand, the innermost last."""
-        return Reader(self.given[access.index], strides, access.offset, width)
+    def code(
+        self,
+        sums: Sequence[str],
+        strides: Sequence[Sequence[int]],
+        places: Sequence[str],
+        offsets: str,
+        width: int = 1,
+        prefix: str = "t",
+    ) -> tuple[list[str], list[str], list[Value]]:
+        """Returns statements that read elements of memory, those that compute element `k` of a group, and the results.
 
-    def load(self, n: int, reader: Reader, places: Sequence[str], offsets: str) -> list[str]:
-        """Statements that read the n-th of `reads`; places: coordinates, the innermost in groups of the reader's width."""
-        access = self.reads()[n]
-        code = offset_code(places, reader.strides, access.offset, offsets, reader.width)
-        return reader.lines(f"e{n}", f"p{self.index[access.index]}", code)
-
-    def values(self, sums: Sequence[str], readers: Sequence[Reader], lines: Lines) -> list[Value]:
-        """Returns the results for element `k` of a group, from the code of its sums."""
-        accesses = self.reads()
+        sums: code of the sums; strides: of each of `reads` along `places`, the coordinates, the innermost in groups of `width`;
+        offsets: the type of places in memory; prefix: of the names of values.
+        """
+        accesses, lines, loads = self.reads(), Lines(prefix), []
+        readers = [Reader(self.given[a.index], s, a.offset, width) for a, s in zip(accesses, strides, strict=True)]
+        for n, (access, reader) in enumerate(zip(accesses, readers, strict=True)):
+            at = offset_code(places, reader.strides, access.offset, offsets, width)
+            loads += reader.lines(f"e{n}", f"p{self.index[access.index]}", at)
         kind = computed(self.given[0].dtype)
 
         def leaf(source: Source) -> Value | None:
@@ -67,7 +73,8 @@ class Finish:
             return element_value(source, self.given, readers[n].element(f"e{n}"), lines)
 
         evaluator = Evaluator(self.body, lines, leaf)
-        return [evaluator.value(o) for o in self.body.outputs]
+        results = [evaluator.value(o) for o in self.body.outputs]
+        return loads, lines.lines, results
 
 
 def stored_results(ys: Sequence[Tensor], after: Finish | None, places: Sequence[str], first: int = 0) -> list[str]:
@@ -77,21 +84,19 @@ def stored_results(ys: Sequence[Tensor], after: Finish | None, places: Sequence[
     """
     axes = len(places)
     index = index_type(*ys, *(after.given[after.sums :] if after else ()))
-    inner = Lines("t")
-    lines: list[str] = []
+    loads: list[str] = []
+    work: list[str] = []
     if after is None:
         stores = [written("whole0", y.dtype) for y in ys]
     else:
-        readers = [after.reader(a, a.strides[-axes:], 1) for a in after.reads()]
-        for n, reader in enumerate(readers):
-            lines += after.load(n, reader, places, index)
-        values = after.values([f"whole{n}" for n in range(after.sums)], readers, inner)
+        sums, strides = [f"whole{n}" for n in range(after.sums)], [a.strides[-axes:] for a in after.reads()]
+        loads, work, values = after.code(sums, strides, places, index)
         stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
     targets = [
         f"q{n}[{offset_code(places, y.strides[-axes:], 0, index)}] = {v};"
         for n, (y, v) in enumerate(zip(ys, stores, strict=True), first)
     ]
-    return [*lines, *inner.lines, *targets]
+    return [*loads, *work, *targets]
 
 
 def stored_vectors(
@@ -100,32 +105,29 @@ def stored_vectors(
     strides: Sequence[Sequence[int]],
     places: Sequence[str],
     width: int,
-    bare: Callable[[Tensor], str] = lambda y: "v[k]",
+    total: str = "v[k]",
 ) -> list[str]:
-    """Returns statements that finish the sums `v[k]` of `width` neighbours and write the results in vectors.
+    """Returns statements that finish the sums of `width` neighbours and write the results in vectors.
 
-    strides: along `places` of each result, then of each of the work's reads; bare: a sum as a result without work behind it.
+    strides: along `places` of each result, then of each of the work's reads; total: the sum of neighbour `k`.
     """
     index = index_type(*ys, *(after.given[1:] if after else ()))
-    inner = Lines("t")
-    lines: list[str] = []
+    loads: list[str] = []
+    work: list[str] = []
     if after is None:
-        stores = [bare(y) for y in ys]
+        stores = [written(total, y.dtype) for y in ys]
     else:
-        readers = [after.reader(a, s, width) for a, s in zip(after.reads(), strides[len(ys) :], strict=True)]
-        for n, reader in enumerate(readers):
-            lines += after.load(n, reader, places, index)
-        values = after.values(["v[k]"], readers, inner)
+        loads, work, values = after.code([total], strides[len(ys) :], places, index, width)
         stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
     targets = [
         f"{store_code(y, width)}(q{n} + ({offset_code(places, strides[n], 0, index, width)}), out{n});"
         for n, y in enumerate(ys)
     ]
     return [
-        *lines,
+        *loads,
         *(f"vec<{stored(y.dtype)}, {width}> out{n};" for n, y in enumerate(ys)),
         f"UNROLL for (int k = 0; k < {width}; ++k) {{",
-        *(f"  {line}" for line in inner.lines),
+        *(f"  {line}" for line in work),
         *(f"  out{n}.v[k] = {value};" for n, value in enumerate(stores)),
         "}",
         *targets,
@@ -135,26 +137,28 @@ def stored_vectors(
 def after_product(
     body: Module,
     joints: Sequence[Instruction],
-    skipped: Sequence[Instruction],
     inputs: Sequence[Tensor | None],
     dims: Sequence[int],
     first: int = 0,
+    outputs: Sequence[Instruction] = (),
 ) -> Finish:
-    """Returns the members of a flat group behind `joints`, over the extents `dims`: the product, a reshaped one, or parts of it.
+    """Returns what a flat group computes from `joints`, over the extents `dims`: the product, a reshaped one, or parts of it.
 
-    skipped: instructions up to `joints`, the product's operands too; inputs: the group's, of which the first is input `first` of
-    the kernel.  Errors: UnsupportedError for members that one loop does not run.
+    inputs: the group's, of which the first is input `first` of the kernel; outputs: what is computed, the group's by default.
+    Errors: UnsupportedError for members that one loop does not run.
     """
+    outputs = outputs or body.outputs
     places = {p: n for n, p in enumerate(body.parameters.values())}
     made = Module("finish")
     went = {j: made.add_parameter(f"sum{n}", Shape.of(j.shape.dtype, dims)) for n, j in enumerate(joints)}
     given, index = [Tensor.of(Shape.of(j.shape.dtype, dims)) for j in joints], [-1] * len(joints)
     coarse = all(
-        o.shape.dtype.bits <= 8 and o.shape.dtype is not dt.bool_ for o in body.outputs
+        o.shape.dtype.bits <= 8 and o.shape.dtype is not dt.bool_ for o in outputs
     )  # comparisons show all digits
-    for ins in body:
-        if ins in went or ins.is_return or ins.is_absent or (ins in skipped and not _read_behind(ins, skipped)):
-            continue
+
+    def take(ins: Instruction) -> Instruction:
+        if ins in went:
+            return went[ins]
         tensor = inputs[places[ins]] if ins in places else None
         if tensor is not None:
             went[ins] = made.add_parameter(f"x{places[ins]}", Shape.of(tensor.dtype, tensor.lens))
@@ -163,12 +167,14 @@ def after_product(
         elif ins.is_literal and ins.literal is not None:
             went[ins] = made.add_literal(ins.literal)
         elif coarse and isinstance(ins.op, GeluErf):
-            went[ins] = _coarse_gelu(made, went[ins.inputs[0]])
+            went[ins] = _coarse_gelu(made, take(ins.inputs[0]))
         elif isinstance(ins.op, (Pointwise, *VIEWS)):
-            went[ins] = made.add(ins.op, *(went[i] for i in ins.inputs))
+            went[ins] = made.add(ins.op, *map(take, ins.inputs))
         else:
             raise UnsupportedError(f"{ins.op.name} after the product")
-    made.add_return([went[o] for o in body.outputs])
+        return went[ins]
+
+    made.add_return([take(o) for o in outputs])
     return Finish(Body.of(made, given), tuple(given), tuple(index), len(joints))
 
 
@@ -189,8 +195,3 @@ def _coarse_gelu(made: Module, x: Instruction) -> Instruction:
     share = made.add(Sigmoid(), made.add(Convert(target_type=dt.float16), argument))  # by the device's own exp
     result = made.add(Mul(), wide, made.add(Convert(target_type=dt.float32), share))
     return made.add(Convert(target_type=x.shape.dtype), result)
-
-
-def _read_behind(ins: Instruction, skipped: Sequence[Instruction]) -> bool:
-    """Returns True if something other than the product reads what it is computed from."""
-    return any(u not in skipped for u in ins.users)

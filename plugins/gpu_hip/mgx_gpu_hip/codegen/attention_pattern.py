@@ -26,12 +26,10 @@ from mgx_core.rules.constants import scalar_of
 from mgx_core.rules.outline import through_views
 from mgx_core.types.dtype import DType
 
-from .after_product import Finish
-from .bodies import VIEWS, Access, Body, Source, flat, through_chain
-from .evaluate import Evaluator
-from .expressions import Lines, Value, store_value
+from .after_product import Finish, after_product
+from .bodies import VIEWS, Access, Body, flat, through_chain
+from .expressions import store_value
 from .geometry import offset_code
-from .reductions import element_value
 from .source import NAME, Tensor, stored
 
 __all__ = ["Pattern", "from_group", "from_op"]
@@ -42,7 +40,7 @@ class Pattern:
     """softmax(score(q k^T)) v, with batch axes in front.
 
     batch: extents of the batch axes; q [*batch, s, d], k [*batch, t, d], v [*batch, t, e] as reads of inputs, out strides
-    [*batch, s, e].  score: the expression from products to logits over [*batch, s, t], its input 0 the product.  lines and
+    [*batch, s, e].  score: the work from products to logits over [*batch, s, t].  lines and
     keep: statements, and the condition under which key `col` counts for query `row`; they declare `present`, how many keys
     there are, where it is not t, and `start`, the last key of query 0, where it is causal.  sees: condition on a row's sum of
     weights without which it gives zeros.  after: work on the elements of the result, which may read rows of its last axis;
@@ -60,9 +58,7 @@ class Pattern:
     k: Access
     v: Access
     o: tuple[int, ...]
-    score: Body | None = None
-    score_inputs: list[Tensor] = field(default_factory=list)
-    score_index: list[int] = field(default_factory=list)
+    score: Finish | None = None
     lines: list[str] = field(default_factory=list)
     keep: str = ""
     present: bool = False
@@ -90,12 +86,10 @@ class Pattern:
         """Returns text of the device function that makes a result of a sum and its channel by `after`; empty without it."""
         if self.after is None:
             return ""
-        lines = Lines("t")
-        readers = [self.after.reader(a, a.strides[-1:], 1) for a in self.after.reads()]
-        loads = [x for n, r in enumerate(readers) for x in self.after.load(n, r, ["channel"], "u32")]
-        (made,) = self.after.values(["sum"], readers, lines)
+        strides = [a.strides[-1:] for a in self.after.reads()]
+        loads, work, (made,) = self.after.code(["sum"], strides, ["channel"], "u32")
         rows = "".join(f", const {stored(self.tensor(Access(n, (), 0)).dtype)}* p{n}" for n in self.rows)
-        body = [*loads, *lines.lines, f"y = {store_value(made, self.out.dtype)};"]
+        body = [*loads, *work, f"y = {store_value(made, self.out.dtype)};"]
         text = f"DEV void {NAME}_finished(float sum, u32 channel, {stored(self.out.dtype)}& y{rows}) {{\n"
         return text + "".join(f"  {line}\n" for line in body) + "}\n"
 
@@ -119,21 +113,9 @@ class Pattern:
         """Returns statements that make a logit of the product `s` of query `row` and key `col`, and its name."""
         if self.score is None:
             return [], "s"
-        lines = Lines("z")
-        names = [*self.names, "row", "col"]
-
-        def leaf(source: Source) -> Value | None:
-            if not isinstance(source, Access):
-                return None
-            if source.index == 0:
-                return Value("s", "float")
-            at = offset_code(names, source.strides, source.offset, "u64")
-            code = f"p{self.score_index[source.index]}[{at}]"
-            given = self.score_inputs[source.index]
-            return element_value(source, self.score_inputs, lines.let(stored(given.dtype), code), lines)
-
-        value = Evaluator(self.score, lines, leaf).value(self.score.outputs[0])
-        return lines.lines, value.code
+        strides = [a.strides for a in self.score.reads()]
+        loads, work, (made,) = self.score.code(["s"], strides, [*self.names, "row", "col"], "u64", prefix="z")
+        return [*loads, *work], made.code
 
 
 def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern | No:
@@ -171,7 +153,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
         if after is not None:
             pattern.after, pattern.after_module = after
         if softmax.inputs[0] is not first:
-            _score(pattern, module, first, softmax.inputs[0], inputs)
+            pattern.score = after_product(module, [first], inputs, dims, outputs=softmax.inputs)
     except UnsupportedError as error:
         return No(str(error))
     return pattern
@@ -260,35 +242,6 @@ def _finish(
     return finish, made
 
 
-def _score(pattern: Pattern, module: Module, first: Instruction, last: Instruction, inputs: Sequence[Tensor]) -> None:
-    made = Module("score")
-    dims = first.shape.lens()
-    went = {first: made.add_parameter("product", Shape.of(first.shape.dtype, dims))}
-    given = [Tensor.of(Shape.of(first.shape.dtype, dims))]
-    index = [0]
-
-    def take(ins: Instruction) -> Instruction:
-        found = went.get(ins)
-        if found is not None:
-            return found
-        if ins.is_literal and ins.literal is not None:
-            new = made.add_literal(ins.literal)
-        elif ins.is_param:
-            n = list(module.parameters.values()).index(ins)
-            new = made.add_parameter(f"x{n}", Shape.of(inputs[n].dtype, inputs[n].lens))
-            given.append(inputs[n])
-            index.append(n)
-        elif isinstance(ins.op, (Pointwise, *VIEWS)):
-            new = made.add(ins.op, *map(take, ins.inputs))
-        else:
-            raise UnsupportedError(f"{ins.op.name} between the product and the softmax")
-        went[ins] = new
-        return new
-
-    made.add_return([take(last)])
-    pattern.score, pattern.score_inputs, pattern.score_index = Body.of(made, given), given, index
-
-
 def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | No:
     """Returns the pattern of the `attention` op: q, k, v, then mask, kv_lengths, offsets, sink."""
     q, k, v, mask, lengths, offsets, sink = [*inputs, *[None] * 7][:7]
@@ -308,44 +261,54 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
         list(inputs), out, batch, s, t, d, e, Access(0, heads(q, False)), Access(1, heads(k, True)),
         Access(2, heads(v, True)), heads(out, False), sees="!= 0.f", causal=op.causal,
     )  # fmt: skip
-    scale = 1 / math.sqrt(max(d, 1)) if op.scale is None else op.scale
+    conditions = _windows(pattern, op, lengths, offsets)
+    if mask is not None and mask.lens[-1] < t:
+        if mask.lens[-1] == 1:
+            return No("a mask of one key has no kernel")
+        conditions.insert(0, f"col < {mask.lens[-1]}u")
+    pattern.keep = " && ".join(conditions)
+    pattern.score = _masked_scores(pattern, op, mask)
+    return pattern
+
+
+def _masked_scores(pattern: Pattern, op: Any, mask: Tensor | None) -> Finish:
+    """Returns `Pattern.score` of the `attention` op: scale, cap and mask, which is input 3 of the kernel."""
     made = Module("score")
-    dims = (*batch, s, t)
+    _, g, r = pattern.batch
+    dims = (*pattern.batch, pattern.s, pattern.t)
     at = made.add_parameter("product", Shape.of(dt.float32, dims))
-    given, index = [Tensor.of(Shape.of(dt.float32, dims))], [0]
+    given, index = [Tensor.of(Shape.of(dt.float32, dims))], [-1]
 
     def full(value: float) -> Instruction:
         return made.add(Multibroadcast(out_lens=dims), made.add_literal(np.asarray(value, np.float32)))
 
-    at = made.add(Mul(), at, full(scale))
+    at = made.add(Mul(), at, full(1 / math.sqrt(max(pattern.d, 1)) if op.scale is None else op.scale))
     if op.softcap:
         at = made.add(Mul(), full(op.softcap), made.add(Tanh(), made.add(Div(), at, full(op.softcap))))
-    conditions: list[str] = []
     if mask is not None:
         lens = (*(1,) * (4 - len(mask.lens)), *mask.lens)
         strides = (*(0,) * (4 - len(mask.lens)), *mask.strides)
-        split = (lens[0], 1 if lens[1] == 1 else g, 1 if lens[1] == 1 else r, lens[2], t)
+        split = (lens[0], 1 if lens[1] == 1 else g, 1 if lens[1] == 1 else r, lens[2], pattern.t)
         sb, sh, ss, st = (0 if n == 1 else x for n, x in zip(lens, strides, strict=True))
-        window = Tensor(mask.dtype, split, (sb, sh * r, sh, ss, st), mask.align)
-        given.append(window)
+        given.append(Tensor(mask.dtype, split, (sb, sh * r, sh, ss, st), mask.align))
         index.append(3)
         wide = made.add(Multibroadcast(out_lens=dims), made.add_parameter("mask", Shape.of(mask.dtype, split)))
         if mask.dtype is dt.bool_:
             at = made.add(Where(), wide, at, full(-math.inf))
         else:
             if mask.dtype is not dt.float32:
-                from mgx_core.ops.convert import Convert
-
                 wide = made.add(Convert(target_type=dt.float32), wide)
             closed = full(-math.inf)  # by the mask: a closed key's score may be infinite or NaN
             at = made.add(Where(), made.add(Equal(), wide, closed), closed, made.add(Add(), at, wide))
-        if lens[3] < t:
-            if lens[3] == 1 and t != 1:
-                return No("a mask of one key has no kernel")
-            conditions.append(f"col < {lens[3]}u")
     made.add_return([at])
-    pattern.score, pattern.score_inputs, pattern.score_index = Body.of(made, given), given, index
+    return Finish(Body.of(made, given), tuple(given), tuple(index))
+
+
+def _windows(pattern: Pattern, op: Any, lengths: Tensor | None, offsets: Tensor | None) -> list[str]:
+    """Returns the conditions under which lengths, causality and windows leave a key; adds what they need to `Pattern.lines`."""
+    conditions: list[str] = []
     if lengths is not None:
+        t = pattern.t
         pattern.lines += [
             f"const i64 length = (i64)p4[h0 * {lengths.strides[0]}u];",
             f"const u32 present = length < 0 ? 0u : length < {t} ? (u32)length : {t}u;",
@@ -357,11 +320,10 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
             pattern.lines.append(f"const i64 start = (i64)p5[h0 * {offsets.strides[0]}u];")
         else:
             pattern.lines.append(f"const i64 start = {int(op.offset)};")
-        if op.causal:
-            conditions.append("(i64)col <= start + (i64)row")
-        if op.left_window_size >= 0:
-            conditions.append(f"(i64)col + {op.left_window_size} >= start + (i64)row")
-        if op.right_window_size >= 0:
-            conditions.append(f"(i64)col <= start + (i64)row + {op.right_window_size}")
-    pattern.keep = " && ".join(conditions)
-    return pattern
+    if op.causal:
+        conditions.append("(i64)col <= start + (i64)row")
+    if op.left_window_size >= 0:
+        conditions.append(f"(i64)col + {op.left_window_size} >= start + (i64)row")
+    if op.right_window_size >= 0:
+        conditions.append(f"(i64)col <= start + (i64)row + {op.right_window_size}")
+    return conditions

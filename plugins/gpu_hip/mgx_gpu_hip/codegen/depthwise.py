@@ -7,18 +7,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from mgx_core import Instruction, Module, No, Shape
+from mgx_core import Module, No
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.convolution import Convolution
-from mgx_core.ops.elementwise import Pointwise
 
-from .bodies import VIEWS, Access, Body, Source, flat
-from .evaluate import Evaluator
-from .expressions import Lines, Value, store_value
-from .geometry import Reader, ceil_div, decompose, index_type, load_code, offset_code, store_code
+from .after_product import Finish, after_product, stored_vectors
+from .bodies import flat
+from .geometry import Reader, ceil_div, decompose, index_type, load_code, offset_code
 from .movement import inner_axis, straight
 from .pointwise import one_launch, threads_of
-from .reductions import element_value
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored
 
 __all__ = ["depthwise", "depthwise_group"]
@@ -31,43 +28,12 @@ def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits:
     places = {p: n for n, p in enumerate(body.parameters.values())}
     if anchor is None or any(i not in places for i in anchor.inputs):
         return No("the group is not a convolution of its inputs")
-    x, w = (inputs[places[i]] for i in anchor.inputs)
-    epilogue = Module("epilogue")
-    went: dict[Instruction, Instruction] = {
-        anchor: epilogue.add_parameter("sum", Shape.of(anchor.shape.dtype, anchor.shape.lens()))
-    }
-    given, index = [Tensor.of(Shape.of(anchor.shape.dtype, anchor.shape.lens()))], [-1]
+    if len(body.outputs) != 1:
+        return No("the group gives several results")
+    x, w = at = tuple(places[i] for i in anchor.inputs)
     try:
-        for ins in body:
-            if ins in went or ins.is_return or (ins.is_param and ins.users == (anchor,)):
-                continue
-            if ins.is_param:
-                went[ins] = epilogue.add_parameter(
-                    f"x{places[ins]}", Shape.of(inputs[places[ins]].dtype, inputs[places[ins]].lens)
-                )
-                given.append(inputs[places[ins]])
-                index.append(places[ins])
-            elif ins.is_literal and ins.literal is not None:
-                went[ins] = epilogue.add_literal(ins.literal)
-            elif isinstance(ins.op, (Pointwise, *VIEWS)):
-                went[ins] = epilogue.add(ins.op, *(went[i] for i in ins.inputs))
-            else:
-                return No(f"{ins.op.name} after the convolution")
-        if len(body.outputs) != 1:
-            return No("the group gives several results")
-        epilogue.add_return([went[body.outputs[0]]])
-        return depthwise(
-            anchor.op,
-            x,
-            w,
-            y,
-            traits,
-            list(inputs),
-            tuple(places[i] for i in anchor.inputs),
-            Body.of(epilogue, given),
-            given,
-            index,
-        )
+        after = after_product(body, [anchor], inputs, anchor.shape.lens())
+        return depthwise(anchor.op, inputs[x], inputs[w], y, traits, inputs, at, after)
     except UnsupportedError as error:
         return No(str(error))
 
@@ -78,16 +44,14 @@ def depthwise(
     w: Tensor,
     y: Tensor,
     traits: DeviceTraits,
-    inputs: list[Tensor] | None = None,
+    inputs: Sequence[Tensor] | None = None,
     at: tuple[int, ...] = (0, 1),
-    body: Body | None = None,
-    given: Sequence[Tensor] = (),
-    index: Sequence[int] = (),
+    after: Finish | None = None,
 ) -> KernelSource | No:
     """Writes a kernel for filters of one channel each, x and y channels last.  Weights are read in vectors where they lie so.
 
     A channel may have several filters: vectors of results then read the fewer channels that theirs are.
-    body: computed from the sums (its input 0) and the `given` tensors, which are the inputs `index`.
+    inputs: of the kernel, image and weights by themselves by default; at: the numbers of these two; after: work on the sums.
     """
     rank = len(x.lens) - 2
     if rank != 2 or op.group != x.lens[1] or w.lens[1] != 1:
@@ -160,7 +124,7 @@ def depthwise(
     edges = sorted({o * sh for o in range(tall)} | {o * sh + kh for o in range(tall)})
     for first, end in pairwise(edges):
         image_rows(first, end, [o for o in range(tall) if o * sh <= first < o * sh + kh])
-    lines += _epilogue(y, names, tall, strip, width, offsets, body, given, index)
+    lines += _results(y, names, tall, strip, width, after)
     every = inputs if inputs is not None else [x, w]
     threads = threads_of(math.prod(dims), traits)
     grid, flops = ceil_div(math.prod(dims), threads), 2 * y.elements * kh * kw
@@ -193,54 +157,17 @@ def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits) -> Tile:
     return Tile(width, strip, 1)
 
 
-def _epilogue(
-    y: Tensor, names: Sequence[str], tall: int, strip: int, width: int, offsets: str, body: Body | None,
-    given: Sequence[Tensor], index: Sequence[int],
-) -> list[str]:  # fmt: skip
+def _results(y: Tensor, names: Sequence[str], tall: int, strip: int, width: int, after: Finish | None) -> list[str]:
     """Returns statements that finish the sums and store them."""
-    kind = computed(y.dtype)
-    order = (0, 2, 3, 1)
     lines: list[str] = []
     for axis, name, place, count in ((2, "line", "o", tall), (3, "col", "r", strip)):
         lines.append(f"UNROLL for (int {place} = 0; {place} < {count}; ++{place}) {{")
         lines.append(f"  const u32 {name} = {names[axis - 1]} * {count}u + {place};")
         if y.lens[axis] % count:
             lines.append(f"  if ({name} >= {y.lens[axis]}u) break;")
-    places = [names[0], "line", "col", names[3]]
-    inner = Lines("z")
-    reads: list[str] = []
-    result = "acc[o][r][k]"
-    if body is None:
-        value = Value(result, kind)
-    else:
-        accesses = [a for a in body.accesses if a.index]
-
-        def leaf(source: Source) -> Value | None:
-            if not isinstance(source, Access):
-                return None
-            if source.index == 0:
-                return Value(inner.let(kind, result), kind)
-            m = accesses.index(source)
-            return element_value(source, given, reader(source).element(f"e{m}"), inner)
-
-        def reader(source: Access) -> Reader:
-            return Reader(given[source.index], [source.strides[a] for a in order], source.offset, width)
-
-        for m, access in enumerate(accesses):
-            found = reader(access)
-            code = offset_code(places, found.strides, access.offset, offsets, width)
-            reads += found.lines(f"e{m}", f"p{index[access.index]}", code)
-        value = Evaluator(body, inner, leaf).value(body.outputs[0])
-    target = offset_code(places, [y.strides[a] for a in order], 0, offsets, width)
-    lines += [f"  {line}" for line in reads]
-    lines += [
-        f"  vec<{stored(y.dtype)}, {width}> out;",
-        f"  UNROLL for (int k = 0; k < {width}; ++k) {{",
-        *(f"    {line}" for line in inner.lines),
-        f"    out.v[k] = {store_value(value, y.dtype)};",
-        "  }",
-        f"  {store_code(y, width)}(q0 + ({target}), out);",
-        "}",
-        "}",
+    strides = [
+        [s[a] for a in (0, 2, 3, 1)] for s in (y.strides, *(a.strides for a in (after.reads() if after else ())))
     ]
-    return lines
+    places = [names[0], "line", "col", names[3]]
+    stores = stored_vectors([y], after, strides, places, width, "acc[o][r][k]")
+    return [*lines, *(f"  {line}" for line in stores), "}", "}"]

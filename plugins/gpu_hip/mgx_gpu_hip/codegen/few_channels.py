@@ -297,7 +297,7 @@ class _Text:
             "    }",
         ]
         strides = [_inside(x) for x in (*(y.strides for y in ys), *(a.strides for a in accesses))]
-        stores = stored_vectors(ys, self.after, strides, places, width, lambda y: f"convert<{stored(y.dtype)}>(v[k])")
+        stores = stored_vectors(ys, self.after, strides, places, width)
         lines += [f"    {line}" for line in stores]
         return [*lines, "  }", "}"]
 

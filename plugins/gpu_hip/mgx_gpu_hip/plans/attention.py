@@ -123,12 +123,13 @@ def _problem(
     bias: dict[str, Any] = {}
     if biased:
         assert p.score is not None
-        reads = [a for a in p.score.accesses if a.index != 0]
+        reads = p.score.reads()
         if len(reads) != 1:
             return No("the scores have more than one summand")
-        if p.sees and not _all_see(e, args[p.score_index[reads[0].index]]):
+        number = p.score.index[reads[0].index]
+        if p.sees and not _all_see(e, args[number]):
             return No("queries without keys give zeros, which the library does not")
-        at = Access(p.score_index[reads[0].index], reads[0].strides, reads[0].offset)
+        at = Access(number, reads[0].strides, reads[0].offset)
         whole = (batch, heads, p.s, p.t)
         steps = at.strides
         if len(p.batch) == 3:

@@ -76,7 +76,7 @@ def write_finished(
     fixed = flat(tail.modules[0])
     parameters = list(fixed.parameters.values())
     joints = [parameters[tail.inputs.index(part)] for part in sums]
-    return coded_product(product.op, xs, ys, traits, after_product(fixed, joints, [], xs[4:], ys[0].lens, 4))
+    return coded_product(product.op, xs, ys, traits, after_product(fixed, joints, xs[4:], ys[0].lens, 4))
 
 
 def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]:

@@ -118,7 +118,7 @@ def _finish(parts: _Parts, given: Inputs, dims: Sequence[int], first: int) -> Fi
     fixed = flat(module)
     parameters = list(fixed.parameters.values())
     joints = [parameters[inputs.index(p)] for p in parts.parts]
-    return after_product(fixed, joints, [], given, dims, first)
+    return after_product(fixed, joints, given, dims, first)
 
 
 def write(

@@ -81,8 +81,7 @@ class ProductGroup:
 
     def finish(self, given: Inputs, dims: Sequence[int], first: int) -> Finish:
         """Returns the work behind the sums for a generator; given, first: its operands, and the number of the first."""
-        skipped = [self.anchor, *self.before(), *self.chain]
-        return after_product(self.body, [self.joint], skipped, given, dims, first)
+        return after_product(self.body, [self.joint], given, dims, first)
 
 
 def group_results(e: GpuEmitter, body: Module) -> tuple[Results, list[Value]]:
