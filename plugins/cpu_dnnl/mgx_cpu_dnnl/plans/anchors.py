@@ -15,6 +15,7 @@ from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
 from ..layout import descriptor
+from ..native_library import native
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, Check, offer, only
 from .precision import narrowed, widened
@@ -78,8 +79,6 @@ def windowed(
     epilogue's residual if it has one; numbers: of the windows.
     Errors: Refused.
     """
-    from ..native_library import native
-
     _native = native()
     if w.shape.broadcasted():  # oneDNN's weights do not repeat
         array = e.constant(w)

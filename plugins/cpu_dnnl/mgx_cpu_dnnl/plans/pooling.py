@@ -16,6 +16,7 @@ from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
+from ..native_library import native
 from .native_loops import grain_of, native_loop
 from .offer import FLOATS, offer, only
 
@@ -104,10 +105,7 @@ def _maxima(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value:
 
 @offer(PLANS, Pooling, when=supported, name="onednn")
 def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    from ..native_library import native
-
     _native = native()
-
     x = args[0]
     lens, (lengths, strides, dilations, begin, ends) = _sizes(op, x)
     if 0 in lens:

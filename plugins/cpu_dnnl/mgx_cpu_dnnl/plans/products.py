@@ -15,6 +15,7 @@ from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
 from ..layout import descriptor, is_nested
+from ..native_library import native
 from .anchors import floats_around
 from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, offer, only
@@ -82,10 +83,7 @@ def matrix_ready(e: CpuEmitter, value: Value) -> Value:
 
 def product(e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: Value | None = None) -> Value:
     """a [.., m, k] times b [.., k, n], row-major."""
-    from ..native_library import native
-
     _native = native()
-
     lens = [*a.lens[:-1], b.lens[-1]]
     k = a.lens[-1]
     if epilogue is not None and epilogue.residual is not None:

@@ -6,7 +6,7 @@ from mgx_core import No
 
 from .attention_parts import attended, batch_setup, copy_tile, finished, heads, result
 from .attention_pattern import Pattern
-from .attention_tiles import scored, weighed
+from .attention_tiles import begun, scored, weighed
 from .extents import SymbolicInt, plain
 from .geometry import aligned, ceil_div
 from .source import DeviceTraits, KernelSource, stored
@@ -43,7 +43,6 @@ def split_keys(p: Pattern, traits: DeviceTraits, waves: int) -> KernelSource | N
     t, d, e = p.word, _wide(p.d), _wide(p.e)
     ldk, ldv = d + 8, e + 8
     threads, each = waves * traits.wave, KEYS * (ldk + ldv)
-    nd, ne = d // 16, e // 16
     before, limit = attended(p, "first", ROWS)
     copies = [
         *copy_tile(p, p.k, "these", "k", KEYS, p.d, "key", limit, d, ldk, traits.wave, "lane_id()"),
@@ -66,12 +65,7 @@ def split_keys(p: Pattern, traits: DeviceTraits, waves: int) -> KernelSource | N
         *(f"  {x}" for x in copies),
         "}",
         "__syncthreads();",
-        f"frag_a<{t}> qf[{nd}];",
-        f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], queries + i * 16, {ldk});",
-        f"frag_c of[{ne}];",
-        f"UNROLL for (int i = 0; i < {ne}; ++i) frag_fill(of[i], 0.f);",
-        "float top[FRAG_ROWS], sum[FRAG_ROWS];",
-        "UNROLL for (int i = 0; i < FRAG_ROWS; ++i) { top[i] = (float)-m::inf(); sum[i] = 0.f; }",
+        *begun(p, "queries", ldk),
         f"for (u32 key = wave * {KEYS}u; key < {limit}; key += {waves * KEYS}u) {{",
         f"  if (key >= {waves * KEYS}u) {{  // the first were read with the queries",
         "    wave_sync();",

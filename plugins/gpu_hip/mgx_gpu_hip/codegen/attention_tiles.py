@@ -10,7 +10,7 @@ from .extents import plain
 from .geometry import aligned, ceil_div
 from .source import DeviceTraits, KernelSource, stored
 
-__all__ = ["scored", "tiles", "weighed"]
+__all__ = ["begun", "scored", "tiles", "weighed"]
 
 
 def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
@@ -38,8 +38,6 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     apart = plain(queries * ldk) if own else 0
     total = taken(buffers) + 2 * apart
     asked = 0 if total <= traits.shared_bytes else total
-    nd, ne = d // 16, e // 16
-
     before, limit = attended(p, "first", queries)
 
     def load_keys(first: str, target: str) -> list[str]:
@@ -84,12 +82,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     lines += [
         wait if own else "async_wait<0>();",
         "__syncthreads();",
-        f"frag_a<{t}> qf[{nd}];",
-        f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], queries + wave * 16 * {ldk} + i * 16, {ldk});",
-        f"frag_c of[{ne}];",
-        f"UNROLL for (int i = 0; i < {ne}; ++i) frag_fill(of[i], 0.f);",
-        "float top[FRAG_ROWS], sum[FRAG_ROWS];",
-        "UNROLL for (int i = 0; i < FRAG_ROWS; ++i) { top[i] = (float)-m::inf(); sum[i] = 0.f; }",
+        *begun(p, f"queries + wave * 16 * {ldk}", ldk),
     ]
     if buffers == 2 and not own:
         lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
@@ -108,10 +101,23 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
         *(f"  {line}" for line in loop),
         "}",
-        *(_stored_in_vectors(p, ldk, ne) if vectors else _stored(p, ne)),
+        *(_stored_in_vectors(p, ldk, e // 16) if vectors else _stored(p, e // 16)),
     ]
     blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
     return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
+
+
+def begun(p: Pattern, queries: str, ld: int) -> list[str]:
+    """Returns statements that bring a wave's queries to registers and begin its sums; queries: code of where they lie."""
+    nd, ne = ceil_div(p.d, 16), ceil_div(p.e, 16)
+    return [
+        f"frag_a<{p.word}> qf[{nd}];",
+        f"UNROLL for (int i = 0; i < {nd}; ++i) frag_load_a_shared(qf[i], {queries} + i * 16, {ld});",
+        f"frag_c of[{ne}];",
+        f"UNROLL for (int i = 0; i < {ne}; ++i) frag_fill(of[i], 0.f);",
+        "float top[FRAG_ROWS], sum[FRAG_ROWS];",
+        "UNROLL for (int i = 0; i < FRAG_ROWS; ++i) { top[i] = (float)-m::inf(); sum[i] = 0.f; }",
+    ]
 
 
 def scored(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str]:
