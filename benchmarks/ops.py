@@ -5,8 +5,8 @@ OMP_NUM_THREADS=1 MGX_CPU_THREADS=1 taskset -c 0 python benchmarks/ops.py [--onl
 
 Rounds alternate between the engines; a figure is the median over the rounds of the processor time of a run.  Cases that
 onnxruntime does in less than 20 us show what a call costs rather than its kernel: their mean is apart.  Results must be equal
-within 1e-4 of the largest value (1e-2 in float16; what a case allows), NaN and infinities alike; those whose order or size is free are
-compared as such.  Without --only every family of cases runs in a process of its own.
+within 1e-4 of the largest value (1e-2 in float16; what a case allows), NaN and infinities alike; those whose order is free
+are compared as such.  Without --only every family of cases runs in a process of its own.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from run_loops import run_numpy
 from mgx_core import dtype as dt
 from mgx_core.ops.scalar import NUMPY, PRIMITIVES
 from mgx_cpu_dnnl.jit.code import Code, V
-from mgx_cpu_dnnl.jit.element import MEMORY, from_memory, to_memory
+from mgx_cpu_dnnl.jit.element import MEMORY, convert, from_memory, to_memory
 from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.graph import Graph, walk
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.jit.primitive import apply
 
@@ -250,3 +251,27 @@ def test_integers(engine, name, dtype):
     with np.errstate(all="ignore"):
         expected = NUMPY[name](*args).astype(dtype.numpy)
     assert np.array_equal(run(engine, name, dtype, args), expected)
+
+
+@pytest.mark.parametrize("name", ["asin", "acos", "atan"])
+def test_inverse_angles_are_vectors(name):
+    """No element by element call of libm stands behind them."""
+    c = Code(16, True)
+    apply(c, name, dt.float32, [V("%x", "float", 16)])
+    assert not c.extra and not any(f"@{name}f" in line for line in c.declared.values())
+
+
+def test_whole_numbers_of_floats_are_vectors():
+    """LLVM's saturating conversion, which it takes apart into elements, is not used."""
+    c = Code(16, True)
+    for target in (dt.int32, dt.uint32, dt.int64, dt.uint64):
+        convert(c, V("%x", "float", 16), dt.float32, target)
+    assert not any(".sat." in name for name in c.declared)
+
+
+@pytest.mark.parametrize("power", [3.0, 4.0])
+def test_small_whole_powers_are_products(power):
+    graph = Graph((16,), frozenset())
+    x = graph.load(0, dt.float32, (1,))
+    made = graph.prim("pow", dt.float32, (x, graph.const(power, dt.float32)))
+    assert {n.extra for n in walk([made]) if n.kind == "prim"} == {"mul"}

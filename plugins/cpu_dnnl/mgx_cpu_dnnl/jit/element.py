@@ -83,13 +83,11 @@ def convert(c: Code, x: V, dtype: DType, to: DType) -> V:
     if dtype.is_float and to.is_float:
         return c.cast("fpext" if to.bits > dtype.bits else "fptrunc", x, elem)
     if dtype.is_float:
-        how = "fptosi" if to.kind == "i" else "fptoui"
         if to.bits < 32:  # through int32, where the machine converts vectors
             x = clamp(c, x, float(to.lowest), float(to.highest))
             x = c.select(c.compare("uno", x, x), c.const(0.0, x), x)
             return c.cast("trunc", c.cast("fptosi", x, "i32"), elem)
-        name = f"llvm.{how}.sat.{_short(elem, x.n)}.{_short(x.elem, x.n)}"
-        return c.call(name, elem, x.n, x)
+        return _whole(c, x, to)
     if to.is_float:
         return c.cast("sitofp" if dtype.kind == "i" else "uitofp", x, elem)
     if to.bits == dtype.bits:
@@ -99,6 +97,14 @@ def convert(c: Code, x: V, dtype: DType, to: DType) -> V:
     return c.cast("sext" if dtype.kind == "i" else "zext", x, elem)
 
 
-def _short(elem: str, n: int) -> str:
-    short = {"float": "f32", "double": "f64"}.get(elem, elem)
-    return f"v{n}{short}" if n else short
+def _whole(c: Code, x: V, to: DType) -> V:
+    """Returns floats as integers of 32 or 64 bits: toward zero, the nearest that there is, 0 for NaN.
+
+    By bounds and selections, which are vectors: LLVM takes its own saturating conversion apart into elements.
+    """
+    signed = to.kind == "i"
+    low, end = c.const(float(to.lowest), x), c.const(float(to.highest + 1), x)  # both powers of two
+    inside = c.select(c.compare("ogt", x, low), x, low)  # NaN becomes the lowest number
+    out = c.cast("fptosi" if signed else "fptoui", inside, elem_of(to))  # of what is too large nothing is taken
+    out = c.select(c.compare("oge", x, end), c.const(-1 if not signed else int(to.highest), out), out)
+    return c.select(c.compare("uno", x, x), c.const(0, out), out)

@@ -85,6 +85,9 @@ class Graph:
             simpler = self._one_and_tanh(args)
             if simpler is not None:
                 return simpler
+        if name == "pow" and dtype.is_float and args[1].kind == "const" and float(args[1].extra) in (3.0, 4.0):
+            square = self.prim("mul", dtype, (args[0], args[0]))
+            return self.prim("mul", dtype, (square, args[0] if float(args[1].extra) == 3.0 else square))
         if name in ("max", "min") and dtype.is_float and any(a.kind == "const" and a.extra == "nan" for a in args):
             name = "add"  # what is NaN whatever the other operand is: code for bounds takes them for numbers
         if name in ("round", "floor", "ceil", "trunc"):  # between two whole numbers the last bit decides

@@ -11,6 +11,7 @@ from typing import Final
 
 from .code import Code, V
 from .float_steps import bits, clamp, floats, horner
+from .inverse_angles import acos, asin, atan
 from .math_in_float64 import pow_
 
 __all__ = ["FAST", "erf", "exp", "exp_negative", "expm1", "log", "log1p", "log2", "reciprocal", "sigmoid", "tanh"]
@@ -211,4 +212,7 @@ FAST: Final[dict[str, Callable[..., V]]] = {
     "sigmoid": sigmoid,
     "exp_negative": exp_negative,
     "pow": pow_,
+    "asin": asin,
+    "acos": acos,
+    "atan": atan,
 }

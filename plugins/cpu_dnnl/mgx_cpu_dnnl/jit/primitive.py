@@ -25,7 +25,8 @@ COST: Final[dict[str, int]] = {
     "erf": 22, "tanh": 20, "sigmoid": 20, "sin": 50, "cos": 50, "tan": 60, "pow": 110,
     "mod": 200, "fmod": 200, "sign": 4, "max": 2, "min": 2,
 }  # fmt: skip
-COST.update(dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"), 300))
+COST.update(dict.fromkeys(("asin", "acos", "atan"), 30))
+COST.update(dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 300))
 
 
 _COMPARE: Final = {"lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"), "gt": ("ogt", "sgt", "ugt"),
