@@ -56,3 +56,15 @@ def test_results_with_gaps_keep_them(engine):
     assert compile_weave(shape(source), shape(target), engine, "copy") is None
     run_numpy(compile_copy(shape(source), shape(target), engine), [source, target])
     assert (target == source).all() and (room[:, :, 3] == 5).all()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.uint8, np.float16])
+@pytest.mark.parametrize("lens", [(1, 3, 70, 70), (2, 3, 17, 1), (3, 2, 5, 9), (1, 7, 4, 5), (2, 5, 4100)])
+def test_channels_come_apart(engine, lens, kind):
+    r = np.random.default_rng(4)
+    source = np.moveaxis((r.standard_normal((lens[0], *lens[2:], lens[1])) * 50).astype(kind), -1, 1)
+    room = np.full((lens[0], lens[1] + 2, *lens[2:]), 77, kind)
+    target = room[:, 1:-1]
+    assert compile_weave(shape(source), shape(target), engine, "copy") is not None
+    run_numpy(compile_copy(shape(source), shape(target), engine), [source, target], chunks=3)
+    assert (target == source).all() and (room[:, [0, -1]] == 77).all()

@@ -1,4 +1,4 @@
-"""Copies that weave a few long rows: images with channels apart, as they are given, to pixels of a few channels each."""
+"""Copies that weave a few long rows, or take them apart: images with channels apart to pixels of a few channels each, and back."""
 
 from __future__ import annotations
 
@@ -31,25 +31,39 @@ class _Plan(NamedTuple):
     steps: list[tuple[int, int]]  # and the steps of both operands along the outer axes
     apart: int  # and that from row to row
     elem: str
+    back: bool  # the rows are in the result
 
 
 def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> JitKernel | None:
-    """Returns a copy whose result has a short innermost axis, contiguous in the source along the next; None for any other."""
+    """Returns a copy between long rows and a short innermost axis that lies over them; None for any other.
+
+    Either the result has the short axis, and the source is contiguous along the long one, or the other way round.
+    """
     axes = axes_of(target.lens(), [source.strides(), target.strides()])
     axes = merged(sorted(axes, key=lambda a: -a.steps[1]))
-    if len(axes) < 2 or not _is_woven(axes[-2], axes[-1], engine.lanes) or min(min(a.steps) for a in axes) < 0:
+    if len(axes) < 2 or min(min(a.steps) for a in axes) < 0:
         return None
-    *outer, long, short = axes
+    short = next((a for a in axes if a.steps[0] == 1), axes[-1])
+    back = short is not axes[-1] and _is_woven(axes[-1], short, engine.lanes, 1)
+    if back:
+        outer, long = [a for a in axes[:-1] if a is not short], axes[-1]
+    elif _is_woven(axes[-2], axes[-1], engine.lanes, 0):
+        *outer, long, short = axes
+    else:
+        return None
     args = Args()
-    if source.dtype.size == NATIVE_SIZE and short.extent <= NATIVE_ROWS:
+    apart = short.steps[1 if back else 0]
+    if source.dtype.size == NATIVE_SIZE and short.extent <= NATIVE_ROWS and not back:
         code: Function | NativeLoop = NativeLoop(f"weave_{short.extent}")
-        for value in (len(outer), long.extent, short.steps[0], *(n for a in outer for n in (a.extent, *a.steps))):
+        for value in (len(outer), long.extent, apart, *(n for a in outer for n in (a.extent, *a.steps))):
             args.add(value)
     else:
         extents = [args.add(a.extent) for a in (*outer, long)]
         steps = [(args.add(a.steps[0]), args.add(a.steps[1])) for a in outer]
-        plan = _Plan(short.extent, args, extents, steps, args.add(short.steps[0]), MEMORY[source.dtype])
-        code = engine.function(f"weave {plan.rows} {plan.elem} {len(outer)}", lambda c: _write(c, plan))
+        plan = _Plan(short.extent, args, extents, steps, args.add(apart), MEMORY[source.dtype], back)
+        code = engine.function(
+            f"{'unweave' if back else 'weave'} {plan.rows} {plan.elem} {len(outer)}", lambda c: _write(c, plan)
+        )
     elements = math.prod(a.extent for a in axes)
     work = elements // (long.extent * short.extent) * -(-long.extent // BLOCK)
     return JitKernel(
@@ -65,9 +79,11 @@ def compile_weave(source: Shape, target: Shape, engine: Engine, name: str) -> Ji
     )
 
 
-def _is_woven(long: Axis, short: Axis, lanes: int) -> bool:
-    fits = 1 < short.extent <= MOST and long.extent >= lanes and short.steps[0] != 0
-    return fits and short.steps[1] == long.steps[0] == 1 and long.steps[1] == short.extent
+def _is_woven(long: Axis, short: Axis, lanes: int, rows: int) -> bool:
+    """Returns whether the operand number `rows` has long rows, and the other one pixels of their elements."""
+    pixels = 1 - rows
+    fits = 1 < short.extent <= MOST and long.extent >= lanes and short.steps[rows] != 0
+    return fits and short.steps[pixels] == long.steps[rows] == 1 and long.steps[pixels] == short.extent
 
 
 def _write(c: Code, plan: _Plan) -> None:
@@ -89,10 +105,18 @@ def _write(c: Code, plan: _Plan) -> None:
 
         def some(i: V, _: list[V]) -> list[V]:
             i = c.intrinsic("smin", i, last)  # the last vector may begin within the one before
-            at = c.gep(source, i, elem)
             offsets = [c.op("mul", refs[plan.apart], i64(r)) for r in range(plan.rows)]
-            rows = [c.load(c.gep(at, offset, elem), elem, n) for offset in offsets]
-            c.store(c.gep(target, c.op("mul", i, i64(plan.rows)), elem), _woven(c, rows))
+            pixel = c.op("mul", i, i64(plan.rows))
+            if plan.back:
+                pixels = c.load(c.gep(source, pixel, elem), elem, n * plan.rows)
+                at = c.gep(target, i, elem)
+                for r, offset in enumerate(offsets):
+                    row = c.shuffle(pixels, pixels, range(r, n * plan.rows, plan.rows))
+                    c.store(c.gep(at, offset, elem), row)
+            else:
+                at = c.gep(source, i, elem)
+                rows = [c.load(c.gep(at, offset, elem), elem, n) for offset in offsets]
+                c.store(c.gep(target, pixel, elem), _woven(c, rows))
             return []
 
         c.loop(begin, end, n, some)
