@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..errors import ShapeError
@@ -65,6 +63,18 @@ class Compress(Operation):
         return np.take(rows, np.flatnonzero(condition), axis)
 
 
+def _ranks(rows: Array) -> Array:
+    """Returns the place of each row among the different ones, in ascending order."""
+    if not rows.size:
+        return np.zeros(len(rows), np.int64)
+    order = np.lexsort(rows.T[::-1])
+    ascending = rows[order]
+    changes = np.any(ascending[1:] != ascending[:-1], axis=1)
+    ranks = np.zeros(len(rows), np.int64)
+    ranks[order[1:]] = np.cumsum(changes)
+    return ranks
+
+
 @op("unique", exact=True)
 class Unique(Operation):
     """The different elements of x (slices along `axis`), ascending or in order of first occurrence.
@@ -88,16 +98,13 @@ class Unique(Operation):
         axis = 0 if self.axis is None else normalize(self.axis, x.ndim)
         items = x.reshape(-1) if self.axis is None else x
         length = items.shape[axis]
-        # elements become ordered integers first: rows of integers sort in the same way for every element type
-        _, codes = np.unique(widen(items).reshape(-1), return_inverse=True)
-        rows = np.moveaxis(codes.reshape(items.shape), axis, 0).reshape(length, -1 if items.size else 0)
-        found: Any
-        if rows.shape[1] == 0:
-            kinds = min(length, 1)
-            first, inverse, counts = np.arange(kinds), np.zeros(length, np.int64), np.full(kinds, length)
-        else:
-            found = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
-            first, inverse, counts = found[1], found[2].reshape(-1), found[3]
+        if items.ndim == 1:
+            codes = widen(items)
+        else:  # elements become ordered integers first, and then rows: they sort in the same way for every element type
+            _, codes = np.unique(widen(items).reshape(-1), return_inverse=True)
+            codes = _ranks(np.moveaxis(codes.reshape(items.shape), axis, 0).reshape(length, -1 if items.size else 0))
+        _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+        inverse = inverse.reshape(-1)
         if not self.sorted:
             order = np.argsort(first, kind="stable")
             place = np.empty_like(order)
