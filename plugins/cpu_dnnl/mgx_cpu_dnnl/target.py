@@ -57,14 +57,17 @@ class CpuTarget(Target):
 
             from .few_transposed_channels import FEW_TRANSPOSED
             from .native_library import native
+            from .vector_products import VECTOR_PRODUCTS
             from .whole_windows import WHOLE_WINDOWS
             from .zero_points import ZERO_POINTS
 
-            transposed = FEW_TRANSPOSED if options.fast_math else FEW_TRANSPOSED.within(EXACT)
+            rewritten = [FEW_TRANSPOSED, VECTOR_PRODUCTS]
+            if not options.fast_math:
+                rewritten = [rules.within(EXACT) for rules in rewritten]
             return (
                 *([TabulateBytes()] if options.optimize else []),
                 *([Rewrite(ZERO_POINTS)] if native().onednn_sums_bytes() else []),
-                *([Rewrite(WHOLE_WINDOWS), Rewrite(transposed)] if options.optimize else []),
+                *([Rewrite(WHOLE_WINDOWS), *map(Rewrite, rewritten)] if options.optimize else []),
                 ExpandComposites(NORMS | QUANTIZERS),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),

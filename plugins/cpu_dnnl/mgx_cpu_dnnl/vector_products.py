@@ -1,0 +1,35 @@
+"""Products with one column as sums of rows: reading the matrix is all their time, and loops of tiles take three times that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mgx_core import Instruction, No
+from mgx_core import dtype as dt
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Transpose
+from mgx_core.ops.pointwise import Mul
+from mgx_core.ops.reduce import ReduceSum
+from mgx_core.rules.engine import ROUNDING, Builder, Rules
+
+__all__ = ["VECTOR_PRODUCTS"]
+
+VECTOR_PRODUCTS: Final = Rules("vector-products")
+SHORTEST: Final = 16  # elements of a row that is summed in vectors
+
+
+@VECTOR_PRODUCTS.on(Dot, changes=ROUNDING)
+def sums_of_rows(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(a, b) with one column in b -> reduce_sum(a * b', -1), which other work on rows then joins."""
+    rows, column = i.inputs
+    if column.shape.dims[-1] != 1 or i.shape.dtype is not dt.float32:
+        return None
+    length = rows.shape.dims[-1]
+    if not isinstance(length, int) or length < SHORTEST:
+        return No("rows too short for vectors")
+    rank = column.shape.rank
+    row = b.add(Transpose(permutation=(*range(rank - 2), rank - 1, rank - 2)), column)
+    if row.shape.dims != rows.shape.dims:
+        row = b.add(Multibroadcast(out_lens=rows.shape.dims), row)
+    return b.add(ReduceSum(axes=(-1,)), b.add(Mul(), rows, row))
