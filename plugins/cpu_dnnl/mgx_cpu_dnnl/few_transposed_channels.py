@@ -1,7 +1,9 @@
-"""Transposed convolutions with few channels of results, of which oneDNN computes as many as a vector holds."""
+"""Transposed convolutions that oneDNN is slow at: few channels of results, of which it computes as many as a vector holds, and
+elements of windows that lie apart."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from mgx_core import Instruction, No
@@ -15,9 +17,18 @@ __all__ = ["FEW_TRANSPOSED"]
 FEW: Final = 6  # channels of results, of 8 that are computed; twice as many where vectors hold 16
 
 
+def _has_gaps(op: ConvolutionBackwards, lengths: Sequence[int]) -> bool:
+    """Returns whether some steps of the stride meet no element of a window, or elements of it that lie apart."""
+    strides, dilations, *_ = op.plan(len(lengths), lengths)
+    return any(s > 1 and (d > 1 or s > k) for k, s, d in zip(lengths, strides, dilations, strict=True))
+
+
 def _filled(i: Instruction) -> No | None:
     op, channels = i.op, i.shape.dims[1]
     assert isinstance(op, ConvolutionBackwards)
+    lengths = i.inputs[1].shape.dims[2:]
+    if op.group == 1 and all(isinstance(n, int) for n in lengths) and _has_gaps(op, i.inputs[1].shape.lens()[2:]):
+        return None
     few = 2 * FEW if "avx512f" in native().cpu_features() else FEW
     if op.group != 1 or not isinstance(channels, int) or channels > few:
         return No("a vector of channels is filled well enough")

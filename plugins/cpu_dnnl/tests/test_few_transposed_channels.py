@@ -57,3 +57,20 @@ def test_many_channels_stay(both: Callable[..., Any]) -> None:
     found, wanted, steps = both(program, {"x": np.ones((1, 8, 5, 5), np.float32)})
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     assert any(name.startswith("deconv ") for name in steps), steps
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"stride": [4, 4], "dilation": [1, 1]}, {"stride": [3, 3], "dilation": [2, 2]}],
+    ids=["far", "dilated"],
+)
+def test_windows_with_gaps(both: Callable[..., Any], attributes: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [2, 8, 5, 6]))
+    weights = main.add_literal(rng.standard_normal((8, 20, 2, 2)).astype(np.float32))
+    main.add_return([main.add(mgx.op("convolution_backwards", padding=[0, 0], **attributes), x, weights)])
+    found, wanted, steps = both(program, {"x": rng.standard_normal((2, 8, 5, 6)).astype(np.float32)})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert not any(name.startswith("deconv ") for name in steps), steps
