@@ -275,3 +275,18 @@ def test_small_whole_powers_are_products(power):
     x = graph.load(0, dt.float32, (1,))
     made = graph.prim("pow", dt.float32, (x, graph.const(power, dt.float32)))
     assert {n.extra for n in walk([made]) if n.kind == "prim"} == {"mul"}
+
+
+@pytest.mark.parametrize("name", ["fmod", "mod"])
+def test_remainders_are_exact(engine, name):
+    r = np.random.default_rng(7)
+    b = np.concatenate([r.integers(1, 50, 800) / 7, 10.0 ** r.uniform(-20, 20, 800)]).astype(np.float32)
+    a = (b * np.concatenate([r.integers(-(10**6), 10**6, 800), 10.0 ** r.uniform(-3, 12, 800)])).astype(np.float32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-40], np.float32)
+    pairs = np.array(np.meshgrid(special, special), np.float32).reshape(2, -1)
+    a, b = np.concatenate([a, pairs[0]]), np.concatenate([b, pairs[1]])
+    with np.errstate(all="ignore"):
+        exact = {"fmod": np.fmod, "mod": np.mod}[name](a, b)
+    out = run(engine, name, dt.float32, [a, b])
+    np.testing.assert_array_equal(out, exact)
+    assert np.array_equal(np.signbit(out)[~np.isnan(exact)], np.signbit(exact)[~np.isnan(exact)])

@@ -8,13 +8,14 @@ from typing import Final
 from .code import Code, V
 from .float_steps import bits, clamp, floats, horner
 
-__all__ = ["HUGE_ANGLE", "cos_small", "pow_", "sin_small", "tan_small"]
+__all__ = ["HUGE_ANGLE", "cos_small", "fmod_small", "pow_", "sin_small", "tan_small"]
 
 _PIO2_HI: Final = 1.5707963267948966
 _PIO2_LO: Final = 6.123233995736766e-17
 _SIN: Final = (-1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800)  # enough terms for |r| <= pi / 4 in float32
 _COS: Final = (-0.5, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600)
 HUGE_ANGLE: Final = 1e9
+HUGE_QUOTIENT: Final = 2.0**29  # below, products of a whole quotient and a float32 are exact
 _LOG64: Final = tuple(2.0 / (2 * k + 1) for k in range(9))  # 2 atanh(t) / t over t^2, |t| <= 0.1716
 _EXP64: Final = tuple(1.0 / math.factorial(k) for k in range(10))
 
@@ -57,6 +58,19 @@ def tan_small(c: Code, x: V) -> V:
     odd = c.compare("ne", c.op("and", quadrant, c.const(1, quadrant)), c.const(0, quadrant))
     out = c.op("fdiv", c.select(odd, c.fneg(q), s), c.select(odd, s, q))
     return c.select(c.compare("oeq", x, c.const(0.0, x)), x, c.cast("fptrunc", out, "float"))
+
+
+def fmod_small(c: Code, a: V, b: V) -> tuple[V, V]:
+    """Returns C's fmod, exact, and where it does not hold: quotients that are huge or not numbers, and infinite divisors."""
+    x, y = (c.cast("fpext", c.intrinsic("fabs", v), "double") for v in (a, b))
+    small = c.compare("olt", x, c.op("fmul", y, c.const(HUGE_QUOTIENT, y)))
+    small = c.op("and", small, c.compare("olt", y, c.const(math.inf, y)))
+    rest = c.fma(
+        c.fneg(c.intrinsic("trunc", c.op("fdiv", x, y))), y, x
+    )  # the quotient may be rounded to the next whole number
+    rest = c.select(c.compare("olt", rest, c.const(0.0, y)), c.op("fadd", rest, y), rest)
+    rest = c.select(c.compare("oge", rest, y), c.op("fsub", rest, y), rest)
+    return c.intrinsic("copysign", c.cast("fptrunc", rest, "float"), a), c.op("xor", small, c.const(True, small))
 
 
 def pow_(c: Code, a: V, b: V) -> V:

@@ -14,7 +14,7 @@ from .code import Code, V
 from .element import convert
 from .integers import BITWISE, integer
 from .math import FAST
-from .math_in_float64 import HUGE_ANGLE, cos_small, sin_small, tan_small
+from .math_in_float64 import HUGE_ANGLE, cos_small, fmod_small, sin_small, tan_small
 
 __all__ = ["COST", "apply", "libm"]
 
@@ -23,7 +23,7 @@ COST: Final[dict[str, int]] = {
     "div": 8, "exact_div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13,
     "expm1": 18, "log": 24, "log2": 25, "log1p": 34,
     "erf": 22, "tanh": 20, "sigmoid": 20, "sin": 50, "cos": 50, "tan": 60, "pow": 110,
-    "mod": 200, "fmod": 200, "sign": 4, "max": 2, "min": 2,
+    "mod": 40, "fmod": 30, "sign": 4, "max": 2, "min": 2,
 }  # fmt: skip
 COST.update(dict.fromkeys(("asin", "acos", "atan"), 30))
 COST.update(dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 300))
@@ -96,7 +96,7 @@ def _float(c: Code, name: str, args: list[V]) -> V:
         "isinf": lambda: c.compare("oeq", c.intrinsic("fabs", a), c.const(np.inf, a)),
         "sign": lambda: _sign(c, a),
         "mod": lambda: _mod(c, a, args[1]),
-        "fmod": lambda: libm(c, "fmod", *args),
+        "fmod": lambda: _fmod(c, *args),
     }
     if name in simple:
         return simple[name]()
@@ -131,7 +131,7 @@ def _sign(c: Code, a: V) -> V:
 
 
 def _mod(c: Code, a: V, b: V) -> V:
-    rest = libm(c, "fmod", a, b)
+    rest = _fmod(c, a, b)
     zero = c.const(0.0, a)
     apart = c.compare("ne", c.compare("olt", b, zero), c.compare("olt", rest, zero))
     moved = c.select(apart, c.op("fadd", rest, b), rest)
@@ -142,12 +142,23 @@ def _mod(c: Code, a: V, b: V) -> V:
 def _angle(c: Code, name: str, a: V) -> V:
     small = {"sin": sin_small, "cos": cos_small, "tan": tan_small}[name](c, a)
     large = c.compare("ogt", c.intrinsic("fabs", a), c.const(HUGE_ANGLE, a))
-    if a.n:
-        bits = c.make(f"bitcast {large.type} {large.ref} to i{a.n}", f"i{a.n}", 0)
-        some = c.make(f"icmp ne i{a.n} {bits.ref}, 0", "i1", 0)
-    else:
-        some = large
-    return c.choose(some, lambda: c.select(large, libm(c, name, a), small), small)
+    return _unless(c, large, small, lambda: libm(c, name, a))
+
+
+def _fmod(c: Code, a: V, b: V) -> V:
+    if a.elem != "float":
+        return libm(c, "fmod", a, b)
+    small, large = fmod_small(c, a, b)
+    return _unless(c, large, small, lambda: libm(c, "fmod", a, b))
+
+
+def _unless(c: Code, odd: V, usual: V, other: Callable[[], V]) -> V:
+    """Returns the usual values, and others where `odd`: these are computed only if there are any."""
+    some = odd
+    if odd.n:
+        bits = c.make(f"bitcast {odd.type} {odd.ref} to i{odd.n}", f"i{odd.n}", 0)
+        some = c.make(f"icmp ne i{odd.n} {bits.ref}, 0", "i1", 0)
+    return c.choose(some, lambda: c.select(odd, other(), usual), usual)
 
 
 def libm(c: Code, name: str, *args: V) -> V:
