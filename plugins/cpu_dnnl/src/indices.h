@@ -23,7 +23,30 @@ public:
             walk(static_cast<const int32_t *>(indices_) + at, step, count, body);
     }
 
+    // Whether each place is one index, and one outside is a fault: all elements that `pick` takes from along an axis.
+    bool single() const { return count_ == 1 && outside_ == 0; }
+
+    // Copies one element for each of `count` indices from `at` on: what moves by `in` from place to place, and by the indices.
+    template <typename T>
+    void pick(int64_t at, int64_t step, int64_t count, const T *from, int64_t in, T *to, int64_t out) const {
+        if (wide_)
+            picked(static_cast<const int64_t *>(indices_) + at, step, count, from, in, to, out, components_[0], components_[1]);
+        else
+            picked(static_cast<const int32_t *>(indices_) + at, step, count, from, in, to, out, components_[0], components_[1]);
+    }
+
 private:
+    // In a function of its own, so that all its numbers stay in registers.
+    template <typename Index, typename T>
+    [[gnu::noinline]] static void picked(const Index *tuple, int64_t step, int64_t count, const T *from, int64_t in, T *to,
+            int64_t out, int64_t extent, int64_t stride) {
+        for (int64_t i = 0; i < count; ++i, tuple += step, from += in, to += out) {
+            const int64_t index = *tuple, place = index < 0 ? index + extent : index;
+            if (static_cast<uint64_t>(place) >= static_cast<uint64_t>(extent)) return mgx_loop_failed(1, index);
+            *to = from[place * stride];
+        }
+    }
+
     template <typename Index, typename Body>
     void walk(const Index *tuple, int64_t step, int64_t count, const Body &body) const {
         const bool negative = outside_ != 2;

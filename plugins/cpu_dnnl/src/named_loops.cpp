@@ -36,6 +36,7 @@ const NamedLoops &table() {
         add_chains_avx2(loops);
         add_chains_avx512(loops);
         add_copy_loops(loops);
+        add_line_loops(loops);
         add_grouped_convolutions(loops);
         return loops;
     }();

@@ -128,7 +128,7 @@ void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_
         int64_t left = 0;
         for (int64_t i = 0; i < n && most > 0; ++i)
             if (!limited || scores[i] > least) heap[left++] = {is_nan(scores[i]) ? Key {0} : ordered(scores[i]), i};
-        const bool few = left > 8 * most; // few are taken from many: no need to order all
+        const bool few = left > 2 * most; // few are taken from many: no need to order all
         few ? std::make_heap(heap, heap + left) : std::sort(heap, heap + left);
         while (left && chosen.count < most) {
             if (few) std::pop_heap(heap, heap + left);
@@ -168,9 +168,28 @@ void compress(void *const *buffers, const int64_t *args, int64_t, int64_t, void 
     Numbers numbers(args);
     const int64_t entries = numbers.next(), in = numbers.next(), over = numbers.next(), step = numbers.next();
     const Box<2> slice(numbers);
+    const int64_t count = slice.elements();
+    const bool solid = slice.rank == 1 && slice.step(0) == 1 && slice.step(1) == 1;
     int64_t found = 0;
-    for (int64_t i = 0; i < entries; ++i)
-        if (condition[i * step]) copy_box(slice, x + i * in, out + found++ * over);
+    if (count == 1)
+        for (int64_t i = 0; i < entries; ++i) { // without a branch, which is taken by chance; the next one writes over it
+            out[found * over] = x[i * in];
+            found += condition[i * step] != 0;
+        }
+    else if (solid)
+        for (int64_t first = 0; first < entries;) {
+            constexpr int64_t most = 256;
+            int64_t kept[most], some = 0; // found without a branch, which is taken by chance
+            for (const int64_t last = std::min(entries, first + most); first < last; ++first) {
+                kept[some] = first;
+                some += condition[first * step] != 0;
+            }
+            for (int64_t i = 0; i < some; ++i)
+                std::memcpy(out + found++ * over, x + kept[i] * in, static_cast<size_t>(count) * sizeof(T));
+        }
+    else
+        for (int64_t i = 0; i < entries; ++i)
+            if (condition[i * step]) copy_box(slice, x + i * in, out + found++ * over);
     *static_cast<int64_t *>(buffers[3]) = found;
 }
 

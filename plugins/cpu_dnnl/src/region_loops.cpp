@@ -61,6 +61,47 @@ struct Bands {
     }
 };
 
+// For each cell of a region the pixels around its points, with their weights: the same for all channels.
+template <typename W>
+struct Looks {
+    int64_t each; // pixels of a cell
+    std::vector<int64_t> places;
+    std::vector<W> weights;
+
+    Looks(const Points &vertical, const Points &horizontal, int64_t height, int64_t width, int64_t down, int64_t across)
+        : each(4 * vertical.count * horizontal.count) {
+        places.reserve(static_cast<size_t>(each * height * width));
+        weights.reserve(places.capacity());
+        for (int64_t i = 0; i < height; ++i)
+            for (int64_t j = 0; j < width; ++j)
+                vertical.neighbours(i, [&](int64_t y, double u) {
+                    horizontal.neighbours(j, [&](int64_t z, double v) {
+                        places.push_back(y * down + z * across);
+                        weights.push_back(static_cast<W>(u * v));
+                    });
+                });
+    }
+
+    // the greatest weighted pixel of a cell; NaN if one is
+    template <typename T>
+    W best(const T *plane, int64_t cell) const {
+        const int64_t *place = places.data() + cell * each;
+        const W *weight = weights.data() + cell * each;
+        constexpr int64_t lanes = 4;
+        W most[lanes];
+        std::fill_n(most, lanes, -std::numeric_limits<W>::infinity());
+        bool strange = false;
+        for (int64_t k = 0; k < each; k += lanes) // `each` is a multiple of them
+            for (int64_t l = 0; l < lanes; ++l) {
+                const W value = widened(plane[place[k + l]]) * weight[k + l];
+                strange |= is_nan(value);
+                most[l] = value > most[l] ? value : most[l];
+            }
+        if (strange) return std::numeric_limits<W>::quiet_NaN();
+        return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+    }
+};
+
 // Buffers: x, rois, images, out.  Numbers: mode (0 mean, 1 largest), whether pixels' centres are halves, cells down and across,
 // points a cell and axis (0: about one a pixel), bits of the scale; images, channels, rows and columns of x, its four strides;
 // two strides of rois, the stride of images, four strides of out.  Work: regions.
@@ -107,19 +148,12 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
         };
         const Points vertical = points(corner[1], down, height, dims[2]), horizontal = points(corner[0], across, width, dims[3]);
         if (largest) {
+            const Looks<W> looks(vertical, horizontal, height, width, in[2], in[3]);
             for (int64_t c = 0; c < dims[1]; ++c) {
                 const T *plane = x + image * in[0] + c * in[1];
                 for (int64_t i = 0; i < height; ++i)
-                    for (int64_t j = 0; j < width; ++j) {
-                        W best = -std::numeric_limits<W>::infinity();
-                        vertical.neighbours(i, [&](int64_t y, double u) {
-                            horizontal.neighbours(j, [&](int64_t z, double v) {
-                                const W value = widened(plane[y * in[2] + z * in[3]]) * static_cast<W>(u * v);
-                                if (value > best || is_nan(value)) best = is_nan(best) ? best : value;
-                            });
-                        });
-                        store(cell(c, i, j), best);
-                    }
+                    for (int64_t j = 0; j < width; ++j)
+                        store(cell(c, i, j), looks.best(plane, i * width + j));
             }
             continue;
         }
@@ -149,9 +183,62 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     }
 }
 
+// Buffers: x, channels last; offsets; mask, or anything; columns [images, rows, columns, taps, channels], dense.
+// Numbers: channels, rows and columns of x, its strides of images, rows and columns; rows and columns of the result; offset groups;
+// taps, steps between windows, steps between taps, padding before, each down and across; four strides of offsets; whether there is a
+// mask, four strides of it.  Scratch memory: zeros for the channels of a group.  Work: places of the result.
+void deformed(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    auto *x = static_cast<const float *>(buffers[0]);
+    auto *offsets = static_cast<const float *>(buffers[1]);
+    auto *mask = static_cast<const float *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t channels = numbers.next(), *size = numbers.next(2), *in = numbers.next(3), *over = numbers.next(2);
+    const int64_t groups = numbers.next(), *taps = numbers.next(2), *stride = numbers.next(2), *dilation = numbers.next(2);
+    const int64_t *before = numbers.next(2), *offset_step = numbers.next(4), masked = numbers.next(), *mask_step = numbers.next(4);
+    const int64_t each = channels / groups, points = taps[0] * taps[1];
+    auto *zeros = static_cast<float *>(scratch);
+    std::fill_n(zeros, each, 0.0f);
+    float *to = static_cast<float *>(buffers[3]) + begin * points * channels;
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t column = item % over[1], row = item / over[1] % over[0], image = item / over[1] / over[0];
+        const float *offset = offsets + image * offset_step[0] + row * offset_step[2] + column * offset_step[3];
+        const float *factor = mask + image * mask_step[0] + row * mask_step[2] + column * mask_step[3];
+        for (int64_t tap = 0; tap < points; ++tap)
+            for (int64_t g = 0; g < groups; ++g, to += each) {
+                const int64_t point = g * points + tap;
+                const float *move = offset + 2 * point * offset_step[1];
+                float at[2] = {move[0] + static_cast<float>(row * stride[0] - before[0] + tap / taps[1] * dilation[0]),
+                        move[offset_step[1]] + static_cast<float>(column * stride[1] - before[1] + tap % taps[1] * dilation[1])};
+                int64_t low[2];
+                float part[2];
+                for (int a = 0; a < 2; ++a) {
+                    at[a] = at[a] > -2.0f ? std::min(at[a], static_cast<float>(size[a] + 1)) : -2.0f; // NaN, too, is outside
+                    const float whole = std::floor(at[a]);
+                    low[a] = static_cast<int64_t>(whole);
+                    part[a] = at[a] - whole;
+                }
+                const float weight = masked ? factor[point * mask_step[1]] : 1.0f;
+                const float *corner[4];
+                float share[4];
+                for (int64_t k = 0; k < 4; ++k) {
+                    const int64_t y = low[0] + k / 2, z = low[1] + k % 2;
+                    const bool inside = y >= 0 && y < size[0] && z >= 0 && z < size[1];
+                    corner[k] = inside ? x + image * in[0] + y * in[1] + z * in[2] + g * each : zeros;
+                    share[k] = (k / 2 ? part[0] : 1 - part[0]) * (k % 2 ? part[1] : 1 - part[1]);
+                }
+                float *__restrict__ sum = to;
+                for (int64_t c = 0; c < each; ++c)
+                    sum[c] = ((corner[0][c] * share[0] + corner[1][c] * share[1]) +
+                                     (corner[2][c] * share[2] + corner[3][c] * share[3])) *
+                            weight;
+            }
+    }
+}
+
 } // namespace
 
 void add_region_loops(NamedLoops &loops) {
+    loops["deformed"] = &deformed;
     each(Floating {}, floating_names,
             [&](auto element, const char *name) { loops[std::string("roialign_") + name] = &roialign<decltype(element)>; });
 }

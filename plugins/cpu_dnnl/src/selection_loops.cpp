@@ -40,7 +40,7 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const K
     bool full = false;
     Key limit = 0;
     auto take = [&](Key key, int64_t i) {
-        if (full && key > limit) return;
+        if (full && key >= limit) return; // of equals the first stays
         room[count++] = Entry<Key> {key, static_cast<uint32_t>(i)};
         if (count < size) return;
         std::nth_element(room, room + k - 1, room + count);
@@ -56,7 +56,7 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const K
         if (full) {
             int any = 0;
             for (int64_t j = 0; j < block; ++j)
-                any |= keys[j] <= limit;
+                any |= keys[j] < limit;
             if (!any) continue;
         }
         for (int64_t j = 0; j < block; ++j)
@@ -83,55 +83,6 @@ void few_entries(int64_t n, int64_t k, Entry<Key> *room, const KeyAt &key_at) {
         room[at] = entry;
         limit = key_at(place_of<Key>(room[count - 1]));
     }
-}
-
-// Buffers: x, values, places.  Numbers: n, k, whether the largest are wanted, entries that scratch memory holds, strides along
-// the axis in x, values and places; box of the other axes (x, values, places).  Work: lines.
-template <typename T>
-void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
-    using Key = decltype(ordered(T {}));
-    constexpr int64_t few = 16;
-    auto *x = static_cast<const T *>(buffers[0]);
-    auto *values = static_cast<T *>(buffers[1]);
-    auto *places = static_cast<int64_t *>(buffers[2]);
-    Numbers numbers(args);
-    const int64_t n = numbers.next(), k = numbers.next(), largest = numbers.next(), size = numbers.next();
-    const int64_t *along = numbers.next(3);
-    const Box<3> box(numbers);
-    auto *room = static_cast<Entry<Key> *>(scratch);
-    box.points(begin, end, [&](const int64_t *offset) {
-        const T *line = x + offset[0];
-        const int64_t step = along[0];
-        const Key flip = largest ? static_cast<Key>(~Key {0}) : Key {0};
-        auto find = [&](const auto &key_at) {
-            if (k <= few && n <= 64 * few)
-                few_entries<Key>(n, k, room, key_at);
-            else
-                first_entries<Key>(n, k, room, size, key_at);
-        };
-        if (step == 1)
-            find([=](int64_t i) { return static_cast<Key>(ordered(line[i]) ^ flip); });
-        else
-            find([=](int64_t i) { return static_cast<Key>(ordered(line[i * step]) ^ flip); });
-        for (int64_t i = 0; i < k; ++i) {
-            const int64_t place = place_of<Key>(room[i]);
-            values[offset[1] + i * along[1]] = line[place * step];
-            places[offset[2] + i * along[2]] = place;
-        }
-    });
-}
-
-// True if c replaces the best so far; a NaN beats all numbers.
-template <bool low, bool last, typename W>
-inline bool beats(W c, W best) {
-    bool better;
-    if constexpr (low)
-        better = last ? c <= best : c < best;
-    else
-        better = last ? c >= best : c > best;
-    if constexpr (std::is_floating_point_v<W>) // comparisons with NaN are false
-        better = better | ((c != c) & (last | (best == best)));
-    return better;
 }
 
 // The first (or last) best element of a line that lies without gaps: the best value first, in lanes, then where it is.
@@ -193,6 +144,61 @@ int64_t best_in_line(const T *line, int64_t n) {
     return i;
 }
 
+// Buffers: x, values, places.  Numbers: n, k, whether the largest are wanted, entries that scratch memory holds, strides along
+// the axis in x, values and places; box of the other axes (x, values, places).  Work: lines.
+template <typename T>
+void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    using Key = decltype(ordered(T {}));
+    constexpr int64_t few = 16;
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *values = static_cast<T *>(buffers[1]);
+    auto *places = static_cast<int64_t *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t n = numbers.next(), k = numbers.next(), largest = numbers.next(), size = numbers.next();
+    const int64_t *along = numbers.next(3);
+    const Box<3> box(numbers);
+    auto *room = static_cast<Entry<Key> *>(scratch);
+    box.points(begin, end, [&](const int64_t *offset) {
+        const T *line = x + offset[0];
+        const int64_t step = along[0];
+        if (k == 1 && step == 1 && (largest || !std::is_floating_point_v<Wide<T>>)) {
+            const int64_t place = largest ? best_in_line<false, false>(line, n) : best_in_line<true, false>(line, n);
+            values[offset[1]] = line[place];
+            places[offset[2]] = place;
+            return;
+        }
+        const Key flip = largest ? static_cast<Key>(~Key {0}) : Key {0};
+        auto find = [&](const auto &key_at) {
+            if (k <= few && n <= 64 * few)
+                few_entries<Key>(n, k, room, key_at);
+            else
+                first_entries<Key>(n, k, room, size, key_at);
+        };
+        if (step == 1)
+            find([=](int64_t i) { return static_cast<Key>(ordered(line[i]) ^ flip); });
+        else
+            find([=](int64_t i) { return static_cast<Key>(ordered(line[i * step]) ^ flip); });
+        for (int64_t i = 0; i < k; ++i) {
+            const int64_t place = place_of<Key>(room[i]);
+            values[offset[1] + i * along[1]] = line[place * step];
+            places[offset[2] + i * along[2]] = place;
+        }
+    });
+}
+
+// True if c replaces the best so far; a NaN beats all numbers.
+template <bool low, bool last, typename W>
+inline bool beats(W c, W best) {
+    bool better;
+    if constexpr (low)
+        better = last ? c <= best : c < best;
+    else
+        better = last ? c >= best : c > best;
+    if constexpr (std::is_floating_point_v<W>) // comparisons with NaN are false
+        better = better | ((c != c) & (last | (best == best)));
+    return better;
+}
+
 // Buffers: x, places.  Numbers: n, stride along the axis in x; box of the other axes (x, places).  Work: lines.
 template <typename T, bool low, bool last>
 void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
@@ -203,7 +209,8 @@ void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     Numbers numbers(args);
     const int64_t n = numbers.next(), along = numbers.next();
     const Box<2> box(numbers);
-    if (along == 1) {
+    constexpr int64_t few = 8; // elements of a line that are not worth looking for its best in lanes
+    if (along == 1 && n > few) {
         box.points(begin, end, [&](const int64_t *offset) { places[offset[1]] = best_in_line<low, last>(x + offset[0], n); });
         return;
     }

@@ -155,3 +155,25 @@ def test_maxima_keep_nan_and_infinities(agrees: Check, name: str, channels: int)
         agrees(mgx.op("pooling", mode="max", **more), x.astype(dt.of(name).numpy))
     agrees(mgx.op("pooling", mode="max", lengths=(2, 2)), np.full((1, channels, 4, 4), np.nan, dt.of(name).numpy))
     agrees(mgx.op("pooling", mode="max", lengths=(2, 2)), np.full((1, channels, 4, 4), -np.inf, dt.of(name).numpy))
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize(("stride", "dilation", "padding"), [((), (), ()), ((2, 1), (1, 2), (1, 2, 1, 2))])
+def test_deformed_windows(agrees, stride, dilation, padding, groups, masked):
+    r = np.random.default_rng(5)
+    op = mgx.op("deform_conv", stride=stride, dilation=dilation, padding=padding, offset_group=groups)
+    x, w = r.standard_normal((2, 6, 9, 8)).astype(np.float32), r.standard_normal((5, 6, 3, 2)).astype(np.float32)
+    offsets = (2, 6 * groups * 2)
+    out = op.infer(
+        *(mgx.Shape("float32", a.shape) for a in (x, w)), mgx.Shape("float32", [*offsets, *places(op, x, w)])
+    )
+    offset = (3 * r.standard_normal((*offsets, *out.lens()[2:]))).astype(np.float32)
+    mask = r.random((2, 6 * groups, *out.lens()[2:])).astype(np.float32) if masked else None
+    agrees(op, x, w, offset, r.standard_normal(5).astype(np.float32), mask, tolerance=1e-5)
+
+
+def places(op, x, w):
+    """Returns the extents of the places of windows."""
+    plain = mgx.op("convolution", stride=op.stride, dilation=op.dilation, padding=op.padding)
+    return plain.infer(*(mgx.Shape("float32", a.shape) for a in (x, w))).lens()[2:]

@@ -137,3 +137,12 @@ def test_native_loops_come_back_from_a_file(tmp_path: Path) -> None:
     for a, b in zip(loaded.run({"x": x}), mgx.op("topk", k=3).evaluate([x]), strict=True):
         np.testing.assert_array_equal(a.to_numpy(), b)
     assert type(loaded.executable.instances()[0].runner).__name__ == "RestoredRunner"
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [1, 40])
+def test_topk_of_equals_takes_the_first(agrees, k, largest):
+    x = np.random.default_rng(3).integers(0, 2, (3, 2000)).astype(np.float32)
+    x[1] = 1.0
+    x[2, 700] = np.nan
+    agrees(mgx.op("topk", axis=-1, k=k, largest=largest), x)

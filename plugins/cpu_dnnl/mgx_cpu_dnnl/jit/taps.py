@@ -19,6 +19,7 @@ from .code import Code
 from .element import computed, raw_type, supported
 from .engine import Engine
 from .kernel import JitKernel
+from .lines import compile_lines
 from .taps_plan import Plan, Taps, planned
 
 __all__ = ["compile_taps"]
@@ -45,6 +46,9 @@ def compile_taps(
             return No(f"no loop moves {x.dtype} to {out.dtype}")
         pattern = int.from_bytes(np.asarray(filler, x.dtype.numpy).tobytes(), "little")
         x, out = (Shape(raw, s.lens(), s.strides()) for s in (x, out))
+        lines = compile_lines(x, out, taps, pattern, name)
+        if lines is not None:
+            return lines
     elif not supported(x.dtype) or not supported(out.dtype):
         return No(f"no loop computes with {x.dtype}")
     elif not computed(x.dtype).is_float:

@@ -1,4 +1,4 @@
-"""Copies that weave a few long rows, or take them apart: images with channels apart to pixels of a few channels each, and back."""
+"""Copies that weave a few long rows, or take them apart: images with channels apart to pixels of a few channels, and back."""
 
 from __future__ import annotations
 

@@ -7,18 +7,23 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-from mgx_core import Kernels, Module, No
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.ops.pointwise import Add
 from mgx_core.ops.pooling import MaxPoolIndices
 from mgx_core.ops.roi import Roialign
-from mgx_core.ops.sample import GridSample
+from mgx_core.ops.sample import DeformConv, GridSample
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
-from .native_loops import box, grain_of, native_loop
+from ..layout import as_channels_last
+from .native_loops import applied, box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
+from .products import plain_product
 
 __all__ = ["PLANS"]
 
@@ -99,3 +104,45 @@ def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], arg
     loop, scratch = f"max_pool_indices_{x.shape.dtype}", 16 * prod(lengths)
     native_loop(e, op.name, loop, [x, values, places], [values, places], numbers, work, grain, scratch)
     return values, places
+
+
+def planar(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    if op.group != 1 or len(inputs[1].dims) != 4:
+        return No("windows in groups, or not of images")
+    return only(frozenset({dt.float32}))(op, inputs, modules)
+
+
+@offer(PLANS, DeformConv, when=planar, name="native")
+def emit_deformed(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    """Returns windows as rows of a matrix, read between the elements of the image, times the weights."""
+    x, w, offset, bias, mask = [*args, None, None][:5]
+    assert x is not None and w is not None and offset is not None
+    (batch, channels, *image), (outer, _, *taps), out = x.lens, w.lens, offset.lens[2:]
+    if not prod((*x.lens, *w.lens, *offset.lens)):
+        raise Refused("an extent is 0")
+    x = as_channels_last(e, x)
+    columns = e.allocate(dt.float32, [batch, prod(out), prod(taps) * channels])
+    numbers = [channels, *image, x.strides[0], *x.strides[2:], *out, op.offset_group, *taps]
+    for name, neutral in (("stride", 1), ("dilation", 1), ("padding", 0)):
+        numbers += list(getattr(op, name)[:2]) or [neutral] * 2
+    numbers += [*offset.strides, int(mask is not None), *(offset if mask is None else mask).strides]
+    operands = [x, offset, offset if mask is None else mask, columns]
+    work, scratch = batch * prod(out), 4 * channels
+    native_loop(e, op.name, "deformed", operands, [columns], numbers, work, grain_of(work, [columns]), scratch)
+    made = plain_product(e, columns, _as_matrix(e, w))
+    lens = [batch, outer, *out]
+    made = made.seen_as(0, Shape(dt.float32, lens, channels_last(lens)))
+    if bias is None:
+        return made
+    return applied(e, Add(), made, bias.seen_as(0, Shape(dt.float32, lens, [0, bias.strides[0], 0, 0])))
+
+
+def _as_matrix(e: CpuEmitter, w: Value) -> Value:
+    """Returns weights [m, c, *k] as [k c, m]."""
+    order = [*range(2, len(w.lens)), 1, 0]
+    lens = [prod(w.lens[1:]), w.lens[0]]
+    known = e.constant(w)
+    if known is not None:
+        return e.literal(np.ascontiguousarray(np.asarray(known).transpose(order).reshape(lens)))
+    turned = Shape(w.shape.dtype, [w.lens[a] for a in order], [w.strides[a] for a in order])
+    return e.copy(w.seen_as(0, turned)).seen_as(0, Shape(w.shape.dtype, lens))

@@ -1,0 +1,101 @@
+"""Pads and nearest resampling as lines of a few stretches: runs of elements, backwards or repeated, and fillers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mgx_core.types.shape import Shape
+
+from .kernel import JitKernel
+from .native_loop import NativeLoop
+from .taps_plan import Taps
+
+__all__ = ["compile_lines"]
+
+GRAIN: Final = 32768  # bytes worth a thread
+SHORTEST: Final = 64  # bytes of a line, and on average of a stretch, that are worth a call
+FORWARD, BACKWARD, FILLER = range(3)  # numbers of `line_loops.cpp`
+
+
+class _Stretch(NamedTuple):
+    kind: int
+    extent: int  # elements of the line
+    first: int  # the element of x that begins it
+    times: int  # how often each is repeated
+
+
+def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, name: str) -> JitKernel | None:
+    """Returns a kernel that copies elements of integers by at most one tap an axis; None where lines are short or in pieces.
+
+    filler: the bits where there is no tap.
+    """
+    axes = sorted((a for a, n in enumerate(out.lens()) if n != 1 or a in taps), key=lambda a: -out.strides()[a])
+    steps, x_steps, lens = out.strides(), x.strides(), out.lens()
+    line = [0]  # the elements of x of a line, less its first; -1: the filler
+    while axes and steps[axes[-1]] == len(line) and x_steps[axes[-1]] == len(line):
+        axis = axes.pop()
+        places = [row[0] if row else -1 for row in taps[axis].indices] if axis in taps else range(lens[axis])
+        width = len(line)
+        line = [p * width + i if p >= 0 else -1 for p in places for i in line]
+        if axis in taps:
+            break
+    stretches = _stretches(line)
+    size = x.dtype.size
+    if len(line) * size < SHORTEST * max(1, len(stretches) - 2) or not out.elements():
+        return None
+    bits = 8 * size
+    args = [filler - (1 << bits) if filler >> (bits - 1) else filler, len(line), len(stretches)]
+    args += [n for s in stretches for n in s]
+    args.append(len(axes))
+    tables: list[int] = []
+    begin = len(args) + 4 * len(axes)
+    for a in axes:
+        found = [row[0] * x_steps[a] if row else -1 for row in taps[a].indices] if a in taps else []
+        args += [lens[a], steps[a], x_steps[a], begin + len(tables) if a in taps else 0]
+        tables += found
+    work = math.prod(lens[a] for a in axes)
+    return JitKernel(
+        name=name,
+        code=NativeLoop(f"move_lines_{size}"),
+        work=work,
+        grain=max(1, GRAIN // (len(line) * size)),
+        args=(*args, *tables),
+        scratch_bytes=0,
+        inputs=1,
+        outputs=1,
+        bytes=x.bytes() + out.bytes(),
+    )
+
+
+def _stretches(line: Sequence[int]) -> list[_Stretch]:
+    """Returns a line in as few stretches as a pass from its begin to its end finds."""
+    times = _repeats(line)
+    if times > 1:
+        return [_Stretch(FORWARD, len(line), line[0], times)]
+    found: list[_Stretch] = []
+    at = 0
+    while at < len(line):
+        first, end = line[at], at + 1
+        step = line[end] - first if end < len(line) and first >= 0 else 0
+        if abs(step) > 1 or (end < len(line) and line[end] < 0 <= first):
+            step = 1  # a stretch of one element
+        while end < len(line) and line[end] == (first + step * (end - at)) and (line[end] < 0) == (first < 0):
+            end += 1
+        count = end - at
+        if first < 0:
+            found.append(_Stretch(FILLER, count, 0, 1))
+        else:
+            found.append(_Stretch(BACKWARD if step < 0 else FORWARD, count, first, count if not step else 1))
+        at = end
+    return found
+
+
+def _repeats(line: Sequence[int]) -> int:
+    """Returns how often each element of a line comes, where it is one run whose elements come equally often; else 1."""
+    first = line[0]
+    times = next((i for i, n in enumerate(line) if n != first), len(line))
+    if first < 0 or times == 1 or len(line) % times or times == len(line):
+        return 1
+    return times if all(n == first + i // times for i, n in enumerate(line)) else 1

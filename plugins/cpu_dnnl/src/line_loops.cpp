@@ -1,0 +1,101 @@
+// Lines of picked elements: borders around images, and images whose pixels are repeated.
+#include <algorithm>
+#include <cstring>
+
+#include "box.h"
+#include "loops.h"
+#include "scalars.h"
+
+namespace mgx {
+
+namespace {
+
+// A stretch of a line: `count` elements, made of those from `first` on, each of them `times` times; or, by `kind`, of those before
+// `first`, or of the filler.
+struct Stretch {
+    enum Kind : int64_t { forward, backward, filler };
+    int64_t kind, count, first, times;
+};
+
+template <int times, typename T>
+inline void repeat(const T *from, T *__restrict__ to, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+        for (int t = 0; t < times; ++t)
+            to[i * times + t] = from[i];
+}
+
+template <typename T>
+void write(const Stretch &s, const T *line, T *to, T filler) {
+    if (s.kind == Stretch::filler) {
+        std::fill_n(to, s.count, filler);
+        return;
+    }
+    const T *from = line + s.first;
+    if (s.kind == Stretch::backward)
+        for (int64_t i = 0; i < s.count; ++i)
+            to[i] = from[-i];
+    else if (s.times == 1)
+        std::memcpy(to, from, static_cast<size_t>(s.count) * sizeof(T));
+    else if (s.times == s.count)
+        std::fill_n(to, s.count, *from);
+    else if (s.times == 2)
+        repeat<2>(from, to, s.count / 2);
+    else if (s.times == 4)
+        repeat<4>(from, to, s.count / 4);
+    else
+        for (int64_t i = 0; i < s.count / s.times; ++i)
+            std::fill_n(to + i * s.times, s.times, from[i]);
+}
+
+// An axis outside of the lines: its steps, and where its table of places in x begins among the numbers (0: there is none, and x has
+// a step).  -1 in the table: the filler.
+struct Axis {
+    int64_t extent, out_step, x_step, table;
+};
+
+// Buffers: x, out.  Numbers: bits of the filler; elements of a line; stretches of a line, and four numbers of each; axes outside, and
+// four numbers of each; tables.  Work: lines.
+template <typename T>
+void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *out = static_cast<T *>(buffers[1]);
+    Numbers numbers(args);
+    const auto filler = static_cast<T>(numbers.next());
+    const int64_t length = numbers.next(), stretches = numbers.next();
+    auto *stretch = reinterpret_cast<const Stretch *>(numbers.next(4 * stretches));
+    const int64_t rank = numbers.next();
+    auto *axes = reinterpret_cast<const Axis *>(numbers.next(4 * rank));
+    const T *last = nullptr, *made = nullptr; // the line that was read last, and what was made of it
+    for (int64_t n = begin; n < end; ++n) {
+        const T *line = x;
+        T *to = out;
+        bool inside = true;
+        int64_t rest = n;
+        for (int64_t a = rank; a-- > 0; rest /= axes[a].extent) {
+            const Axis &axis = axes[a];
+            const int64_t i = rest % axis.extent;
+            to += i * axis.out_step;
+            const int64_t place = axis.table ? args[axis.table + i] : i * axis.x_step;
+            inside = inside && place >= 0;
+            line += place;
+        }
+        if (!inside)
+            std::fill_n(to, length, filler);
+        else if (line == last)
+            std::memcpy(to, made, static_cast<size_t>(length) * sizeof(T));
+        else {
+            T *at = to;
+            for (int64_t s = 0; s < stretches; at += stretch[s++].count)
+                write(stretch[s], line, at, filler);
+            last = line, made = to;
+        }
+    }
+}
+
+} // namespace
+
+void add_line_loops(NamedLoops &loops) {
+    each(Sizes {}, size_names, [&](auto element, const char *name) { loops[std::string("move_lines_") + name] = &move_lines<decltype(element)>; });
+}
+
+} // namespace mgx
