@@ -537,7 +537,8 @@ def recurrent() -> Iterator[Case]:
         normal(1, 1024) / 10,
         whole(50, 16, dtype=np.int32, low=1),
     ]
-    yield one("LSTM", "lengths", *given, constants=[1, 2, 3], outputs=3, hidden_size=128)
+    yield one("LSTM", "lengths", *given, constants=[1, 2, 3], outputs=2, hidden_size=128)
+    yield one("LSTM", "lengths, last cells", *given, constants=[1, 2, 3], outputs=3, hidden_size=128)
     given = [normal(50, 16, 64), normal(1, 384, 64) / 10, normal(1, 384, 128) / 10, normal(1, 768) / 10]
     yield one(
         "GRU", "linear_before_reset", *given, constants=[1, 2, 3], outputs=2, hidden_size=128, linear_before_reset=1

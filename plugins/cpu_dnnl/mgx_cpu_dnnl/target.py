@@ -57,11 +57,12 @@ class CpuTarget(Target):
 
             from .few_transposed_channels import FEW_TRANSPOSED
             from .native_library import native
+            from .sequence_lengths import SEQUENCE_LENGTHS
             from .vector_products import VECTOR_PRODUCTS
             from .whole_windows import WHOLE_WINDOWS
             from .zero_points import ZERO_POINTS
 
-            rewritten = [FEW_TRANSPOSED, VECTOR_PRODUCTS]
+            rewritten = [FEW_TRANSPOSED, VECTOR_PRODUCTS, SEQUENCE_LENGTHS]
             if not options.fast_math:
                 rewritten = [rules.within(EXACT) for rules in rewritten]
             return (
