@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from mgx_core import Instruction, No
 from mgx_core import dtype as dt
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.movement import ReverseSequence
+from mgx_core.ops.pointwise import Sub
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
-from mgx_core.ops.recurrent_states import RnnVarSlShiftOutput
+from mgx_core.ops.recurrent_states import RnnLastCellOutput, RnnVarSlShiftOutput
+from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.slice import Slice
 from mgx_core.rules.engine import Builder, Rules
 
@@ -20,39 +24,98 @@ SEQUENCE_LENGTHS: Final = Rules("sequence-lengths")
 LENGTHS: Final = 4  # the operand of a layer
 
 
-@SEQUENCE_LENGTHS.on(GetTupleElem, Gru, Rnn)
+CLOSED: Final = 1e4  # what a gate is given to be 0 or 1
+
+
+@SEQUENCE_LENGTHS.on(GetTupleElem, RnnLastCellOutput, Gru, Rnn)
 def whole_sequences(i: Instruction, b: Builder) -> Instruction | No | None:
-    """A layer with lengths -> layers without, of one direction each; backwards the steps before an end are turned around."""
-    layer = i.inputs[0] if isinstance(i.op, GetTupleElem) else i
+    """A layer with lengths -> layers without, of one direction each; backwards the steps before an end are turned around.
+
+    Where the last states of cells are wanted, one more input tells that a sequence has ended: it opens the gate that keeps a
+    state, and closes the one that lets inputs in.
+    """
+    layer = i.inputs[0] if isinstance(i.op, (GetTupleElem, RnnLastCellOutput)) else i
     op, operands = layer.op, layer.inputs
     if not isinstance(op, (Lstm, Gru, Rnn)) or len(operands) <= LENGTHS or operands[LENGTHS].is_absent:
         return None
-    if isinstance(op, Lstm) and any(not isinstance(u.op, GetTupleElem) or u.op.index for u in layer.users):
-        return No("last states of cells are wanted, which lie at the ends of the sequences")
     if i.shape.dtype is not dt.float32:
         return No(f"a layer of {i.shape.dtype}")
-    made = [_way(b, op, operands, way) for way in range(op.directions)]
-    return made[0] if len(made) == 1 else b.add(Concat(axis=1), *made)
+    cells = isinstance(op, Lstm) and _reads_cells(i)
+    if cells and any(not _reads_cells(u) for u in layer.users):
+        return No("hidden states are rewritten first, so that both are of equal layers")
+    frozen = False
+    if isinstance(op, Lstm):
+        frozen = any(_reads_cells(u) for u in layer.users)
+        if frozen and (why := _never_frozen(op, operands)) is not None:
+            return why
+    made = [_way(b, op, operands, way, frozen) for way in range(op.directions)]
+    parts = (
+        [b.add(RnnLastCellOutput(), one) for one in made]
+        if cells
+        else [_hidden(b, op, operands, *w) for w in enumerate(made)]
+    )
+    return parts[0] if len(parts) == 1 else b.add(Concat(axis=0 if cells else 1), *parts)
 
 
-def _way(b: Builder, op: Any, operands: Any, way: int) -> Instruction:
-    """Returns the hidden states of one direction."""
-    backward = op.direction == "reverse" or way == 1
-    x, *weights = operands
+def _reads_cells(user: Instruction) -> bool:
+    return not isinstance(user.op, GetTupleElem) or user.op.index > 0
+
+
+def _never_frozen(op: Lstm, operands: Any) -> No | None:
+    """Returns why no input can keep a layer's cells as they are."""
+    if any(not isinstance(n, int) for n in operands[0].shape.dims):
+        return No("the extents are not known")
+    usual = all(name == "sigmoid" for way in range(op.directions) for name, *_ in op.functions_of(way)[:1])
+    if op.clip or op.input_forget or not usual or any(not v.is_absent for v in operands[LENGTHS + 2 :]):
+        return No("gates that one input cannot open or close, or cells with a first state")
+    return None
+
+
+def _is_backward(op: Any, way: int) -> bool:
+    return bool(op.direction == "reverse" or way == 1)
+
+
+def _way(b: Builder, op: Any, operands: Any, way: int, frozen: bool) -> Instruction:
+    """Returns the layer of one direction, forward and without lengths."""
+    x, w, *rest = operands
     lengths = operands[LENGTHS]
-    own = [None if v is lengths or v.is_absent else _part(b, op, v, way) for v in weights]
+    own = [None if v is lengths or v.is_absent else _part(b, op, v, way) for v in rest]
+    while own and own[-1] is None:
+        own.pop()  # instructions without absent operands can be merged
     count = len(op.functions)
-    numbers = {
-        name: getattr(op, name)[way * count : (way + 1) * count] for name in ("actv_func", "actv_alpha", "actv_beta")
-    }
-    if backward:
+    names = ("actv_func", "actv_alpha", "actv_beta")
+    numbers = {name: getattr(op, name)[way * count : (way + 1) * count] for name in names}
+    if _is_backward(op, way):
         x = b.add(ReverseSequence(time_axis=0, batch_axis=1), x, lengths)
+    weights = _part(b, op, w, way)
+    if frozen:
+        x, weights = _frozen(b, op, x, weights, lengths)
     one = op.replace(direction="forward", **numbers)
-    made = b.add(one, x, *(b.absent() if v is None else v for v in own))
+    return b.add(one, x, weights, *(b.absent() if v is None else v for v in own))
+
+
+def _frozen(
+    b: Builder, op: Lstm, x: Instruction, w: Instruction, lengths: Instruction
+) -> tuple[Instruction, Instruction]:
+    """Returns inputs, zeros from the ends on, and weights with one input more, which is 1 from the ends on."""
+    steps, batch, width = x.shape.lens()
+    before_end = RnnVarSlShiftOutput(direction="forward")
+    kept = b.add(before_end, b.add(Reshape(dims=(steps, 1, batch, width)), x), lengths)
+    ones = b.literal(np.ones((steps, 1, batch, 1), np.float32))
+    ended = b.add(Sub(), ones, b.add(before_end, ones, lengths))
+    known = b.add(Reshape(dims=(steps, batch, width + 1)), b.add(Concat(axis=3), kept, ended))
+    gates = np.zeros((1, op.gates, op.hidden_size, 1), np.float32)  # input, output, forget, cell
+    gates[:, 0], gates[:, 2] = -CLOSED, CLOSED
+    return known, b.add(Concat(axis=2), w, b.literal(gates.reshape(1, -1, 1)))
+
+
+def _hidden(b: Builder, op: Any, operands: Any, way: int, made: Instruction) -> Instruction:
+    """Returns the hidden states of one direction, zeros behind the ends."""
+    lengths = operands[LENGTHS]
     if isinstance(op, Lstm):
         made = b.add(GetTupleElem(index=0), made)
     made = b.add(RnnVarSlShiftOutput(direction="forward"), made, lengths)
-    return b.add(ReverseSequence(time_axis=0, batch_axis=2), made, lengths) if backward else made
+    return b.add(ReverseSequence(time_axis=0, batch_axis=2), made, lengths) if _is_backward(op, way) else made
 
 
 def _part(b: Builder, op: Any, value: Instruction, way: int) -> Instruction:

@@ -48,8 +48,10 @@ class CpuTarget(Target):
         if stage == "legalize":
             from mgx_core.ops.norm import NORMS
             from mgx_core.ops.quantized import QUANTIZERS
+            from mgx_core.ops.sample import AffineGrid
             from mgx_core.passes.expand_composites import ExpandComposites
             from mgx_core.passes.fold_constants import FoldConstants
+            from mgx_core.passes.merge_common import MergeCommon
             from mgx_core.passes.rewrite import Rewrite
             from mgx_core.passes.tabulate_bytes import TabulateBytes
             from mgx_core.rules.converts import CONVERTS
@@ -68,8 +70,8 @@ class CpuTarget(Target):
             return (
                 *([TabulateBytes()] if options.optimize else []),
                 *([Rewrite(ZERO_POINTS)] if native().onednn_sums_bytes() else []),
-                *([Rewrite(WHOLE_WINDOWS), *map(Rewrite, rewritten)] if options.optimize else []),
-                ExpandComposites(NORMS | QUANTIZERS),
+                *([Rewrite(WHOLE_WINDOWS), *map(Rewrite, rewritten), MergeCommon()] if options.optimize else []),
+                ExpandComposites(NORMS | QUANTIZERS | {AffineGrid}),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),
             )

@@ -177,3 +177,13 @@ def places(op, x, w):
     """Returns the extents of the places of windows."""
     plain = mgx.op("convolution", stride=op.stride, dilation=op.dilation, padding=op.padding)
     return plain.infer(*(mgx.Shape("float32", a.shape) for a in (x, w))).lens()[2:]
+
+
+def test_grids_of_affine_maps_are_one_loop(both: Any) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    theta = m.add_parameter("theta", mgx.Shape("float32", [2, 2, 3]))
+    m.add_return([m.add(mgx.op("affine_grid", size=(2, 3, 9, 11)), theta)])
+    found, wanted, steps = both(program, {"theta": floats(2, 2, 3)})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert steps == ["loop"], steps

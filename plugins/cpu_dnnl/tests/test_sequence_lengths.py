@@ -51,6 +51,25 @@ def test_lengths(both: Any, kind: str, direction: str, states: bool, last: str) 
     assert not any(name.startswith("host") for name in steps), steps
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_last_states_of_cells(both: Any, direction: str) -> None:
+    program, values = layer("lstm", direction, False, "cell")
+    found, wanted, steps = both(program, values)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert not any(name.startswith("host") for name in steps), steps
+
+
+def test_hidden_states_and_cells_are_of_one_layer() -> None:
+    program, values = layer("lstm", "forward", False, "cell")
+    m = program.get_main_module()
+    made = next(i for i in m if i.op.name == "lstm")
+    m.replace_return([m.add(mgx.op("get_tuple_elem", index=0), made), m.outputs[0]])
+    program.compile(mgx.get_target("cpu"))
+    program.run(values)
+    ops = [p.op for i in program.executable.instances() for p in i.placements]
+    assert sum(op.startswith("lstm") for op in ops) == 1, ops
+
+
 def test_a_length_that_does_not_fit(both: Any) -> None:
     program, values = layer("gru", "forward", False, "all")
     program.compile(mgx.get_target("cpu"))
