@@ -38,6 +38,7 @@ const NamedLoops &table() {
         add_copy_loops(loops);
         add_line_loops(loops);
         add_grouped_convolutions(loops);
+        add_depthwise_convolutions(loops);
         return loops;
     }();
     return made;

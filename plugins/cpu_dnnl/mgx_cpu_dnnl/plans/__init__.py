@@ -12,6 +12,7 @@ from . import (
     byte_tiles,
     coded_products,
     convolution,
+    depthwise_convolution,
     grouped_convolution,
     indexing,
     integer_products,
@@ -39,6 +40,7 @@ PLANS: Kernels = (
     + winograd.PLANS
     + pointwise_convolution.PLANS
     + grouped_convolution.PLANS
+    + depthwise_convolution.PLANS
     + convolution.PLANS
     + products.PLANS
     + byte_pairs.PLANS

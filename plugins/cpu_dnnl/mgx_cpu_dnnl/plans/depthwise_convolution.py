@@ -1,0 +1,154 @@
+"""Depthwise convolutions by a loop of the native module, for processors with AVX-512.
+
+oneDNN 3.2 loads an input for every product of it.  Here weights of the window and the sums of up to 14 columns, in one row or
+two, are held in registers, so that each input is loaded once for all that it is multiplied with there.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.convolution import Convolution
+from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
+
+from ..emitter import CpuEmitter
+from ..native_library import native
+from ..packing import Derived
+from .anchors import offer_anchor
+from .epilogues import Epilogue
+from .links import images, links_of, plane, weights_and_extents
+from .native_loops import native_loop
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+LANES: Final = 16
+ACROSS: Final = (3, 5, 7)  # widths of windows for which there are loops
+NEAR: Final = 400 * 1024  # bytes of rows of inputs that stay in the second cache
+FAR: Final = 3 << 19  # bytes of inputs that do not
+CROWDED: Final = 1024  # bytes between pixels of which the first cache holds few: they meet in four of its sets
+SHARES: Final = 4  # items for each thread, so that one that is done early finds more
+COLUMN: Final = 12  # bytes that the loop keeps for each column of inputs
+NUMBERS: Final = 8  # of a link
+KINDS: Final = {"add": 0, "relu": 6, "clip": 8}  # links that sums are finished with in registers
+
+
+def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, w = inputs
+    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
+        return No(f"a convolution of {x} with {w}")
+    if x.rank not in (3, 4) or not 1 < op.group == x.lens()[1] == w.lens()[0]:
+        return No(f"{op.group} groups of {x.lens()[1]} channels, {x.rank} axes")
+    return None if w.lens()[-1] in ACROSS else No(f"a window {w.lens()[2:]}")
+
+
+def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
+    """x [n, c, ..] with constant weights [c, 1, ..], channels last in and out."""
+    if not e.engine.wide:
+        raise Refused("a loop of AVX-512")
+    weights, lens = weights_and_extents(e, op, x, w, epilogue)
+    window = w.lens[2:]
+    strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
+    if strides[-1] > 2 or gaps[-1] > 1 or min(begin) < 0:
+        raise Refused(f"steps of {strides[-1]} and {gaps[-1]} columns, {begin} before them")
+    if _waits(x, window, strides[-1]):
+        raise Refused("few products for inputs from afar, which oneDNN waits less for")
+    if not np.isfinite(weights).all():
+        raise Refused("zeros beyond the images times what is not finite")
+    x, out = images(e, x, w, lens, epilogue)
+    links, operands = links_of(epilogue, lens)
+    around, links = _bounded(links)
+    held = e.shared.weights.derived([weights], ("depthwise", LANES), lambda: Derived([weights], _packed(weights)))
+    height, width = plane(lens[2:], 1)
+    down, across = plane(window, 1)
+    vectors = -(-lens[1] // LANES)
+    block, rows = _cut(lens[0], vectors, height, down * plane(x.lens[2:], 1)[1], e.threads or native().thread_count())
+    parts = -(-height // rows)
+    numbers = [
+        lens[1], block, *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0), height, width, out.strides[0],
+        *plane(out.strides[2:], 0), down, across, *plane(strides, 1), plane(gaps, 1)[0], *plane(begin, 0), rows, parts,
+        *around, len(links) // NUMBERS, *links,
+    ]  # fmt: skip
+    native_loop(
+        e,
+        "conv depthwise",
+        "depthwise_convolution_avx512",
+        [x, e.literal(held.array, owner=held), out, *operands],
+        [out],
+        numbers,
+        lens[0] * -(-vectors // block) * parts,
+        1,
+        COLUMN * ((width - 1) * plane(strides, 1)[1] + across),
+        updated=epilogue is not None and epilogue.residual is not None,
+        flops=2 * prod(lens) * prod(window),
+    )
+    return out
+
+
+def _waits(x: Value, window: Sequence[int], step: int) -> bool:
+    """Returns True where it is loading inputs from beyond the second cache that takes the time, and oneDNN does that faster."""
+    apart = 4 * x.lens[1]
+    return window[-1] == ACROSS[0] and 4 * x.shape.elements() > FAR and (step == 2 or apart % CROWDED == 0)
+
+
+def _cut(images: int, vectors: int, height: int, near: int, threads: int) -> tuple[int, int]:
+    """Returns the vectors of channels and the rows of an item.
+
+    near: pixels that the windows of a row reach: of as many vectors together as the first cache holds them for.
+    """
+    block = max(1, min(vectors, NEAR // (4 * LANES * near)))
+    blocks = -(-vectors // block)
+    parts = 1 if threads == 1 else min(height, -(-SHARES * threads // (images * blocks)))
+    return -(-vectors // blocks), -(-height // parts)
+
+
+def _bounded(links: list[int]) -> tuple[list[int], list[int]]:
+    """Returns what sums begin at and the bounds on them, as the loop is told these, and the links that are left.
+
+    Sums begin at a number for each channel and at an image (buffers, 0: none; and its strides).
+    """
+    bias, added, low, high, rest = 0, [0, 0, 0, 0], -math.inf, math.inf, links
+    while rest and rest[0] == KINDS["add"] and rest[NUMBERS - 1] == 1:
+        buffer, *strides = rest[3 : NUMBERS - 1]
+        if not any(strides) and not bias:
+            bias = buffer
+        elif not added[0]:
+            added = [buffer, *strides]
+        else:
+            break
+        rest = rest[NUMBERS:]
+    if rest and rest[0] == KINDS["relu"] and rest[1] == 0:
+        low, rest = 0.0, rest[NUMBERS:]
+    elif rest and rest[0] == KINDS["clip"]:
+        low, high, rest = _number(rest[1]), _number(rest[2]), rest[NUMBERS:]
+    return [bias, *added, _bits(low), _bits(high)], rest
+
+
+def _bits(number: float) -> int:
+    return int(struct.unpack("<i", struct.pack("<f", number))[0])
+
+
+def _number(bits: int) -> float:
+    return float(struct.unpack("<f", struct.pack("<i", bits))[0])
+
+
+def _packed(w: Array) -> Array:
+    """Returns weights [c, 1, ..] as [vector, taps, 16], with zeros for channels that there are not."""
+    channels, taps = w.shape[0], prod(w.shape[2:])
+    wide = np.zeros((-(-channels // LANES) * LANES, taps), np.float32)
+    wide[:channels] = w.reshape(channels, taps)
+    return np.ascontiguousarray(wide.reshape(-1, LANES, taps).transpose(0, 2, 1))
+
+
+offer_anchor(PLANS, Convolution, convolve, "depthwise", fits)

@@ -1,0 +1,320 @@
+// Depthwise convolutions, channels last, for processors with AVX-512.
+//
+// An item is some rows of results of some vectors of channels.  Some columns of a row or two are summed in registers at a time, and a
+// row of inputs is taken with the weights of one row of the window, or of two where it lies in windows of both: each input is loaded once
+// for all the results that it adds to.  What limits windows of three rows is loading inputs from the second cache.
+#define MGX_LANES 16
+#include <algorithm>
+#include <array>
+
+#include "link_loop.h"
+#include "loops.h"
+#include "register_tiles.h"
+
+namespace mgx {
+
+namespace {
+
+// What the loop is told, in this order (`plans/depthwise_convolution.py` writes it); links follow.  Buffers: the images, the weights
+// [vector, tap down, tap across, 16], the result, operands of the links.
+struct DepthwiseJob {
+    int64_t channels, block;        // of the images; vectors of channels of an item
+    int64_t height, width, x_image, x_row, x_column;
+    int64_t out_height, out_width, y_image, y_row, y_column;
+    int64_t down, across, step_down, step_across, gap_down, top, left; // the window; zeros before the images
+    int64_t rows, parts;            // of results in an item; items of the same channels of an image
+    int64_t bias;                   // the buffer of numbers that sums begin at, one for each channel; 0: none
+    int64_t added, added_image, added_row, added_column; // the buffer of an image that they begin at as well; 0: none
+    int64_t low, high;              // bounds that are put on the sums, bits of floats
+    int64_t links;
+};
+
+constexpr int most = 14;            // columns of a tile of one row
+constexpr int registers = 32;
+
+// Columns of a tile of R rows: their sums, the weights of R rows of a window K wide and an input are held in registers.
+template <int K, int R> constexpr int columns_of_tile = R == 1 ? most : (registers - 1 - R * K) / R;
+
+// The inputs of a row of windows, zeros beside the images among them: where each is, and which lanes of it count, of whole vectors of
+// channels and of the last one.
+struct Columns {
+    int64_t *at;
+    __mmask16 *whole, *last;
+};
+
+struct Tile {
+    const float *x, *weights, *bias, *added;
+    int64_t added_row, added_column;
+    int64_t x_row, x_column;        // from one row of the window to the next
+    int64_t begin, end, down;       // the rows of the windows that lie in the images; of all in one
+    float *y;
+    int64_t y_row, y_column;
+    const int64_t *at;              // where the tile's inputs are in a row, unless they follow each other
+    const __mmask16 *counted;       // lanes of them
+    __mmask16 lanes;                // of the results
+    float low, high;
+};
+
+// A row of inputs times the rows of weights from `first` to `last` of those that results of R rows take it with.
+template <int K, int S, int R, int P, bool inside, int first, int last>
+[[gnu::always_inline]] inline void add_row(const Tile &tile, const float *x, const float *weights, Floats (&sums)[R][P]) {
+    Floats some[R][K];
+    MGX_UNROLLED
+    for (int r = first; r <= last; ++r)
+        MGX_UNROLLED
+        for (int j = 0; j < K; ++j)
+            some[r][j] = load(weights + (j - r * K) * lanes);
+    const float *at = x;
+    each<S *(P - 1) + K>([&](auto q) __attribute__((always_inline)) {
+        Floats one;
+        if constexpr (inside) {
+            one = load(at);
+            at += tile.x_column;
+            opaque(at);
+        } else {
+            one = (Floats)_mm512_maskz_loadu_ps(tile.counted[q], x + tile.at[q]);
+        }
+        each<K>([&](auto j) __attribute__((always_inline)) {
+            if constexpr (q >= j && (q - j) % S == 0 && (q - j) / S < P)
+                MGX_UNROLLED
+                for (int r = first; r <= last; ++r)
+                    add_product(sums[r][(q - j) / S], one, some[r][j]);
+        });
+    });
+}
+
+// What sums begin at beside the bias.
+template <int R, int P, bool inside> [[gnu::always_inline]] inline void add_image(const Tile &tile, Floats (&sums)[R][P]) {
+    MGX_UNROLLED
+    for (int r = 0; r < R; ++r) {
+        const float *from = tile.added + r * tile.added_row;
+        MGX_UNROLLED
+        for (int p = 0; p < P; ++p) {
+            sums[r][p] += inside ? load(from) : (Floats)_mm512_maskz_loadu_ps(tile.lanes, from);
+            from += tile.added_column;
+            opaque(from);
+        }
+    }
+}
+
+// R rows of P columns, K taps across in steps of S; inside: all columns of inputs lie in the images, and all lanes count.
+template <int K, int S, int R, int P, bool inside> void sum_tile(const Tile &given) {
+    const Tile tile = given;
+    Floats sums[R][P];
+    const Floats begin = tile.bias ? (Floats)_mm512_maskz_loadu_ps(tile.lanes, tile.bias) : Floats {};
+    MGX_UNROLLED
+    for (int r = 0; r < R; ++r)
+        MGX_UNROLLED
+        for (int p = 0; p < P; ++p)
+            sums[r][p] = begin;
+    MGX_UNROLLED
+    for (int r = 0; r < R; ++r) { // lines to be written are fetched meanwhile, as those that only stores touch wait for them
+        const float *y = tile.y + r * tile.y_row;
+        MGX_UNROLLED
+        for (int p = 0; p < P; ++p) {
+            __builtin_prefetch(y, 1, 3);
+            y += tile.y_column;
+            opaque(y);
+        }
+    }
+    if (tile.added) add_image<R, P, inside>(tile, sums);
+    const float *x = tile.x, *weights = tile.weights;
+    int64_t rows = tile.end - tile.begin;
+    auto onward = [&] { x += tile.x_row, weights += K * lanes, --rows; };
+    if constexpr (R == 2) {
+        if (tile.begin == 0 && rows > 0) {
+            add_row<K, S, R, P, inside, 0, 0>(tile, x, weights, sums);
+            onward();
+        }
+        for (const int64_t alone = tile.end > tile.down; rows > alone; onward())
+            add_row<K, S, R, P, inside, 0, 1>(tile, x, weights, sums);
+        if (rows > 0) add_row<K, S, R, P, inside, 1, 1>(tile, x, weights, sums);
+    } else {
+        for (; rows > 0; onward())
+            add_row<K, S, R, P, inside, 0, 0>(tile, x, weights, sums);
+    }
+    const Floats low = all(tile.low), high = all(tile.high);
+    MGX_UNROLLED
+    for (int r = 0; r < R; ++r) {
+        float *y = tile.y + r * tile.y_row;
+        MGX_UNROLLED
+        for (int p = 0; p < P; ++p) {
+            const Floats sum = smaller(high, larger(low, sums[r][p]));
+            if (inside || tile.lanes == 0xffff)
+                store(y, sum);
+            else
+                _mm512_mask_storeu_ps(y, tile.lanes, (__m512)sum);
+            y += tile.y_column;
+            opaque(y);
+        }
+    }
+}
+
+using SumTile = void (*)(const Tile &);
+
+// Tiles of all numbers of columns, each where inputs lie beside the images and where none does.
+struct Tiles {
+    int64_t most;
+    const SumTile *tiles;
+};
+
+template <int K, int S, int R, int... P> constexpr std::array<SumTile, sizeof...(P)> table_of(std::integer_sequence<int, P...>) {
+    return {sum_tile<K, S, R, P / 2 + 1, P % 2>...};
+}
+
+template <int K, int S, int R> Tiles tiles_of() {
+    constexpr int columns = columns_of_tile<K, R>;
+    static constexpr auto table = table_of<K, S, R>(std::make_integer_sequence<int, 2 * columns> {});
+    return {columns, table.data()};
+}
+
+Tiles tiles(int64_t across, int64_t step) {
+    if (across == 3) return step == 1 ? tiles_of<3, 1, 1>() : tiles_of<3, 2, 1>();
+    if (across == 5) return step == 1 ? tiles_of<5, 1, 1>() : tiles_of<5, 2, 1>();
+    return step == 1 ? tiles_of<7, 1, 1>() : tiles_of<7, 2, 1>();
+}
+
+// Tiles of two rows of results, which load most inputs once for both; none for windows that are wider, which take longer than loading.
+Tiles tiles_of_two(const DepthwiseJob &job) {
+    if (job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across == 7) return {0, nullptr};
+    return job.across == 3 ? tiles_of<3, 1, 2>() : tiles_of<5, 1, 2>();
+}
+
+struct Place {
+    int64_t image, row, column, channel; // of the first result
+};
+
+struct Given {
+    DepthwiseJob job;
+    Link links[most_links];
+    void *const *buffers;
+    Columns columns;
+    Floats *sums;                   // of a tile, before links
+};
+
+// Links that sums are not finished with in registers.
+void finish(const Given &given, Floats *sums, float *y, int64_t count, Place place) {
+    const DepthwiseJob &job = given.job;
+    const int64_t some = std::min(lanes, job.channels - place.channel);
+    for (int64_t n = 0; n < job.links; ++n) {
+        const Link &link = given.links[n];
+        const float *operand = nullptr;
+        if (link.kind <= LinkKind::min)
+            operand = static_cast<const float *>(given.buffers[link.buffer]) + place.image * link.image + place.row * link.row
+                    + place.column * link.column + place.channel * link.channel;
+        apply<most, most>(link, sums, operand, {1, count, some});
+    }
+    for (int64_t p = 0; p < count; ++p, y += job.y_column)
+        if (some == lanes)
+            store(y, sums[p]);
+        else
+            store_some(y, sums[p], some);
+}
+
+float as_float(int64_t bits) {
+    float number;
+    std::memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+Columns columns_of(const DepthwiseJob &job, void *scratch) {
+    const int64_t count = (job.out_width - 1) * job.step_across + job.across, left = job.channels % lanes;
+    Columns columns;
+    columns.at = static_cast<int64_t *>(scratch);
+    columns.whole = reinterpret_cast<__mmask16 *>(columns.at + count);
+    columns.last = columns.whole + count;
+    for (int64_t q = 0; q < count; ++q) {
+        const int64_t column = q - job.left;
+        const bool within = column >= 0 && column < job.width;
+        columns.at[q] = within ? column * job.x_column : 0;
+        columns.whole[q] = within ? 0xffff : 0;
+        columns.last[q] = static_cast<__mmask16>(left ? columns.whole[q] & ((1u << left) - 1) : columns.whole[q]);
+    }
+    return columns;
+}
+
+// Some columns of one or two rows of results, of all vectors of an item; `tile` holds what is the same for all of them.
+void columns_of_rows(const Given &given, Tile tile, const SumTile *both, int64_t rows, int64_t count, Place place, int64_t vectors) {
+    const DepthwiseJob &job = given.job;
+    const int64_t from = place.column * job.step_across, size = job.down * job.across * lanes;
+    const bool inside = from >= job.left && from - job.left + (count - 1) * job.step_across + job.across <= job.width;
+    const float *line = tile.x;
+    const auto *weights = static_cast<const float *>(given.buffers[1]) + tile.begin * job.across * lanes;
+    const auto *bias = job.bias ? static_cast<const float *>(given.buffers[job.bias]) : nullptr;
+    const auto *added = job.added ? static_cast<const float *>(given.buffers[job.added]) + place.image * job.added_image + place.row * job.added_row
+                                            + place.column * job.added_column
+                                  : nullptr;
+    float *result = static_cast<float *>(given.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
+    tile.at = given.columns.at + from;
+    for (int64_t v = 0; v < vectors; ++v, place.channel += lanes) {
+        const int64_t left = job.channels - place.channel;
+        const bool whole = left >= lanes;
+        tile.lanes = static_cast<__mmask16>(whole ? 0xffff : (1u << left) - 1);
+        tile.counted = (whole ? given.columns.whole : given.columns.last) + from;
+        tile.x = line + place.channel + (inside && whole ? (from - job.left) * job.x_column : 0);
+        tile.weights = weights + place.channel / lanes * size;
+        tile.bias = bias ? bias + place.channel : nullptr;
+        tile.added = added ? added + place.channel : nullptr;
+        tile.y = job.links ? reinterpret_cast<float *>(given.sums) : result + place.channel;
+        both[inside && whole](tile);
+        if (job.links)
+            for (int64_t r = 0; r < rows; ++r)
+                finish(given, given.sums + r * most, result + r * job.y_row + place.channel, count,
+                        {place.image, place.row + r, place.column, place.channel});
+    }
+}
+
+// All results of an item.
+void rows_of_vectors(const Given &given, Place place, int64_t vectors, int64_t end) {
+    const DepthwiseJob &job = given.job;
+    const float *images = static_cast<const float *>(given.buffers[0]) + place.image * job.x_image;
+    const Tiles one = tiles(job.across, job.step_across), two = tiles_of_two(job);
+    Tile tile {};
+    tile.low = as_float(job.low);
+    tile.high = as_float(job.high);
+    tile.x_column = job.x_column;
+    tile.x_row = job.gap_down * job.x_row;
+    tile.y_row = job.links ? most * lanes : job.y_row;
+    tile.y_column = job.links ? lanes : job.y_column;
+    tile.down = job.down;
+    tile.added_row = job.added_row;
+    tile.added_column = job.added_column;
+    for (int64_t rows = 1; place.row < end; place.row += rows) {
+        rows = two.most && place.row + 1 < end ? 2 : 1;
+        const Tiles &some = rows == 2 ? two : one;
+        const int64_t first = place.row * job.step_down - job.top; // the input row of the windows' first
+        tile.begin = first < 0 ? (-first + job.gap_down - 1) / job.gap_down : 0;
+        tile.end = first >= job.height ? 0 : std::min(job.down + rows - 1, (job.height - first + job.gap_down - 1) / job.gap_down);
+        tile.x = images + (first + tile.begin * job.gap_down) * job.x_row;
+        const int64_t parts = (job.out_width + some.most - 1) / some.most, low = job.out_width / parts, over = job.out_width % parts;
+        place.column = 0;
+        for (int64_t t = 0; t < parts; ++t) {
+            const int64_t count = low + (t < over);
+            columns_of_rows(given, tile, some.tiles + 2 * (count - 1), rows, count, place, vectors);
+            place.column += count;
+        }
+    }
+}
+
+void depthwise_convolution(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    Given given;
+    Floats sums[2 * most] {};
+    given.buffers = buffers;
+    given.sums = sums;
+    const DepthwiseJob &job = given.job;
+    std::memcpy(&given.job, args, sizeof given.job);
+    read_links(args + sizeof given.job / sizeof *args, job.links, given.links);
+    given.columns = columns_of(job, scratch);
+    const int64_t vectors = (job.channels + lanes - 1) / lanes, blocks = (vectors + job.block - 1) / job.block;
+    for (int64_t i = begin; i < end; ++i) {
+        const int64_t vector = i / job.parts % blocks * job.block, row = i % job.parts * job.rows;
+        rows_of_vectors(given, {i / job.parts / blocks, row, 0, vector * lanes}, std::min(job.block, vectors - vector),
+                std::min(row + job.rows, job.out_height));
+    }
+}
+
+} // namespace
+
+void add_depthwise_convolutions(NamedLoops &loops) { loops["depthwise_convolution_avx512"] = depthwise_convolution; }
+
+} // namespace mgx

@@ -1,0 +1,180 @@
+"""Depthwise convolutions: values against sums in float64, and which step does them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+import mgx_core as mgx
+from mgx_cpu_dnnl.plans import depthwise_convolution
+from mgx_cpu_dnnl.shared import shared
+
+rng = np.random.default_rng(17)
+
+
+def numbers(*lens: int) -> Any:
+    return rng.standard_normal(lens).astype(np.float32)
+
+
+def direct(x: Any, w: Any, padding: list[int], stride: list[int], gaps: list[int]) -> tuple[Any, Any]:
+    """Returns the results in float64, and the same of absolute values."""
+    axes = w.ndim - 2
+    around = list(zip(padding[:axes], padding[axes:], strict=True))
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *around))
+    reach = [(k - 1) * g + 1 for k, g in zip(w.shape[2:], gaps, strict=True)]
+    windows = sliding_window_view(padded, reach, tuple(range(2, 2 + axes)))
+    windows = windows[(..., *(slice(None, None, s) for s in stride), *(slice(None, None, g) for g in gaps))]
+    kernel = w[:, 0].astype(np.float64).reshape(1, w.shape[0], *[1] * axes, *w.shape[2:])
+    taps = tuple(range(2 + axes, 2 + 2 * axes))
+    return (windows * kernel).sum(taps), np.abs(windows * kernel).sum(taps)
+
+
+def ours(steps: list[str]) -> None:
+    """With AVX2 alone oneDNN does them."""
+    assert ("conv depthwise" in steps) == shared().engine.wide, steps
+
+
+def check(compiled: Any, x: Any, w: Any, padding: list[int], stride: list[int], gaps: list[int]) -> list[str]:
+    def build(m: mgx.Module) -> mgx.Instruction:
+        given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+        op = mgx.op("convolution", padding=padding, stride=stride, dilation=gaps, group=x.shape[1])
+        return m.add(op, given, m.add_literal(w))
+
+    program, steps = compiled(build)
+    (found,) = program.run({"x": x})
+    exact, size = direct(x, w, padding, stride, gaps)
+    assert found.to_numpy().shape == exact.shape
+    assert (np.abs(found.to_numpy() - exact) <= 2.0**-24 * (w[0].size + 2) * size).all()
+    return list(steps)
+
+
+@pytest.mark.parametrize("window", [3, 5, 7])
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("channels", [16, 24, 70])
+def test_every_width_of_a_row(compiled: Any, channels: int, step: int, window: int) -> None:
+    """Rows of 1 to 43 inputs are parted among tiles of all sizes, with zeros beside them and without."""
+    for wide in (1, 2, 3, 5, 8, 11, 13, 14, 15, 20, 24, 29, 43):
+        x, w = numbers(2, channels, 5, wide), numbers(channels, 1, window, window)
+        ours(check(compiled, x, w, [window // 2] * 4, [step] * 2, [1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("lens", "window", "padding", "stride", "gaps"),
+    [
+        ((1, 32, 9, 17), (3, 3), [0, 2, 1, 1], [1, 1], [1, 1]),
+        ((1, 32, 9, 17), (3, 3), [4, 1, 3, 1], [1, 1], [1, 1]),  # rows of results without an input
+        ((1, 32, 9, 17), (5, 3), [4, 1, 4, 1], [1, 1], [2, 1]),
+        ((1, 32, 9, 17), (1, 5), [0, 2, 0, 2], [3, 1], [1, 1]),
+        ((1, 32, 2, 30), (7, 7), [3, 3, 3, 3], [1, 1], [1, 1]),
+        ((3, 40, 1, 30), (3, 3), [1, 1, 1, 1], [2, 2], [1, 1]),
+        ((2, 40, 33), (5,), [2, 2], [2], [1]),
+    ],
+)
+def test_windows(compiled: Any, lens: Any, window: Any, padding: list[int], stride: list[int], gaps: list[int]) -> None:
+    ours(check(compiled, numbers(*lens), numbers(lens[1], 1, *window), padding, stride, gaps))
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "gaps"),
+    [((3, 4), [1, 1], [1, 1]), ((3, 3), [1, 3], [1, 1]), ((3, 3), [1, 1], [1, 2])],
+)
+def test_windows_that_it_has_no_tiles_for(compiled: Any, window: Any, stride: list[int], gaps: list[int]) -> None:
+    steps = check(compiled, numbers(1, 32, 9, 17), numbers(32, 1, *window), [1] * 4, stride, gaps)
+    assert "conv depthwise" not in steps
+
+
+@pytest.mark.parametrize(("channels", "step", "left"), [(32, 2, True), (32, 1, False), (256, 1, True), (240, 1, False)])
+def test_inputs_from_afar(compiled: Any, channels: int, step: int, left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of few products are left to oneDNN, where steps or crowded sets of the cache make them wait."""
+    x = numbers(1, channels, 9, 17)
+    monkeypatch.setattr(depthwise_convolution, "FAR", x.nbytes - 1)
+    steps = check(compiled, x, numbers(channels, 1, 3, 3), [1] * 4, [step] * 2, [1, 1])
+    assert ("conv depthwise" in steps) == (shared().engine.wide and not left)
+    ours(check(compiled, x, numbers(channels, 1, 5, 5), [2] * 4, [step] * 2, [1, 1]))
+    monkeypatch.setattr(depthwise_convolution, "FAR", x.nbytes)
+    ours(check(compiled, x, numbers(channels, 1, 3, 3), [1] * 4, [step] * 2, [1, 1]))
+
+
+def test_infinite_weights_are_left_to_onednn(compiled: Any) -> None:
+    w = numbers(32, 1, 3, 3)
+    w[3, 0, 0, 0] = np.inf
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        given = m.add_parameter("x", mgx.shape(type="float32", lens=[1, 32, 9, 17]))
+        return m.add(mgx.op("convolution", padding=[1] * 4, group=32), given, m.add_literal(w))
+
+    program, steps = compiled(build)
+    assert "conv depthwise" not in steps
+    (found,) = program.run({"x": numbers(1, 32, 9, 17)})
+    assert np.isfinite(found.to_numpy()[0, 3, 0]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_items_of_all_sizes(threads: int, both: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of vectors, the last one smaller, and parts of rows."""
+    monkeypatch.setattr(depthwise_convolution, "NEAR", 4 * 16 * 2 * 3 * 19)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[2, 72, 11, 19]))
+    m.add_return([m.add(mgx.op("convolution", padding=[1] * 4, group=72), x, m.add_literal(numbers(72, 1, 3, 3)))])
+    found, right, steps = both(program, {"x": numbers(2, 72, 11, 19)}, threads)
+    ours(steps)
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-5)
+
+
+AFTER: Any = {
+    "relu": lambda y, r: np.maximum(y, 0),
+    "clip": lambda y, r: np.clip(y, -0.5, 0.75),
+    "swish": lambda y, r: y / (1 + np.exp(-y)),
+    "residual": lambda y, r: np.maximum(y + np.tanh(r), 0),
+    "scaled": lambda y, r: (y + np.tanh(r)) * 0.75 + 0.5,
+}
+
+
+@pytest.mark.parametrize("word", AFTER)
+@pytest.mark.parametrize("channels", [32, 36])
+def test_bias_and_what_follows_it(compiled: Any, channels: int, word: str) -> None:
+    lens = [2, channels, 9, 17]
+    x, w, bias, residual = numbers(*lens), numbers(channels, 1, 3, 3), numbers(channels), numbers(*lens)
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        wide = lambda v: m.add(mgx.op("multibroadcast", out_lens=lens), m.add_literal(np.float32([v])))  # noqa: E731
+        across = lambda v: m.add(mgx.op("broadcast", axis=1, out_lens=lens), m.add_literal(v))  # noqa: E731
+        given = m.add_parameter("x", mgx.shape(type="float32", lens=lens))
+        y = m.add(mgx.op("convolution", padding=[1] * 4, group=channels), given, m.add_literal(w))
+        y = m.add(mgx.op("add"), y, across(bias))
+        if word in ("residual", "scaled"):
+            y = m.add(mgx.op("add"), y, m.add(mgx.op("tanh"), m.add_parameter("r", given.shape)))
+        if word == "scaled":
+            y = m.add(mgx.op("mul"), y, across(np.full(channels, 0.75, np.float32)))
+            return m.add(mgx.op("add"), y, across(np.full(channels, 0.5, np.float32)))
+        if word == "clip":
+            return m.add(mgx.op("clip"), y, wide(-0.5), wide(0.75))
+        return m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)) if word == "swish" else m.add(mgx.op("relu"), y)
+
+    program, steps = compiled(build)
+    ours(steps)
+    (found,) = program.run({"x": x} | ({"r": residual} if word in ("residual", "scaled") else {}))
+    exact, size = direct(x, w, [1] * 4, [1, 1], [1, 1])
+    exact = AFTER[word](exact + bias[:, None, None], residual.astype(np.float64))
+    slack = 2.0**-24 * 32 * (size + np.abs(bias)[:, None, None] + 1)
+    assert (np.abs(found.to_numpy() - exact) <= slack).all()
+
+
+def test_not_a_number_stays(compiled: Any) -> None:
+    x = numbers(1, 32, 9, 17)
+    x[0, 5, 4, 4] = np.nan
+
+    def build(m: mgx.Module) -> mgx.Instruction:
+        given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+        y = m.add(mgx.op("convolution", padding=[1] * 4, group=32), given, m.add_literal(numbers(32, 1, 3, 3)))
+        return m.add(mgx.op("relu"), y)
+
+    program, _ = compiled(build)
+    (found,) = program.run({"x": x})
+    wrong = np.isnan(found.to_numpy())
+    assert wrong[0, 5, 3:6, 3:6].all()
+    assert wrong.sum() == 9
