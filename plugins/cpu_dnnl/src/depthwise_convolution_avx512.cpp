@@ -1,8 +1,11 @@
-// Depthwise convolutions, channels last, for processors with AVX-512.
+// Depthwise convolutions and those in groups of four or eight channels, channels last, for processors with AVX-512.
 //
 // An item is some rows of results of some vectors of channels.  Some columns of a row or two are summed in registers at a time, and a
 // row of inputs is taken with the weights of one row of the window, or of two where it lies in windows of both: each input is loaded once
 // for all the results that it adds to.  What limits windows of three rows is loading inputs from the second cache.
+//
+// With groups a vector holds four groups or two.  Each input is spread over the results of its group by shuffles, four inputs of a group
+// at a time.
 #define MGX_LANES 16
 #include <algorithm>
 #include <array>
@@ -16,9 +19,9 @@ namespace mgx {
 namespace {
 
 // What the loop is told, in this order (`plans/depthwise_convolution.py` writes it); links follow.  Buffers: the images, the weights
-// [vector, tap down, tap across, 16], the result, operands of the links.
+// [vector, tap down, four inputs of a group, tap across, one of the four, 16], the result, operands of the links.
 struct DepthwiseJob {
-    int64_t channels, block;        // of the images; vectors of channels of an item
+    int64_t channels, per, block;   // of the images, of a group; vectors of channels of an item
     int64_t height, width, x_image, x_row, x_column;
     int64_t out_height, out_width, y_image, y_row, y_column;
     int64_t down, across, step_down, step_across, gap_down, top, left; // the window; zeros before the images
@@ -55,6 +58,15 @@ struct Tile {
     float low, high;
 };
 
+// Input q of a row at x; `at`: where it is if all lie inside, moved on.
+template <bool inside, int q> [[gnu::always_inline]] inline __m512 input(const Tile &tile, const float *x, const float *&at) {
+    if constexpr (!inside) return _mm512_maskz_loadu_ps(tile.counted[q], x + tile.at[q]);
+    const __m512 one = _mm512_loadu_ps(at);
+    at += tile.x_column;
+    opaque(at);
+    return one;
+}
+
 // A row of inputs times the rows of weights from `first` to `last` of those that results of R rows take it with.
 template <int K, int S, int R, int P, bool inside, int first, int last>
 [[gnu::always_inline]] inline void add_row(const Tile &tile, const float *x, const float *weights, Floats (&sums)[R][P]) {
@@ -66,19 +78,42 @@ template <int K, int S, int R, int P, bool inside, int first, int last>
             some[r][j] = load(weights + (j - r * K) * lanes);
     const float *at = x;
     each<S *(P - 1) + K>([&](auto q) __attribute__((always_inline)) {
-        Floats one;
-        if constexpr (inside) {
-            one = load(at);
-            at += tile.x_column;
-            opaque(at);
-        } else {
-            one = (Floats)_mm512_maskz_loadu_ps(tile.counted[q], x + tile.at[q]);
-        }
+        const auto one = (Floats)input<inside, q>(tile, x, at);
         each<K>([&](auto j) __attribute__((always_inline)) {
             if constexpr (q >= j && (q - j) % S == 0 && (q - j) / S < P)
                 MGX_UNROLLED
                 for (int r = first; r <= last; ++r)
                     add_product(sums[r][(q - j) / S], one, some[r][j]);
+        });
+    });
+}
+
+constexpr int four = 4;             // inputs of a group that are spread together: a quarter of a vector
+
+// In each quarter of a vector, those four channels of its groups of G that have the number B.
+template <int G, int B> [[gnu::always_inline]] inline __m512 quarters(__m512 channels) {
+    if constexpr (G == four) return channels;
+    return _mm512_shuffle_f32x4(channels, channels, B == 0 ? 0xa0 : 0xf5);
+}
+
+// A row of inputs times a row of weights, those of four inputs of each group.
+template <int K, int S, int P, bool inside, int G, int B>
+[[gnu::always_inline]] inline void add_row_of_groups(const Tile &tile, const float *x, const float *weights, Floats (&sums)[1][P]) {
+    Floats some[K][four];
+    MGX_UNROLLED
+    for (int j = 0; j < K; ++j)
+        MGX_UNROLLED
+        for (int u = 0; u < four; ++u)
+            some[j][u] = load(weights + ((B * K + j) * four + u) * lanes);
+    const float *at = x;
+    each<S *(P - 1) + K>([&](auto q) __attribute__((always_inline)) {
+        const __m512 channels = input<inside, q>(tile, x, at);
+        const __m512 near = quarters<G, B>(channels);
+        each<four>([&](auto u) __attribute__((always_inline)) {
+            const auto one = (Floats)_mm512_permute_ps(near, 0x55 * u);
+            each<K>([&](auto j) __attribute__((always_inline)) {
+                if constexpr (q >= j && (q - j) % S == 0 && (q - j) / S < P) add_product(sums[0][(q - j) / S], one, some[j][u]);
+            });
         });
     });
 }
@@ -97,8 +132,9 @@ template <int R, int P, bool inside> [[gnu::always_inline]] inline void add_imag
     }
 }
 
-// R rows of P columns, K taps across in steps of S; inside: all columns of inputs lie in the images, and all lanes count.
-template <int K, int S, int R, int P, bool inside> void sum_tile(const Tile &given) {
+// R rows of P columns, K taps across in steps of S, groups of G channels; inside: all columns of inputs lie in the images, and all
+// lanes count.
+template <int K, int S, int R, int G, int P, bool inside> void sum_tile(const Tile &given) {
     const Tile tile = given;
     Floats sums[R][P];
     const Floats begin = tile.bias ? (Floats)_mm512_maskz_loadu_ps(tile.lanes, tile.bias) : Floats {};
@@ -120,7 +156,7 @@ template <int K, int S, int R, int P, bool inside> void sum_tile(const Tile &giv
     if (tile.added) add_image<R, P, inside>(tile, sums);
     const float *x = tile.x, *weights = tile.weights;
     int64_t rows = tile.end - tile.begin;
-    auto onward = [&] { x += tile.x_row, weights += K * lanes, --rows; };
+    auto onward = [&] { x += tile.x_row, weights += K * G * lanes, --rows; };
     if constexpr (R == 2) {
         if (tile.begin == 0 && rows > 0) {
             add_row<K, S, R, P, inside, 0, 0>(tile, x, weights, sums);
@@ -130,8 +166,11 @@ template <int K, int S, int R, int P, bool inside> void sum_tile(const Tile &giv
             add_row<K, S, R, P, inside, 0, 1>(tile, x, weights, sums);
         if (rows > 0) add_row<K, S, R, P, inside, 1, 1>(tile, x, weights, sums);
     } else {
-        for (; rows > 0; onward())
-            add_row<K, S, R, P, inside, 0, 0>(tile, x, weights, sums);
+        for (; rows > 0; onward()) {
+            if constexpr (G == 1) add_row<K, S, R, P, inside, 0, 0>(tile, x, weights, sums);
+            if constexpr (G >= four) add_row_of_groups<K, S, P, inside, G, 0>(tile, x, weights, sums);
+            if constexpr (G > four) add_row_of_groups<K, S, P, inside, G, 1>(tile, x, weights, sums);
+        }
     }
     const Floats low = all(tile.low), high = all(tile.high);
     MGX_UNROLLED
@@ -158,17 +197,20 @@ struct Tiles {
     const SumTile *tiles;
 };
 
-template <int K, int S, int R, int... P> constexpr std::array<SumTile, sizeof...(P)> table_of(std::integer_sequence<int, P...>) {
-    return {sum_tile<K, S, R, P / 2 + 1, P % 2>...};
+template <int K, int S, int R, int G, int... P> constexpr std::array<SumTile, sizeof...(P)> table_of(std::integer_sequence<int, P...>) {
+    return {sum_tile<K, S, R, G, P / 2 + 1, P % 2>...};
 }
 
-template <int K, int S, int R> Tiles tiles_of() {
+template <int K, int S, int R, int G = 1> Tiles tiles_of() {
     constexpr int columns = columns_of_tile<K, R>;
-    static constexpr auto table = table_of<K, S, R>(std::make_integer_sequence<int, 2 * columns> {});
+    static constexpr auto table = table_of<K, S, R, G>(std::make_integer_sequence<int, 2 * columns> {});
     return {columns, table.data()};
 }
 
-Tiles tiles(int64_t across, int64_t step) {
+Tiles tiles(const DepthwiseJob &job) {
+    const int64_t across = job.across, step = job.step_across;
+    if (job.per == four) return step == 1 ? tiles_of<3, 1, 1, four>() : tiles_of<3, 2, 1, four>();
+    if (job.per == 2 * four) return step == 1 ? tiles_of<3, 1, 1, 2 * four>() : tiles_of<3, 2, 1, 2 * four>();
     if (across == 3) return step == 1 ? tiles_of<3, 1, 1>() : tiles_of<3, 2, 1>();
     if (across == 5) return step == 1 ? tiles_of<5, 1, 1>() : tiles_of<5, 2, 1>();
     return step == 1 ? tiles_of<7, 1, 1>() : tiles_of<7, 2, 1>();
@@ -176,7 +218,7 @@ Tiles tiles(int64_t across, int64_t step) {
 
 // Tiles of two rows of results, which load most inputs once for both; none for windows that are wider, which take longer than loading.
 Tiles tiles_of_two(const DepthwiseJob &job) {
-    if (job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across == 7) return {0, nullptr};
+    if (job.per != 1 || job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across == 7) return {0, nullptr};
     return job.across == 3 ? tiles_of<3, 1, 2>() : tiles_of<5, 1, 2>();
 }
 
@@ -236,10 +278,10 @@ Columns columns_of(const DepthwiseJob &job, void *scratch) {
 // Some columns of one or two rows of results, of all vectors of an item; `tile` holds what is the same for all of them.
 void columns_of_rows(const Given &given, Tile tile, const SumTile *both, int64_t rows, int64_t count, Place place, int64_t vectors) {
     const DepthwiseJob &job = given.job;
-    const int64_t from = place.column * job.step_across, size = job.down * job.across * lanes;
+    const int64_t from = place.column * job.step_across, size = job.down * job.across * job.per * lanes;
     const bool inside = from >= job.left && from - job.left + (count - 1) * job.step_across + job.across <= job.width;
     const float *line = tile.x;
-    const auto *weights = static_cast<const float *>(given.buffers[1]) + tile.begin * job.across * lanes;
+    const auto *weights = static_cast<const float *>(given.buffers[1]) + tile.begin * job.across * job.per * lanes;
     const auto *bias = job.bias ? static_cast<const float *>(given.buffers[job.bias]) : nullptr;
     const auto *added = job.added ? static_cast<const float *>(given.buffers[job.added]) + place.image * job.added_image + place.row * job.added_row
                                             + place.column * job.added_column
@@ -268,7 +310,7 @@ void columns_of_rows(const Given &given, Tile tile, const SumTile *both, int64_t
 void rows_of_vectors(const Given &given, Place place, int64_t vectors, int64_t end) {
     const DepthwiseJob &job = given.job;
     const float *images = static_cast<const float *>(given.buffers[0]) + place.image * job.x_image;
-    const Tiles one = tiles(job.across, job.step_across), two = tiles_of_two(job);
+    const Tiles one = tiles(job), two = tiles_of_two(job);
     Tile tile {};
     tile.low = as_float(job.low);
     tile.high = as_float(job.high);

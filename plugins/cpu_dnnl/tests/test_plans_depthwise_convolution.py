@@ -178,3 +178,21 @@ def test_not_a_number_stays(compiled: Any) -> None:
     wrong = np.isnan(found.to_numpy())
     assert wrong[0, 5, 3:6, 3:6].all()
     assert wrong.sum() == 9
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize(
+    ("per", "groups", "window", "ours"), [(4, 12, (3, 3), True), (8, 6, (5, 3), True), (8, 3, (3, 3), False)]
+)
+def test_narrow_groups(both: Any, per: int, groups: int, window: Any, ours: bool, step: int, threads: int) -> None:
+    """Groups of four and eight channels that fill vectors; test_plans_grouped_convolution has more of their values."""
+    lens, w = [2, per * groups, 11, 33], numbers(per * groups, per, *window) / 4
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=lens))
+    y = m.add(mgx.op("convolution", padding=[1] * 4, stride=[step] * 2, group=groups), x, m.add_literal(w))
+    m.add_return([m.add(mgx.op("relu"), y)])
+    found, right, steps = both(program, {"x": numbers(*lens)}, threads)
+    assert ("conv narrow groups" in steps) == (ours and shared().engine.wide), steps
+    np.testing.assert_allclose(found, right, rtol=0, atol=2e-5)

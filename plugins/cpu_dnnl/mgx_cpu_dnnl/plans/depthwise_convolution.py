@@ -1,4 +1,4 @@
-"""Depthwise convolutions by a loop of the native module, for processors with AVX-512.
+"""Depthwise convolutions and those in groups of 4 and 8 channels by a loop of the native module, for processors with AVX-512.
 
 oneDNN 3.2 loads an input for every product of it.  Here weights of the window and the sums of up to 14 columns, in one row or
 two, are held in registers, so that each input is loaded once for all that it is multiplied with there.
@@ -34,7 +34,8 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 LANES: Final = 16
-ACROSS: Final = (3, 5, 7)  # widths of windows for which there are loops
+ACROSS: Final = {1: (3, 5, 7), 4: (3,), 8: (3,)}  # by channels of a group: widths of windows for which there are loops
+FOUR: Final = 4  # channels of a group whose weights lie together
 NEAR: Final = 400 * 1024  # bytes of rows of inputs that stay in the second cache
 FAR: Final = 3 << 19  # bytes of inputs that do not
 CROWDED: Final = 1024  # bytes between pixels of which the first cache holds few: they meet in four of its sets
@@ -48,13 +49,14 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
     x, w = inputs
     if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
         return No(f"a convolution of {x} with {w}")
-    if x.rank not in (3, 4) or not 1 < op.group == x.lens()[1] == w.lens()[0]:
-        return No(f"{op.group} groups of {x.lens()[1]} channels, {x.rank} axes")
-    return None if w.lens()[-1] in ACROSS else No(f"a window {w.lens()[2:]}")
+    channels, per = w.lens()[:2]
+    if x.rank not in (3, 4) or op.group == 1 or op.group * per != channels or (per > 1 and channels % LANES):
+        return No(f"{op.group} groups of {per} channels that give {channels} in all, {x.rank} axes")
+    return None if w.lens()[-1] in ACROSS.get(per, ()) else No(f"groups of {per} channels, a window {w.lens()[2:]}")
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
-    """x [n, c, ..] with constant weights [c, 1, ..], channels last in and out."""
+    """x [n, c, ..] with constant weights [c, c / group, ..], channels last in and out."""
     if not e.engine.wide:
         raise Refused("a loop of AVX-512")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
@@ -62,7 +64,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
     if strides[-1] > 2 or gaps[-1] > 1 or min(begin) < 0:
         raise Refused(f"steps of {strides[-1]} and {gaps[-1]} columns, {begin} before them")
-    if _waits(x, window, strides[-1]):
+    if _waits(x, w, strides[-1]):
         raise Refused("few products for inputs from afar, which oneDNN waits less for")
     if not np.isfinite(weights).all():
         raise Refused("zeros beyond the images times what is not finite")
@@ -76,13 +78,13 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     block, rows = _cut(lens[0], vectors, height, down * plane(x.lens[2:], 1)[1], e.threads or native().thread_count())
     parts = -(-height // rows)
     numbers = [
-        lens[1], block, *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0), height, width, out.strides[0],
+        lens[1], w.lens[1], block, *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0), height, width, out.strides[0],
         *plane(out.strides[2:], 0), down, across, *plane(strides, 1), plane(gaps, 1)[0], *plane(begin, 0), rows, parts,
         *around, len(links) // NUMBERS, *links,
     ]  # fmt: skip
     native_loop(
         e,
-        "conv depthwise",
+        "conv depthwise" if w.lens[1] == 1 else "conv narrow groups",
         "depthwise_convolution_avx512",
         [x, e.literal(held.array, owner=held), out, *operands],
         [out],
@@ -91,15 +93,15 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         1,
         COLUMN * ((width - 1) * plane(strides, 1)[1] + across),
         updated=epilogue is not None and epilogue.residual is not None,
-        flops=2 * prod(lens) * prod(window),
+        flops=2 * prod(lens) * prod(w.lens[1:]),
     )
     return out
 
 
-def _waits(x: Value, window: Sequence[int], step: int) -> bool:
+def _waits(x: Value, w: Value, step: int) -> bool:
     """Returns True where it is loading inputs from beyond the second cache that takes the time, and oneDNN does that faster."""
-    apart = 4 * x.lens[1]
-    return window[-1] == ACROSS[0] and 4 * x.shape.elements() > FAR and (step == 2 or apart % CROWDED == 0)
+    apart, few = 4 * x.lens[1], w.lens[1] == 1 and w.lens[-1] == 3
+    return few and 4 * x.shape.elements() > FAR and (step == 2 or apart % CROWDED == 0)
 
 
 def _cut(images: int, vectors: int, height: int, near: int, threads: int) -> tuple[int, int]:
@@ -144,11 +146,17 @@ def _number(bits: int) -> float:
 
 
 def _packed(w: Array) -> Array:
-    """Returns weights [c, 1, ..] as [vector, taps, 16], with zeros for channels that there are not."""
-    channels, taps = w.shape[0], prod(w.shape[2:])
-    wide = np.zeros((-(-channels // LANES) * LANES, taps), np.float32)
-    wide[:channels] = w.reshape(channels, taps)
-    return np.ascontiguousarray(wide.reshape(-1, LANES, taps).transpose(0, 2, 1))
+    """Returns weights [c, per, ..] as [vector, tap down, channels of a group by four, tap across, 4, 16].
+
+    Depthwise: [vector, taps, 16], with zeros for channels that there are not.
+    """
+    channels, per = w.shape[:2]
+    down, across = plane(w.shape[2:], 1)
+    near = min(per, FOUR)
+    wide = np.zeros((-(-channels // LANES) * LANES, *w.shape[1:]), np.float32)
+    wide[:channels] = w
+    apart = wide.reshape(-1, LANES, per // near, near, down, across)
+    return np.ascontiguousarray(apart.transpose(0, 4, 2, 5, 3, 1))
 
 
 offer_anchor(PLANS, Convolution, convolve, "depthwise", fits)
