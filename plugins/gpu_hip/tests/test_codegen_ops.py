@@ -306,6 +306,35 @@ def test_scans(of: str, wave: int) -> None:
 
 
 @waves
+@pytest.mark.parametrize("of", ["float32", "float16", "float64", "uint8", "int64"])
+def test_long_scans_are_split(of: str, wave: int) -> None:
+    def launches(of_sum: bool, *lens: int, axis: int, **attributes: bool) -> int:
+        x = some(of, *lens) if of_sum else np.ones(lens).astype(dt.of(of).numpy)
+        op = PrefixScanSum if of_sum else PrefixScanProd
+        rounded = 1e-12 if of == "float64" else None  # that of another order of 20488 sums
+        return len(check(op(axis=axis, **attributes), [x], wave, terms=1000, tolerance=rounded).launches)
+
+    for exclusive in (False, True):
+        for reverse in (False, True):
+            attributes = dict(exclusive=exclusive, reverse=reverse)
+            assert launches(True, 2, 16385, axis=1, **attributes) == 2  # neighbours in a line, odd
+            assert launches(True, 1, 20488, axis=1, **attributes) == 2  # in groups, the last part shorter
+            assert launches(True, 17000, 3, axis=0, **attributes) == 2  # a few lines side by side
+            assert launches(True, 701, 37, axis=0, **attributes) == 3  # many
+            assert launches(True, 9, 1200, axis=1, **attributes) == 1  # enough lines
+            assert launches(False, 1, 16387, axis=1, **attributes) == (1 if dt.of(of).is_float else 2)
+
+
+def test_split_scans_keep_infinities_behind_their_place() -> None:
+    x = some("float32", 1, 18000)
+    x[0, 9500], x[0, 14000] = np.inf, -np.inf
+    assert len(check(PrefixScanSum(axis=1), [x], terms=1000).launches) == 2
+    zero = np.full((1, 18000), 2, np.float32)
+    zero[0, 1000] = 0  # what follows stays 0, whatever its product alone would be
+    check(PrefixScanProd(axis=1), [zero])
+
+
+@waves
 def test_results_of_unknown_extent(wave: int) -> None:
     x = some("float32", 30, 40)
     x[rng().random(x.shape) < 0.6] = 0

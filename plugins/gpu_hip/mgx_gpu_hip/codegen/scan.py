@@ -1,81 +1,265 @@
-"""Running sums and products along one axis."""
+"""Running sums and products along one axis.
+
+Neighbouring lines run side by side, a thread for each; other long lines take a block each.  Where that leaves multiprocessors
+idle the lines are split into parts: one launch totals each part, the next one starts each part from the totals before it.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.scan import PrefixScanSum
 
-from .geometry import ceil_div, decompose, offset_code
-from .pointwise import one_launch, threads_of
+from .elements import pointers
+from .geometry import ceil_div, decompose, offset_code, vector_width
+from .pointwise import kernel, threads_of
 from .primitives import FLOATS, UNSIGNED
-from .source import DeviceTraits, KernelSource, Tensor, computed, finish, read, stored, written
+from .source import (
+    NAME,
+    Buffer,
+    DeviceTraits,
+    KernelLaunch,
+    KernelSource,
+    Tensor,
+    computed,
+    finish,
+    read,
+    stored,
+    written,
+)
 
 __all__ = ["prefix_scan"]
 
+BLOCK: Final = 256
+ITEMS: Final = 4  # neighbours that a thread of a block combines by itself
+SHORT: Final = 64  # longest lines that a thread runs through though they do not lie side by side
+ABREAST: Final = 32  # least number of lines side by side for a thread each
+LEAST: Final = {"block": 2 * BLOCK * ITEMS, "thread": 32}  # elements of a part
+LONG: Final = {"block": 16384, "thread": 256}  # least length of lines to split: below it more launches cost more
+MOST: Final = 1024  # parts of a line
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """A scan of `rows` lines of n elements in `parts` parts of `share` elements.
+
+    how, kind: the operation and its C type; items: neighbours that a thread of a block combines by itself.
+    """
+
+    op: Any
+    x: Tensor
+    y: Tensor
+    axis: int
+    how: str
+    kind: str
+    rows: int
+    parts: int
+    share: int
+    items: int
+
+    @property
+    def n(self) -> int:
+        return self.x.lens[self.axis]
+
+    def lines(self) -> list[str]:
+        """Returns statements that find the line `row` in x and y."""
+        setup, names = decompose("row", [m for a, m in enumerate(self.x.lens) if a != self.axis], "c")
+        bases = [
+            offset_code(names, [s for a, s in enumerate(t.strides) if a != self.axis], 0, "u64")
+            for t in (self.x, self.y)
+        ]
+        return [
+            *setup,
+            f"const {stored(self.x.dtype)}* const x = p0 + ({bases[0]});",
+            f"{stored(self.y.dtype)}* const y = q0 + ({bases[1]});",
+        ]
+
+    def span(self, part: str) -> list[str]:
+        """Returns statements that bound a part of the line."""
+        end = f"low + {self.share}u < {self.n}u ? low + {self.share}u : {self.n}u"
+        return [f"const u32 low = {part} * {self.share}u, high = {end};"] if self.parts > 1 else [
+            f"const u32 low = 0, high = {self.n}u;"
+        ]  # fmt: skip
+
+    def value(self, j: str) -> str:
+        """Returns the element that is the j-th to be added."""
+        at = f"({self.n - 1}u - ({j}))" if self.op.reverse else f"({j})"
+        return f"({self.kind}){read(f'x[(u64){at} * {self.x.strides[self.axis]}u]', self.x.dtype)}"
+
+    def result(self, code: str) -> str:
+        return written(f"({computed(self.y.dtype)})({code})", self.y.dtype)
+
+    def target(self, j: str) -> str:
+        at = f"({self.n - 1}u - ({j}))" if self.op.reverse else f"({j})"
+        return f"y[(u64){at} * {self.y.strides[self.axis]}u]"
+
 
 def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Writes a kernel with one thread per line where neighbouring lines are neighbours in memory, else one block per line."""
+    """Writes a kernel with one thread per line where lines are short or lie side by side, else one block per line."""
     axis = normalize(op.axis, len(x.lens))
     n = x.lens[axis]
-    others = [m for a, m in enumerate(x.lens) if a != axis]
-    rows = math.prod(others)
+    rows = math.prod(m for a, m in enumerate(x.lens) if a != axis)
+    if not rows or not n:
+        return finish(op.name, "", [], [x], [y])
     kind = computed(x.dtype)
     kind = "double" if kind in FLOATS else UNSIGNED.get(kind, kind)
-    word = op.name
-    if not rows or not n:
-        return finish(word, "", [], [x], [y])
     how = "Sum" if isinstance(op, PrefixScanSum) else "Prod"
-    setup, names = decompose("row", others, "c")
-    bases = [offset_code(names, [s for a, s in enumerate(t.strides) if a != axis], 0, "u64") for t in (x, y)]
-    out = written("({})".format(f"({computed(y.dtype)})acc"), y.dtype)
-    at = f"{n - 1}u - j" if op.reverse else "j"
-    lines = [
-        *setup,
-        f"const {stored(x.dtype)}* const x = p0 + ({bases[0]});",
-        f"{stored(y.dtype)}* const y = q0 + ({bases[1]});",
+    block = n >= SHORT and (x.strides[axis] == 1 or rows < ABREAST)
+    form, busy = ("block", 2 * traits.sm_count) if block else ("thread", 256 * traits.sm_count)
+    parts, share, items = 1, n, ITEMS
+    if how == "Prod" and kind in FLOATS:
+        items = 1  # products of long runs may overflow where a zero before them makes the result 0
+    elif 2 * rows < busy and n >= LONG[form]:
+        parts = min(ceil_div(n, LEAST[form]), ceil_div(2 * busy, rows), MOST)
+        unit = BLOCK * ITEMS if block else 1
+        share = ceil_div(ceil_div(n, unit), parts) * unit
+        parts = ceil_div(n, share)
+    scan = _Scan(op, x, y, axis, how, kind, rows, parts, share, items)
+    return _in_blocks(scan, traits) if block else _side_by_side(scan, traits)
+
+
+def _side_by_side(s: _Scan, traits: DeviceTraits) -> KernelSource:
+    """Returns kernels with a thread for each line, or each of its parts."""
+    count = s.rows * s.parts
+    threads = threads_of(count, traits)
+    head = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", f"if (i >= {count}u) return;"]
+    head.append(f"const u32 row = i % {s.rows}u, part = i / {s.rows}u;" if s.parts > 1 else "const u32 row = i;")
+    head += [*s.lines(), *s.span("part")]
+    take = f"acc = {s.how}::f(acc, {s.value('j')});"
+    loop = "for (u32 j = low; j < high; ++j) "
+    out = s.result("acc")
+    step = (
+        [f"  const {s.kind} own = {s.value('j')};", f"  {s.target('j')} = {out};", f"  acc = {s.how}::f(acc, own);"]
+        if s.op.exclusive
+        else [f"  {take}", f"  {s.target('j')} = {out};"]
+    )
+    start = f"totals[(u64)row * {s.parts}u + part]" if s.parts > 1 else f"{s.how}::id<{s.kind}>()"
+    body = [*head, f"{s.kind} acc = {start};", loop + "{", *step, "}"]
+    grid = (ceil_div(count, threads), 1, 1)
+    total = [
+        *head,
+        f"{s.kind} acc = {s.how}::id<{s.kind}>();",
+        loop + take,
+        f"totals[(u64)row * {s.parts}u + part] = acc;",
     ]
-    value = f"({kind}){read(f'x[(u64)({{0}}) * {x.strides[axis]}u]', x.dtype)}"
-    target = f"y[(u64)({at}) * {y.strides[axis]}u]"
-    if x.strides[axis] != 1 or n < 64:
-        threads = threads_of(rows, traits)
-        lines = [
-            "const u32 row = blockIdx.x * blockDim.x + threadIdx.x;",
-            f"if (row >= {rows}u) return;",
-            *lines,
-            f"{kind} acc = {how}::id<{kind}>();",
-            f"for (u32 j = 0; j < {n}u; ++j) {{",
-            *([f"  const {kind} own = {value.format(at)};", f"  {target} = {out};", f"  acc = {how}::f(acc, own);"]
-              if op.exclusive else [f"  acc = {how}::f(acc, {value.format(at)});", f"  {target} = {out};"]),
-            "}",
-        ]  # fmt: skip
-        grid = ceil_div(rows, threads)
-    else:
-        threads = 256
-        waves = threads // traits.wave
-        before = f"{n}u - j" if op.reverse else "j - 1u"
-        item = f"j ? {value.format(before)} : {how}::id<{kind}>()" if op.exclusive else value.format(at)
-        lines = [
-            "const u32 row = blockIdx.x;",
-            *lines,
-            f"SHARED({kind}, totals, [{waves}]);",
-            f"{kind} carried = {how}::id<{kind}>();",
-            f"for (u32 first = 0; first < {n}u; first += {threads}u) {{",
-            "  const u32 j = first + threadIdx.x;",
-            f"  {kind} acc = {how}::id<{kind}>();",
-            f"  if (j < {n}u) acc = {item};",
-            f"  acc = wave_scan<{how}>(acc);",
-            "  __syncthreads();",
-            "  if (lane_id() == WAVE - 1) totals[wave_id()] = acc;",
-            "  __syncthreads();",
-            f"  {kind} lead = carried;",
-            "  for (u32 w = 0; w < wave_id(); ++w) lead = " + f"{how}::f(lead, totals[w]);",
-            f"  acc = {how}::f(lead, acc);",
-            f"  if (j < {n}u) {target} = {out};",
-            f"  for (u32 w = 0; w < {waves}u; ++w) carried = {how}::f(carried, totals[w]);",
+    leads = [
+        f"{s.kind}* const mine = totals + (u64)blockIdx.x * {s.parts}u;",
+        f"const u32 low = 0, high = {s.parts}u;",
+        f"{s.kind} carried = {s.how}::id<{s.kind}>();",
+        *_block_loop(s, traits, 1, ["own[0] = j < high ? mine[j] : id;"], ["if (j < high) mine[j] = before;"]),
+    ]
+    return _launched(s, [(total, grid, threads), (leads, (s.rows, 1, 1), BLOCK), (body, grid, threads)])
+
+
+def _in_blocks(s: _Scan, traits: DeviceTraits) -> KernelSource:
+    """Returns kernels with a block for each line, or each of its parts."""
+    strides = [(t, [*(v for a, v in enumerate(t.strides) if a != s.axis), t.strides[s.axis]], 0) for t in (s.x, s.y)]
+    items = s.items
+    width = vector_width(s.n, strides, items)
+    head = ["const u32 row = blockIdx.x, part = blockIdx.y;", *s.lines(), *s.span("part")]
+    if width == items > 1:  # a group lies in the line as a whole or not at all
+        first = f"{s.n - items}u - j" if s.op.reverse else "j"
+        k = f"{items - 1} - k" if s.op.reverse else "k"
+        load = [
+            f"UNROLL for (int k = 0; k < {items}; ++k) own[k] = id;",
+            "if (j < high) {",
+            f"  const vec<{stored(s.x.dtype)}, {items}> a = {_moved('ldv', s.x, items)}(x + ({first}));",
+            f"  UNROLL for (int k = 0; k < {items}; ++k) own[k] = ({s.kind}){read(f'a.v[{k}]', s.x.dtype)};",
             "}",
         ]
-        grid = rows
-    return one_launch(word, lines, [x], [y], grid, threads)
+        store = [
+            f"vec<{stored(s.y.dtype)}, {items}> b;",
+            f"UNROLL for (int k = 0; k < {items}; ++k) {{",
+            *_item(s, f"b.v[{k}] = {{}};"),
+            "}",
+            f"if (j < high) {_moved('stv', s.y, items)}(y + ({first}), b);",
+        ]
+    else:
+        load = [f"UNROLL for (int k = 0; k < {items}; ++k) own[k] = j + k < high ? {s.value('j + k')} : id;"]
+        put = f"if (j + k < high) {s.target('j + k')} = {{}};"
+        store = [f"UNROLL for (int k = 0; k < {items}; ++k) {{", *_item(s, put), "}"]
+    start = [f"{s.kind} carried = {s.how}::id<{s.kind}>();"]
+    share = f"SHARED({s.kind}, lds, [32]);"
+    if s.parts > 1:
+        start += [
+            share,
+            f"for (u32 i = threadIdx.x; i < part; i += {BLOCK}u) "
+            f"carried = {s.how}::f(carried, totals[(u64)row * {s.parts}u + i]);",
+            f"carried = block_reduce<{s.how}>(carried, lds);",
+        ]
+    total = [
+        *head,
+        f"const {s.kind} id = {s.how}::id<{s.kind}>();",
+        f"{s.kind} acc = id;",
+        f"for (u32 first = low; first < high; first += {BLOCK * items}u) {{",
+        f"  const u32 j = first + threadIdx.x * {items}u;",
+        f"  {s.kind} own[{items}];",
+        *(f"  {line}" for line in load),
+        f"  UNROLL for (int k = 0; k < {items}; ++k) acc = {s.how}::f(acc, own[k]);",
+        "}",
+        share,
+        f"acc = block_reduce<{s.how}>(acc, lds);",
+        f"if (threadIdx.x == 0) totals[(u64)row * {s.parts}u + part] = acc;",
+    ]
+    body = [*head, *start, *_block_loop(s, traits, items, load, store)]
+    grid = (s.rows, s.parts, 1)
+    return _launched(s, [(total, grid, BLOCK), (body, grid, BLOCK)])
+
+
+def _moved(function: str, x: Tensor, items: int) -> str:
+    size = items * x.dtype.size
+    many = {"ldv": "load_many", "stv": "store_many"}
+    return f"{function if size <= 16 else many[function]}<{stored(x.dtype)}, {items}>"
+
+
+def _item(s: _Scan, put: str) -> list[str]:
+    """Returns statements that put the result of the k-th of a thread's elements: all before it, with itself or without."""
+    value = f"k ? {s.how}::f(before, own[k ? k - 1 : 0]) : before" if s.op.exclusive else f"{s.how}::f(before, own[k])"
+    return [f"  const {s.kind} all = {value};", "  " + put.format(s.result("all"))]
+
+
+def _block_loop(s: _Scan, traits: DeviceTraits, items: int, load: list[str], store: list[str]) -> list[str]:
+    """Returns a block's pass from `low` to `high`: `load` fills own[], `items` neighbours, `store` knows all `before` them.
+
+    `carried` is what lies before `low`.
+    """
+    waves = BLOCK // traits.wave
+    return [
+        f"const {s.kind} id = {s.how}::id<{s.kind}>();",
+        f"SHARED({s.kind}, sums, [{waves}]);",
+        f"for (u32 first = low; first < high; first += {BLOCK * items}u) {{",
+        f"  const u32 j = first + threadIdx.x * {items}u;",
+        f"  {s.kind} own[{items}];",
+        *(f"  {line}" for line in load),
+        f"  UNROLL for (int k = 1; k < {items}; ++k) own[k] = {s.how}::f(own[k - 1], own[k]);",
+        f"  const {s.kind} upto = wave_scan<{s.how}>(own[{items - 1}]), left = wave_up(upto, 1);",
+        "  __syncthreads();",
+        "  if (lane_id() == WAVE - 1) sums[wave_id()] = upto;",
+        "  __syncthreads();",
+        f"  {s.kind} before = carried;",
+        f"  for (u32 w = 0; w < wave_id(); ++w) before = {s.how}::f(before, sums[w]);",
+        f"  if (lane_id()) before = {s.how}::f(before, left);",
+        *(f"  {line}" for line in store),
+        f"  for (u32 w = 0; w < {waves}u; ++w) carried = {s.how}::f(carried, sums[w]);",
+        "}",
+    ]
+
+
+def _launched(s: _Scan, kernels: list[tuple[list[str], tuple[int, int, int], int]]) -> KernelSource:
+    """Returns the kernels as launches; only the last one if lines are not split."""
+    names, buffers = pointers([s.x], [s.y])
+    scratch: list[int] = []
+    if s.parts > 1:
+        names, buffers = [*names, f"{s.kind}* totals"], [*buffers, Buffer("scratch", 0)]
+        scratch = [8 * s.rows * s.parts]
+    else:
+        kernels = kernels[-1:]
+    text, launches = "", []
+    for at, (lines, grid, threads) in enumerate(kernels):
+        name = NAME if at == len(kernels) - 1 else f"{NAME}_{at}"
+        text += kernel(name, names, lines, threads)
+        launches.append(KernelLaunch(name, grid, (threads, 1, 1), tuple(buffers)))
+    return finish(s.op.name, text, launches, [s.x], [s.y], scratch=scratch)
