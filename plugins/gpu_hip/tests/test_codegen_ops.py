@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,8 @@ from mgx_core.ops.scatter import (
     ScatterMul,
     ScatterndAdd,
     ScatterndMax,
+    ScatterndMin,
+    ScatterndMul,
     ScatterndNone,
     ScatterNone,
     TensorScatter,
@@ -181,6 +184,42 @@ def test_scatters(of: str) -> None:
     check(TensorScatter(axis=-2), [some(of, 2, 3, 12, 8), some(of, 2, 3, 4, 8), np.array([3, 0])])
     check(ConcatPastPresent(), [some(of, 2, 3, 4, 8), np.array([9, 2], np.int32), some(of, 2, 3, 12, 8)])
 
+
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "float64", "int32"])
+def test_scattered_rows_move_in_vectors(of: str) -> None:
+    """Rows with many for one place: narrow floats are combined in float32 and rounded once."""
+    r, data, rows = rng(), some(of, 11, 32), some(of, 520, 32)
+    ones = np.ones((520, 32)).astype(dt.of(of).numpy)
+    at = r.integers(0, 11, (520, 1))
+    wide = {"float32": 4, "float64": 2, "int32": 4}
+    for op in (ScatterndAdd, ScatterndMul, ScatterndMax, ScatterndMin):
+        given = ones if op is ScatterndMul else rows
+        narrow = 8 if op in (ScatterndMax, ScatterndMin) else 4
+        source = check(op(), [data, at, given], terms=100)
+        widths = [int(n) for n in re.findall(r", (\d+)> a = ldv", source.text)]
+        assert max(widths) == wide.get(of, narrow)
+    check(ScatterndAdd(), [some(of, 11, 31), at, some(of, 520, 31)], terms=100)  # rows of an odd length
+    index = np.broadcast_to(at, (520, 32))
+    for each in (ScatterAdd, ScatterMax):
+        check(each(axis=0), [data, index, rows], layouts={1: (1, 0)}, terms=100)
+        check(each(axis=0), [data, np.ascontiguousarray(index), rows], terms=100)
+
+
+@pytest.mark.parametrize("of", ["float16", "bfloat16"])
+def test_sums_of_many_updates_go_on_above_the_unit_of_narrow_floats(of: str) -> None:
+    narrow = dt.of(of).numpy
+    data, at, ones = np.zeros((2, 8), narrow), np.ones((6000, 1), int), np.ones((6000, 8), narrow)
+    check(ScatterndAdd(), [data, at, ones], tolerance=0.0)
+    check(ScatterAdd(axis=0), [data, np.broadcast_to(at, (6000, 8)).copy(), ones], tolerance=0.0)
+
+
+def test_scattered_extremes_keep_nan() -> None:
+    for of in FLOATS:
+        data, rows = some(of, 3, 32), some(of, 300, 32)
+        data[0, 3], rows[7, 9], rows[8, 9] = np.nan, np.nan, -np.inf
+        at = np.array([[0], [1], [2]] * 100)
+        for op in (ScatterndMax, ScatterndMin):
+            check(op(), [data, at, rows])
 
 # windows -----------------------------------------------------------------------------------------------------------------
 

@@ -8,36 +8,51 @@ from typing import Any
 from mgx_core import No
 from mgx_core import dtype as dt
 from mgx_core.ops.axes import normalize
+from mgx_core.targets.values import packed_strides
 
 from .elements import carried, offset_of, pointers
-from .geometry import ceil_div, decompose, offset_code
+from .geometry import ceil_div, decompose, memory_order, merge, offset_code, vector_width
 from .indexing import position
 from .pointwise import kernel, threads_of
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
 
 __all__ = ["concat_past_present", "max_unpool", "scatter", "scatternd", "tensor_scatter"]
 
 _ATOMIC = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.int32, dt.uint32, dt.int64, dt.uint64)
 
 
-def _copy(x: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
-    """y = x, as the first launch."""
-    setup, names = decompose("i", x.lens, "c")
-    total = x.elements
+def _converted(
+    name: str, x: Tensor, source: Buffer, y: Tensor, target: Buffer, traits: DeviceTraits
+) -> tuple[str, KernelLaunch]:
+    """y = x in y's type, as a launch; neighbours in vectors."""
+    loop = merge(y.lens, [x.strides, y.strides], memory_order(y.strides, y.lens))
+    dims, (froms, tos) = list(loop.dims or (1,)), (s or (1,) for s in loop.strides)
+    width = vector_width(dims[-1], [(x, froms, 0), (y, tos, 0)], 16 // max(x.dtype.size, y.dtype.size))
+    while width > 1 and loop.count < width * traits.sm_count * 256:
+        width //= 2
+    dims[-1] //= width
+    total = math.prod(dims)
+    setup, names = decompose("i", dims, "c")
     threads = threads_of(total, traits)
-    at = [offset_code(names, t.strides, 0, "u64") for t in (x, y)]
+    at = [offset_code(names, s, 0, "u64", width) for s in (froms, tos)]
+    value = "a.v[k]" if x.dtype is y.dtype else written(read("a.v[k]", x.dtype), y.dtype)
     lines = [
         "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
         f"if (i >= {total}u) return;",
         *setup,
-        f"q0[{at[1]}] = p0[{at[0]}];",
+        f"const vec<{stored(x.dtype)}, {width}> a = ldv<{stored(x.dtype)}, {width}>(p0 + ({at[0]}));",
+        f"vec<{stored(y.dtype)}, {width}> b;",
+        f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {value};",
+        f"stv<{stored(y.dtype)}, {width}>(q0 + ({at[1]}), b);",
     ]
-    t = stored(x.dtype)
-    text = kernel(f"{NAME}_copy", [f"const {t}* RESTRICT p0", f"{t}* RESTRICT q0"], lines, threads)
-    launch = KernelLaunch(
-        f"{NAME}_copy", (ceil_div(total, threads), 1, 1), (threads, 1, 1), (Buffer("input", 0), Buffer("output", 0))
-    )
-    return text, launch
+    names = [f"const {stored(x.dtype)}* RESTRICT p0", f"{stored(y.dtype)}* RESTRICT q0"]
+    grid = (ceil_div(total, threads), 1, 1)
+    return kernel(name, names, lines, threads), KernelLaunch(name, grid, (threads, 1, 1), (source, target))
+
+
+def _copy(x: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
+    """y = x, as the first launch."""
+    return _converted(f"{NAME}_copy", carried(x), Buffer("input", 0), carried(y), Buffer("output", 0), traits)
 
 
 def _zeros(y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
@@ -58,29 +73,76 @@ def _zeros(y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
 
 def _written(
     word: str, first: tuple[str, KernelLaunch], xs: list[Tensor], y: Tensor, over: tuple[int, ...], body: list[str],
-    reduction: str, value: str, place: str, traits: DeviceTraits,
+    reduction: str, value: str, place: str, traits: DeviceTraits, width: int = 1, sums: Tensor | None = None,
 ) -> KernelSource:  # fmt: skip
-    """Returns the launch `first`, then one thread for each update over extents `over` (coordinates c0..)."""
-    text, launch = first
-    total = math.prod(over)
+    """Returns the launch `first`, then one thread for each update over extents `over` (coordinates c0..).
+
+    width: neighbours along the last axis, in memory too, that one thread writes; `value` and `place` are the first one's.
+    sums: where the updates are combined instead of in y, in scratch memory that `first` fills; a last launch rounds them.
+    """
     if not y.elements:
-        return finish(word, text, [], xs, [y])
-    launches = [launch]
+        return finish(word, first[0], [], xs, [y])
+    text, launches = first[0], [first[1]]
+    dims = [*over[:-1], over[-1] // width] if width > 1 else list(over)
+    total = math.prod(dims)
     if total:
-        setup, _ = decompose("i", over, "c")
+        setup, _ = decompose("i", dims, "c" if width == 1 else "g")
+        if width > 1:
+            setup += [f"const u32 c{a} = g{a}{f' * {width}u' if a == len(over) - 1 else ''};" for a in range(len(over))]
         threads = threads_of(total, traits)
-        put = f"q0[{place}] = {value};" if reduction == "none" else f"atomic_{reduction}(&q0[{place}], {value});"
         lines = [
             "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
             f"if (i >= {total}u) return;",
             *setup,
             *body,
-            put,
+            *_put(y, sums, reduction, value, place, width),
         ]
         names, buffers = pointers(xs, [y])
+        if sums is not None:
+            names, buffers = [*names, "float* sums"], [*buffers, Buffer("scratch", 0)]
         text += kernel(NAME, names, lines, threads)
         launches.append(KernelLaunch(NAME, (ceil_div(total, threads), 1, 1), (threads, 1, 1), tuple(buffers)))
-    return finish(word, text, launches, xs, [y])
+    if sums is None:
+        return finish(word, text, launches, xs, [y])
+    last = _converted(f"{NAME}_rounded", sums, Buffer("scratch", 0), y, Buffer("output", 0), traits)
+    return finish(word, text + last[0], [*launches, last[1]], xs, [y], scratch=[4 * y.elements])
+
+
+def _put(y: Tensor, sums: Tensor | None, reduction: str, value: str, place: str, width: int) -> list[str]:
+    """Returns statements that write or combine the updates of one thread."""
+    t, to = stored(y.dtype), f"{'q0' if sums is None else 'sums'} + ({place})"
+    if width == 1:
+        value = value if sums is None else f"to_f({value})"
+        return [f"*({to}) = {value};" if reduction == "none" else f"atomic_{reduction}({to}, {value});"]
+    lines = [f"const vec<{t}, {width}> a = ldv<{t}, {width}>(&{value});"]
+    if sums is not None:
+        lines.append(f"vec<float, {width}> b;")
+        lines.append(f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = to_f(a.v[k]);")
+    a = "a" if sums is None else "b"
+    return [*lines, f"stv<{t}, {width}>({to}, a);" if reduction == "none" else f"atomic_{reduction}({to}, {a});"]
+
+
+def _sums(y: Tensor, reduction: str) -> Tensor | None:
+    """Returns float32 memory for the sums or products of narrow floats, which are rounded once, in the order of y's."""
+    if reduction not in ("add", "mul") or y.dtype not in (dt.float16, dt.bfloat16):
+        return None
+    return Tensor(dt.float32, y.lens, tuple(packed_strides(list(y.lens), memory_order(y.strides, y.lens))))
+
+
+def _first(data: Tensor, y: Tensor, sums: Tensor | None, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
+    """Returns the launch that puts the data where updates are combined with it."""
+    if sums is None:
+        return _copy(data, y, traits)
+    return _converted(f"{NAME}_wide", data, Buffer("input", 0), sums, Buffer("scratch", 0), traits)
+
+
+def _width(updates: Tensor, to: Tensor, traits: DeviceTraits) -> int:
+    """Returns how many neighbours along the last axis one thread writes, if they have one place in common."""
+    given = [(t, t.strides, 0) for t in (updates, to)]
+    width = vector_width(updates.lens[-1], given, 16 // to.dtype.size)
+    while width > 1 and updates.elements < width * traits.sm_count * 256:
+        width //= 2
+    return width
 
 
 def _prepared(op: Any, xs: list[Tensor], y: Tensor, which: tuple[int, ...]) -> tuple[list[Tensor], Tensor] | No:
@@ -107,10 +169,15 @@ def scatter(
         below = "" if indices.dtype is dt.uint64 else f"g < -{n}ll || "
         body.append(f"if ({below}g >= {n}) return;")
     body.append(f"const u32 t = (u32)wrapped(g, {n});")
-    place = offset_of(y, ["t" if a == axis else c for a, c in enumerate(at)])
+    sums = _sums(y, op.reduction)
+    to = y if sums is None else sums
+    place = offset_of(to, ["t" if a == axis else c for a, c in enumerate(at)])
     value = f"p2[{offset_of(updates, at)}]"
-    xs, first = [data, indices, updates], _copy(data, y, traits)
-    return _written(op.name, first, xs, y, indices.lens, body, op.reduction, value, place, traits)
+    xs, first = [data, indices, updates], _first(data, y, sums, traits)
+    last = len(data.lens) - 1
+    whole = axis != last and indices.strides[last] == 0 and indices.lens[last] == updates.lens[last]
+    width = _width(updates, to, traits) if whole else 1
+    return _written(op.name, first, xs, y, indices.lens, body, op.reduction, value, place, traits, width, sums)
 
 
 def scatternd(
@@ -125,10 +192,13 @@ def scatternd(
     body = [
         f"const u32 t{j} = (u32)wrapped({position(indices, [*at[:lead], str(j)])}, {data.lens[j]});" for j in range(k)
     ]
-    place = offset_of(y, [*(f"t{j}" for j in range(k)), *at[lead:]])
+    sums = _sums(y, op.reduction)
+    to = y if sums is None else sums
+    place = offset_of(to, [*(f"t{j}" for j in range(k)), *at[lead:]])
     value = f"p2[{offset_of(updates, at)}]"
-    xs, first = [data, indices, updates], _copy(data, y, traits)
-    return _written(op.name, first, xs, y, updates.lens, body, op.reduction, value, place, traits)
+    xs, first = [data, indices, updates], _first(data, y, sums, traits)
+    width = _width(updates, to, traits) if len(at) > lead else 1
+    return _written(op.name, first, xs, y, updates.lens, body, op.reduction, value, place, traits, width, sums)
 
 
 def max_unpool(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:

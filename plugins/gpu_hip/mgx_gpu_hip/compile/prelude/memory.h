@@ -91,7 +91,9 @@ template <class Op, class T> DEV T update(T* p, T v) {
   U seen = *(volatile U*)p, expected;
   do {
     expected = seen;
-    seen = swap((U*)p, expected, bits_as<U>(Op::f(bits_as<T>(expected), v)));
+    const U now = bits_as<U>(Op::f(bits_as<T>(expected), v));
+    if (now == expected) break;  // nothing to write: most values are no new extreme
+    seen = swap((U*)p, expected, now);
   } while (seen != expected);
   return bits_as<T>(seen);
 }
@@ -102,10 +104,23 @@ template <class Op, class T> DEV T update16(T* p, T v) {
   do {
     expected = seen;
     T old = {(u16)(expected >> shift)}, now = convert<T>(Op::f(to_f(old), to_f(v)));
+    if (now.x == old.x) break;
     seen = swap(word, expected, (expected & ~(0xffffu << shift)) | ((u32)now.x << shift));
   } while (seen != expected);
   T out = {(u16)(seen >> shift)};
   return out;
+}
+// Both elements of an aligned word.
+template <class Op, class T> DEV void update_two(T* p, T a, T b) {
+  u32 seen = *(volatile u32*)p, expected;
+  do {
+    expected = seen;
+    T low = {(u16)expected}, high = {(u16)(expected >> 16)};
+    low = convert<T>(Op::f(to_f(low), to_f(a))), high = convert<T>(Op::f(to_f(high), to_f(b)));
+    const u32 now = (u32)low.x | (u32)high.x << 16;
+    if (now == expected) break;
+    seen = swap((u32*)p, expected, now);
+  } while (seen != expected);
 }
 }  // namespace atomics
 template <class T> DEV T atomic_add(T* p, T v) { return atomics::update<Sum>(p, v); }
@@ -133,6 +148,25 @@ DEV i32 atomic_add(i32* p, i32 v) { return __atomic_fetch_add(p, v, __ATOMIC_REL
 DEV u32 atomic_add(u32* p, u32 v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEV i64 atomic_add(i64* p, i64 v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEV u64 atomic_add(u64* p, u64 v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+#endif
+// Neighbours in global memory, aligned as their vector is.
+#define GPU_ATOMICS(NAME, OP)                                                                       \
+  template <class T, int N> DEV void NAME(T* p, vec<T, N> v) {                                      \
+    if constexpr (same_type<T, half_t>::value || same_type<T, bf16_t>::value) {                     \
+      UNROLL for (int i = 0; i < N; i += 2) atomics::update_two<OP>(p + i, v.v[i], v.v[i + 1]);     \
+    } else {                                                                                        \
+      UNROLL for (int i = 0; i < N; ++i) NAME(p + i, v.v[i]);                                       \
+    }                                                                                               \
+  }
+GPU_ATOMICS(atomic_add, Sum)
+GPU_ATOMICS(atomic_mul, Prod)
+GPU_ATOMICS(atomic_max, Max)
+GPU_ATOMICS(atomic_min, Min)
+#if GPU_CUDA && __CUDA_ARCH__ >= 900
+DEV void atomic_add(float* p, vec<float, 4> v) {
+  asm volatile("red.global.add.v4.f32 [%0],{%1,%2,%3,%4};"
+               ::"l"(p), "f"(v.v[0]), "f"(v.v[1]), "f"(v.v[2]), "f"(v.v[3]) : "memory");
+}
 #endif
 
 // a . b + c over four signed bytes.
