@@ -221,6 +221,7 @@ def test_scattered_extremes_keep_nan() -> None:
         for op in (ScatterndMax, ScatterndMin):
             check(op(), [data, at, rows])
 
+
 # windows -----------------------------------------------------------------------------------------------------------------
 
 POOLS = [
@@ -477,6 +478,26 @@ def test_composites_become_one_kernel(of: str, wave: int) -> None:
     check(Lrn(size=3), [x], wave)
     for any_all in (ReduceAny, ReduceAll):
         check(any_all(axes=(1,)), [x > 0], wave)
+
+
+@waves
+@pytest.mark.parametrize("of", ["float32", "float16", "bool", "int64", "uint8"])
+@pytest.mark.parametrize("op", [ReduceAny, ReduceAll])
+def test_logical_reductions(op: Any, of: str, wave: int) -> None:
+    zeros, ones = (np.full((2, 20000), n).astype(dt.of(of).numpy) for n in (0, 1))
+    zeros[1, 17777], ones[1, 17777] = 1, 0
+    for x in (zeros, ones):
+        source = check(op(axes=(1,)), [x], wave)
+        assert len(source.launches) == 2  # long rows are split
+        check(op(axes=(0, 1)), [x], wave)
+    check(op(axes=(0,)), [zeros.reshape(2500, 16)], wave)
+    check(op(axes=(1,)), [zeros[:, 17770:17779]], wave)
+    check(op(axes=(0, 2)), [zeros[:, 17700:17820].reshape(4, 5, 12)], wave)
+    check(op(axes=(1,)), [zeros[:, :0]], wave)
+    if dt.of(of).is_float:
+        nan = np.zeros((2, 300), dt.of(of).numpy)
+        nan[0, 7], nan[1, 8] = np.nan, -0.0
+        check(op(axes=(1,)), [nan], wave)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from mgx_core import No
-from mgx_core.ops.reduce import ReduceAll
+from mgx_core import Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.ops.compare import Not
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.reduce import ReduceAll, ReduceMin
 from mgx_core.ops.rotary import RotaryEmbedding
 
 from .elements import Coordinates, carried, each_element, offset_of
 from .geometry import offset_code
 from .primitives import constant
+from .reduce import fused_reduce
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
 
 WIDE = "u64"
@@ -19,19 +23,23 @@ __all__ = ["dynamic_range", "eye_like", "logical", "lrn", "rotary", "trilu"]
 
 
 def logical(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """reduce_any and reduce_all, one thread per result."""
-    axes = op.reduced_axes(len(x.lens))
-    every = isinstance(op, ReduceAll)
-
-    def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        place = [f"r{a}" if a in axes else c for a, c in enumerate(at)]
-        lines = [f"bool found = {'true' if every else 'false'};"]
-        lines += ["  " * n + f"for (u32 r{a} = 0; r{a} < {x.lens[a]}u; ++r{a})" for n, a in enumerate(axes)]
-        test = f"{read(f'p0[{offset_code(place, x.strides, 0, WIDE)}]', x.dtype)} != 0"
-        lines.append("  " * len(axes) + f"found = found {'&&' if every else '||'} {test};")
-        return lines, [written(f"({computed(y.dtype)})found", y.dtype)]
-
-    return each_element(op.name, [x], [y], traits, element, unroll=1)
+    """Returns reduce_any and reduce_all as the smallest of zeros and ones, so that long rows are split as sums are."""
+    inverse = [] if isinstance(op, ReduceAll) else [Not()]  # some are true if not all are false
+    steps = [
+        Convert(target_type=dt.bool_),
+        *inverse,
+        Convert(target_type=dt.int32),
+        ReduceMin(axes=op.reduced_axes(len(x.lens))),  # over no elements the largest number: true
+        Convert(target_type=dt.bool_),
+        *inverse,
+        Convert(target_type=x.dtype),
+    ]
+    module = Module(op.name)
+    last = module.add_parameter("x0", Shape.of(x.dtype, x.lens))
+    for step in steps:
+        last = module.add(step, last)
+    module.add_return([last])
+    return fused_reduce(module, [x], [y], traits, op.name)
 
 
 def dynamic_range(
