@@ -24,12 +24,12 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from mgx_core import ParameterError
+from mgx_serve.channels.arena import Arena, Borrowed, shared_memory
+from mgx_serve.channels.channel import Channel, Ends
+from mgx_serve.channels.wire import error_message, read_error
 from mgx_serve.errors import BadRequest, Busy
 from mgx_serve.frontends import pool
-from mgx_serve.frontends.arena import Arena, Borrowed, shared_memory
 from mgx_serve.frontends.asked import Asked
-from mgx_serve.frontends.channel import Channel, Ends
-from mgx_serve.frontends.wire import error_message, read_error
 from mgx_serve.listening import reserved
 from mgx_serve.server import Server
 from mgx_serve.settings import Settings

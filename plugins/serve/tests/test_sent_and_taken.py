@@ -15,9 +15,9 @@ import pytest
 
 from mgx_serve.batching import Batcher
 from mgx_serve.budget import Budget, Share
+from mgx_serve.channels.channel import Channel, Ends
 from mgx_serve.errors import BadRequest, Busy, DeadlinePassed, Internal, NotFound, ServeError, TooLarge, Unavailable
 from mgx_serve.frontends.asked import Asked
-from mgx_serve.frontends.channel import Channel, Ends
 from mgx_serve.frontends.remote import Engine
 from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics

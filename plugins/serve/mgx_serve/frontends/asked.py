@@ -13,14 +13,14 @@ from starlette.types import ASGIApp, Message
 from mgx_core import ParameterError
 
 from ..budget import Share
+from ..channels.arena import Bytes
+from ..channels.channel import Channel
+from ..channels.taken import Taken
+from ..channels.wire import answer_message, error_message, read_call, signature_message
 from ..errors import ServeError
 from ..grpc_methods import Methods
 from ..inference import Service
 from ..model import Signature
-from .arena import Bytes
-from .channel import Channel
-from .taken import Taken
-from .wire import answer_message, error_message, read_call, signature_message
 
 __all__ = ["Asked"]
 

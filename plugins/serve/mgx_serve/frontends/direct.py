@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..budget import Share
+from ..channels.wire import read_signature
 from ..inference import Answer, Call, answer_of
 from ..metrics import Recorder
 from ..model import Signature
@@ -14,7 +15,6 @@ from ..on_ray.connection import Connection
 from ..on_ray.replicas import Replicas
 from ..settings import Settings
 from .remote import Engine
-from .wire import read_signature
 
 __all__ = ["Direct"]
 

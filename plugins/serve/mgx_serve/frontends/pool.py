@@ -16,13 +16,13 @@ from starlette.types import ASGIApp
 
 from mgx_core import ParameterError
 
+from ..channels.arena import shared_memory
+from ..channels.channel import Channel, Ends
 from ..grpc_methods import Methods
 from ..inference import Service
 from ..listening import reserved
 from ..settings import Settings
-from .arena import shared_memory
 from .asked import Asked
-from .channel import Channel, Ends
 from .start import written
 
 __all__ = ["FrontEnds"]

@@ -12,11 +12,11 @@ from typing import Any
 
 from mgx_core import ParameterError
 
+from ..channels.channel import Ends
 from ..grpc_service import handler
 from ..http_infer import InferPaths
 from ..listening import Listening
 from ..settings import Settings
-from .channel import Ends
 from .remote import Engine, Others
 from .start import LOG_FORMAT, settings_of
 

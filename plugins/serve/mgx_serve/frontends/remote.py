@@ -12,14 +12,14 @@ from starlette.types import Receive, Scope, Send
 
 from ..access import Access
 from ..budget import SMALL, Budget, Share
+from ..channels.arena import Bytes
+from ..channels.channel import Channel, Ends
+from ..channels.sent import Sent, is_plain
+from ..channels.wire import call_message, read_answer, read_error
 from ..errors import Unavailable
 from ..http_infer import headers_of, read_body, refusal, send_response
 from ..inference import Answer, Call, Inference
 from ..settings import Settings
-from .arena import Bytes
-from .channel import Channel, Ends
-from .sent import Sent, is_plain
-from .wire import call_message, read_answer, read_error
 
 __all__ = ["Engine", "Others"]
 
