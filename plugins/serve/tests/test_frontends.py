@@ -102,8 +102,8 @@ def test_messages_pass_with_few_bytes_and_with_more_than_there_is_memory_for() -
                 assert message == [turn, "\ud800", {"a": [1.5, None]}]
                 assert [bytes(p) for p in parts] == [bytes([turn]) * size, b"end"]
                 del parts
-        await one.close()
-        await other.close()
+        one.close()
+        other.close()
 
     asyncio.run(exchanged())
 
@@ -118,8 +118,8 @@ def test_a_message_that_cannot_be_written_holds_no_memory() -> None:
         with pytest.raises(TypeError):
             one.send(object(), [bytes(100_000)])
         assert one._memory is not None and one._memory[0].lend([bytes(100_000)]) is not None
-        await one.close()
-        await other.close()
+        one.close()
+        other.close()
 
     asyncio.run(sent())
 
@@ -139,7 +139,7 @@ def test_a_new_front_end_has_its_own_requests() -> None:
             waiting.append(asyncio.get_running_loop().create_future())
             return await waiting[-1]
 
-        service: Any = SimpleNamespace(metrics=SimpleNamespace(records={}))
+        service: Any = SimpleNamespace(metrics=SimpleNamespace(records={}), budget=None)
         asked: Any = Asked(service, None, None)  # type: ignore[arg-type]
         asked._kinds["find"] = find
         channels = [Kept(), Kept()]

@@ -86,7 +86,7 @@ async def connected(model: Any, limit: int = SIZE) -> AsyncIterator[Parts]:
     for number in (forth, back):
         os.close(number)
     yield made
-    await channel.close()
+    channel.close()
     await made.engine.close()
     await made.batchers["m"].close()
 
@@ -187,7 +187,7 @@ def test_what_is_under_way_is_refused_when_the_engine_ends() -> None:
             asked = asyncio.create_task(parts.infer(rows(1, 1)))
             await asyncio.sleep(0.05)
             assert parts.asked._channel is not None
-            await parts.asked._channel.close()
+            parts.asked._channel.close()
             with pytest.raises(Unavailable, match="has ended"):
                 await asked
             with pytest.raises(ServeError, match="has ended"):

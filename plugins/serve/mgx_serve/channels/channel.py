@@ -94,7 +94,7 @@ class Channel(asyncio.Protocol):
         if leaves and self._transport is not None:
             self._transport.write(b"".join(leaves))
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Sends what has not left yet, and ends."""
         self.flush()
         if self._transport is not None:

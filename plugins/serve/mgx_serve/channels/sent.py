@@ -1,4 +1,4 @@
-"""Requests for inference on their way from a front end to the engine's process, many a message."""
+"""Requests for inference on their way to the process where the model is, many a message."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from .arena import Bytes
 from .channel import Channel
 from .wire import read_error, read_tensor
 
-__all__ = ["Sent", "is_plain"]
+__all__ = ["Lost", "Sent", "is_plain"]
 
 HEADS: Final = 1024  # that are kept
 LARGEST_HEAD: Final = 4096  # bytes of one that is kept
 Made = tuple[Sequence[Any], list[Bytes]]  # of an answer: model, version and outputs, and their elements
+
+
+class Lost(Unavailable):
+    """The process that was asked has ended."""
 
 
 def is_plain(call: Call) -> bool:
@@ -29,7 +33,7 @@ def is_plain(call: Call) -> bool:
 
 
 class Sent:
-    """Requests of one front end that are not answered yet.
+    """Requests of this process to another one that are not answered yet.
 
     The requests of one turn of the event loop leave as one message.  A request is its number, its head and its tensors; the head
     names the model, the outputs and the shapes of the inputs, and is written once for all requests that are alike.
@@ -44,7 +48,7 @@ class Sent:
         self._parts: list[Bytes] = []
 
     async def infer(self, call: Call) -> Answer:
-        """Returns the answer to a plain request.  Errors: any `ServeError`; Unavailable if the engine's process ends."""
+        """Returns the answer to a plain request.  Errors: any `ServeError`; Lost if the other process ends."""
         number, reply = next(self._numbers), self._loop.create_future()
         if not self._records:
             self._loop.call_soon(self.flush)
@@ -110,7 +114,7 @@ class Sent:
                 reply.set_exception(read_error(error))
 
     def lost(self) -> None:
-        """Refuses all that is under way: the engine's process has ended."""
+        """Refuses all that is under way: the other process has ended."""
         for reply in self._waiting.values():
             if not reply.done():
-                reply.set_exception(Unavailable("the engine's process has ended"))
+                reply.set_exception(Lost("the engine's process has ended"))

@@ -1,4 +1,4 @@
-"""Requests for inference in the engine's process, as they come from a front end, many a message."""
+"""Requests for inference where the model is, as they come from another process, many a message."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from ..batch import Form
 from ..batching import Batcher
-from ..budget import TENSOR_COST, Share
+from ..budget import TENSOR_COST, Budget, Share
 from ..errors import ServeError
-from ..inference import Service, held
+from ..inference import held
 from ..tensors import DATATYPES, Array, to_bytes
 from .arena import Bytes
 from .wire import error_message
@@ -63,14 +63,17 @@ class Waiting:
 
 
 class Taken:
-    """Requests of one front end.
+    """Requests of one process.
 
-    send: sends a message and its byte strings.  A request costs no task and no future here: its record waits in the queue of its
-    model, and the answers that are there at the end of a turn of the event loop leave as one message.
+    find: returns the queue of a model's version; budget: of the memory for requests; send: sends a message and its byte strings.
+    A request costs no task and no future here: its record waits in the queue of its model, and the answers that are there at the
+    end of a turn of the event loop leave as one message.
     """
 
-    def __init__(self, service: Service, send: Callable[[Any, Sequence[Bytes]], None]) -> None:
-        self._service, self._send, self._loop = service, send, asyncio.get_running_loop()
+    def __init__(
+        self, find: Callable[[str, str], Batcher], budget: Budget, send: Callable[[Any, Sequence[Bytes]], None]
+    ) -> None:
+        self._find, self._budget, self._send, self._loop = find, budget, send, asyncio.get_running_loop()
         self._kinds: dict[bytes, Kind] = {}
         self._waiting: dict[int, Waiting] = {}
         self._answers: list[tuple[Waiting, list[Array]]] = []
@@ -97,8 +100,7 @@ class Taken:
     def _kind(self, head: bytes) -> Kind:
         """Errors: any `ServeError` for a request that does not fit."""
         model, version, outputs, priority, timeout, feeds = msgpack.unpackb(head, unicode_errors="surrogatepass")
-        queue = self._service.repository.find(model, version)
-        assert isinstance(queue, Batcher), "models on Ray are asked by the front ends themselves"
+        queue = self._find(model, version)
         layouts = [(name, DATATYPES[datatype], tuple(shape)) for name, datatype, shape in feeds]
         empty = {name: np.broadcast_to(np.zeros((), dtype), shape) for name, dtype, shape in layouts}
         form, found = queue.form(empty, priority, timeout, outputs), queue.signature
@@ -127,7 +129,7 @@ class Taken:
 
     def answer(self, waiting: Waiting, result: list[Array]) -> None:
         try:
-            with Share(self._service.budget) as share:
+            with Share(self._budget) as share:
                 share.take(sum([held(array) for array in result]) * TENSOR_COST)
         except ServeError as error:
             self.refuse(waiting.number, error)
@@ -138,7 +140,7 @@ class Taken:
 
     def refuse(self, number: int, error: BaseException) -> None:
         if not isinstance(error, ServeError):
-            log.error("a request from a front end", exc_info=error)
+            log.error("a request from another process", exc_info=error)
             error = ServeError("the server failed; the reason is in its log")
         self._expect()
         self._waiting.pop(number, None)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message
 
 from mgx_core import ParameterError
 
+from ..batching import Batcher
 from ..budget import Share
 from ..channels.arena import Bytes
 from ..channels.channel import Channel
@@ -51,9 +52,16 @@ class Asked:
         Errors, of the result: ParameterError if the process ends before.
         """
         self._channel = channel
-        self._taken = Taken(self._service, functools.partial(_send, channel, "answers", 0))
+        answers = functools.partial(_send, channel, "answers", 0)
+        self._taken = Taken(self._queue, self._service.budget, answers)
         self._started = asyncio.get_running_loop().create_future()
         return self._started
+
+    def _queue(self, model: str, version: str) -> Batcher:
+        """Errors: NotFound, Unavailable."""
+        found = self._service.repository.find(model, version)
+        assert isinstance(found, Batcher), "models on Ray are asked by the front ends themselves"
+        return found
 
     def changed(self) -> None:
         """Notes, and tells the front end, that other models or versions answer now."""

@@ -12,6 +12,7 @@ from ..inference import Answer, Call, answer_of
 from ..metrics import Recorder
 from ..model import Signature
 from ..on_ray.connection import Connection
+from ..on_ray.links import Links
 from ..on_ray.replicas import Replicas
 from ..settings import Settings
 from .remote import Engine
@@ -28,6 +29,7 @@ class Direct(Engine):
         super().__init__(settings, told)
         self._connection = connection
         self._known: dict[tuple[str, str], Replicas] = {}
+        self._links: dict[str, Links] = {}
         self._reports = _Reports(self)
 
     def changed(self) -> None:
@@ -46,7 +48,9 @@ class Direct(Engine):
         known = self._known
         (application, described), _ = await self.asked("find", [model, version])
         handle = await asyncio.to_thread(self._connection.handle, application)
-        made = Replicas(handle, read_signature(described), self._reports)
+        if application not in self._links:  # which goes on when versions change
+            self._links[application] = Links(application, self._reports)
+        made = Replicas(handle, read_signature(described), self._reports, self._links[application])
         if known is self._known:
             known[model, version] = made
         return made

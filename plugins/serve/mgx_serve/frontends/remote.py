@@ -49,7 +49,7 @@ class Engine(Inference):
     async def close(self) -> None:
         """Sends what has not left yet, and lets go of the engine's process."""
         if self._channel is not None:
-            await self._channel.close()
+            self._channel.close()
 
     def changed(self) -> None:
         """Notes that other models or versions answer now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..model import Signature
 from ..settings import ModelSettings
 from ..tensors import Array
 from .handover import Handed, hand_over, withdraw
+from .links import Links
 from .replica import bound
 from .replicas import Replicas
 
@@ -71,8 +73,9 @@ class OnRay(Backend):
 
     async def _rolled_out(self, handed: Handed, holder: str) -> RayDeployment:
         """Replaces the replicas of a model, a few at a time; those that are left answer meanwhile."""
+        application, name = bound(handed, hasattr(os, "memfd_create")), self.application(handed.name)
         handle = await asyncio.to_thread(
-            serve.run, bound(handed), name=self.application(handed.name), route_prefix=None, _local_testing_mode=False
+            serve.run, application, name=name, route_prefix=None, _local_testing_mode=False
         )
         signature = await handle.signature.remote()
         return RayDeployment(self, handed, holder, handle, signature)
@@ -105,7 +108,8 @@ class RayDeployment(Deployment):
     def __init__(self, backend: OnRay, handed: Handed, holder: str, handle: Any, signature: Signature) -> None:
         self.signature, self.handed, self.holder = signature, handed, holder
         self.shared_as = backend.application(handed.name)
-        self._backend, self._replicas = backend, Replicas(handle, signature, backend.recorder)
+        self._links = Links(self.shared_as, backend.recorder)
+        self._backend, self._replicas = backend, Replicas(handle, signature, backend.recorder, self._links)
         self._closing = False
 
     async def infer(
@@ -122,6 +126,7 @@ class RayDeployment(Deployment):
         self._closing = True
         while self._replicas.inside:
             await asyncio.sleep(0.01)
+        self._links.close()
         await self._backend.withdraw(self)
 
 

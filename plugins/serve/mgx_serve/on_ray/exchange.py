@@ -1,4 +1,7 @@
-"""One place of a Ray cluster where models are handed over: each is read once, and compiled once for each kind of machine."""
+"""One place of a Ray cluster where models are handed over: each is read once, and compiled once for each kind of machine.
+
+It is also where replicas announce themselves to processes that ask them past Ray.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import ray
 
 from ..tensors import Array
 
-__all__ = ["LEASE", "Exchange", "exchange"]
+__all__ = ["ANNOUNCED", "LEASE", "Exchange", "exchange"]
 
 LEASE = 30.0  # seconds for which a claim holds that is not renewed
+ANNOUNCED = 10.0  # seconds for which a replica is a member that does not announce itself again
 
 
 class Exchange:
@@ -25,6 +29,7 @@ class Exchange:
         self._files: dict[str, Any] = {}
         self._claims: dict[str, tuple[str, float]] = {}
         self._holders: dict[str, set[str]] = {}
+        self._members: dict[str, dict[tuple[str, str], float]] = {}
 
     def hold(self, key: str, file: Array, holder: str) -> None:
         """Keeps a file for a holder.  file: bytes as uint8."""
@@ -62,6 +67,22 @@ class Exchange:
         """Lets others try to make the file."""
         if self._claims.get(key, ("", 0.0))[0] == who:
             del self._claims[key]
+
+    def announce(self, application: str, node: str, name: str) -> None:
+        """Notes a replica, by its node and the name of its socket there, as one of an application's."""
+        self._members.setdefault(application, {})[node, name] = time.monotonic() + ANNOUNCED
+
+    def leave(self, application: str, node: str, name: str) -> None:
+        """Notes that a replica wants no requests any more."""
+        self._members.get(application, {}).pop((node, name), None)
+
+    def members(self, application: str) -> list[tuple[str, str]]:
+        """Returns node and name of each replica that has announced itself of late."""
+        now = time.monotonic()
+        found = {member: until for member, until in self._members.pop(application, {}).items() if now < until}
+        if found:
+            self._members[application] = found
+        return list(found)
 
 
 def _original(key: str) -> str:

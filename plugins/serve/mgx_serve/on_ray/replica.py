@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import serve
 
 from ..batching import Batcher
 from ..errors import ServeError
+from ..freed_memory import keep_freed_memory
 from ..metrics import Recorder
 from ..model import Signature
 from ..settings import ModelSettings
 from ..tensors import Array
+from .door import Door
+from .exchange import exchange
 from .handover import Handed, hand_over
 
 __all__ = ["Replica", "Reply", "Run", "application", "bound"]
@@ -65,17 +69,46 @@ class _Runs(Recorder):
 
 
 class Replica:
-    """One model in one process, with a queue of its own."""
+    """One model in one process, with a queue of its own.
 
-    def __init__(self, handed: Handed) -> None:
+    has_door: processes of the same machine may ask it past Ray.
+    """
+
+    def __init__(self, handed: Handed, has_door: bool) -> None:
+        keep_freed_memory()
         self._model = handed.open()
         self._recorder = _Runs()
         self._batcher: Batcher | None = None
+        self._has_door = has_door
+        self._door: Door | None = None
 
     def _queue(self) -> Batcher:
         if self._batcher is None:  # made where the event loop runs
             self._batcher = Batcher(self._model, self._recorder)
         return self._batcher
+
+    async def check_health(self) -> None:
+        """Announces this process each time that Ray asks for its health, for as long as it is one of the model's."""
+        if self._has_door:
+            if self._door is None:
+                self._door = Door(self._queue(), self._runs)
+            exchange().announce.remote(*self._place(), self._door.name)
+
+    def __del__(self) -> Any:
+        """Returns what Ray waits for before it ends this process: that no process asks it any more."""
+        return None if self._door is None else self._close(self._door)
+
+    async def _close(self, door: Door) -> None:
+        self._has_door, self._door = False, None
+        exchange().leave.remote(*self._place(), door.name)
+        await door.close()
+
+    def _place(self) -> tuple[str, str]:
+        """Returns the names of the application and of the node."""
+        return serve.get_replica_context().app_name, ray.get_runtime_context().get_node_id()
+
+    def _runs(self) -> list[Any]:
+        return [(list(run.queued), run.seconds, run.rows) for run in self._recorder.taken()]
 
     async def signature(self) -> Signature:
         return self._model.signature
@@ -116,8 +149,11 @@ def application(path: Path | str, settings: ModelSettings | None = None, name: s
     return bound(hand_over(name or where.stem, "1", where, given))
 
 
-def bound(handed: Handed) -> Any:
-    """Returns the application that runs a model that was handed over."""
+def bound(handed: Handed, has_door: bool = False) -> Any:
+    """Returns the application that runs a model that was handed over.
+
+    has_door: see `Replica`; Ray counts requests that come this way as no load, so that only fixed numbers of replicas have one.
+    """
     given = handed.settings
     load = given.load or max(2.0, float(given.max_batch))
     options: dict[str, Any] = {
@@ -143,4 +179,4 @@ def bound(handed: Handed) -> Any:
         }
     else:
         options["num_replicas"] = given.replicas
-    return serve.deployment(**options)(Replica).bind(handed)
+    return serve.deployment(**options)(Replica).bind(handed, has_door and "num_replicas" in options)

@@ -11,11 +11,14 @@ from typing import Any
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 
+from ..channels.sent import Lost, is_plain
 from ..deployment import within
 from ..errors import Busy, DeadlinePassed, Internal, Unavailable
+from ..inference import Call
 from ..metrics import Recorder
 from ..model import Signature
 from ..tensors import Array
+from .links import Links
 from .replica import Reply
 
 __all__ = ["Replicas"]
@@ -25,14 +28,14 @@ log = logging.getLogger("mgx_serve")
 
 
 class Replicas:
-    """One version of a model behind a handle of Ray Serve.
+    """One version of a model behind a handle of Ray Serve, and behind links where there are any.
 
     inside: requests of this process that are under way.
     """
 
-    def __init__(self, handle: Any, signature: Signature, recorder: Recorder) -> None:
+    def __init__(self, handle: Any, signature: Signature, recorder: Recorder, links: Links | None = None) -> None:
         self.signature, self.inside = signature, 0
-        self._ask, self._recorder = handle.options(method_name="reply"), recorder
+        self._ask, self._recorder, self._links = handle.options(method_name="reply"), recorder, links
 
     async def infer(
         self, feeds: Mapping[str, Array], priority: int, timeout: float, wanted: Sequence[str] = ()
@@ -44,41 +47,49 @@ class Replicas:
         self.inside += 1
         self._recorder.waiting(self.signature, self.inside)
         try:
-            reply = await within(limit, self.signature.name, self._reply(feeds, priority, deadline, list(wanted)))
+            call = Call(self.signature.name, "", dict(feeds), outputs=list(wanted), priority=priority, timeout=timeout)
+            return await within(limit, self.signature.name, self._answered(call, deadline))
+        except Busy:
+            self._recorder.refused(self.signature)
+            raise
+        except Internal:
+            self._recorder.failed(self.signature)
+            raise
         finally:
             self.inside -= 1
             self._recorder.waiting(self.signature, self.inside)
-        for run in reply.runs:
-            self._recorder.ran(self.signature, run.queued, run.seconds, run.rows)
-        if reply.error is not None:
-            if isinstance(reply.error, Busy):
-                self._recorder.refused(self.signature)
-            elif isinstance(reply.error, Internal):
-                self._recorder.failed(self.signature)
-            raise reply.error
-        return reply.signature or self.signature, reply.outputs
 
-    async def _reply(self, feeds: Mapping[str, Array], priority: int, deadline: float, wanted: Sequence[str]) -> Reply:
+    async def _answered(self, call: Call, deadline: float) -> tuple[Signature, list[Array]]:
         """Asks a replica, and another one if it dies: a run changes nothing, so that it may be run again."""
         name = self.signature.name
         for attempt in range(1, TRIES + 1):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise DeadlinePassed(f"no replica of model {name!r} answered in time")
+            link = self._links.best() if self._links is not None and is_plain(call) else None
             try:
-                reply: Reply = await self._ask.remote(dict(feeds), priority, left, self.signature, wanted)
-                return reply
+                if link is None:
+                    return await self._by_ray(call, left)
+                answer = await link.ask(call)
+                return link.signature, [array for _, array in answer.outputs]
             except BackPressureError:
-                self._recorder.refused(self.signature)
                 raise Busy(f"too many requests wait for model {name!r}; try again later", 1.0) from None
-            except (RayActorError, ActorUnavailableError, DeploymentUnavailableError) as error:
+            except (Lost, RayActorError, ActorUnavailableError, DeploymentUnavailableError) as error:
                 log.warning(
                     "a replica of model %s ended under a request (try %s): %s", name, attempt, type(error).__name__
                 )
                 await asyncio.sleep(0.05 * attempt)
             except (RayError, RayServeException) as error:
-                self._recorder.failed(self.signature)
                 log.error("model %s failed: %s", name, error)
                 raise Internal(f"model {name!r} failed; the reason is in the server's log") from error
         self._recorder.failed(self.signature)
         raise Unavailable(f"{TRIES} replicas of model {name!r} ended under this request")
+
+    async def _by_ray(self, call: Call, left: float) -> tuple[Signature, list[Array]]:
+        """Returns the answer of the replica that Ray chooses.  left: seconds."""
+        reply: Reply = await self._ask.remote(call.feeds, call.priority, left, self.signature, call.outputs)
+        for run in reply.runs:
+            self._recorder.ran(self.signature, run.queued, run.seconds, run.rows)
+        if reply.error is not None:
+            raise reply.error
+        return reply.signature or self.signature, reply.outputs

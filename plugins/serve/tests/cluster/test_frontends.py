@@ -75,6 +75,15 @@ def test_every_front_end_answers_and_the_figures_are_of_all(module: Any, fronted
     until(lambda: figures(fronted) == (before + 24, 0))
 
 
+def test_front_ends_ask_replicas_of_their_machine_past_ray(fronted: Any) -> None:
+    def channels() -> int:
+        """Returns how many there are to replicas: connected sockets, not those that listen."""
+        lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+        return sum(line[3] == "00000000" and line[-1].startswith("@mgx-serve-") for line in lines)
+
+    until(lambda: ask(fronted) == 2.0 and channels() >= 4)  # two replicas, two front ends
+
+
 def test_a_killed_replica_fails_no_request(fronted: Any) -> None:
     until(lambda: len(replicas()) == 2)
     killed = replicas()[0]

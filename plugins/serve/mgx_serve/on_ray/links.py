@@ -1,0 +1,175 @@
+"""The replicas of a model on this machine, asked past Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+
+from ..channels.arena import Bytes, shared_memory
+from ..channels.channel import Channel, Ends
+from ..channels.sent import Sent
+from ..channels.wire import read_signature
+from ..inference import Answer, Call
+from ..metrics import Recorder
+from ..model import Signature
+from .door import GREETING, is_own
+from .exchange import exchange
+
+__all__ = ["Link", "Links"]
+
+SIZE: Final = 1 << 28  # bytes of the memory for tensors in either direction; what was never used is not there
+EVERY: Final = 0.5  # seconds after which it is asked again which replicas there are
+UNUSED: Final = 30.0  # seconds without a request, after which it is not asked any more
+PATIENCE: Final = 5.0  # seconds for a replica to take a channel
+log = logging.getLogger("mgx_serve")
+
+
+class Link:
+    """A channel to one replica.
+
+    signature: of its version; under_way: requests of this process that it has not answered; ended: called once it has ended, or
+    wants no more requests.
+    """
+
+    signature: Signature
+
+    def __init__(self, recorder: Recorder, ended: Callable[[Link], None]) -> None:
+        self.under_way = 0
+        self._recorder, self._ended, self._leaving = recorder, ended, False
+        self._channel: Channel | None = None
+        self._sent = Sent(lambda: self._channel)
+        self._greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self, name: str) -> None:
+        """Errors: OSError, TimeoutError if there is nobody who answers."""
+        loop = asyncio.get_running_loop()
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connected.setblocking(False)
+        memory: list[int] = []
+        try:
+            await loop.sock_connect(connected, f"\0{name}")
+            if not is_own(connected):
+                raise PermissionError(f"{name} belongs to another user")
+            memory += (shared_memory(f"{name}-{way}", SIZE) for way in ("requests", "answers"))
+            socket.send_fds(connected, [GREETING.pack(SIZE)], memory)
+            requests, answers = memory
+            ends = Ends(connected.detach(), requests, answers, SIZE)
+            self._channel = await Channel.opened(ends, self._received, self._lost)
+        finally:
+            connected.close()
+            for number in memory:
+                os.close(number)
+        await asyncio.wait_for(self._greeted, PATIENCE)
+
+    async def ask(self, call: Call) -> Answer:
+        """Returns the answer to a plain request.  Errors: any `ServeError`; Lost if the replica ends."""
+        self.under_way += 1
+        try:
+            return await self._sent.infer(call)
+        finally:
+            self.under_way -= 1
+            if self._leaving and not self.under_way:
+                self.close()
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+
+    def _received(self, message: Any, parts: list[Bytes]) -> None:
+        kind, _, content = message
+        if kind == "answers":
+            self._sent.answered(content, parts)
+        elif kind == "ran":
+            for queued, seconds, rows in content:
+                self._recorder.ran(self.signature, queued, seconds, rows)
+        elif kind == "signature":
+            self.signature = read_signature(content)
+            if not self._greeted.done():
+                self._greeted.set_result(None)
+        elif kind == "leave":
+            self._leaving = True
+            self._ended(self)
+            if not self.under_way:
+                self.close()
+
+    def _lost(self) -> None:
+        self._channel = None
+        self._sent.lost()
+        self._ended(self)
+        if not self._greeted.done():
+            self._greeted.set_exception(ConnectionError("the replica has ended"))
+
+
+class Links:
+    """Channels to the replicas of an application, while all of them are on this machine.
+
+    A replica announces itself in the cluster's exchange each time that Ray finds it in good health.
+    """
+
+    def __init__(self, application: str, recorder: Recorder) -> None:
+        self._application, self._recorder = application, recorder
+        self._node = ray.get_runtime_context().get_node_id()
+        self._open: dict[str, Link] = {}
+        self._ended: set[str] = set()  # that are still announced
+        self._all_here = False
+        self._used, self._turn = 0.0, os.getpid()
+        self._following: asyncio.Task[None] | None = None
+
+    def best(self) -> Link | None:
+        """Returns the link to the replica that has the fewest requests of this process; None where Ray is to choose one."""
+        self._used = time.monotonic()
+        if self._following is None or self._following.done():
+            self._following = asyncio.get_running_loop().create_task(self._follow())
+        if not self._all_here or not self._open:
+            return None
+        links = list(self._open.values())
+        self._turn = first = (self._turn + 1) % len(links)  # not all processes begin with the same replica
+        return min(links[first:] + links[:first], key=_under_way)
+
+    def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        for link in list(self._open.values()):
+            link.close()
+
+    async def _follow(self) -> None:
+        """Finds replicas that have come, until nobody asks any more."""
+        place = await asyncio.to_thread(exchange)
+        while time.monotonic() < self._used + UNUSED:
+            try:
+                await self._see(await place.members.remote(self._application))
+            except RayError as error:
+                log.warning("the replicas of %s are not known: %s", self._application, type(error).__name__)
+            await asyncio.sleep(EVERY)
+
+    async def _see(self, members: list[tuple[str, str]]) -> None:
+        """members: node and name of each replica."""
+        here = {name for node, name in members if node == self._node}
+        self._ended &= here
+        await asyncio.gather(*(self._connect(name) for name in here - self._ended - self._open.keys()))
+        self._all_here = len(here) == len(members) and here <= self._ended | self._open.keys()
+
+    async def _connect(self, name: str) -> None:
+        link = Link(self._recorder, lambda _: self._forget(name))
+        try:
+            await link.open(name)
+        except (OSError, TimeoutError):
+            link.close()
+        else:
+            self._open[name] = link
+
+    def _forget(self, name: str) -> None:
+        if self._open.pop(name, None) is not None:
+            self._ended.add(name)
+
+
+def _under_way(link: Link) -> int:
+    return link.under_way
