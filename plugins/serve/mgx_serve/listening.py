@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from mgx_core import ParameterError
 
 from .settings import Settings
+from .sharing import Part, Sharer
 
 __all__ = ["Listening", "reserved"]
 
@@ -32,17 +33,19 @@ class Listening:
         self._serving: asyncio.Task[None] | None = None
         self._http: uvicorn.Server | None = None
         self._grpc: grpc.aio.Server | None = None
+        self._sharer: Sharer | None = None
+        self._handed: set[asyncio.Task[Any]] = set()
 
-    async def open(self, app: ASGIApp, handler: grpc.GenericRpcHandler, shared: bool = False) -> None:
-        """shared: other processes listen on the same ports.
+    async def open(self, app: ASGIApp, handler: grpc.GenericRpcHandler, part: Part | None = None) -> None:
+        """part: of connections over HTTP, where other processes listen on the same ports.
 
         Errors: OSError if a port is taken; ParameterError for files that are no certificate with its key.
         """
         self._require_certificate()
         if self.settings.http_port >= 0:
-            await self._open_http(app, shared)
+            await self._open_http(app, part)
         if self.settings.grpc_port >= 0:
-            await self._open_grpc(handler, shared)
+            await self._open_grpc(handler, part is not None)
 
     def _require_certificate(self) -> None:
         given = self.settings
@@ -57,9 +60,9 @@ class Listening:
                 f"{given.key}: {error}"
             ) from None
 
-    async def _open_http(self, app: ASGIApp, shared: bool) -> None:
+    async def _open_http(self, app: ASGIApp, part: Part | None) -> None:
         given = self.settings
-        listening = _server(given.host, given.http_port, reuse_port=shared, backlog=BACKLOG)
+        listening = _server(given.host, given.http_port, reuse_port=part is not None, backlog=BACKLOG)
         # accepted sockets inherit it; asyncio sets it only on those made with the protocol's number, and without it a body
         # that follows its head waits 40 ms for the head's acknowledgement
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -79,9 +82,26 @@ class Listening:
             ssl_keyfile=None if given.key is None else str(given.key),
         )
         self._http = _Uvicorn(config)
+        if part is not None:
+            self._sharer = Sharer(part)
+            listening = self._sharer.listening(listening)
         self._serving = asyncio.create_task(self._http.serve([listening]))
         while not self._http.started:
             await asyncio.sleep(0.005)
+        if self._sharer is not None:
+            self._sharer.take(self._serve)
+
+    def _serve(self, connected: socket.socket) -> None:
+        """Serves a connection that another process took."""
+        assert self._http is not None
+        server, loop = self._http, asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            return _TimedProtocol(server.config, server.server_state, server.lifespan.state)
+
+        task = loop.create_task(loop.connect_accepted_socket(protocol, connected, ssl=server.config.ssl))
+        self._handed.add(task)
+        task.add_done_callback(self._handed.discard)
 
     async def _open_grpc(self, handler: grpc.GenericRpcHandler, shared: bool) -> None:
         given = self.settings
@@ -107,12 +127,19 @@ class Listening:
 
     async def close(self) -> None:
         """Refuses new work, answers what is under way, and ends."""
+        self.hand_on()
         if self._http is not None:
             self._http.should_exit = True
         if self._grpc is not None:
             await self._grpc.stop(self.settings.drain)
         if self._serving is not None:
             await asyncio.gather(self._serving, return_exceptions=True)
+
+    def hand_on(self) -> None:
+        """Takes no more connections from other processes."""
+        sharer, self._sharer = self._sharer, None
+        if sharer is not None:
+            sharer.close()
 
 
 def reserved(host: str, port: int) -> socket.socket:

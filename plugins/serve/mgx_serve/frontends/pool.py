@@ -22,6 +22,7 @@ from ..grpc_methods import Methods
 from ..inference import Service
 from ..listening import reserved
 from ..settings import Settings
+from ..sharing import Sharing
 from .asked import Asked
 from .start import written
 
@@ -53,6 +54,7 @@ class FrontEnds:
         self.http_port = self.grpc_port = -1
         self._reserved: list[socket.socket] = []
         self._members: list[_Member] = []
+        self._sharing: Sharing | None = None
 
     async def open(self) -> None:
         """Errors: OSError if a port is taken; ParameterError if a front end cannot be started."""
@@ -77,7 +79,10 @@ class FrontEnds:
             memory=max(given.memory // count, 1),
             connections=max(given.connections // count, 1),
         )
-        self._members = [_Member(share, Asked(self._service, self._app, self._methods)) for _ in range(count)]
+        self._sharing = sharing = Sharing(count, shared_memory)
+        self._members = [
+            _Member(share, Asked(self._service, self._app, self._methods), sharing, number) for number in range(count)
+        ]
         started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
         for error in started:
             if error is not None:
@@ -99,13 +104,16 @@ class FrontEnds:
         await asyncio.gather(*(member.end() for member in self._members))
         for held in self._reserved:
             held.close()
+        if self._sharing is not None:
+            self._sharing.close()
 
 
 class _Member:
-    """One front end: its process, and the channel to it."""
+    """One front end: its process, the channel to it, and its part of the connections."""
 
-    def __init__(self, settings: Settings, asked: Asked) -> None:
+    def __init__(self, settings: Settings, asked: Asked, sharing: Sharing, number: int) -> None:
         self._settings, self.asked = settings, asked
+        self._sharing, self._number = sharing, number
         self._ending = False
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -117,8 +125,13 @@ class _Member:
         memory = [shared_memory(f"mgx-serve-{name}", size) for name in ("requests", "answers")]
         try:
             given = (theirs.fileno(), *memory)
+            part = self._sharing.part(self._number)
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, *COMMAND, *map(str, (*given, size)), stdin=asyncio.subprocess.PIPE, pass_fds=given
+                sys.executable,
+                *COMMAND,
+                *map(str, (*given, size)),
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=(*given, part.counts, part.takes, *part.gives),
             )
             requests, answers = memory
             channel = await Channel.opened(
@@ -131,7 +144,7 @@ class _Member:
         started = self.asked.connected(channel)
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            text = json.dumps(written(self._settings, log.getEffectiveLevel()))
+            text = json.dumps(written(self._settings, log.getEffectiveLevel(), part))
             self._process.stdin.write(text.encode())
             await self._process.stdin.drain()
         self._process.stdin.close()
@@ -145,6 +158,7 @@ class _Member:
         pause = PAUSE
         while self._process is not None:
             status = await self._process.wait()
+            self._sharing.absent(self._number)
             if self._ending:
                 return
             log.error("a front end ended with status %s; another one is started", status)

@@ -17,6 +17,7 @@ from ..grpc_service import handler
 from ..http_infer import InferPaths
 from ..listening import Listening
 from ..settings import Settings
+from ..sharing import Part
 from .remote import Engine, Others
 from .start import LOG_FORMAT, settings_of
 
@@ -26,12 +27,12 @@ __all__ = ["main"]
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # the engine's process says when to end, also to those of its group
         signal.signal(number, signal.SIG_IGN)
-    settings, level = settings_of(json.load(sys.stdin))
+    settings, level, part = settings_of(json.load(sys.stdin))
     logging.basicConfig(level=level, format=LOG_FORMAT)
-    asyncio.run(serve(settings, Ends(*map(int, sys.argv[1:]))))
+    asyncio.run(serve(settings, Ends(*map(int, sys.argv[1:])), part))
 
 
-async def serve(settings: Settings, ends: Ends) -> None:
+async def serve(settings: Settings, ends: Ends, part: Part) -> None:
     """Serves until the engine's process says so, or ends."""
 
     def told(kind: str, content: Any) -> None:
@@ -44,7 +45,7 @@ async def serve(settings: Settings, ends: Ends) -> None:
     await engine.connect(ends)
     listening = Listening(settings)
     try:
-        await listening.open(InferPaths(engine, settings.max_bytes, Others(engine)), handler(engine, engine.grpc), True)
+        await listening.open(InferPaths(engine, settings.max_bytes, Others(engine)), handler(engine, engine.grpc), part)
     except (ParameterError, OSError) as error:
         engine.tell("ended", content=str(error))
     else:
@@ -53,6 +54,7 @@ async def serve(settings: Settings, ends: Ends) -> None:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if not engine.ended.is_set():
             await listening.close()
+    listening.hand_on()
     await engine.close()
 
 

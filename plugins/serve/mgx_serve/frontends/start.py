@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..settings import Settings
+from ..sharing import Part
 
 __all__ = ["LOG_FORMAT", "settings_of", "written"]
 
@@ -15,17 +16,17 @@ LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 FILES: Final = ("certificate", "key")
 
 
-def written(settings: Settings, level: int) -> Mapping[str, Any]:
-    """Returns what is to be written as JSON.  level: of the log."""
+def written(settings: Settings, level: int, part: Part) -> Mapping[str, Any]:
+    """Returns what is to be written as JSON.  level: of the log; part: of the connections."""
     given = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.name != "model"}
     files = {name: None if given[name] is None else str(given[name]) for name in FILES}
-    return {"level": level, "settings": given | files}
+    return {"level": level, "settings": given | files, "part": dataclasses.asdict(part)}
 
 
-def settings_of(given: Mapping[str, Any]) -> tuple[Settings, int]:
-    """Returns the settings, but for those of models, and the level of the log."""
+def settings_of(given: Mapping[str, Any]) -> tuple[Settings, int, Part]:
+    """Returns the settings, but for those of models, the level of the log, and the part of the connections."""
     read = dict(given["settings"])
     for name in FILES:
         read[name] = None if read[name] is None else Path(read[name])
     read["tokens"] = {token: tuple(models) for token, models in read["tokens"].items()}
-    return Settings(**read), given["level"]
+    return Settings(**read), given["level"], Part(**given["part"])

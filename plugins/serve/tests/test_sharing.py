@@ -1,0 +1,184 @@
+"""Connections that several processes share out; here, several parts in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import http.client
+import itertools
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgx_serve.channels.arena import shared_memory
+from mgx_serve.sharing import Part, Sharer, Sharing
+
+COUNT = 3
+
+
+def inherited(part: Part) -> Part:
+    """Returns a part with descriptors of its own, as another process has them."""
+    gives = [os.dup(number) for number in part.gives]
+    return dataclasses.replace(part, counts=os.dup(part.counts), takes=os.dup(part.takes), gives=gives)
+
+
+class Parts:
+    """A listening socket for each part; clients are connected to the one that is named."""
+
+    def __init__(self) -> None:
+        self.sharing = Sharing(COUNT, shared_memory)
+        self.sharers = [Sharer(inherited(self.sharing.part(number))) for number in range(COUNT)]
+        self.listening = [s.listening(socket.create_server(("127.0.0.1", 0))) for s in self.sharers]
+        self.kept: list[list[socket.socket]] = [[] for _ in range(COUNT)]
+        self.clients: list[socket.socket] = []
+        for number, sharer in enumerate(self.sharers):
+            self.listening[number].setblocking(False)
+            sharer.take(self.kept[number].append)
+
+    def connect(self, number: int, times: int) -> None:
+        """Connects clients to a process and lets it accept."""
+        for _ in range(times):
+            self.clients.append(socket.create_connection(self.listening[number].getsockname()))
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.kept[number].append(self.listening[number].accept()[0])
+
+    def counts(self) -> list[int]:
+        with self.sharing._counts.locked() as counts:
+            return list(counts)
+
+    def close(self) -> None:
+        for sharer in self.sharers:
+            sharer.close()
+        for made in (*self.listening, *self.clients, *itertools.chain(*self.kept)):
+            made.close()
+        self.sharing.close()
+
+
+@contextlib.contextmanager
+def parts() -> Iterator[Parts]:
+    made = Parts()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_process_that_accepts_all_keeps_its_part() -> None:
+    async def shared() -> None:
+        with parts() as given:
+            given.connect(0, 9)
+            await asyncio.sleep(0.05)
+            assert [len(k) for k in given.kept] == given.counts() == [3, 3, 3]
+            handed = given.kept[2][0]
+            handed.sendall(b"open")
+            client = next(c for c in given.clients if c.getsockname() == handed.getpeername())
+            assert client.recv(4) == b"open"
+
+    asyncio.run(shared())
+
+
+def test_connections_that_end_make_room() -> None:
+    async def shared() -> None:
+        with parts() as given:
+            given.connect(1, 6)
+            await asyncio.sleep(0.05)
+            for connected in given.kept[2]:
+                connected.close()
+                connected.close()  # it counts once
+            assert given.counts() == [2, 2, 0]
+            given.connect(0, 2)
+            await asyncio.sleep(0.05)
+            assert given.counts() == [2, 2, 2]
+
+    asyncio.run(shared())
+
+
+def test_nothing_is_handed_to_a_process_that_has_ended() -> None:
+    async def shared() -> None:
+        with parts() as given:
+            asyncio.get_running_loop().remove_reader(
+                given.sharers[2]._takes
+            )  # it ends before it takes what it is given
+            given.connect(0, 3)
+            await asyncio.sleep(0.05)
+            assert [len(k) for k in given.kept] == [1, 1, 0]
+            given.sharing.absent(2)
+            given.clients[-1].settimeout(10)
+            assert sum(_closed(c) for c in given.clients) == 1
+            given.connect(1, 3)
+            await asyncio.sleep(0.05)
+            assert given.counts()[:2] in ([2, 3], [3, 2])
+            given.sharers.append(again := Sharer(inherited(given.sharing.part(2))))
+            again.take(given.kept[2].append)
+            given.connect(0, 2)
+            await asyncio.sleep(0.05)
+            assert len(given.kept[2]) == 2
+
+    asyncio.run(shared())
+
+
+def _closed(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+def test_a_process_keeps_what_another_one_is_too_busy_to_take() -> None:
+    async def shared() -> None:
+        with parts() as given:
+            loop = asyncio.get_running_loop()
+            for sharer in given.sharers[1:]:
+                loop.remove_reader(sharer._takes)
+                for _ in range(100_000):
+                    try:
+                        given.sharers[0]._gives[sharer._own].send(b"c")
+                    except BlockingIOError:
+                        break
+            given.connect(0, 5)
+            assert [len(k) for k in given.kept] == [5, 0, 0]
+            for sharer in given.sharers[1:]:  # what was written carries no connection
+                while True:
+                    try:
+                        sharer._takes.recv(1)
+                    except BlockingIOError:
+                        break
+
+    asyncio.run(shared())
+
+
+@pytest.fixture(scope="module")
+def server(serve: Callable[..., Any], small_model: Callable[..., Any], tmp_path_factory: Any) -> Any:
+    return serve(small_model(tmp_path_factory.mktemp("shared") / "double.onnx"), "--frontends", COUNT, "--verbose")
+
+
+def test_front_ends_have_as_many_connections_each(server: Any) -> None:
+    """The kernel alone gives each of three processes four of twelve connections once in fifteen times."""
+    host, _, port = server.http.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(12):
+            client = http.client.HTTPConnection(host, int(port))
+            stack.callback(client.close)
+            client.request("GET", "/v2/health/live")
+            answer = client.getresponse()
+            assert answer.status == 200 and answer.read()
+        assert connections(int(port)) == [4, 4, 4]
+
+
+def connections(port: int) -> list[int]:
+    """Returns how many connections to a port of this machine each process has that has any."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    those = {f"socket:[{line[9]}]" for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"}
+    counts = Counter[str]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            counts[process.name] += sum(os.readlink(opened) in those for opened in (process / "fd").iterdir())
+    return sorted(count for count in counts.values() if count)
