@@ -12,7 +12,6 @@ from mgx_core.ops.reduce import ReduceAll, ReduceMin
 from mgx_core.ops.rotary import RotaryEmbedding
 
 from .elements import Coordinates, carried, each_element, offset_of
-from .geometry import offset_code
 from .primitives import constant
 from .reduce import fused_reduce
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
