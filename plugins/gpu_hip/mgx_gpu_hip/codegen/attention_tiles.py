@@ -108,7 +108,10 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
 
 
 def begun(p: Pattern, queries: str, ld: int) -> list[str]:
-    """Returns statements that bring a wave's queries to registers and begin its sums; queries: code of where they lie."""
+    """Returns statements that bring a wave's queries to registers and begin its sums.
+
+    queries: code of where they lie in shared memory; ld: elements from one query to the next.
+    """
     nd, ne = ceil_div(p.d, 16), ceil_div(p.e, 16)
     return [
         f"frag_a<{p.word}> qf[{nd}];",
