@@ -21,16 +21,6 @@ void copy_slices(const Slices &slices, const T *from, T *to) {
 template <typename T>
 void take(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     const Slices slices(args, buffers[1], begin, end);
-    const Box<3> &outer = slices.outer;
-    if (slices.slice.elements() == 1 && slices.places.single()) {
-        auto *x = static_cast<const T *>(buffers[0]);
-        auto *out = static_cast<T *>(buffers[2]);
-        outer.lines([&](const int64_t *offset) {
-            slices.places.pick(
-                    offset[1], outer.step(1), outer.length(), x + offset[0], outer.step(0), out + offset[2], outer.step(2));
-        });
-        return;
-    }
     copy_slices<true>(slices, static_cast<const T *>(buffers[0]), static_cast<T *>(buffers[2]));
 }
 

@@ -23,27 +23,31 @@ public:
             walk(static_cast<const int32_t *>(indices_) + at, step, count, body);
     }
 
-    // Whether each place is one index, and one outside is a fault: all elements that `pick` takes from along an axis.
-    bool single() const { return count_ == 1 && outside_ == 0; }
+    // Whether each place is one index, and one outside is a fault: all elements that `pairs` takes from or puts along an axis.
+    bool single() const { return count_ == 1 && outside_ != 1; }
 
-    // Copies one element for each of `count` indices from `at` on: what moves by `in` from place to place, and by the indices.
-    template <typename T>
-    void pick(int64_t at, int64_t step, int64_t count, const T *from, int64_t in, T *to, int64_t out) const {
+    // body(source, target) for each of `count` indices from `at` on: both move by a step from place to place, and the one with
+    // places, which is the source if `taken`, by the indices.
+    template <bool taken, typename From, typename To, typename Body>
+    void pairs(int64_t at, int64_t step, int64_t count, const From *from, int64_t in, To *to, int64_t out, const Body &body) const {
+        const int64_t extent = components_[0], stride = components_[1], back = outside_ == 2 ? 0 : extent;
         if (wide_)
-            picked(static_cast<const int64_t *>(indices_) + at, step, count, from, in, to, out, components_[0], components_[1]);
+            paired<taken>(
+                    static_cast<const int64_t *>(indices_) + at, step, count, from, in, to, out, extent, stride, back, body);
         else
-            picked(static_cast<const int32_t *>(indices_) + at, step, count, from, in, to, out, components_[0], components_[1]);
+            paired<taken>(
+                    static_cast<const int32_t *>(indices_) + at, step, count, from, in, to, out, extent, stride, back, body);
     }
 
 private:
     // In a function of its own, so that all its numbers stay in registers.
-    template <typename Index, typename T>
-    [[gnu::noinline]] static void picked(const Index *tuple, int64_t step, int64_t count, const T *from, int64_t in, T *to,
-            int64_t out, int64_t extent, int64_t stride) {
+    template <bool taken, typename Index, typename From, typename To, typename Body>
+    [[gnu::noinline]] static void paired(const Index *tuple, int64_t step, int64_t count, const From *from, int64_t in, To *to,
+            int64_t out, int64_t extent, int64_t stride, int64_t back, const Body body) {
         for (int64_t i = 0; i < count; ++i, tuple += step, from += in, to += out) {
-            const int64_t index = *tuple, place = index < 0 ? index + extent : index;
+            const int64_t index = *tuple, place = index < 0 ? index + back : index;
             if (static_cast<uint64_t>(place) >= static_cast<uint64_t>(extent)) return mgx_loop_failed(1, index);
-            *to = from[place * stride];
+            body(from + (taken ? place * stride : 0), to + (taken ? 0 : place * stride));
         }
     }
 
@@ -117,7 +121,9 @@ struct Slices {
             if (count != 1 && !solid) return walk(all);
             from += slice.start[0];
             to += slice.start[1];
-            if (count == 1)
+            if (count == 1 && places.single())
+                places.template pairs<taken>(offset[1], outer.step(1), outer.length(), from, step, to, over, one);
+            else if (count == 1)
                 walk(one);
             else
                 walk([&](const From *source, To *target) { row(source, target, count); });

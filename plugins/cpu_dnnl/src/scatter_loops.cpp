@@ -29,13 +29,13 @@ struct Times {
 struct Lesser {
     template <typename T>
     static T of(T a, T b) {
-        return a < b || is_nan(a) ? a : b;
+        return (a < b) | is_nan(a) ? a : b; // without a branch, which is taken by chance
     }
 };
 struct Greater {
     template <typename T>
     static T of(T a, T b) {
-        return a > b || is_nan(a) ? a : b;
+        return (a > b) | is_nan(a) ? a : b;
     }
 };
 
