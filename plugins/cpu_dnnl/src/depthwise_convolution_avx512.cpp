@@ -213,12 +213,14 @@ Tiles tiles(const DepthwiseJob &job) {
     if (job.per == 2 * four) return step == 1 ? tiles_of<3, 1, 1, 2 * four>() : tiles_of<3, 2, 1, 2 * four>();
     if (across == 3) return step == 1 ? tiles_of<3, 1, 1>() : tiles_of<3, 2, 1>();
     if (across == 5) return step == 1 ? tiles_of<5, 1, 1>() : tiles_of<5, 2, 1>();
-    return step == 1 ? tiles_of<7, 1, 1>() : tiles_of<7, 2, 1>();
+    if (across == 7) return step == 1 ? tiles_of<7, 1, 1>() : tiles_of<7, 2, 1>();
+    if (across == 9) return step == 1 ? tiles_of<9, 1, 1>() : tiles_of<9, 2, 1>();
+    return step == 1 ? tiles_of<11, 1, 1>() : tiles_of<11, 2, 1>();
 }
 
 // Tiles of two rows of results, which load most inputs once for both; none for windows that are wider, which take longer than loading.
 Tiles tiles_of_two(const DepthwiseJob &job) {
-    if (job.per != 1 || job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across == 7) return {0, nullptr};
+    if (job.per != 1 || job.step_across != 1 || job.step_down != 1 || job.gap_down != 1 || job.across > 5) return {0, nullptr};
     return job.across == 3 ? tiles_of<3, 1, 2>() : tiles_of<5, 1, 2>();
 }
 

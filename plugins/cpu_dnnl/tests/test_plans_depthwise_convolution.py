@@ -51,7 +51,7 @@ def check(compiled: Any, x: Any, w: Any, padding: list[int], stride: list[int], 
     return list(steps)
 
 
-@pytest.mark.parametrize("window", [3, 5, 7])
+@pytest.mark.parametrize("window", [3, 5, 7, 9, 11])
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("channels", [16, 24, 70])
 def test_every_width_of_a_row(compiled: Any, channels: int, step: int, window: int) -> None:

@@ -34,7 +34,11 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 LANES: Final = 16
-ACROSS: Final = {1: (3, 5, 7), 4: (3,), 8: (3,)}  # by channels of a group: widths of windows for which there are loops
+ACROSS: Final = {
+    1: (3, 5, 7, 9, 11),
+    4: (3,),
+    8: (3,),
+}  # by channels of a group: widths of windows for which there are loops
 FOUR: Final = 4  # channels of a group whose weights lie together
 NEAR: Final = 400 * 1024  # bytes of rows of inputs that stay in the second cache
 FAR: Final = 3 << 19  # bytes of inputs that do not
