@@ -16,8 +16,6 @@ from .primitives import constant
 from .reduce import fused_reduce
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
 
-WIDE = "u64"
-
 __all__ = ["dynamic_range", "eye_like", "logical", "lrn", "rotary", "trilu"]
 
 
