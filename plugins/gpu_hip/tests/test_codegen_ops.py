@@ -409,6 +409,31 @@ def test_box_choice(centre: bool, wave: int) -> None:
     np.testing.assert_array_equal(got[: len(wanted)], wanted)
 
 
+@waves
+@pytest.mark.parametrize("of", FLOATS)
+@pytest.mark.parametrize("least", [None, 0.3])
+def test_choice_among_many_boxes(least: float | None, of: str, wave: int) -> None:
+    """More boxes than a block has threads, equal scores, NaN, boxes without an area; some choices end, some are cut."""
+    r = rng()
+    corner = r.random((2, 1100, 2))
+    boxes = np.concatenate([corner, corner + r.random((2, 1100, 2)) * 0.6], -1).astype(dt.of(of).numpy)
+    boxes[0, 5, 2:] = boxes[0, 5, :2]
+    scores = (r.integers(0, 40, (2, 2, 1100)) / 40).astype(dt.of(of).numpy)
+    scores[1, 1, :1095] = 0
+    scores[0, 1, 70], scores[1, 1, 1099] = np.nan, np.nan
+    narrow = np.float32
+    for most in (0, 9, 1100):
+        arrays = [boxes, scores, np.array(most), np.array(0.25, narrow)]
+        arrays += [] if least is None else [np.array(least, narrow)]
+        op = Nonmaxsuppression()
+        wanted = op.compute(*arrays)
+        ins = [tensor(a.dtype, a.shape) for a in arrays]
+        outs = [tensor("int64", (2 * 2 * 1100, 3)), tensor("int64", (1,))]
+        got, count = run(generate(op, ins, outs, traits(wave)), arrays, ins, outs, wave, order="shuffled")
+        assert count[0] == len(wanted)
+        np.testing.assert_array_equal(got[: len(wanted)], wanted)
+
+
 # products, layers ------------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from mgx_core.ops.axes import normalize
 
 from .elements import carried, offset_of, pointers
-from .geometry import ceil_div, decompose, offset_code
+from .geometry import ceil_div, decompose, offset_code, power_of_two
 from .pointwise import kernel, threads_of
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
 
@@ -151,6 +151,7 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
 def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource:
     """Returns a block for each batch entry and class picks boxes one by one; a last one writes them in order.
 
+    A thread of the block keeps a list of its boxes that may still be picked, so that each pick reads those alone.
     ys: int64 [at most all scores, 3], and int64 [1], the number written.
     """
     y, count = ys
@@ -158,27 +159,30 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
     assert boxes is not None and scores is not None
     b, c, n = scores.lens
     classes = max(c, 1)
+    threads = min(max(power_of_two(n), BLOCK), traits.max_threads)
     score = read(f"p1[{offset_of(scores, ['b', 'c', 'i'], True)}]", scores.dtype)
     ratio = "0.f" if overlap is None else read("p3[0]", overlap.dtype)
     lines = [
         f"const u32 b = blockIdx.x / {classes}u, c = blockIdx.x % {classes}u;",
-        f"bool* const out = gone + (u64)blockIdx.x * {n}u;",
+        f"u32* const live = alive + (u64)blockIdx.x * {n}u;",
         f"u32* const mine = picked + (u64)blockIdx.x * {n}u;",
         f"const i64 limit = {'0' if most is None else '(i64)p2[0]'};",
         f"const float ratio = (float){ratio};",
-        f"SHARED(float, tops, [{BLOCK // traits.wave}]);",
-        f"SHARED(i32, wins, [{BLOCK // traits.wave}]);",
-        f"for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) out[i] = "
-        + ("false;" if least is None else f"!({score} > {read('p4[0]', least.dtype)});"),
-        "__syncthreads();",
+        "SHARED(float, tops, [2][32]);",
+        "SHARED(i32, wins, [2][32]);",
+        *_candidates(score, None if least is None else read("p4[0]", least.dtype), n, threads),
         "i64 found = 0;",
-        f"while (found < limit && found < {n}) {{",
-        *(f"  {line}" for line in _best(score, n, BLOCK // traits.wave)),
-        "  if (win < 0) break;",
+        "i32 win = -1;",
+        "float own[4] = {}, area = 0.f;",
+        "while (found < limit) {",
+        *(f"  {line}" for line in _best(boxes, op.center_point_box, score, threads)),
+        *(f"  {line}" for line in _joined_best(threads // traits.wave)),
+        "  if (best < 0) break;",
+        "  win = best;",
         "  if (threadIdx.x == 0) mine[found] = (u32)win;",
         "  ++found;",
-        *(f"  {line}" for line in _suppressed(boxes, op.center_point_box, n)),
-        "  __syncthreads();",
+        *(f"  {line}" for line in _corners(boxes, op.center_point_box, "own", "(u32)win")),
+        "  area = (own[2] - own[0]) * (own[3] - own[1]);",
         "}",
         "if (threadIdx.x == 0) counts[blockIdx.x] = (u32)found;",
     ]
@@ -187,10 +191,12 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
   return w >= 0 && (win < 0 || s > top || (s == top && w < win) || (top != top && (s == s || w < win)));
 }}
 """
-    text += kernel(f"{NAME}_pick", [*names, "bool* gone", "u32* picked", "u32* counts"], lines, BLOCK)
+    text += kernel(f"{NAME}_pick", [*names, "u32* alive", "u32* picked", "u32* counts"], lines, threads)
     join = [
+        "SHARED(u32, lds, [32]);",
         "u32 start = 0;",
-        "for (u32 g = 0; g < blockIdx.x; ++g) start += counts[g];",
+        f"for (u32 g = threadIdx.x; g < blockIdx.x; g += {BLOCK}u) start += counts[g];",
+        "start = block_reduce<Sum>(start, lds);",
         "const u32 own = counts[blockIdx.x];",
         f"for (u32 i = threadIdx.x; i < own; i += {BLOCK}u) {{",
         f"  i64* const row = q0 + (u64)(start + i) * {y.strides[0]}u;",
@@ -200,45 +206,87 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
         f"if (blockIdx.x == {max(b * c, 1) - 1}u && threadIdx.x == 0) *count = (i64)(start + own);",
     ]
     text += kernel(NAME, ["i64* RESTRICT q0", "i64* count", "const u32* picked", "const u32* counts"], join, BLOCK)
-    gone, picked, counts = (Buffer("scratch", i) for i in range(3))
+    alive, picked, counts = (Buffer("scratch", i) for i in range(3))
     launches = [
-        KernelLaunch(f"{NAME}_pick", (b * c, 1, 1), (BLOCK, 1, 1), (*buffers, gone, picked, counts)),
+        KernelLaunch(f"{NAME}_pick", (b * c, 1, 1), (threads, 1, 1), (*buffers, alive, picked, counts)),
         KernelLaunch(NAME, (b * c, 1, 1), (BLOCK, 1, 1), (Buffer("output", 0), Buffer("output", 1), picked, counts)),
     ]
     return finish(
         "nonmaxsuppression", text, launches, given, [y, count],
-        scratch=[max(b * c * n, 1), max(4 * b * c * n, 1), max(4 * b * c, 1)], extents=[(0, 0, 1)],
+        scratch=[max(4 * b * c * n, 1), max(4 * b * c * n, 1), max(4 * b * c, 1)], extents=[(0, 0, 1)],
     )  # fmt: skip
 
 
-def _best(score: str, n: int, waves: int) -> list[str]:
-    """Returns statements that find the box with the best score, `win`, below 0 where none is left."""
+def _candidates(score: str, least: str | None, n: int, threads: int) -> list[str]:
+    """Returns statements that list the boxes with a score above `least` in `live`, of which each thread has `kept`."""
+    if least is None:
+        fill = [
+            "const u32 all = limit > 0 ? " + f"{n}u : 0u;",
+            f"for (u32 i = threadIdx.x; i < all; i += {threads}u) live[i] = i;",
+        ]
+    else:  # in any order: every choice among them names the box
+        fill = [
+            "SHARED(u32, total, [1]);",
+            "if (threadIdx.x == 0) total[0] = 0u;",
+            "__syncthreads();",
+            "if (limit > 0)",
+            f"  for (u32 i = threadIdx.x; i < {n}u; i += {threads}u)",
+            f"    if ({score} > {least}) live[atomic_add(&total[0], 1u)] = i;",
+            "__syncthreads();",
+            "const u32 all = total[0];",
+        ]
+    return [*fill, f"u32 kept = all > threadIdx.x ? (all - threadIdx.x + {threads - 1}u) / {threads}u : 0u;"]
+
+
+def _best(boxes: Tensor, centre: bool, score: str, threads: int) -> list[str]:
+    """Returns statements that drop what the box `win` covers too much of, and find a thread's `best` of what is left."""
     return [
         "float top = 0.f;",
-        "i32 win = -1;",
-        f"for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) {{",
+        "i32 best = -1;",
+        "u32 left = 0;",
+        "for (u32 k = 0; k < kept; ++k) {",
+        f"  const u32 i = live[k * {threads}u + threadIdx.x];",
+        "  if (win >= 0) {",
+        "    if ((i32)i == win) continue;",
+        "    float other[4];",
+        *(f"    {line}" for line in _corners(boxes, centre, "other", "i")),
+        "    const float size = (other[2] - other[0]) * (other[3] - other[1]);",
+        "    const float h = m::max(m::min(own[2], other[2]) - m::max(own[0], other[0]), 0.f);",
+        "    const float w = m::max(m::min(own[3], other[3]) - m::max(own[1], other[1]), 0.f);",
+        "    const float joined = area + size - h * w;",
+        "    if (area > 0.f && size > 0.f && joined > 0.f && h * w / joined > ratio) continue;",
+        "  }",
+        f"  if (left != k) live[left * {threads}u + threadIdx.x] = i;",
+        "  ++left;",
         f"  const float s = (float){score};",
-        "  if (!out[i] && (win < 0 || s > top || (top != top && s == s))) { top = s; win = (i32)i; }",
+        f"  if ({NAME}_before(s, (i32)i, top, best)) {{ top = s; best = (i32)i; }}",
         "}",
-        "UNROLL for (int m = WAVE / 2; m; m >>= 1) {",
-        "  const float s = wave_xor(top, m);",
-        "  const i32 w = wave_xor(win, m);",
-        f"  if ({NAME}_before(s, w, top, win)) {{ top = s; win = w; }}",
-        "}",
-        "__syncthreads();",
-        "if (lane_id() == 0) { tops[wave_id()] = top; wins[wave_id()] = win; }",
-        "__syncthreads();",
-        "top = tops[0]; win = wins[0];",
-        f"for (int i = 1; i < {waves}; ++i) {{",
-        "  const float s = tops[i];",
-        "  const i32 w = wins[i];",
-        f"  if ({NAME}_before(s, w, top, win)) {{ top = s; win = w; }}",
-        "}",
+        "kept = left;",
     ]
 
 
-def _suppressed(boxes: Tensor, centre: bool, n: int) -> list[str]:
-    """Returns statements that mark the box `win` and those that it covers too much of."""
+def _joined_best(waves: int) -> list[str]:
+    """Returns statements that give all threads the best box of the block; two halves of shared memory take turns."""
+    step = [
+        "UNROLL for (int m = WAVE / 2; m; m >>= 1) {",
+        "  const float s = wave_xor(top, m);",
+        "  const i32 w = wave_xor(best, m);",
+        f"  if ({NAME}_before(s, w, top, best)) {{ top = s; best = w; }}",
+        "}",
+    ]
+    return [
+        *step,
+        "const u32 turn = (u32)found & 1u, lane = lane_id();",
+        "if (lane == 0) { tops[turn][wave_id()] = top; wins[turn][wave_id()] = best; }",
+        "__syncthreads();",
+        f"top = lane < {waves}u ? tops[turn][lane] : 0.f;",
+        f"best = lane < {waves}u ? wins[turn][lane] : -1;",
+        *step,
+    ]
+
+
+def _corners(boxes: Tensor, centre: bool, name: str, i: str) -> list[str]:
+    """Returns statements that read a box: its lower corner, then its upper one."""
     corners = (
         "const float x = {0}, y = {1}, w = {2} / 2, h = {3} / 2;",
         "{n}[0] = x - w; {n}[1] = y - h; {n}[2] = x + w; {n}[3] = y + h;",
@@ -246,23 +294,5 @@ def _suppressed(boxes: Tensor, centre: bool, n: int) -> list[str]:
         "const float x = {0}, y = {1}, w = {2}, h = {3};",
         "{n}[0] = m::min(x, w); {n}[1] = m::min(y, h); {n}[2] = m::max(x, w); {n}[3] = m::max(y, h);",
     )  # fmt: skip
-
-    def load(name: str, i: str) -> list[str]:
-        box = [read(f"p0[{offset_of(boxes, ['b', i, str(k)], True)}]", boxes.dtype) for k in range(4)]
-        return ["{", *("  " + line.format(*box, n=name) for line in corners), "}"]
-
-    return [
-        "float own[4], other[4];",
-        *load("own", "(u32)win"),
-        "const float area = (own[2] - own[0]) * (own[3] - own[1]);",
-        f"for (u32 i = threadIdx.x; i < {n}u; i += {BLOCK}u) {{",
-        "  if ((i32)i == win) out[i] = true;",
-        "  if (out[i]) continue;",
-        *(f"  {line}" for line in load("other", "i")),
-        "  const float size = (other[2] - other[0]) * (other[3] - other[1]);",
-        "  const float h = m::max(m::min(own[2], other[2]) - m::max(own[0], other[0]), 0.f);",
-        "  const float w = m::max(m::min(own[3], other[3]) - m::max(own[1], other[1]), 0.f);",
-        "  const float joined = area + size - h * w;",
-        "  if (area > 0.f && size > 0.f && joined > 0.f && h * w / joined > ratio) out[i] = true;",
-        "}",
-    ]
+    box = [read(f"p0[{offset_of(boxes, ['b', i, str(k)], True)}]", boxes.dtype) for k in range(4)]
+    return ["{", *("  " + line.format(*box, n=name) for line in corners), "}"]
