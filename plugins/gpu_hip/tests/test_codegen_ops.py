@@ -18,7 +18,7 @@ from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
-from mgx_core.ops.linear import Dot
+from mgx_core.ops.linear import Det, Dot
 from mgx_core.ops.local_response import Lrn
 from mgx_core.ops.movement import Contiguous, Reverse, ReverseSequence, Transpose
 from mgx_core.ops.nms import Nonmaxsuppression
@@ -489,6 +489,30 @@ def test_recurrent_layers_whose_weights_stay_in_registers(of: str, sequences: in
         (Rnn(hidden_size=h, direction="forward"), [full[0], part(1, h, i), part(1, h, h)]),
     ):
         assert len(check(op, given, wave, tolerance=limit).launches) == 2  # the inputs of all steps first
+
+
+@waves
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "float64"])
+def test_determinants(of: str, wave: int) -> None:
+    check(Det(), [some(of, 2, 3, 4, 4)], wave)
+    check(Det(), [some(of, 3, 9, 9)[:, ::-1].copy()], wave, layouts={0: (100, 1, 9)})
+    check(Det(), [some(of, 1, 1)], wave)
+    check(Det(), [some(of, 3, 0, 0)], wave)
+    check(Det(), [some(of, 0, 2, 2)], wave)
+    swapped = np.eye(33)[::-1].copy()
+    swapped[5, 6] = 2
+    singular = np.arange(33.0 * 33).reshape(33, 33) * 0
+    check(Det(), [np.stack([swapped, singular]).astype(dt.of(of).numpy)], wave)
+    nan = np.zeros((2, 3, 3), dt.of(of).numpy)
+    nan[0, 2, 0] = nan[1, 1, 2] = np.nan
+    nan[1, [0, 1, 2], [0, 1, 2]] = 1
+    with np.errstate(invalid="ignore"):
+        check(Det(), [nan], wave)  # 0 where a column has no pivot, else NaN
+
+
+def test_determinants_of_large_matrices_stay_on_the_host() -> None:
+    found = generate(Det(), [tensor("float32", (65, 65))], [tensor("float32", ())], traits())
+    assert isinstance(found, No) and "65 rows" in found.why
 
 
 @waves

@@ -10,7 +10,7 @@ from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
-from mgx_core.ops.linear import Dot
+from mgx_core.ops.linear import Det, Dot
 from mgx_core.ops.local_response import Lrn
 from mgx_core.ops.movement import Reverse, ReverseSequence
 from mgx_core.ops.nms import Nonmaxsuppression
@@ -30,6 +30,7 @@ from mgx_core.ops.topk import Topk
 
 from ..codegen import arithmetic, extremes, indexing, products, selection, unfold
 from ..codegen import convolution as convolving
+from ..codegen import determinant as determining
 from ..codegen import movement as moving
 from ..codegen import pooling as windows
 from ..codegen import random as drawing
@@ -79,6 +80,7 @@ generated(PLANS, picking(spread(sampling.grid_sample)), GridSample)
 
 # products
 generated(PLANS, spread(products.product), Dot)
+generated(PLANS, computing(static(1, determining.determinant)), Det)
 generated(PLANS, spread(convolving.convolution), Convolution)
 generated(PLANS, spread(convolving.backwards), ConvolutionBackwards)
 generated(PLANS, computing(arithmetic.rotary), RotaryEmbedding, GqaRotaryEmbedding)
