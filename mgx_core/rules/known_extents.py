@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -12,17 +13,21 @@ from ..ops.broadcast import Multibroadcast
 from ..ops.concat import Concat
 from ..ops.fill import DimensionsOf
 from ..ops.index import Gather
-from ..ops.pointwise import Add, Mul, Sub
+from ..ops.pointwise import Add, Max, Min, Mul, Sub
+from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice
 from ..types import dtype as dt
-from ..types.dim import Dim, Sym
+from ..types.dim import Dim, Sym, maximum, minimum
 from ..types.shape import Shape
 
 __all__ = ["extents", "given", "ints"]
 
 LONGEST: Final = 16  # elements of a vector of extents
 DEEPEST: Final = 12  # ops that extents are followed through
+_ELEMENTWISE: Final = {Add: operator.add, Sub: operator.sub, Mul: operator.mul, Min: minimum, Max: maximum}
+_COMBINED: Final = {ReduceMin: minimum, ReduceMax: maximum}
+FOLLOWED: Final = (Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Multibroadcast, *_ELEMENTWISE, *_COMBINED)
 
 
 def extents(ins: Instruction, depth: int = DEEPEST) -> tuple[Dim, ...] | None:
@@ -38,7 +43,7 @@ def extents(ins: Instruction, depth: int = DEEPEST) -> tuple[Dim, ...] | None:
     if isinstance(ins.op, DimensionsOf):
         x = ins.inputs[0].result
         return x.dims[ins.op.start : ins.op.end] if isinstance(x, Shape) and x.ranked else None
-    if not isinstance(ins.op, (Gather, Slice, Concat, Squeeze, Unsqueeze, Reshape, Add, Sub, Mul, Multibroadcast)):
+    if not isinstance(ins.op, FOLLOWED):
         return None
     known = [extents(x, depth - 1) for x in ins.inputs]
     parts = [p for p in known if p is not None]
@@ -65,9 +70,13 @@ def _followed(ins: Instruction, parts: list[tuple[Dim, ...]]) -> tuple[Dim, ...]
             return x
         case Multibroadcast() if len(parts) == 1 and len(x) == 1 and not ins.shape.dynamic():
             return x * ins.shape.elements() if ins.shape.elements() <= LONGEST else None
-        case Add() | Sub() | Mul() if len(parts[0]) == len(parts[1]):
-            do: Any = {Add: operator.add, Sub: operator.sub, Mul: operator.mul}[type(ins.op)]
+        case Add() | Sub() | Mul() | Min() | Max() if len(parts[0]) == len(parts[1]):
+            do: Any = _ELEMENTWISE[type(ins.op)]
             return tuple(do(p, q) for p, q in zip(*parts, strict=True))
+        case ReduceMin() | ReduceMax() if (
+            len(parts) == 1 and x and not ins.shape.dynamic() and ins.shape.elements() == 1
+        ):
+            return (reduce(_COMBINED[type(ins.op)], x),)
     return None
 
 

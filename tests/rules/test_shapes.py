@@ -61,6 +61,24 @@ TURNS = [
   @return(%2)""",
     ),
     (
+        "static-topk",  # as many as there are, and no more than 3
+        """\
+  %x = @param["x"] -> float32[n, 9]
+  %i = @literal(3) -> int64[1]
+  %1 = dimensions_of[start=0, end=1](%x)
+  %2 = concat[axis=0](%1, %i)
+  %3 = reduce_min[axes=[0]](%2)
+  %4 = min(%3, %1)
+  %5 = topk[axis=0](%x, %4)
+  %6 = get_tuple_elem[index=0](%5)
+  @return(%6)""",
+        """\
+  %x = @param["x"] -> float32[n, 9]
+  %1 = topk[k=min(3, n), axis=0, largest=true, sorted=true](%x) -> (float32[min(3, n), 9], int64[min(3, n), 9])
+  %2 = get_tuple_elem[index=0](%1) -> float32[min(3, n), 9]
+  @return(%2)""",
+    ),
+    (
         "drop-resize",
         """\
   %x = @param["x"] -> float32[n, 3, 4, 5]
