@@ -26,8 +26,9 @@ def _has_gaps(op: ConvolutionBackwards, lengths: Sequence[int]) -> bool:
 def _filled(i: Instruction) -> No | None:
     op, channels = i.op, i.shape.dims[1]
     assert isinstance(op, ConvolutionBackwards)
-    lengths = i.inputs[1].shape.dims[2:]
-    if op.group == 1 and all(isinstance(n, int) for n in lengths) and _has_gaps(op, i.inputs[1].shape.lens()[2:]):
+    dims = i.inputs[1].shape.dims[2:]
+    lengths = [n for n in dims if isinstance(n, int)]
+    if op.group == 1 and len(lengths) == len(dims) and _has_gaps(op, lengths):
         return None
     few = 2 * FEW if "avx512f" in native().cpu_features() else FEW
     if op.group != 1 or not isinstance(channels, int) or channels > few:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from run_loops import run_numpy
 
 from mgx_core.ops.pad import Pad
 from mgx_core.ops.resize import Resize
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.kernel import run_numpy
 from mgx_cpu_dnnl.jit.lines import compile_lines
 from mgx_cpu_dnnl.jit.move import compile_pad, resize_taps
 from mgx_cpu_dnnl.jit.native_loop import NativeLoop

@@ -27,7 +27,7 @@ from ..native_library import native
 from ..packing import Derived
 from .anchors import offer_anchor
 from .epilogues import Epilogue
-from .links import images, links_of, plane, weights_and_extents
+from .links import KINDS, images, links_of, plane, weights_and_extents
 from .native_loops import native_loop
 
 __all__ = ["PLANS"]
@@ -46,7 +46,6 @@ CROWDED: Final = 1024  # bytes between pixels of which the first cache holds few
 SHARES: Final = 4  # items for each thread, so that one that is done early finds more
 COLUMN: Final = 12  # bytes that the loop keeps for each column of inputs
 NUMBERS: Final = 8  # of a link
-KINDS: Final = {"add": 0, "relu": 6, "clip": 8}  # links that sums are finished with in registers
 
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:

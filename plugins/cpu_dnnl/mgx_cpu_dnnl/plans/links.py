@@ -17,7 +17,7 @@ from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from .epilogues import Epilogue
 
-__all__ = ["images", "links_of", "plane", "weights_and_extents"]
+__all__ = ["KINDS", "images", "links_of", "plane", "weights_and_extents"]
 
 # as the loops number them
 KINDS: Final = {
