@@ -39,8 +39,10 @@ def trunc_div(a: Dim, b: Dim) -> Dim:
         if b == 0:
             raise ShapeError(f"the extent {a} is divided by zero")
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    if bounds(a)[0] < 0 or bounds(b)[0] < 0:
+    if bounds(b)[0] < 0:
         raise ShapeError(f"{a} / {b}: the sign of the quotient is known only at run time")
+    if bounds(a)[0] < 0:  # one of both terms is zero: quotients of extents are rounded down
+        return maximum(a // b, 0) - maximum(-a // b, 0)
     return a // b
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.converting.known import Known
-from mgx_core.types.dim import symbol
+from mgx_core.types.dim import substitute, symbol
 
 
 def test_extents_chosen_by_any_operation_on_constants_are_known() -> None:
@@ -40,6 +40,18 @@ def test_extents_rounded_from_constant_floats_are_known() -> None:
 
     open_ones = module.add_parameter("x", mgx.Shape.of(dt.float32, [2]))
     assert Known().extents(module.add(mgx.op("convert", target_type=dt.int64), open_ones)) is None
+
+
+def test_halves_of_what_may_be_negative_are_known() -> None:
+    """Frames left by strided convolutions, as torch's exporter writes them: `1 + (n - 3) / 2`, left to the run before."""
+    module = mgx.Module("main")
+    n = symbol("n", 0, 900)
+    x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
+    less = module.add(mgx.op("sub"), module.add(mgx.op("dimensions_of", end=1), x), module.add_literal(np.asarray([3])))
+    halved = module.add(mgx.op("div"), less, module.add_literal(np.asarray([2])))
+    found = Known().extents(module.add(mgx.op("add"), halved, module.add_literal(np.asarray([1]))))
+    assert found is not None
+    assert [substitute(found[0], {"n": v}) for v in (0, 2, 3, 8, 9)] == [0, 1, 1, 3, 4]
 
 
 def test_extents_are_those_of_the_type_that_they_are_converted_to() -> None:

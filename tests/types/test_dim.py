@@ -213,9 +213,15 @@ def test_truncating_division():
     assert [dim.trunc_div(x, y) for x, y in ((7, 2), (-7, 2), (7, -2), (-7, -2))] == [3, -3, -3, 3]
     assert dim.trunc_div(a, 2) == a // 2
     with pytest.raises(ShapeError, match="sign of the quotient"):
-        dim.trunc_div(a - 5, b)
+        dim.trunc_div(b, a - 5)
     with pytest.raises(ShapeError, match="divided by zero"):
         dim.trunc_div(3, 0)
+
+
+@given(PAIRS, st.integers(1, 5), VALUES)
+def test_truncating_division_where_the_sign_is_open(pair, by, values):
+    value = pair.value(values)
+    assert dim.substitute(dim.trunc_div(pair.extent, by), values) == abs(value) // by * (1 if value > 0 else -1)
 
 
 @pytest.mark.parametrize("expression", [lambda a: a // 0, lambda a: a % 0, lambda a: dim.ceil_div(4, 0)])
