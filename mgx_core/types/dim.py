@@ -268,6 +268,8 @@ def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
     """The extent with symbols replaced by name, and products and calls that are known as a whole by their text; others stay."""
     if not isinstance(d, Sym):
         return d
+    if d.symbol is not None:  # most are
+        return values.get(d.symbol.name, d)
     out: Dim = 0
     for atoms, coefficient in d.terms:
         term: Dim = 1
