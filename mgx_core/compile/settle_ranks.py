@@ -1,4 +1,4 @@
-"""Settles what waits for the shapes of a run: modules selected by them, branches on extents, and ops of unknown rank.
+"""Settles what waits for the shapes of a run: selected modules, branches on extents, ops of unknown rank, extents through floats.
 
 Exporters write an `if` on an extent where an axis of one element goes (a squeeze, a state that may be absent).  Its branches
 differ in rank, so everything behind it has an unknown rank, until the shapes of the inputs are known.
@@ -6,16 +6,32 @@ differ in rank, so everything behind it has an unknown rank, until the shapes of
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
+from ..ir.ordering import captures
+from ..ir.symbols import introduced
 from ..ops.control import If
 from ..ops.fill import DimensionsOf
 from ..ops.modules import SelectModule
+from ..passes.fold_constants import FoldConstants
 from ..passes.inline_branches import InlineBranches
+from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents
 from ..passes.spell_out import SpellOut
+from ..rules.shapes import SHAPES
 
-__all__ = ["select_modules", "selects_modules", "settle_ranks", "waits_for_shapes"]
+__all__ = [
+    "select_modules",
+    "selects_modules",
+    "settle_extents",
+    "settle_ranks",
+    "waits_for_extents",
+    "waits_for_shapes",
+]
+
+_READERS: Final = tuple(dict.fromkeys(root for rule in SHAPES.rules for root in rule.roots))  # they may read extents
 
 
 def waits_for_shapes(module: Module) -> bool:
@@ -27,12 +43,23 @@ def waits_for_shapes(module: Module) -> bool:
     return False
 
 
+def waits_for_extents(module: Module) -> bool:
+    """Returns True if extents may follow from those of the inputs in numbers, where no rule follows symbols (through floats)."""
+    return any(
+        isinstance(ins.op, _READERS)
+        and introduced(ins)
+        and len(ins.inputs) > 1
+        and not any(_depends_on_data(i) for i in ins.inputs[1:])
+        for ins in module
+    )
+
+
 def _depends_on_data(value: Instruction) -> bool:
     """Returns True if a value is computed from elements of parameters, and not from extents and constants alone."""
     waiting, met = [value], {value}
     while waiting:
         ins = waiting.pop()
-        if ins.is_param or ins.modules:
+        if ins.is_param or ins.op.control or any(captures(m) for m in ins.modules):
             return True
         if not isinstance(ins.op, DimensionsOf):
             waiting += [i for i in ins.inputs if i not in met]
@@ -53,6 +80,22 @@ def settle_ranks(module: Module) -> Module | None:
         module.sweep()
         # the ranks of what follows are known only now, and decide further branches
         settled = module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
+
+
+def settle_extents(module: Module) -> Module:
+    """Returns a module whose ops read as attributes the extents that follow from those of its parameters.
+
+    module: its parameters have the shapes of a run; it is changed.  What still depends on data stays as it is.
+    """
+    while True:
+        SettleExtents().apply(module)
+        if not Rewrite(SHAPES).apply(module):
+            return module
+        FoldConstants().apply(module)
+        while Rewrite(SHAPES).apply(module):
+            FoldConstants().apply(module)
+        module.sweep()
+        module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
 
 
 def selects_modules(module: Module) -> bool:

@@ -75,7 +75,14 @@ from .invariants import claimed, groups, lowered, simplified, well_formed
 from .lower import Lower
 from .order_for_memory import OrderForMemory
 from .pipeline import STAGES, PassRecord, Pipeline, Stage, nothing
-from .settle_ranks import select_modules, selects_modules, settle_ranks, waits_for_shapes
+from .settle_ranks import (
+    select_modules,
+    selects_modules,
+    settle_extents,
+    settle_ranks,
+    waits_for_extents,
+    waits_for_shapes,
+)
 
 __all__ = ["RULES", "lower_for", "lowering", "optimize_module", "pass_names", "stages"]
 
@@ -197,6 +204,8 @@ def lower_for(
     records: list[PassRecord] = []
     if given.derive("waits for shapes", waits_for_shapes):
         module, records = _settled(module, target, context, options)
+    elif given.derive("waits for extents", waits_for_extents):
+        module = settle_extents(module)
     plugged = plugged_kernels(target)
     lower = Lower(kernels, context, options.validate, None if plugged.empty else plugged.for_options(options))
     pipeline = Pipeline(lowering(lower, target, context, options), options.validate, frozenset(options.disable_passes))

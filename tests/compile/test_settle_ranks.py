@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.compile.settle_ranks import settle_ranks, waits_for_shapes
+from mgx_core.compile.settle_ranks import settle_extents, settle_ranks, waits_for_extents, waits_for_shapes
 from mgx_core.ops.control import If
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
@@ -128,3 +128,51 @@ def test_quantized_weights_stay_narrow() -> None:
     settled = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
     assert settled is not None
     assert settled.outputs[1].op.name == "dequantizelinear"
+
+
+def padded_twice(on_data: bool = False) -> mgx.Program:
+    """x [n] padded to twice ceil(n / 2) in floats, as exporters write a padding, and again; on_data: by a value of x instead."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [symbol("n", 1, 900)]))
+    zero, half = main.add_literal(np.array([0])), main.add_literal(np.array([0.5], np.float32))
+    value = x
+    for _ in range(2):
+        if on_data:
+            number = main.add(mgx.op("slice", axes=[0], starts=[0], ends=[1]), x)
+        else:
+            number = main.add(mgx.op("convert", target_type="float32"), main.add(mgx.op("dimensions_of", end=1), value))
+        up = main.add(mgx.op("ceil"), main.add(mgx.op("mul"), number, half))
+        count = main.add(mgx.op("convert", target_type="int64"), up)
+        value = main.add(mgx.op("pad", pads=[]), value, main.add(mgx.op("concat", axis=0), zero, count))
+        value = main.add(mgx.op("neg"), value)
+    main.add_return([value])
+    return program
+
+
+def test_extents_computed_through_floats_are_settled_for_the_shapes_of_a_run() -> None:
+    """Paddings of causal convolutions: all that followed the first ran op by op, with its extents as data."""
+    program = padded_twice()
+    program.compile(mgx.get_target("ref"))
+    for n in (5, 8):
+        (y,) = program.run({"x": np.arange(n, dtype=np.float32)})
+        once = n + (n + 1) // 2
+        np.testing.assert_array_equal(np.asarray(y), np.pad(np.arange(n), (0, once + (once + 1) // 2 - n)))
+    for instance in program.executable.instances():  # type: ignore[union-attr]
+        assert not any(ins.result.dynamic() for ins in instance.module)
+
+
+def test_only_extents_that_follow_from_those_of_the_inputs_wait() -> None:
+    main = padded_twice(on_data=True).get_main_module()
+    assert not waits_for_extents(main)
+    settled = settle_extents(main.clone(parameters={"x": mgx.Shape("float32", [4])}))
+    assert settled.output_shapes()[0].dynamic()
+    main = padded_twice().get_main_module()
+    assert waits_for_extents(main)
+    settled = settle_extents(main.clone(parameters={"x": mgx.Shape("float32", [5])}))
+    assert not waits_for_extents(settled)
+    assert [str(s) for s in settled.output_shapes()] == ["float32[12]"]
+
+
+def test_extents_that_rules_follow_do_not_wait() -> None:
+    assert not waits_for_extents(squeezed_or_not().get_main_module())
