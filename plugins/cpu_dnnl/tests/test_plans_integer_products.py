@@ -47,7 +47,8 @@ class Builder:
     def compared(self, feed: dict[str, Any], out: Any) -> list[str]:
         """The names of the steps, once the result is within one unit of the definition's."""
         self.main.add_return([out])
-        mine, right = self.program.clone(), self.program
+        self.mine = mine = self.program.clone()
+        right = self.program
         mine.compile(CpuTarget())
         right.compile(mgx.get_target("ref"), optimize=False)
         got, wanted = (np.asarray(p.run(feed)[0]).astype(np.int64) for p in (mine, right))
@@ -166,3 +167,17 @@ def test_numbers_beside_a_tie_are_rounded_before_the_zero_point_is_added(kind: s
     assert ("conv" if window else "matmul") in steps
     assert "loop" not in steps
     np.testing.assert_array_equal(got, (feed["x"].astype(np.int64) + 1) // 2 + zero)
+
+
+@pytest.mark.parametrize(("channels", "times", "window"), [(48, 2, (7, 7)), (5, 3, (3, 3)), (32, 2, (3,))])
+def test_several_results_a_channel_are_depthwise(channels: int, times: int, window: tuple[int, ...]) -> None:
+    b = Builder()
+    lens = (2, channels, *(12 for _ in window))
+    x = b.given("x", *lens)
+    w = b.main.add_literal(rng.integers(-127, 128, (channels * times, 1, *window), np.int8))
+    scales = b.main.add_literal(np.linspace(0.005, 0.02, channels * times, dtype=np.float32))
+    weights = b.add("dequantizelinear", w, scales, axis=0)
+    made = b.add("convolution", b.wide(x, 0.05, 131), weights, group=channels, padding=[w // 2 for w in window])
+    b.compared({"x": rng.integers(0, 256, lens, np.uint8)}, b.narrow(made, 0.4, 120))
+    names = [s.name for s in b.mine.executable.instances()[-1].runner.schedule.steps]
+    assert not any("brgconv" in name for name in names), names  # which computes a vector of results for each channel

@@ -27,7 +27,7 @@ from .epilogues import Epilogue
 from .offer import FLOATS, only
 from .volumes import Depthwise, depthwise_volumes
 
-__all__ = ["PLANS", "grouped"]
+__all__ = ["PLANS", "grouped", "one_result_a_channel"]
 
 PLANS = Kernels("cpu")
 TILE: Final = 32  # channels of bfloat16 in a row of a tile of AMX
@@ -41,11 +41,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     lens = result.lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
-    group = op.group
-    if (
-        group == x.lens[1] and group > 1 and lens[1] > group
-    ):  # several results a channel: oneDNN's depthwise loops give one
-        x, group = _repeated(e, x, lens[1] // group), lens[1]
+    x, group = one_result_a_channel(e, x, lens[1], op.group)
     joined = _groups_together(group, w) if e.fast_math else 1  # the zeros make NaN of infinities in other groups
     if joined > 1 and (array := e.constant(w)) is not None:
         held = e.shared.weights.derived(
@@ -135,16 +131,21 @@ def _together(w: Array, group: int, joined: int) -> Derived:
     return Derived([w], wide.reshape(w.shape[0], joined * per, *w.shape[2:]))
 
 
-def _repeated(e: CpuEmitter, x: Value, times: int) -> Value:
-    """x [n, c, ..] with each channel `times` times in a row, channels last."""
-    lens, strides = x.lens, x.strides
+def one_result_a_channel(e: CpuEmitter, x: Value, results: int, group: int) -> tuple[Value, int]:
+    """Returns x [n, c, ..] and its groups; where a channel by itself gives several results, it lies there as many times.
+
+    oneDNN's depthwise loops give one.
+    """
+    if group != x.lens[1] or group == 1 or results == group:
+        return x, group
+    times, lens, strides = results // group, x.lens, x.strides
     seen = Shape(x.shape.dtype, [lens[0], lens[1], times, *lens[2:]], [strides[0], strides[1], 0, *strides[2:]])
     wide = [lens[0], lens[1] * times, *lens[2:]]
     out = e.allocate(x.shape.dtype, wide, channels_last(wide))
     step = out.strides
     apart = Shape(x.shape.dtype, seen.lens(), [step[0], step[1] * times, step[1], *step[2:]])
     e.copy_into(Value(seen, x.buffer, x.offset), Value(apart, out.buffer, out.offset))
-    return out
+    return out, results
 
 
 def grouped(w: Value, group: int) -> Value:

@@ -20,7 +20,7 @@ from mgx_core.types.shape import row_major
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last, descriptor
-from .convolution import grouped
+from .convolution import grouped, one_result_a_channel
 from .epilogues import Epilogue, fused_epilogue
 from .integer_epilogues import BYTES, Extras
 from .integer_operands import operands_of
@@ -70,6 +70,7 @@ def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epi
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
+    x, group = one_result_a_channel(e, x, lens[1], op.group)
     x = as_channels_last(e, x)
     strides, dilations, begin, end = op.sliding(x.lens[2:], w.lens[2:])
     if w.shape.broadcasted():
@@ -78,7 +79,7 @@ def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epi
     extras = Extras(e, epilogue, 1, lens[1], 3 if op.group > 1 else 1, [x, w], channels_last(lens))
     extras.zero_point(e, x_zero, extras.native.ARG_SRC)
     out = extras.out or e.allocate(dt.int32 if epilogue is None else epilogue.dtype, lens, channels_last(lens))
-    weights = grouped(w, op.group)
+    weights = grouped(w, group)
     w_md = descriptor(weights)
     made = e.made(
         "convolution",
