@@ -11,10 +11,12 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, Sym, bounds, fresh, may_equal
-from ..types.dtype import of
+from ..types.dtype import DType, float32, float64, of
 from ..types.memory_limit import require_room
 from ..types.shape import Shape
 from .axes import normalize_all
+from .builder import Builder, Operand
+from .convert import Convert
 from .declaration import op
 from .operation import Operation
 from .sample import cubic_weights
@@ -35,6 +37,11 @@ class Axis(NamedTuple):
     scale: float
     start: float
     end: float
+
+
+def _weighed_in(dtype: DType) -> DType:
+    """Returns the type in which integers are weighed."""
+    return float32 if dtype.size < 4 else float64
 
 
 @op("resize")
@@ -153,7 +160,7 @@ class Resize(Operation):
             raise ShapeError(f"roi needs {2 * len(axes)} numbers, got {len(box)}")
         out = x if x.dtype == object else widen(x)
         if self.mode != "nearest" and out.dtype.kind not in "fc":
-            out = out.astype(np.float32 if out.dtype.itemsize < 4 else np.float64)
+            out = out.astype(_weighed_in(of(out.dtype)).numpy)
         outside: Array | None = None
         for k, axis in enumerate(axes):
             plan = Axis(dims[k], targets[k], factors[k], box[k], box[k + len(axes)])
@@ -172,6 +179,13 @@ class Resize(Operation):
         if outside is not None and outside.any():
             out = np.where(outside, out.dtype.type(self.extrapolation_value), out)
         return out if x.dtype == object else convert(out, of(x.dtype))
+
+    def decompose(self, b: Builder, x: Operand, *operands: Operand | None) -> Operand | None:
+        dtype = x.shape.dtype
+        if self.mode == "nearest" or dtype.is_float:
+            return None
+        wide = b.add(Convert(target_type=_weighed_in(dtype)), x)
+        return b.add(Convert(target_type=dtype), b.add(self, wide, *(b.absent() if o is None else o for o in operands)))
 
     def source(self, axis: Axis) -> Array:
         """Returns position of each new element on the old axis; in float32 for `nearest`, whose ties are meant to be found."""

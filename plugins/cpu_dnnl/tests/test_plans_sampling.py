@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(6)
 Check = Callable[..., None]
@@ -187,3 +188,20 @@ def test_grids_of_affine_maps_are_one_loop(both: Any) -> None:
     found, wanted, steps = both(program, {"theta": floats(2, 2, 3)})
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     assert steps == ["loop"], steps
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+def test_integers_are_resampled_as_floats_and_not_on_the_host(dtype: str, mode: str) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dtype, [1, 3, 7, 5]))
+    main.add_return([main.add(mgx.op("resize", mode=mode, scales=(1, 1, 2, 1.5)), x)])
+    image = rng.integers(-50, 100, (1, 3, 7, 5)).astype(dtype)
+    right = program.clone()
+    right.compile(mgx.get_target("ref"))
+    program.compile(CpuTarget())
+    found, wanted = (np.asarray(p.run({"x": image})[0]).astype(np.int64) for p in (program, right))
+    assert np.ptp(wanted) > 50
+    assert np.abs(found - wanted).max() <= 1  # sums in another order may lie on the other side of an integer
+    assert not any(s.host for s in program.executable.instances()[-1].runner.schedule.steps)
