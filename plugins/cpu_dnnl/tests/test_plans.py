@@ -161,3 +161,22 @@ def test_resampling_axis_by_axis(attributes: dict[str, Any], dtype: str) -> None
     tolerance = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}[dtype]
     runner, _ = ran(program, tolerance)
     assert sum("resize" in s.name for s in runner.schedule.steps) == 2 * len(rows)
+
+
+def test_a_sum_of_a_part_of_channels_keeps_them_last() -> None:
+    """Attention over splits: behind a convolution, sums of halves of its channels lie as the channels do."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [1, 16, 8, 8]))
+    first, second = (
+        main.add_literal(rng.standard_normal((n, c, 1, 1)).astype(np.float32)) for n, c in ((64, 16), (8, 32))
+    )
+    halves = main.add(mgx.op("reshape", dims=(1, 2, 32, 8, 8)), main.add(mgx.op("convolution"), x, first))
+    total = main.add(mgx.op("reduce_sum", axes=(1,)), main.add(mgx.op("sigmoid"), halves))
+    main.add_return([main.add(mgx.op("convolution"), main.add(mgx.op("squeeze", axes=(1,)), total), second)])
+    feed = {"x": rng.standard_normal((1, 16, 8, 8)).astype(np.float32)}
+    (wanted,) = Interpreter().run(main, list(feed.values()))
+    program.compile(CpuTarget())
+    np.testing.assert_allclose(np.asarray(program.run(feed)[0]), wanted, rtol=1e-4, atol=1e-4)
+    steps = [s.name.split()[0] for s in program.executable.instances()[-1].runner.schedule.steps]
+    assert steps.count("copy") <= 2, steps  # of x, and of the result: none between the sum and what reads it

@@ -37,7 +37,7 @@ def body_dtypes(op: Operation, inputs: Sequence[AnyShape | None], modules: Seque
 
 
 def output_like(e: CpuEmitter, dtype: Any, lens: Sequence[int], args: Sequence[Value]) -> Value:
-    """Returns a new value that lies in memory like the first operand of the same extents."""
+    """Returns a new value that lies in memory like the first operand of the same extents, or else one that it reduces."""
     return e.allocate_as(_like(dtype, tuple(lens), *(a.shape for a in args)))
 
 
@@ -46,11 +46,14 @@ def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
     for shape in shapes:
         if shape.dims == lens and shape.rank > 1 and not shape.broadcasted():  # what repeats says nothing of an order
             return Shape(dtype, lens, same_order(shape))
+    for shape in shapes:
+        if shape.rank == len(lens) > 1 and all(n in (1, d) for n, d in zip(lens, shape.dims, strict=True)):
+            return Shape(dtype, lens, same_order(Shape(shape.dtype, lens, shape.strides())))
     return Shape(dtype, lens)
 
 
 def shapes_of(body: Module, given: Sequence[Value]) -> list[Shape]:
-    """Returns the shapes of a group's results, which lie like the first operand of their extents."""
+    """Returns the shapes of a group's results, which lie like the first operand of their extents, or one they reduce."""
     return [_like(o.shape.dtype, tuple(o.shape.lens()), *(a.shape for a in given)) for o in body.outputs]
 
 
