@@ -57,6 +57,7 @@ class CpuTarget(Target):
             from mgx_core.rules.converts import CONVERTS
             from mgx_core.rules.engine import EXACT
 
+            from .byte_volumes import BYTE_VOLUMES
             from .few_transposed_channels import FEW_TRANSPOSED
             from .native_library import native
             from .sequence_lengths import SEQUENCE_LENGTHS
@@ -70,7 +71,11 @@ class CpuTarget(Target):
             return (
                 *([TabulateBytes()] if options.optimize else []),
                 *([Rewrite(ZERO_POINTS)] if native().onednn_sums_bytes() else []),
-                *([Rewrite(WHOLE_WINDOWS), *map(Rewrite, rewritten), MergeCommon()] if options.optimize else []),
+                *(
+                    [*map(Rewrite, (WHOLE_WINDOWS, BYTE_VOLUMES, *rewritten)), MergeCommon()]
+                    if options.optimize
+                    else []
+                ),
                 ExpandComposites(NORMS | QUANTIZERS | {AffineGrid}),
                 Rewrite(CONVERTS),
                 FoldConstants(widened=True),
