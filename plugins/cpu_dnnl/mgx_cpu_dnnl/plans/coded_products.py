@@ -26,6 +26,7 @@ FEW: Final = (
     16  # rows up to which numbers of 8 bits, made again for each four of them, beat a product of whole matrices
 )
 
+HALVES: Final = 32  # rows up to which half as wide vectors beat a product of whole matrices
 UNIT: Final = 128  # codes of 4 bits in a vector
 PARTS: Final = frozenset({16, 32, 64})  # sizes of blocks that a unit holds several of
 UNIT_BYTES: Final = 512  # of the integers that 128 numbers become
@@ -45,7 +46,8 @@ def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No |
 def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, codes, scale, points = (*args, None)[:4]
     assert a is not None and codes is not None and scale is not None
-    wide = e.engine.wide
+    halves = e.engine.wide and op.bits == 4 and op.block_size % 32 != 0  # which fill two vectors of 8 lanes
+    wide = e.engine.wide and not halves
     lanes, isa = (16, "avx512") if wide else (8, "avx2")
     *outer, k = a.lens
     rows, n = prod(outer), codes.lens[0]
@@ -54,6 +56,8 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
         raise Refused("an extent is 0")
     if op.bits == 8 and rows > FEW:
         raise Refused(f"{rows} rows: a product with the whole weights is faster")
+    if halves and rows > HALVES:
+        raise Refused(f"{rows} rows and blocks of {op.block_size}: a product with the whole weights is as fast")
     codes, scale = e.row_major(codes), e.row_major(scale)
     if op.bits == 4 and rows >= TILED and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
         tiled(e, op, e.row_major(a), codes, scale, points, out)
