@@ -42,7 +42,8 @@ void add_chains_avx2(NamedLoops &loops);
 void add_chains_avx512(NamedLoops &loops);
 void add_copy_loops(NamedLoops &loops);
 void add_line_loops(NamedLoops &loops);
-void add_grouped_convolutions(NamedLoops &loops);
+void add_grouped_convolutions_avx2(NamedLoops &loops);
+void add_grouped_convolutions_avx512(NamedLoops &loops);
 void add_depthwise_convolutions(NamedLoops &loops);
 
 } // namespace mgx

@@ -37,7 +37,8 @@ const NamedLoops &table() {
         add_chains_avx512(loops);
         add_copy_loops(loops);
         add_line_loops(loops);
-        add_grouped_convolutions(loops);
+        add_grouped_convolutions_avx2(loops);
+        add_grouped_convolutions_avx512(loops);
         add_depthwise_convolutions(loops);
         return loops;
     }();

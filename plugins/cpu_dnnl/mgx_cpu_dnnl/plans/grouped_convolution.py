@@ -1,6 +1,7 @@
-"""Convolutions in groups of some channels each by a loop of the native module, for processors with AVX2 alone.
+"""Convolutions in groups of some channels each by loops of the native module.
 
-oneDNN 3.2 has no loops for them there: where 97 GFLOP/s are the most, groups of 4, 8 and 32 channels run at 3, 18 and 30.
+With AVX2 alone oneDNN 3.2 has no loops for them: where 97 GFLOP/s are the most, groups of 4, 8 and 32 channels do 3, 18 and 30.
+With AVX-512 it leaves half a vector of each group of 24 channels empty; here two groups fill three vectors.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from .native_loops import native_loop
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-LANES: Final = 8
+LANES: Final = 8  # with AVX2: half of those with AVX-512
 PAIRED: Final = 4  # channels of a group, two of which fill a vector
+HALVES: Final = 24  # channels of a group, two of which fill three vectors of AVX-512
 LINES: Final = 64  # channels that are read and written together: some lines of the cache
 NEAR: Final = 128 * 1024  # bytes of inputs that an item copies, at most, where it has more than one row of results
 VECTORS: Final = (3, 2, 1)  # of results that are summed together: the more, the fewer inputs are loaded again
@@ -58,8 +60,9 @@ def _unit(group: int, w: Shape) -> int:
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
     """x [n, c, ..] with constant weights [o, c / group, ..], channels last in and out."""
-    if e.engine.wide:
-        raise Refused("oneDNN has loops for groups with AVX-512")
+    wide, per, each = e.engine.wide, w.lens[1], w.lens[0] // op.group
+    if wide and not per == each == HALVES:
+        raise Refused(f"oneDNN has loops of AVX-512 for groups of {per} channels that give {each}")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
@@ -67,14 +70,14 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("negative padding")
     x, out = images(e, x, w, lens, epilogue)
     links, operands = links_of(epilogue, lens)
-    together = _unit(op.group, w.shape)
-    units = op.group // together
-    inputs, outputs = x.lens[1] // units, lens[1] // units
-    vectors = next(n for n in VECTORS if outputs % (n * LANES) == 0)
+    together = 2 if wide else _unit(op.group, w.shape)
+    units = -(-op.group // together)
+    inputs, outputs = together * per, together * each
+    vectors = per // LANES if wide else next(n for n in VECTORS if outputs % (n * LANES) == 0)
     held = e.shared.weights.derived(
         [weights],
-        ("groups", op.group),
-        lambda: Derived([weights], _packed(weights, op.group, together, vectors * LANES)),
+        ("groups", op.group, wide),
+        lambda: Derived([weights], _packed(weights, op.group, together, outputs if wide else vectors * LANES)),
     )
     height, width = plane(lens[2:], 1)
     (down, across), (gap_down, gap_across) = plane(window, 1), plane(gaps, 1)
@@ -90,14 +93,14 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     parts = -(-height // rows)
     rows = -(-height // parts)
     numbers = [
-        units, beside, inputs, outputs, int(together > 1), vectors, *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0),
-        height, width, out.strides[0], *plane(out.strides[2:], 0), down, across, step_down, step_across,
-        gap_down, gap_across, *plane(begin, 0), rows, parts, len(links) // 8, *links,
+        units, beside, inputs, outputs, int(together > 1), op.group % together, vectors,
+        *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0), height, width, out.strides[0], *plane(out.strides[2:], 0),
+        down, across, step_down, step_across, gap_down, gap_across, *plane(begin, 0), rows, parts, len(links) // 8, *links,
     ]  # fmt: skip
     native_loop(
         e,
         "conv groups",
-        "grouped_convolution_avx2",
+        "grouped_convolution_avx512" if wide else "grouped_convolution_avx2",
         [x, e.literal(held.array, owner=held), out, *operands],
         [out],
         numbers,
@@ -112,8 +115,10 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
 
 def _packed(w: Array, group: int, together: int, block: int) -> Array:
     """Returns weights [o, c / group, ..] as [unit, block of outputs, taps, channel, outputs of the block]."""
-    channels, units, taps = w.shape[1], group // together, prod(w.shape[2:])
-    apart = w.reshape(units, w.shape[0] // units // block, block, channels, taps)
+    each, channels, units, taps = w.shape[0] // group, w.shape[1], -(-group // together), prod(w.shape[2:])
+    whole = np.zeros((units * together * each, channels, taps), np.float32)  # zeros for a last group that there is not
+    whole[: len(w)] = w.reshape(-1, channels, taps)
+    apart = whole.reshape(units, -1, block, channels, taps)
     return np.ascontiguousarray(apart.transpose(0, 1, 4, 3, 2))
 
 

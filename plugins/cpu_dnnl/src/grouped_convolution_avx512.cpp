@@ -1,0 +1,77 @@
+// Convolutions in groups of 24 channels, channels last, for processors with AVX-512.
+//
+// Two groups fill three vectors.  The second holds results of both, and each half of it is multiplied with an input of its own group.
+#define MGX_LANES 16
+#include "grouped_convolution_loop.h"
+
+namespace mgx {
+
+namespace {
+
+constexpr int of_two = 3;           // vectors of two groups
+constexpr int channels = of_two * lanes / 2;
+
+// Of results of two groups; alone: of the first of them.
+template <bool alone> struct Taps {
+    static constexpr int vectors = alone ? 2 : of_two, most = 8, part = alone ? channels % lanes : 0;
+
+    // Sums of P pixels; `from`: the first tap of the first pixel; `weights`: those of two groups.
+    template <int P> static MGX_INLINE void add(const GroupedJob &job, const float *from, Near near, const float *weights, Floats (&sums)[P][vectors]) {
+        constexpr int bases = (P + 2) / 3, trip = 4, size = sizeof(float);
+        const int64_t apart = job.step_across * near.pixel * size;
+        for (int64_t i = 0; i < job.down; ++i)
+            for (int64_t j = 0; j < job.across; ++j) {
+                const auto *begin = reinterpret_cast<const char *>(from + i * job.gap_down * near.row + j * job.gap_across * near.pixel);
+                const char *left[bases];
+                MGX_UNROLLED
+                for (int b = 0; b < bases; ++b)
+                    left[b] = begin + 3 * b * apart;
+                for (int64_t c = 0; c < channels; c += trip) {
+                    each<trip>([&](auto u) __attribute__((always_inline)) {
+                        Floats some[vectors];
+                        MGX_UNROLLED
+                        for (int v = 0; v < vectors; ++v)
+                            some[v] = load(weights + (u * of_two + v) * lanes);
+                        each<P>([&](auto p) __attribute__((always_inline)) {
+                            add_both<p % 3, u * size>(left[p / 3], apart, some, sums[p]);
+                        });
+                    });
+                    MGX_UNROLLED
+                    for (int b = 0; b < bases; ++b) {
+                        left[b] += trip * size;
+                        opaque(left[b]);
+                    }
+                    weights += trip * of_two * lanes;
+                }
+            }
+    }
+
+    // An input of each group times its weights.
+    template <int apart, int offset> static MGX_INLINE void add_both(const char *base, int64_t step, Floats (&some)[vectors], Floats (&sums)[vectors]) {
+        const Floats one = broadcast<apart, offset>(base, step);
+        add_product(sums[0], one, some[0]);
+        if constexpr (alone) {
+            add_product(sums[1], one, some[1]);
+        } else {
+            const Floats other = broadcast<apart, offset + channels * int(sizeof(float))>(base, step);
+            add_product(sums[1], (Floats)_mm512_mask_blend_ps(0xff00, (__m512)one, (__m512)other), some[1]);
+            add_product(sums[2], other, some[2]);
+        }
+    }
+};
+
+void grouped_convolution(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    auto sum_rows = [](const Given &given, Near near, const float *weights, Place place, int64_t rows, bool lone) {
+        if (lone)
+            rows_of_units<Taps<true>>(given, near, weights, place, rows);
+        else
+            rows_of_units<Taps<false>>(given, near, weights, place, rows);
+    };
+    convolve_groups(buffers, args, begin, end, scratch, sum_rows);
+}
+
+} // namespace
+
+void add_grouped_convolutions_avx512(NamedLoops &loops) { loops["grouped_convolution_avx512"] = grouped_convolution; }
+
+} // namespace mgx

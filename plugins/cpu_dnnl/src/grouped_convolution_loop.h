@@ -1,0 +1,168 @@
+// Convolutions in groups of some channels each, channels last.
+//
+// A unit is a group or two.  An item is some rows of results of some units that lie beside each other, so that whole lines of the cache
+// are read and written: often the steps between pixels are such that caches hold few of the others.  The inputs that the rows need are
+// copied with zeros around them; then some pixels of a row at a time are summed in registers over taps and channels.
+//
+// Included with MGX_LANES.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "link_loop.h"
+#include "loops.h"
+#include "register_tiles.h"
+
+namespace mgx {
+
+namespace {
+
+// What the loop is told, in this order (`plans/grouped_convolution.py` writes it); links follow.  Buffers: the images, the weights
+// [unit, block, tap down, tap across, channel, lanes of the vectors of a block], the result, operands of the links.
+struct GroupedJob {
+    int64_t units, beside, inputs, outputs; // units of an image and of an item; channels of a unit
+    int64_t paired;                 // 1: a unit is two groups with as many results as inputs
+    int64_t lone;                   // 1: the last unit, an item of its own, is one group all the same
+    int64_t vectors;                // of results that are summed together: a block of a unit's outputs
+    int64_t height, width, x_image, x_row, x_column;
+    int64_t out_height, out_width, y_image, y_row, y_column;
+    int64_t down, across, step_down, step_across, gap_down, gap_across, top, left; // the window; zeros before the images
+    int64_t rows, parts;            // of results in an item; items of the same units of an image
+    int64_t links;
+};
+
+struct Given {
+    GroupedJob job;
+    Link links[most_links];
+    void *const *buffers;
+};
+
+// The copied inputs of an item.
+struct Near {
+    const float *at;
+    int64_t row, pixel; // steps
+};
+
+constexpr int64_t gap = 8;                       // floats between copied pixels: loads of one step apart would wait for one another
+
+// Inputs that a result of a unit is the sum of, for each tap.
+inline int64_t channels_of(const GroupedJob &job) { return job.paired ? job.inputs / 2 : job.inputs; }
+
+struct Place {
+    int64_t image, row, column, channel; // of the first result
+};
+
+// P results of a row.  Taps: how inputs are multiplied and added, for blocks of `Taps::vectors` and up to `Taps::most` results.
+template <class Taps, int P> void pixels(const Given &given, const float *from, Near near, const float *weights, Place place) {
+    constexpr int V = Taps::vectors;
+    const GroupedJob &job = given.job;
+    Floats sums[P][V];
+    MGX_UNROLLED
+    for (int p = 0; p < P; ++p)
+        MGX_UNROLLED
+        for (int v = 0; v < V; ++v)
+            sums[p][v] = Floats {};
+    Taps::template add<P>(job, from, near, weights, sums);
+    float *to = static_cast<float *>(given.buffers[2]) + place.image * job.y_image + place.row * job.y_row + place.column * job.y_column;
+    MGX_UNROLLED
+    for (int v = 0; v < V; ++v) {
+        const int64_t channel = place.channel + v * lanes;
+        const int64_t count = Taps::part && v + 1 == V ? Taps::part : lanes;
+        Floats out[P];
+        MGX_UNROLLED
+        for (int p = 0; p < P; ++p)
+            out[p] = sums[p][v];
+        for (int64_t n = 0; n < job.links; ++n) {
+            const Link &link = given.links[n];
+            const float *operand = nullptr;
+            if (link.kind <= LinkKind::min)
+                operand = static_cast<const float *>(given.buffers[link.buffer]) + place.image * link.image + place.row * link.row
+                        + place.column * link.column + channel * link.channel;
+            apply<P, P>(link, out, operand, {1, P, count});
+        }
+        MGX_UNROLLED
+        for (int p = 0; p < P; ++p)
+            if (count == lanes)
+                store(to + p * job.y_column + channel, out[p]);
+            else
+                store_some(to + p * job.y_column + channel, out[p], count);
+    }
+}
+
+using Pixels = void (*)(const Given &, const float *, Near, const float *, Place);
+
+template <class Taps, int... P> constexpr std::array<Pixels, sizeof...(P)> table_of(std::integer_sequence<int, P...>) {
+    return {pixels<Taps, P + 1>...};
+}
+
+// All results of an item, some pixels of a row at a time; the parts of a row differ by at most one pixel.
+template <class Taps> void rows_of_units(const Given &given, Near near, const float *weights, Place place, int64_t rows) {
+    constexpr int most = Taps::most;
+    static constexpr auto table = table_of<Taps>(std::make_integer_sequence<int, most> {});
+    const GroupedJob &job = given.job;
+    const int64_t parts = (job.out_width + most - 1) / most, low = job.out_width / parts, over = job.out_width % parts;
+    const int64_t wide = job.vectors * lanes, blocks = job.outputs / wide, size = job.down * job.across * channels_of(job) * wide;
+    const int64_t first_row = place.row, first_channel = place.channel;
+    for (int64_t r = 0; r < rows; ++r) {
+        place.row = first_row + r;
+        const float *line = near.at + r * job.step_down * near.row;
+        for (int64_t t = 0, column = 0; t < parts; ++t) {
+            const int64_t count = low + (t < over);
+            const float *from = line + column * job.step_across * near.pixel;
+            place.column = column;
+            for (int64_t n = 0; n < job.beside * blocks; ++n) {
+                place.channel = first_channel + n * wide;
+                table[count - 1](given, from + n / blocks * job.inputs, near, weights + n * size, place);
+            }
+            column += count;
+        }
+    }
+}
+
+// Rows of some units' inputs, `channels` of each pixel, with zeros around them.
+inline void copy_near(const GroupedJob &job, const float *x, int64_t channels, int64_t first_row, int64_t rows, float *to) {
+    const int64_t width = (job.out_width - 1) * job.step_across + (job.across - 1) * job.gap_across + 1;
+    const int64_t step = job.beside * job.inputs + gap, size = width * step;
+    const int64_t begin = std::min(job.left, width), count = std::max<int64_t>(0, std::min(job.width, width - begin));
+    for (int64_t r = 0; r < rows; ++r, to += size) {
+        const int64_t row = first_row + r - job.top;
+        if (row < 0 || row >= job.height) {
+            std::fill_n(to, size, 0.0f);
+            continue;
+        }
+        const float *from = x + row * job.x_row;
+        float *at = std::fill_n(to, begin * step, 0.0f);
+        for (int64_t n = 0; n < count; ++n, from += job.x_column, at += step)
+            for (int64_t c = 0; c < channels; c += 4) // multiples of four
+                _mm_storeu_ps(at + c, _mm_loadu_ps(from + c));
+        std::fill(at, to + size, 0.0f);
+    }
+}
+
+// Items from `begin` to `end`; sum_rows(given, near, weights, place, rows, lone) does one whose inputs are copied.
+template <class SumRows>
+inline void convolve_groups(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch, SumRows sum_rows) {
+    Given given;
+    given.buffers = buffers;
+    const GroupedJob &job = given.job;
+    std::memcpy(&given.job, args, sizeof given.job);
+    read_links(args + sizeof given.job / sizeof *args, job.links, given.links);
+    const int64_t width = (job.out_width - 1) * job.step_across + (job.across - 1) * job.gap_across + 1;
+    const int64_t size = job.down * job.across * channels_of(job) * job.outputs; // of a unit's weights
+    const int64_t channels = job.beside * job.inputs, blocks = job.units / job.beside;
+    const Near near {static_cast<float *>(scratch), width * (channels + gap), channels + gap};
+    for (int64_t i = begin; i < end; ++i) { // parts of an image run fastest, so that each thread reads weights of its own
+        const int64_t unit = i / job.parts % blocks * job.beside, image = i / job.parts / blocks, row = i % job.parts * job.rows;
+        const int64_t rows = std::min(job.rows, job.out_height - row);
+        const bool lone = job.lone && unit == job.units - 1;
+        const float *x = static_cast<const float *>(buffers[0]) + image * job.x_image + unit * job.inputs;
+        const int64_t needed = (rows - 1) * job.step_down + (job.down - 1) * job.gap_down + 1;
+        copy_near(job, x, lone ? channels / 2 : channels, row * job.step_down, needed, static_cast<float *>(scratch));
+        sum_rows(given, near, static_cast<const float *>(buffers[1]) + unit * size, Place {image, row, 0, unit * job.outputs}, rows, lone);
+    }
+}
+
+} // namespace
+
+} // namespace mgx
