@@ -55,14 +55,27 @@ inline void store_some(float *to, Floats v, int64_t count) {
 
 inline Floats all(float x) { return x - Floats {}; }
 
-inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+// a < b ? a : b, in one instruction, which compilers do not find where there are masks.
+inline Floats smaller(Floats a, Floats b) {
+#if MGX_LANES == 16
+    return (Floats)_mm512_min_ps((__m512)a, (__m512)b);
+#else
+    return (Floats)_mm256_min_ps((__m256)a, (__m256)b);
+#endif
+}
 
-inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+// a > b ? a : b.
+inline Floats larger(Floats a, Floats b) {
+#if MGX_LANES == 16
+    return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
+#endif
+}
 
 // e^x, a few ulp; x is held where neither the result nor its inverse overflows, and what is not a number stays so.
 inline Floats exponential(Floats x) {
-    x = x > 87.0f ? all(87.0f) : x;
-    x = x < -87.0f ? all(-87.0f) : x;
+    x = larger(all(-87.0f), smaller(all(87.0f), x));
     const float magic = 12582912.0f; // adding it rounds to an integer, which then sits in the low bits
     Floats shifted = x * 1.44269504f + magic;
     Floats n = shifted - magic;
@@ -72,8 +85,9 @@ inline Floats exponential(Floats x) {
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    Ints bits = (((Ints)shifted - 0x4b400000) << 23) + 0x3f800000;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    Ints bits = ((Ints)shifted << 23) + 0x3f800000; // nothing is left of the bits of `magic`
     return p * (Floats)bits;
 }
 
