@@ -141,6 +141,12 @@ def test_unary_float(engine, name):
         assert ulps(out, exact) <= ULPS.get(name, 1.01)
 
 
+def test_erf_is_one_where_it_rounds_to_one(engine):
+    x = np.concatenate([floats(4, 8), -floats(4, 8)])
+    x = x[np.abs(x) >= 4][: 1 << 15]
+    assert np.array_equal(run(engine, "erf", dt.float32, [x]), np.sign(x))
+
+
 @pytest.mark.parametrize("name", ["exp", "log", "erf", "tanh", "sin", "expm1"])
 def test_scalar_form(engine, name):
     low, high = RANGES[name]

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
-from .code import Code, V
+import numpy as np
+
+from .code import Code, V, constant
 from .float_steps import bits, clamp, floats, horner
 from .inverse_angles import acos, asin, atan
 from .math_in_float64 import pow_
@@ -30,6 +33,10 @@ _ERF: Final = (  # erf(x) / x over s = 2 (x / edge)^2 - 1
     0.012378600988159391, -0.008107235491398666, 0.00413619081194032, -0.0010880189559484682, 0.0007060194089632164,
     -0.0009277572991042013, 0.00035475200732121417,
 )  # fmt: skip
+# Between places around which erf(x) / x is a polynomial each; at the last, x times it is 1 in float32, as with few other steps
+_ERF_STEP: Final = 135 / 512
+_ERF_PLACES: Final = 16  # as many as a vector of AVX-512 holds
+_ERF_DEGREE: Final = 5
 _TANH_EDGE: Final = 9.02  # the function is 1 in float32 from here on
 _TANH_P: Final = (  # tanh(x) / x = P(x^2) / Q(x^2)
     0.9999999790674546, 0.1337973420754583, 0.00349405272239015, 2.0583734269973375e-05, 1.3319340405354287e-08,
@@ -163,9 +170,48 @@ def log1p(c: Code, x: V) -> V:
 
 
 def erf(c: Code, x: V) -> V:
+    if c.wide and x.n and x.n % _ERF_PLACES == 0:
+        return _erf_by_places(c, x)
     x = clamp(c, x, -_ERF_EDGE, _ERF_EDGE)
     s = c.fma(c.op("fmul", x, x), c.const(2 / _ERF_EDGE**2, x), c.const(-1.0, x))
     return c.op("fmul", x, horner(c, s, _ERF))
+
+
+def _erf_by_places(c: Code, x: V) -> V:
+    """x times a short polynomial around the place next to |x|; its coefficients are picked from vectors, beside the products."""
+    edge = (_ERF_PLACES - 1) * _ERF_STEP
+    x = clamp(c, x, -edge, edge)
+    size = c.intrinsic("fabs", x)
+    shifted = c.fma(size, c.const(1 / _ERF_STEP, x), c.const(_MAGIC, x))
+    near = c.fma(c.op("fsub", shifted, c.const(_MAGIC, x)), c.const(-_ERF_STEP, x), size)
+    *lower, at = (_picked(c, column, bits(c, shifted)) for column in _erf_columns())
+    for coefficient in reversed(lower):
+        at = c.fma(at, near, coefficient)
+    return c.op("fmul", x, at)
+
+
+@cache
+def _erf_columns() -> list[list[float]]:
+    """Returns the coefficients of erf(x) / x around each place, lowest power first, made at Chebyshev's points."""
+    count = _ERF_DEGREE + 1
+    points = np.cos((np.arange(count) + 0.5) * np.pi / count) * (_ERF_STEP / 2)
+    powers = np.vander(points, count, increasing=True)
+    values = [[math.erf(x) / x for x in n * _ERF_STEP + points] for n in range(_ERF_PLACES)]
+    columns: list[list[float]] = np.linalg.solve(powers, np.transpose(values)).tolist()
+    return columns
+
+
+def _picked(c: Code, numbers: list[float], places: V) -> V:
+    """Returns for each lane the one of 16 numbers that the low four bits of a place name."""
+    name = "llvm.x86.avx512.permvar.sf.512"
+    c.declared[name] = f"declare <16 x float> @{name}(<16 x float>, <16 x i32>)"
+    table = ", ".join(f"float {constant(n, 'float', 0).ref}" for n in numbers)
+    parts = []
+    for at in range(0, places.n, 16):
+        which = piece(c, places, at)
+        text = f"call <16 x float> @{name}(<16 x float> <{table}>, {which.type} {which.ref})"
+        parts.append(c.make(text, "float", 16))
+    return joined(c, parts)
 
 
 def reciprocal(c: Code, x: V) -> V:
