@@ -19,14 +19,17 @@ AVX2 = "x86-64-v3"
 INTEGERS = (dt.int8, dt.uint8, dt.int16, dt.int32, dt.uint32, dt.int64, dt.uint64)
 
 
-@pytest.fixture(scope="module", params=["host", "avx2"])
+@pytest.fixture(scope="module", params=["host", "avx2", "other"])
 def engine(request):
-    return Engine(cache=None) if request.param == "host" else Engine(AVX2, cache=None)
+    """other: the host's, dividing where it takes an estimate, and the other way round."""
+    made = Engine(AVX2, cache=None) if request.param == "avx2" else Engine(cache=None)
+    made.divides ^= request.param == "other"
+    return made
 
 
 def run(engine, name, dtype, arrays, lanes=None):
-    """A primitive over equally long arrays (a multiple of 16 elements)."""
-    arity, flag, _ = PRIMITIVES[name]
+    """A primitive, over equally long arrays (a multiple of 16 elements)."""
+    arity, flag, _ = PRIMITIVES.get(name, (1, False, None))  # graphs make sigmoids
     types = [dt.bool_, dtype, dtype] if name == "where" else [dtype] * arity
     result = dt.bool_ if flag else dtype
     n = lanes if lanes is not None else engine.lanes
@@ -139,6 +142,15 @@ def test_unary_float(engine, name):
             exact = NUMPY[name](x.astype(np.float64))
         out = run(engine, name, dt.float32, [x])
         assert ulps(out, exact) <= ULPS.get(name, 1.01)
+
+
+def test_sigmoid(engine):
+    for x in (floats(-87, 100), floats(1e-12, 1, log=True), -floats(1e-12, 1, log=True)):
+        with np.errstate(all="ignore"):
+            exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+        assert ulps(run(engine, "sigmoid", dt.float32, [x]), exact) <= 3
+    out = run(engine, "sigmoid", dt.float32, [x := bits()])
+    assert np.array_equal(np.isnan(out), np.isnan(x)) and (out[x < -87] == 0).all() and (out[x > 87] == 1).all()
 
 
 def test_erf_is_one_where_it_rounds_to_one(engine):
@@ -273,6 +285,19 @@ def test_whole_numbers_of_floats_are_vectors():
     for target in (dt.int32, dt.uint32, dt.int64, dt.uint64):
         convert(c, V("%x", "float", 16), dt.float32, target)
     assert not any(".sat." in name for name in c.declared)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
+@pytest.mark.parametrize("divides", [False, True])
+def test_a_division_or_an_estimate(name, divides):
+    c = Code(16, True, divides)
+    apply(c, name, dt.float32, [V("%x", "float", 16)])
+    assert any("fdiv" in line for line in c.lines) == divides
+    assert any("rcp14" in name for name in c.declared) != divides
+
+
+def test_processors_of_amd_divide():
+    assert Engine("znver5", cache=None).divides and not Engine("sapphirerapids", cache=None).divides
 
 
 @pytest.mark.parametrize("power", [3.0, 4.0])

@@ -36,9 +36,10 @@ def i64(value: int) -> V:
 class Code:
     """One LLVM function with the signature of a kernel, under construction."""
 
-    def __init__(self, lanes: int, wide: bool) -> None:
+    def __init__(self, lanes: int, wide: bool, divides: bool = False) -> None:
         self.lanes = lanes  # float32 lanes of one machine vector
         self.wide = wide  # AVX-512 instructions may be used
+        self.divides = divides  # a division takes less time than an estimate and what makes it exact
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.extra: dict[str, str] = {}  # helper functions by name

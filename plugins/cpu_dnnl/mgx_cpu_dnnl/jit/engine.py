@@ -24,6 +24,8 @@ __all__ = ["Engine", "Function"]
 
 FORMAT: Final = 4
 LEVEL: Final = 2  # of LLVM's optimisation
+# how the words for AMD's processors begin, LLVM's and those of `cpu_key`, which are cpuid's ("AuthcAMD")
+DIVIDING: Final = ("znver", "68747541444d4163")
 
 
 class Function:
@@ -74,6 +76,7 @@ class Engine:
         self.wide = self._has_wide()
         self.lanes = 16 if self.wide else 8
         machine = cpu or native().cpu_key()
+        self.divides = machine.startswith(DIVIDING)
         self.stamp = "|".join((_generator(), machine, self.features, str(LEVEL), str(self.lanes)))
         self._cache = None if cache is None else DiskCache("jit", FORMAT, Path(cache) if cache else None)
         self._functions: dict[str, Function] = {}
@@ -142,7 +145,7 @@ class Engine:
             return found
 
     def _text(self, symbol: str, build: Callable[[Code], None]) -> str:
-        code = Code(self.lanes, self.wide)
+        code = Code(self.lanes, self.wide, self.divides)
         build(code)
         return self._module(code, symbol)
 

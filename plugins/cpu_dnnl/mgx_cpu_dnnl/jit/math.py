@@ -215,8 +215,8 @@ def _picked(c: Code, numbers: list[float], places: V) -> V:
 
 
 def reciprocal(c: Code, x: V) -> V:
-    """1 / x for x in [1, 2^126]: an estimate and one Newton step where the machine has an estimate."""
-    if not (c.wide and x.n and x.n % 16 == 0):
+    """1 / x for x in [1, 2^126]: an estimate and one Newton step where the machine has an estimate and is slow to divide."""
+    if c.divides or not (c.wide and x.n and x.n % 16 == 0):
         return c.op("fdiv", c.const(1.0, x), x)
     name = "llvm.x86.avx512.rcp14.ps.512"
     c.declared[name] = f"declare <16 x float> @{name}(<16 x float>, <16 x float>, i16)"
@@ -231,8 +231,9 @@ def reciprocal(c: Code, x: V) -> V:
 
 def sigmoid(c: Code, x: V) -> V:
     """1 / (1 + exp(-x))."""
-    y = clamp(c, c.fneg(x), -87.0, 87.0)
-    shifted, n, r = split(c, y)
+    y = c.fneg(x)
+    low = c.const(-87.0, x)  # what is above 87 overflows, and the result is not taken from it
+    shifted, n, r = split(c, c.select(c.compare("ogt", low, y), low, y) if c.wide else clamp(c, y, -87.0, 87.0))
     e = horner(c, r, (1.0, 1.0, *_EXP))
     e = scaled(c, e, shifted, n) if c.wide else c.op("fmul", e, power_of_two(c, shifted))  # no exponent is out of range
     out = reciprocal(c, c.op("fadd", e, c.const(1.0, x)))
