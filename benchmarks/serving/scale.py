@@ -3,6 +3,7 @@
 python benchmarks/serving/scale.py MODEL.onnx --replicas 1,2,4 [--rows 32] [--gpus 1 --target gpu --precision fp16] [--extent s=8]
 python benchmarks/serving/scale.py MODEL.onnx --replicas 2 --kill 15
 python benchmarks/serving/scale.py MODEL.onnx --replicas 0    # a server without Ray, beside runs in this process
+python benchmarks/serving/scale.py MODEL.onnx --replicas 0 --shared-memory    # tensors in regions that clients register
 
 Clients are spread over processes of their own and ask over HTTP with binary tensors; each asks again as soon as it is answered.
 With --kill, one replica is ended by SIGKILL after 5 s of load; the script then counts answers, refusals and lost requests, and
@@ -33,19 +34,21 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import load
+import regions
 
 Answered = tuple[float, float, int]  # end by the monotonic clock, seconds, status; 0 for a connection that was lost
+Asked = bytes | regions.Shared  # a prepared HTTP request, or tensors that each client has in shared memory
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 BEFORE = 5.0  # seconds of load before a replica is killed
 STEP = 0.5  # seconds over which a rate is taken
 
 
 def message(feeds: dict[str, np.ndarray], outputs: list[str]) -> bytes:
     """Returns a whole HTTP request with binary tensors for some outputs, all of them if none is named."""
-    names = {"float32": "FP32", "float16": "FP16", "int64": "INT64", "int32": "INT32"}
     tensors = [
         {
             "name": n,
-            "datatype": names[x.dtype.name],
+            "datatype": regions.NAMES[x.dtype.name],
             "shape": list(x.shape),
             "parameters": {"binary_data_size": x.nbytes},
         }
@@ -65,20 +68,36 @@ def message(feeds: dict[str, np.ndarray], outputs: list[str]) -> bytes:
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> int:
     """Returns the status of the answer."""
+    return (await answer(reader, writer, sent))[0]
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> tuple[int, bytes, bytes]:
+    """Returns status, headers and body of the answer."""
     writer.write(sent)
     head = await reader.readuntil(b"\r\n\r\n")
     found = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
     assert found is not None, head
-    await reader.readexactly(int(found[1]))
-    return int(head.split(maxsplit=2)[1])
+    body = await reader.readexactly(int(found[1]))
+    return int(head.split(maxsplit=2)[1]), head, body
 
 
-def client_process(port: int, sent: bytes, clients: int, end: float, results: Any) -> None:
+def client_process(port: int, asked: Asked, clients: int, end: float, results: Any) -> None:
     """Lets clients ask until `end` by the monotonic clock and hands over what they saw."""
     seen: list[Answered] = []
 
-    async def client() -> None:
+    async def client(number: int) -> None:
         connection = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        if isinstance(asked, regions.Shared):
+            region = regions.Region(f"mgx_bench_{os.getpid()}_{number}", asked)
+            try:
+                assert await ask(*connection, region.registration()) == 200, "the server refuses the region"
+                await asking(connection, region.question())
+            finally:
+                region.close()
+        else:
+            await asking(connection, asked)
+
+    async def asking(connection: Connection, sent: bytes) -> None:
         while (start := time.monotonic()) < end:
             try:
                 status = await ask(*connection, sent)
@@ -90,7 +109,7 @@ def client_process(port: int, sent: bytes, clients: int, end: float, results: An
         connection[1].close()
 
     async def all_clients() -> None:
-        await asyncio.gather(*(client() for _ in range(clients)))
+        await asyncio.gather(*(client(number) for number in range(clients)))
 
     asyncio.run(all_clients())
     results.put(seen)
@@ -98,7 +117,7 @@ def client_process(port: int, sent: bytes, clients: int, end: float, results: An
 
 @contextlib.contextmanager
 def clients(
-    port: int, sent: bytes, count: int, processes: int, seconds: float
+    port: int, sent: Asked, count: int, processes: int, seconds: float
 ) -> Iterator[Callable[[], list[Answered]]]:
     """Starts clients in processes of their own; what it yields waits for them and returns what they saw."""
     start = get_context("spawn")
@@ -159,7 +178,23 @@ def ready(port: int, sent: bytes) -> None:
     load.wait(answered)
 
 
-def throughput(port: int, sent: bytes, given: argparse.Namespace, count: int) -> tuple[float, list[float]]:
+def shared(port: int, sent: bytes, feeds: dict[str, np.ndarray]) -> regions.Shared:
+    """Returns what to ask by way of shared memory, with as much room for outputs as an answer without it has."""
+
+    async def once() -> tuple[int, bytes, bytes]:
+        connection = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        try:
+            return await answer(*connection, sent)
+        finally:
+            connection[1].close()
+
+    _, head, body = asyncio.run(once())
+    found = re.search(rb"\r\n" + load.HEADER.encode() + rb": *(\d+)", head, re.IGNORECASE)
+    assert found is not None, head
+    return regions.Shared.of(feeds, body, int(found[1]))
+
+
+def throughput(port: int, sent: Asked, given: argparse.Namespace, count: int) -> tuple[float, list[float]]:
     """Returns answers a second and the seconds that each took, after the clients have started."""
     with clients(port, sent, count, given.processes, given.seconds) as finished:
         seen = finished()
@@ -241,6 +276,9 @@ def main() -> None:
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--rows", default="1", help="of one request; several numbers, one after another: 1,8")
     parser.add_argument("--frontends", type=int, default=0, help="processes that take requests")
+    parser.add_argument(
+        "--shared-memory", action="store_true", help="clients hand tensors over in regions of their own"
+    )
     parser.add_argument("--clients", type=int, default=32, help="for one replica; more replicas have so many more")
     parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
     parser.add_argument("--seconds", type=float, default=6.0)
@@ -253,7 +291,7 @@ def main() -> None:
     given = parser.parse_args()
     extents = {name: int(value) for name, _, value in (e.partition("=") for e in given.extent)}
     options = ["--max-batch", str(given.max_batch), "--instances", str(given.instances), "--queue-size", "1024"]
-    options += ["--frontends", str(given.frontends)]
+    options += ["--frontends", str(given.frontends), *(["--shared-memory"] if given.shared_memory else [])]
     for name in ("target", "precision"):
         if getattr(given, name):
             options += [f"--{name}", getattr(given, name)]
@@ -262,7 +300,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.onnx"
         model.symlink_to(given.model.resolve())
-        sent = {rows: message(feeds_of(model, rows, extents), given.output) for rows in map(int, given.rows.split(","))}
+        feeds = {rows: feeds_of(model, rows, extents) for rows in map(int, given.rows.split(","))}
+        sent = {rows: message(made, given.output) for rows, made in feeds.items()}
         for number in map(int, given.replicas.split(",")):
             place = ["--ray", "--replicas", str(number), "--cpus", str(given.cpus), "--gpus", str(given.gpus)]
             local = 0.0 if number else in_process(model, given, extents)
@@ -270,8 +309,9 @@ def main() -> None:
             with server(model, *options, *(place if number else [])) as port:
                 for rows, text in sent.items():
                     ready(port, text)
-                    throughput(port, text, argparse.Namespace(**{**vars(given), "seconds": given.settle}), count)
-                    found, spent = throughput(port, text, given, count)
+                    asked = shared(port, text, feeds[rows]) if given.shared_memory else text
+                    throughput(port, asked, argparse.Namespace(**{**vars(given), "seconds": given.settle}), count)
+                    found, spent = throughput(port, asked, given, count)
                     rates[number, rows] = found
                     base = rates.get((1, rows), 0.0) * number if number else local / rows
                     said = f"{number} replicas" if number else f"one process (runs here: {local:.0f} rows/s)"

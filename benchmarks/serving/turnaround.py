@@ -1,6 +1,7 @@
 """What a server's process takes between the end of one run and the start of the next, with a model that waits as for a device.
 
 python benchmarks/serving/turnaround.py [--kind tokens|image] [--rows 2] [--wait 10] [--frontends 0] [--clients 32]
+    [--shared-memory]
 
 A run waits for `--wait` milliseconds and computes nothing; clients ask over HTTP as those of `scale.py` do.  Printed are the rows
 of a run, the times between runs, in which a device would do nothing, the part of the time that runs took, and the processor time
@@ -107,6 +108,9 @@ def main() -> None:
     parser.add_argument("--rows", default="2", help="of a request; several numbers, one after another: 1,2")
     parser.add_argument("--wait", type=float, default=10.0, help="milliseconds of a run")
     parser.add_argument("--frontends", type=int, default=0)
+    parser.add_argument(
+        "--shared-memory", action="store_true", help="clients hand tensors over in regions of their own"
+    )
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
@@ -126,12 +130,15 @@ def main() -> None:
                 "--instances",
                 str(given.instances),
             ]
+            options += ["--shared-memory"] if given.shared_memory else []
             command = [sys.executable, __file__, "serve", str(given.wait / 1e3), str(record), *options]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=dict(os.environ))
             try:
-                text = scale.message(scale.feeds_of(model, rows, {}), [])
+                feeds = scale.feeds_of(model, rows, {})
+                text = scale.message(feeds, [])
                 scale.ready(port, text)
-                with scale.clients(port, text, given.clients, given.processes, given.seconds) as finished:
+                asked = scale.shared(port, text, feeds) if given.shared_memory else text
+                with scale.clients(port, asked, given.clients, given.processes, given.seconds) as finished:
                     before = processor_seconds(process.pid)
                     seen = finished()
                     busy = (processor_seconds(process.pid) - before) / len(seen)
