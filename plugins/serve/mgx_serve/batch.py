@@ -7,13 +7,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from .model import Model
 from .pace import Spent
-from .tensors import Array
+from .tensors import Array, Lying, arrays_of
 
 __all__ = [
     "Done",
@@ -68,7 +68,7 @@ class Request:
 
     __slots__ = ("arrived", "deadline", "done", "feeds", "key", "priority", "rows", "started", "wanted")
 
-    def __init__(self, feeds: Mapping[str, Array], form: Form, done: Done, arrived: float) -> None:
+    def __init__(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done, arrived: float) -> None:
         self.feeds, self.done, self.arrived = feeds, done, arrived
         self.rows, self.key, self.priority, self.wanted = form.rows, form.key, form.priority, form.wanted
         self.deadline = arrived + form.limit
@@ -85,23 +85,43 @@ class Stack:
         self._memory, self._rows = memory, rows
         self._held: dict[str, Array] = {}
 
-    def joined(self, name: str, values: Sequence[Array], spare: int) -> Array:
+    def joined(self, name: str, values: Sequence[Array | Lying], spare: int) -> Array:
         """Returns an input's values joined along the first axis, the last row repeated `spare` times: a row that the model takes.
 
         It is valid until the next batch is put together here.
         """
         given = [v for v in values if v.shape[0]] or list(values)
-        parts = [*given, *[given[-1][-1:]] * spare]
         first = given[0]
         if first.dtype.hasobject:
-            return np.concatenate(parts)
-        lens = (sum([v.shape[0] for v in parts]), *first.shape[1:])
-        row = math.prod(lens[1:]) * first.itemsize
+            objects = cast("list[Array]", given)  # of which none lies elsewhere
+            return np.concatenate([*objects, *[objects[-1][-1:]] * spare])
+        rows = sum([v.shape[0] for v in given])
+        lens = (rows + spare if rows else 0, *first.shape[1:])
+        row = math.prod(lens[1:]) * first.dtype.itemsize
         held = self._held.get(name)
         if held is None or held.nbytes < lens[0] * row:
             held = self._held[name] = self._memory(max(lens[0], self._rows) * row)
         place: Array = held[: lens[0] * row].view(first.dtype).reshape(lens)
-        return np.concatenate(parts, out=place)
+        arrays = [v for v in given if not isinstance(v, Lying)]
+        if len(arrays) == len(given):
+            np.concatenate(arrays, out=place[:rows])
+        else:
+            _read(given, place)
+        if rows < len(place):
+            place[rows:] = place[rows - 1]
+        return place
+
+
+def _read(values: Sequence[Array | Lying], place: Array) -> None:
+    """Joins values along the first axis from the first row of an array on, each copied once.  Errors: BadRequest."""
+    start = 0
+    for value in values:
+        end = start + value.shape[0]
+        if isinstance(value, Lying):
+            value.read_into(place[start:end])
+        else:
+            place[start:end] = value
+        start = end
 
 
 class Stacks:
@@ -164,7 +184,7 @@ def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool
     spare = _size(model.sizes, first, rows) - rows
     sooner = ahead and model.own_memory and first.key is not None and rows <= model.settings.max_batch
     if len(batch) == 1 and not spare and not sooner:
-        return first.feeds, None
+        return arrays_of(first.feeds), None
     stack = stacks.take()
     return {n: stack.joined(n, [r.feeds[n] for r in batch], spare) for n in first.feeds}, stack
 
@@ -181,7 +201,7 @@ def run(model: Model, batch: Sequence[Request], stacks: Stacks, inputs: Callable
 
 def alone(model: Model, request: Request) -> list[Array]:
     """Returns what a request wants of a run that it has for itself.  Errors: those of `Model.run`."""
-    made = _needed(model, request.feeds, (request,))
+    made = _needed(model, arrays_of(request.feeds), (request,))
     return [made[n] for n in request.wanted]
 
 

@@ -19,7 +19,7 @@ from .errors import Busy, Unavailable
 from .metrics import Recorder
 from .model import Model, Signature
 from .pace import Paces, Spent
-from .tensors import Array
+from .tensors import Array, Lying
 from .waiting import Waiting
 
 __all__ = ["Batcher"]
@@ -54,6 +54,8 @@ class Batcher(Deployment):
     little of values that take longer.
     """
 
+    reads_lying = True
+
     def __init__(self, model: Model, metrics: Recorder) -> None:
         self.model, self.metrics, self.signature = model, metrics, model.signature
         self._settings = model.settings
@@ -74,7 +76,7 @@ class Batcher(Deployment):
         self._answers = Answers(self.signature, metrics)
 
     async def infer(
-        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
+        self, feeds: Mapping[str, Array | Lying], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
         form = self.form(feeds, priority, timeout, wanted)
         done: asyncio.Future[list[Array]] = self._loop.create_future()
@@ -86,14 +88,14 @@ class Batcher(Deployment):
         self.metrics.answered(request.arrived, request.started, time.monotonic(), form.rows)
         return self.signature, result
 
-    def form(self, feeds: Mapping[str, Array], priority: int, timeout: float, wanted: Sequence[str]) -> Form:
+    def form(self, feeds: Mapping[str, Array | Lying], priority: int, timeout: float, wanted: Sequence[str]) -> Form:
         """Returns what requests of these shapes have in common.  Errors: BadRequest if they do not fit the model."""
         self.signature.check(feeds)
         rows, key = self._joinable(feeds)
         priority, limit = priority or self._settings.priority, timeout or self._settings.timeout
         return Form(rows, key, priority, limit, self.signature.chosen(wanted))
 
-    def put(self, feeds: Mapping[str, Array], form: Form, done: Done) -> Request:
+    def put(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done) -> Request:
         """Lets a request wait for its run.
 
         done: answered in this event loop, perhaps before this returns.
@@ -119,7 +121,7 @@ class Batcher(Deployment):
             self._answers.deadlines.add(request)
         return request
 
-    def _joinable(self, feeds: Mapping[str, Array]) -> tuple[int, Any]:
+    def _joinable(self, feeds: Mapping[str, Array | Lying]) -> tuple[int, Any]:
         """Returns the rows of a request, and what it has in common with those that it can be joined to; None for nothing."""
         if not self.model.batches:
             return 1, None

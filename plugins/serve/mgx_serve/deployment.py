@@ -11,7 +11,7 @@ from typing import TypeVar
 from .errors import DeadlinePassed
 from .model import Signature
 from .settings import ModelSettings
-from .tensors import Array
+from .tensors import Array, Lying
 
 __all__ = ["Backend", "Deployment", "within"]
 
@@ -21,15 +21,17 @@ T = TypeVar("T")
 class Deployment(ABC):
     """One loaded model.
 
-    shared_as: the name under which other processes reach it by themselves, "" if only this one does.
+    shared_as: the name under which other processes reach it by themselves, "" if only this one does; reads_lying: inputs may lie
+    elsewhere, as `Lying` says.
     """
 
     signature: Signature
     shared_as = ""
+    reads_lying = False
 
     @abstractmethod
     async def infer(
-        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
+        self, feeds: Mapping[str, Array | Lying], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
         """Returns the outputs for one request, and the signature of the version that made them.
 

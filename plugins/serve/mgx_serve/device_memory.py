@@ -56,10 +56,13 @@ class _DeviceMemory(Memory):
         return self._context.borrow(Shape("uint8", [size]), self._address + at)
 
     def read(self, at: int, size: int) -> memoryview:
-        made = np.empty(size, np.uint8)
-        if size:
-            self._copy(self._part(at, size), made)
-        return memoryview(made).cast("B")
+        made = memoryview(np.empty(size, np.uint8)).cast("B")
+        self.read_into(at, made)
+        return made
+
+    def read_into(self, at: int, place: memoryview) -> None:
+        if len(place):
+            self._copy(self._part(at, len(place)), np.frombuffer(place, np.uint8))
 
     def write(self, at: int, data: bytes | memoryview) -> None:
         if len(data):

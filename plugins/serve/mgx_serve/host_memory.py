@@ -58,14 +58,17 @@ class _File(Memory):
         self._name, self._number, self._offset = name, number, offset
 
     def read(self, at: int, size: int) -> memoryview:
-        at += self._offset
-        data = left = memoryview(bytearray(size))
+        made = memoryview(bytearray(size))
+        self.read_into(at, made)
+        return made
+
+    def read_into(self, at: int, place: memoryview) -> None:
+        at, left = at + self._offset, place
         while left:  # one call moves 2 GiB at most
             count = os.preadv(self._number, [left], at)
             if not count:
                 raise BadRequest(f"region {self._name!r}: its object has been cut off")
             left, at = left[count:], at + count
-        return data
 
     def write(self, at: int, data: bytes | memoryview) -> None:
         at += self._offset

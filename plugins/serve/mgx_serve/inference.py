@@ -21,7 +21,7 @@ from .metrics import Metrics
 from .model import Signature
 from .repository import Repository
 from .shared_memory import Place, Regions
-from .tensors import Array, Tensor, from_bytes, to_bytes
+from .tensors import Array, Layout, Lying, Tensor, to_bytes
 from .tracing import NoTraces
 
 __all__ = [
@@ -171,21 +171,30 @@ class Service(Inference):
     async def _answered(self, call: Call, share: Share) -> Answer:
         deployment = self.repository.find(call.model, call.version)
         deployment.signature.chosen(call.outputs)
+        feeds: Mapping[str, Array | Lying] = call.feeds
         if call.stored or call.places:
             self.access.check(call.headers.get("authorization"), EVERYTHING)
-            await self._fetch(call, share)
-        made = await deployment.infer(call.feeds, call.priority, call.timeout, call.outputs)
+            feeds = {**feeds, **await self._stored(call, share, deployment.reads_lying)}
+        made = await deployment.infer(feeds, call.priority, call.timeout, call.outputs)
         answer = answer_of(call, *made, share)
         if call.places:
             answer.places = await self._placed(call, answer.outputs)
         return answer
 
-    async def _fetch(self, call: Call, share: Share) -> None:
-        """Reads inputs from shared memory once there is memory for a copy."""
+    async def _stored(self, call: Call, share: Share, lying: bool) -> dict[str, Array | Lying]:
+        """Returns the inputs in shared memory once there is memory for a copy.  Errors: BadRequest, TooLarge, Busy.
+
+        lying: those of numbers are read later, when their batch is put together: straight to its memory, in its thread.
+        """
+        made: dict[str, Array | Lying] = {}
         for name, given in call.stored.items():
             share.take(given.place.size * TENSOR_COST)
-            data = await self.regions.read(given.place)
-            call.feeds[name] = from_bytes(name, given.datatype, given.shape, data)
+            layout = Layout.of(name, given.datatype, given.shape)
+            if lying and not layout.dtype.hasobject:
+                made[name] = self.regions.input(layout, given.place)
+            else:
+                made[name] = layout.read(await self.regions.read(given.place))
+        return made
 
     async def _placed(self, call: Call, outputs: Sequence[tuple[Tensor, Array]]) -> Mapping[str, Place]:
         """Writes outputs to shared memory where the request wants it so.  Errors: BadRequest."""

@@ -17,7 +17,7 @@ from mgx_core import MgxError, Program, Shape
 from .errors import BadRequest, Internal
 from .reasons import told
 from .settings import ModelSettings
-from .tensors import OPEN, Array, Tensor, datatype_of, reshaped
+from .tensors import OPEN, Array, Lying, Tensor, datatype_of, reshaped
 
 __all__ = ["Model", "Signature", "batch_sizes", "compiled", "source"]
 
@@ -50,7 +50,7 @@ class Signature:
                 raise BadRequest(f"model {self.name!r} has no output {name!r}; it has {', '.join(known)}")
         return [known[n] for n in names]
 
-    def check(self, feeds: Mapping[str, Array]) -> None:
+    def check(self, feeds: Mapping[str, Array | Lying]) -> None:
         """Errors: BadRequest if names, element types or extents do not fit."""
         for tensor in self.inputs:
             if tensor.name not in feeds:
@@ -67,7 +67,7 @@ class Signature:
         if len(feeds) != len(self.inputs):
             self._refuse_unknown(feeds)
 
-    def _refuse_unknown(self, feeds: Mapping[str, Array]) -> None:
+    def _refuse_unknown(self, feeds: Mapping[str, Array | Lying]) -> None:
         known = [t.name for t in self.inputs]
         for name in feeds:
             if name not in known:

@@ -7,9 +7,10 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from .errors import BadRequest, NotFound, Unsupported
+from .tensors import Array, Layout, Lying
 
 __all__ = ["Memory", "Place", "Region", "Regions"]
 
@@ -37,6 +38,10 @@ class Memory(ABC):
     def read(self, at: int, size: int) -> memoryview:
         """Returns a copy of bytes.  Errors: BadRequest if they are gone."""
 
+    def read_into(self, at: int, place: memoryview) -> None:
+        """Copies bytes to a place.  Errors: BadRequest if they are gone.  Default: by way of `read`."""
+        place[:] = self.read(at, len(place))
+
     @abstractmethod
     def write(self, at: int, data: bytes | memoryview) -> None:
         """Errors: BadRequest if the memory is gone."""
@@ -58,32 +63,46 @@ class Place:
 R = TypeVar("R", bound=Region)
 
 
-class _Open(Generic[R]):
-    """A region with its memory, which is given back once the last copy has ended."""
+class _Open:
+    """A region with its memory, which is given back once nothing refers to this any more, in whatever thread that is."""
 
-    def __init__(self, region: R, memory: Memory) -> None:
+    def __init__(self, region: Region, memory: Memory) -> None:
         self.region, self.memory = region, memory
-        self._users, self._closed = 0, False
 
-    async def copied(self, size: int, copy: Callable[[], T]) -> T:
-        """Returns what a copy gives.  A long one has a thread; it keeps the memory even if its request is given up."""
-        if size <= AT_ONCE:
-            return copy()
-        self._users += 1
-        running = asyncio.get_running_loop().run_in_executor(None, copy)
-        running.add_done_callback(self._copied)
-        return await asyncio.shield(running)
+    def read(self, at: int, size: int) -> memoryview:
+        return self.memory.read(at, size)
 
-    def _copied(self, running: asyncio.Future[T]) -> None:
-        running.exception()  # it has been seen, also where its request was given up
-        self._users -= 1
-        if self._closed and not self._users:
-            self.memory.close()
+    def write(self, at: int, data: bytes | memoryview) -> None:
+        self.memory.write(at, data)
 
-    def close(self) -> None:
-        self._closed = True
-        if not self._users:
-            self.memory.close()
+    def __del__(self) -> None:
+        self.memory.close()
+
+
+async def _copied(size: int, copy: Callable[[], T]) -> T:
+    """Returns what a copy of `size` bytes gives.  A long one has a thread, which goes on even if its request is given up."""
+    if size <= AT_ONCE:
+        return copy()
+    running = asyncio.get_running_loop().run_in_executor(None, copy)
+    del copy  # its memory is the thread's: an error's traceback keeps what a coroutine refers to
+    running.add_done_callback(_seen)
+    return await asyncio.shield(running)
+
+
+def _seen(running: asyncio.Future[Any]) -> None:
+    """Notes that the failure of a copy was seen, also where its request was given up."""
+    running.exception()
+
+
+class _Input(Lying):
+    """An input in a region, whose memory stays for as long as the input is there."""
+
+    def __init__(self, layout: Layout, found: _Open, at: int) -> None:
+        super().__init__(layout)
+        self._found, self._at = found, at
+
+    def read_into(self, place: Array) -> None:
+        self._found.memory.read_into(self._at, memoryview(place.reshape(-1).view("u1")))
 
 
 class Regions:
@@ -94,7 +113,7 @@ class Regions:
 
     def __init__(self, offered: bool) -> None:
         self.offered = offered
-        self._open: dict[str, _Open[Region]] = {}
+        self._open: dict[str, _Open] = {}
         self._opening: set[str] = set()  # names whose memory a thread is opening, also for requests that were given up
 
     async def register(self, region: Region) -> None:
@@ -131,12 +150,10 @@ class Regions:
         """Forgets a region, or all of a kind; one that is not known is none."""
         for known in self.status(kind) if not name or name in self._open else []:
             if name in ("", known.name):
-                self._open.pop(known.name).close()
+                del self._open[known.name]
 
     def close(self) -> None:
         """Forgets all regions."""
-        for found in self._open.values():
-            found.close()
         self._open.clear()
 
     def status(self, kind: type[R], name: str = "") -> list[R]:
@@ -148,17 +165,24 @@ class Regions:
 
     async def read(self, place: Place) -> memoryview:
         """Returns the bytes of a place.  Errors: BadRequest."""
+        return await _copied(place.size, functools.partial(self._at(place).read, place.offset, place.size))
+
+    def input(self, layout: Layout, place: Place) -> Lying:
+        """Returns an input that is read when its batch is put together.  Errors: BadRequest."""
         found = self._at(place)
-        return await found.copied(place.size, functools.partial(found.memory.read, place.offset, place.size))
+        layout.require(place.size)
+        return _Input(layout, found, place.offset)
 
     async def write(self, place: Place, data: bytes | memoryview) -> None:
         """Errors: BadRequest if the place is too small."""
-        found = self._at(place)
+        put = self._at(place).write
         if len(data) > place.size:
             raise BadRequest(f"region {place.region!r}: {len(data)} bytes are required for an output, got {place.size}")
-        await found.copied(len(data), functools.partial(found.memory.write, place.offset, data))
+        copying = _copied(len(data), functools.partial(put, place.offset, data))
+        del put  # as `_copied` says
+        await copying
 
-    def _at(self, place: Place) -> _Open[Region]:
+    def _at(self, place: Place) -> _Open:
         found = self._open.get(place.region)
         if found is None:
             raise BadRequest(f"there is no region {place.region!r}")

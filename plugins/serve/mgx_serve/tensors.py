@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +20,9 @@ __all__ = [
     "DATATYPES",
     "OPEN",
     "Layout",
+    "Lying",
     "Tensor",
+    "arrays_of",
     "datatype_of",
     "elements",
     "from_bytes",
@@ -131,11 +134,36 @@ class Layout:
         """Returns a tensor.  Errors: BadRequest that says how many bytes were required."""
         if self.dtype.hasobject:
             return of_items(self.name, self.shape, list(_strings(self.name, bytes(raw))))
-        if len(raw) != self.size:
-            raise BadRequest(
-                f"input {self.name!r}: {self.size} bytes are required for {self.datatype}{list(self.shape)}, got {len(raw)}"
-            )
+        self.require(len(raw))
         return np.frombuffer(raw, self.dtype).reshape(self.shape)
+
+    def require(self, given: int) -> None:
+        """Errors: BadRequest for another number of bytes than elements of one size take."""
+        if given != self.size:
+            raise BadRequest(
+                f"input {self.name!r}: {self.size} bytes are required for {self.datatype}{list(self.shape)}, got {given}"
+            )
+
+
+class Lying(ABC):
+    """An input whose elements, all of one size, lie elsewhere until they are read to where a run takes them from."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.shape, self.dtype, self.nbytes = tuple(layout.shape), layout.dtype, layout.size
+
+    @abstractmethod
+    def read_into(self, place: Array) -> None:
+        """Copies the elements to an array of their shape; called from any thread.  Errors: BadRequest if they are gone."""
+
+    def array(self) -> Array:
+        made = np.empty(self.shape, self.dtype)
+        self.read_into(made)
+        return made
+
+
+def arrays_of(feeds: Mapping[str, Array | Lying]) -> dict[str, Array]:
+    """Returns inputs with their elements.  Errors: BadRequest for one whose elements are gone."""
+    return {name: v.array() if isinstance(v, Lying) else v for name, v in feeds.items()}
 
 
 def from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:

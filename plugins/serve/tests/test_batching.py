@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from mgx_core import DeviceError, ParameterError
 from mgx_serve import ModelSettings
 from mgx_serve.batch import Stack, run
 from mgx_serve.batching import Batcher
+from mgx_serve.errors import BadRequest
 from mgx_serve.metrics import Recorder
 from mgx_serve.model import Model, Signature, batch_sizes
 from mgx_serve.pace import Spent
 from mgx_serve.settings import model_settings
-from mgx_serve.tensors import Tensor
+from mgx_serve.shared_memory import Memory, Place, Region, Regions
+from mgx_serve.tensors import Layout, Lying, Tensor
 
 
 class Watched:
@@ -505,3 +508,82 @@ def test_memory_that_a_driver_refuses_is_replaced_by_plain_memory(
     executable: Any = model.program.executable
     monkeypatch.setattr(executable.context, "host_array", refused)
     assert (model.host_memory(5).shape, model.host_memory(5).dtype) == ((5,), np.uint8)
+
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+class Counted(Memory):
+    """The bytes of an array; notes where they are copied to."""
+
+    def __init__(self, data: np.ndarray[Any, Any]) -> None:
+        self.data, self.places, self.gone, self.closed = data.tobytes(), list[int](), False, False
+
+    def read(self, at: int, size: int) -> memoryview:
+        raise AssertionError("elements are copied on the way to their batch")
+
+    def read_into(self, at: int, place: memoryview) -> None:
+        if self.gone:
+            raise BadRequest("it has been cut off")
+        place[:] = self.data[at : at + len(place)]
+        self.places.append(np.frombuffer(place, np.uint8).__array_interface__["data"][0])
+
+    def write(self, at: int, data: bytes | memoryview) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(frozen=True)
+class CountedRegion(Region):
+    memory: Counted
+
+    def opened(self) -> Memory:
+        return self.memory
+
+
+def inputs_of(*memories: Counted) -> list[Lying]:
+    """Returns the contents of memories as inputs; their regions are unregistered by then."""
+
+    async def made() -> list[Lying]:
+        regions, given = Regions(True), []
+        for number, memory in enumerate(memories):
+            size = len(memory.data)
+            await regions.register(CountedRegion(f"r{number}", size, memory))
+            layout = Layout.of("x", "FP32", [size // 16, 4])
+            given.append(regions.input(layout, Place(f"r{number}", size)))
+        regions.unregister(CountedRegion)
+        return given
+
+    return asyncio.run(made())
+
+
+def test_inputs_are_copied_once_to_the_memory_of_their_batch() -> None:
+    memories = [Counted(X), Counted(X + 9)]
+    given: list[Any] = inputs_of(*memories)
+    stack = Stack(lambda size: np.empty(size, np.uint8), 8)
+    made = stack.joined("x", [given[0], X + 5, given[1]], 2)
+    np.testing.assert_array_equal(made, np.concatenate([X, X + 5, X + 9, *[(X + 9)[-1:]] * 2]))
+    start = made.__array_interface__["data"][0]
+    assert [m.places for m in memories] == [[start], [start + 64]]
+    assert not any(m.closed for m in memories), "memory stays for as long as an input lies in it"
+    del given
+    assert all(m.closed for m in memories)
+
+
+def test_a_region_that_is_cut_off_fails_its_own_request_alone() -> None:
+    kept, cut = Counted(X), Counted(X + 9)
+    good, bad = inputs_of(kept, cut)
+    cut.gone = True
+    model: Any = Watched(max_batch=4)
+
+    async def ask() -> list[Any]:
+        batcher = Batcher(model, NoRecorder())
+        asked = [batcher.infer({"x": x}) for x in (good, bad)]
+        made = await asyncio.gather(*asked, return_exceptions=True)
+        await batcher.close()
+        return made
+
+    (_, answered), refused = asyncio.run(ask())
+    np.testing.assert_array_equal(answered[0], 2 * X)
+    assert isinstance(refused, BadRequest) and "cut off" in str(refused)

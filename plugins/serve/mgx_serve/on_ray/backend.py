@@ -21,7 +21,7 @@ from ..errors import Unavailable
 from ..metrics import Recorder
 from ..model import Signature
 from ..settings import ModelSettings
-from ..tensors import Array
+from ..tensors import Array, Lying, arrays_of
 from .handover import Handed, hand_over, withdraw
 from .links import Links
 from .replica import bound
@@ -113,11 +113,11 @@ class RayDeployment(Deployment):
         self._closing = False
 
     async def infer(
-        self, feeds: Mapping[str, Array], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
+        self, feeds: Mapping[str, Array | Lying], priority: int = 0, timeout: float = 0.0, wanted: Sequence[str] = ()
     ) -> tuple[Signature, list[Array]]:
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
-        return await self._replicas.infer(feeds, priority, timeout, wanted)
+        return await self._replicas.infer(arrays_of(feeds), priority, timeout, wanted)
 
     def hurry(self) -> None:
         """Replicas that are ended run what is queued at once."""
