@@ -10,19 +10,22 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
 from mgx_serve.batching import Batcher
 from mgx_serve.budget import Budget, Share
 from mgx_serve.channels.channel import Channel, Ends
+from mgx_serve.channels.wire import call_message, read_call
 from mgx_serve.errors import BadRequest, Busy, DeadlinePassed, Internal, NotFound, ServeError, TooLarge, Unavailable
 from mgx_serve.frontends.asked import Asked
 from mgx_serve.frontends.remote import Engine
-from mgx_serve.inference import Call
+from mgx_serve.inference import Call, Stored
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Signature
 from mgx_serve.settings import ModelSettings, Settings
+from mgx_serve.shared_memory import Place
 from mgx_serve.tensors import Tensor
 from mgx_serve.tracing import NoTraces
 
@@ -194,3 +197,10 @@ def test_what_is_under_way_is_refused_when_the_engine_ends() -> None:
                 await parts.infer(rows(1, 1))
 
     asyncio.run(ask())
+
+
+def test_places_in_shared_memory_pass_between_processes() -> None:
+    stored = {"x": Stored("FP32", (2, 4), Place("mine", 32, 64))}
+    call = Call("m", "1", {}, stored, ("y",), places={"y": Place("other", 8)})
+    head, parts = call_message(call, False)
+    assert not parts and read_call(msgpack.unpackb(msgpack.packb(head), use_list=False), parts) == call
