@@ -1,4 +1,5 @@
 import gc
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -107,3 +108,53 @@ def test_nothing_is_collected_in_blocks_without_collections(enabled: bool) -> No
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if was else gc.disable)()
+
+
+BEGIN = """
+import atexit, gc, io, sys, types
+from mgx_core.garbage import ends_with_the_process, rarer_collections
+atexit.register(lambda: print("left" if gc.get_freeze_count() else "collected"))
+with rarer_collections():
+    for n in range(MODULES):
+        sys.modules[f"made_{n}"] = types.ModuleType(f"made_{n}")
+
+class Plain:
+    def __init__(self):
+        self.me = self
+
+class Closed(Plain):
+    def __del__(self):
+        print("finalized")
+
+def steps():
+    try:
+        yield
+    finally:
+        print("finalized")
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "modules", "said"),
+    [
+        ("", 20, ["left"]),
+        ("", 0, ["collected"]),
+        ("o = Plain()", 20, ["left"]),
+        ("o = Closed()", 20, ["collected", "finalized"]),
+        ("Closed()", 20, ["collected", "finalized"]),
+        ("o = Plain(); o.steps = steps(); next(o.steps)", 20, ["collected", "finalized"]),
+        ("o = Plain(); o.steps = steps()", 20, ["left"]),
+        ("o = Plain(); o.file = open(sys.argv[1], 'w'); o.file.write('all')", 20, ["collected"]),
+        ("o = Closed(); ends_with_the_process(Closed)", 20, ["left"]),
+    ],
+)
+def test_the_end_of_the_process_collects_where_something_is_to_be_finalized(
+    tmp_path: Path, what: str, modules: int, said: list[str]
+) -> None:
+    code = BEGIN.replace("MODULES", str(modules)) + what
+    file = tmp_path / "file"
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (found.stdout.split(), found.stderr) == (said, "")
+    assert "open" not in what or file.read_text() == "all"

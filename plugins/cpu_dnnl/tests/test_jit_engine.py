@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from run_loops import run_numpy
@@ -111,6 +114,21 @@ def test_unwritable_cache(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert doubled(Engine(cache=blocked / "below").function("double", doubling)) == [0, 2, 4, 6, 8]
+
+
+def test_the_end_of_the_process_does_not_wait_for_the_compiler():
+    code = """
+import atexit, gc, sys
+from mgx_core.garbage import rarer_collections
+from mgx_cpu_dnnl.jit.engine import Engine
+atexit.register(lambda: print(bool(gc.get_freeze_count()), "llvmlite" in sys.modules))
+with rarer_collections():
+    engine = Engine(cache=None)
+    engine.function("empty", lambda c: None)
+    engine.flush()
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout.split() == ["True", "True"]
 
 
 def test_bad_ir_is_shown():

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from mgx_core import DeviceError
 from mgx_core.cache import DiskCache, Held
+from mgx_core.garbage import ends_with_the_process
 from mgx_core.hashing import sha256
 from mgx_core.records import dataclass
 
@@ -94,6 +95,7 @@ class Engine:
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        ends_with_the_process(llvm.TargetMachine)
         here = not self.cpu
         return llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name() if here else self.cpu,
