@@ -6,6 +6,7 @@ MODELS holds NAME.onnx and NAME.in.npz.  Every process imports numpy and its eng
 runs it once on two threads.  warm: the user's cache is as an earlier process left it; cold: it is empty; mxr: a compiled program
 from its file.  Compiled programs are kept once they are compiled a second time; --parse: every process parses and compiles
 (MGX_KEEP_PROGRAMS=0).
+Byte code of Python is there, written by the processes that are not counted where it was not, as an installer leaves it.
 Seconds are processor time of the whole process, user and system, which other processes disturb least; MB its peak of resident
 memory.  peer: an interpreter with onnxruntime, by default this one.
 """
@@ -67,7 +68,10 @@ def used(python: str, kind: str, model: Path, saved: Path, cache: Path, parse: b
     words = [python, "-c", CHILDREN[kind], str(model), str(saved)]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), "2")
     ours = {"MGX_CACHE_DIR": str(cache), "MGX_KEEP_PROGRAMS": "0" if parse else ""}
-    process = subprocess.Popen(words, env=os.environ | threads | ours)
+    given = {
+        k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"
+    }  # else sources are compiled in each process
+    process = subprocess.Popen(words, env=given | threads | ours)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
