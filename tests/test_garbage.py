@@ -145,6 +145,7 @@ def steps():
         ("o = Plain(); o.steps = steps(); next(o.steps)", 20, ["collected", "finalized"]),
         ("o = Plain(); o.steps = steps()", 20, ["left"]),
         ("o = Plain(); o.file = open(sys.argv[1], 'w'); o.file.write('all')", 20, ["collected"]),
+        ("i = sys.stdin.detach()", 20, ["collected"]),
         ("o = Closed(); ends_with_the_process(Closed)", 20, ["left"]),
     ],
 )
