@@ -24,9 +24,9 @@ from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents
 from ..rules.shapes import SHAPES
 from ..types.argument import Array
-from ..types.dim import Dim, Sym
+from ..types.dim import Dim, Sym, symbol
 from ..types.memory_limit import static_bytes
-from ..types.shape import AnyShape, Shape
+from ..types.shape import AnyShape, Shape, TupleShape
 from .cut import Border, can_be_static
 from .kernel import Launch, op_of
 from .row_independence import independent
@@ -74,6 +74,7 @@ class Continuation(Generic[R]):
         self.read = [name for name, ins in sources.items() if ins in border.read]
         self._origin = {copy: ins for ins, copy in copies.items()}
         self.rows = None if self.read else independent(self.module, set(self.symbols))
+        self._own = _static_extents(self.module)
         self._runners: Recent[R] = Recent(KEPT)
         self._whole: R | None = None
 
@@ -120,9 +121,35 @@ class Continuation(Generic[R]):
         SettleExtents().apply(module)
         module.sweep()
         module = _settled(module)
+        self._mark_extents(module, dict(zip(counts, self.symbols, strict=True)))
         self._lower(module)
         module.sweep()
         return module
+
+    def _mark_extents(self, module: Module, symbols: dict[int, str]) -> None:
+        """Gives extents that the program does not say symbols, as an instance's own parameters have: kernels' texts hold no
+        numbers that only these counts and values lead to.
+
+        symbols: by number, those that are counted.  Equal numbers share one: a symbol's value is an argument of the launch.
+        """
+
+        def marked(shape: AnyShape) -> AnyShape:
+            if isinstance(shape, TupleShape):
+                return TupleShape(marked(item) for item in shape.items)
+            if not isinstance(shape, Shape) or shape.dynamic() or all(n in self._own for n in shape.dims):
+                return shape
+            dims: list[Dim] = []
+            for n in shape.dims:
+                if type(n) is int and n not in self._own:  # no int of a target's own, which knows where it is from
+                    dims.append(symbol(symbols.setdefault(n, f"{self.module.name}_extent{len(symbols)}")))
+                else:
+                    dims.append(n)
+            return self._instance_shape(Shape.of(shape.dtype, dims), shape)
+
+        for inner in nested(module):
+            for ins in inner:
+                if not (ins.is_literal or ins.is_return):
+                    ins.result = marked(ins.result)
 
     def largest(self) -> Module | None:
         """Returns the module for the largest extents, if only numbers of rows are open."""
@@ -216,6 +243,12 @@ def _learnt(module: Module) -> dict[str, int]:
             learn_symbols(old, new, found)
             symbols |= {name: int(n) for name, n in found.items() if isinstance(n, int)}
     return symbols
+
+
+def _static_extents(module: Module) -> set[int]:
+    """Returns the extents that a module has whatever is counted and read."""
+    shapes = [i.result for inner in nested(module) for i in inner if isinstance(i.result, Shape)]
+    return {0, 1} | {n for shape in shapes if shape.ranked for n in shape.dims if type(n) is int}
 
 
 def _bytes(module: Module) -> int:

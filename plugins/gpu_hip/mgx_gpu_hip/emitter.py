@@ -22,6 +22,7 @@ from mgx_core.targets.static_part import Split, fixed_tensor, split
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.argument import Array
 
+from .codegen.extents import marked
 from .codegen.limits import require_limits
 from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
@@ -151,6 +152,14 @@ class GpuEmitter(Emitter):
         return No("control flow runs on the host" if inside else "its extents depend on data")
 
     # constants
+
+    def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
+        """Adds an instruction's steps; returns its value with the instruction's extents, which may be symbolic."""
+        value = super().emit(ins, env)
+        if not isinstance(value, Value):
+            return value
+        shape = marked(value.shape, ins.result)
+        return value if shape is value.shape else Value(shape, value.buffer, value.offset)
 
     def constant_value(self, ins: Instruction) -> Value:
         """Returns a literal with the extents of its instruction, which may be symbolic."""

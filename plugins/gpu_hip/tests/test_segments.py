@@ -151,6 +151,58 @@ def test_another_number_of_rows_compiles_nothing(target: GpuTarget) -> None:
     assert len(texts) <= 6
 
 
+def test_numbers_that_follow_from_others_are_arguments(target: GpuTarget) -> None:
+    """Extents that are computed from a number of rows in ways that no rule follows stand in no kernel's text either."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(90, 4)))
+        keep = m.add_parameter("keep", mgx.shape(type="bool", lens=(90,)))
+        rows = m.add(mgx.op("compress", axis=0), x, keep)
+        through_floats = m.add(mgx.op("convert", target_type="float32"), m.add(mgx.op("dimensions_of", end=1), rows))
+        number = m.add(mgx.op("convert", target_type="int64"), m.add(mgx.op("floor"), through_floats))
+        one, zero = (m.add_literal(np.array([n])) for n in (1, 0))
+        given = m.add(
+            mgx.op("reshape"), rows, m.add(mgx.op("concat", axis=0), one, number, m.add_literal(np.array([4])))
+        )
+        column = m.add(mgx.op("gather", axis=1), rows, zero)
+        scores = m.add(mgx.op("reshape"), column, m.add(mgx.op("concat", axis=0), one, one, number))
+        most, overlap, least = (m.add_literal(np.array([v], t)) for v, t in ((9, "i8"), (0.4, "f4"), (0.1, "f4")))
+        return [m.add(mgx.op("nonmaxsuppression"), given, scores, most, overlap, least)]
+
+    rng = np.random.default_rng(6)
+    corners = rng.random((90, 2), np.float32) * 8
+    x = np.concatenate([corners, corners + 1 + rng.random((90, 2), np.float32)], 1)
+    program = check(build, target, [{"x": x, "keep": np.arange(90) % 9 < n} for n in (3, 9, 1)], None)
+    runner, texts = program.executable.instances()[0].runner, set[str]()
+    for count in range(80, 90):
+        program.run({"x": x, "keep": np.arange(90) < count})
+        texts |= {named.text for later in runner.continuation.runners() for named in later.named}
+    assert len(texts) <= 4
+
+
+def test_many_boxes_in_tiles(either_wave: GpuTarget) -> None:
+    """More boxes than a tile holds and than shared memory sorts, equal scores and NaN among them, as the definition picks them."""
+    rng = np.random.default_rng(9)
+    feed = boxes(2300, 1, rng)
+    feed["boxes"] = feed["boxes"] * np.float32(4)
+    feed["scores"] = np.round(feed["scores"], 2)
+    feed["scores"][0, 0, 5::700] = np.nan
+    feed["scores"][0, 0, 6::500] = -0.0
+    for overlap, most, least in ((0.3, 2300, None), (0.9, 70, 0.25), (0.0, 3, 0.5), (1.0, 1000, 0.6)):
+        program = mgx.Program()
+        m = program.get_main_module()
+        given = m.add_parameter("boxes", mgx.shape(type="float32", lens=(1, 2300, 4)))
+        scores = m.add_parameter("scores", mgx.shape(type="float32", lens=(1, 1, 2300)))
+        options = [
+            m.add_literal(np.array([v], t)) for v, t in ((most, "i8"), (overlap, "f4"), (least, "f4")) if v is not None
+        ]
+        m.add_return([m.add(mgx.op("nonmaxsuppression"), given, scores, *options)])
+        wanted = Interpreter().run(program.get_main_module().clone(), list(feed.values()))
+        program.compile(either_wave)
+        assert [p for p in program.executable.instances()[0].placements if p.place == "host"] == []
+        same(program.run(feed), wanted)
+
+
 def test_compressed_columns(target: GpuTarget) -> None:
     """Rows are counted along an inner axis; what follows finds them by strides."""
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Recorder", "SymbolicInt", "arguments", "plain", "symbolic"]
+__all__ = ["Recorder", "SymbolicInt", "arguments", "marked", "plain", "symbolic"]
 
 Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names that are multiplied
 
@@ -199,6 +199,18 @@ def arguments() -> Iterator[Recorder]:
         yield recorder
     finally:
         _recording.reset(token)
+
+
+def marked(shape: Any, like: Any) -> Any:
+    """Returns a static shape with the symbols of an equal one, which may remember more: attributes of ops are plain numbers."""
+    from mgx_core import Shape
+
+    if not isinstance(like, Shape) or not like.ranked or like.dims != shape.dims or like.dynamic():
+        return shape
+    if all(new.__class__ is old.__class__ for new, old in zip(like.dims, shape.dims, strict=True)):
+        return shape
+    dims = [old if isinstance(old, SymbolicInt) else new for new, old in zip(like.dims, shape.dims, strict=True)]
+    return Shape.of(shape.dtype, dims) if shape.standard() else Shape(shape.dtype, dims, shape.strides())
 
 
 def symbolic(declared: Any, given: Any) -> Any:

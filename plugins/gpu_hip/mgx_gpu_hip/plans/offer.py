@@ -17,6 +17,7 @@ from mgx_core.types.dim import bounds
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
+from ..codegen.extents import marked
 from ..codegen.writing import Write
 from ..emitter import GpuEmitter
 from ..kernel import GpuKernel
@@ -85,6 +86,9 @@ def emit_generated(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Modul
     shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in given]
     result = _results(modules[0]) if modules else op.result(shapes, modules)
     items = result.items if isinstance(result, TupleShape) else (result,)
+    if e.current is not None:  # whose extents may remember where they are from
+        own = e.current.result.items if isinstance(e.current.result, TupleShape) else (e.current.result,)
+        items = tuple(map(marked, items, own)) if len(own) == len(items) else items
     fixed = [r for r in items if isinstance(r, Shape) and not r.dynamic()]
     if len(fixed) < len(items):
         raise Refused(f"it gives {result}")
