@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mgx_core.ops.axes import normalize
 
 from .elements import carried, offset_of, pointers
-from .geometry import ceil_div, decompose, offset_code, power_of_two
+from .geometry import ceil_div, decompose, offset_code
 from .pointwise import kernel, threads_of
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
 
 __all__ = ["compress", "nonmaxsuppression", "nonzero"]
 
 BLOCK = 256
+TILE: Final = 64  # boxes that are looked at together: a bit of a word each
+SORTED: Final = 2048  # boxes that are sorted in shared memory
 
 
 def _counting(
@@ -149,9 +151,10 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
 
 
 def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource:
-    """Returns a block for each batch entry and class picks boxes one by one; a last one writes them in order.
+    """Returns a block for each batch entry and class orders its boxes by score and picks from them, a tile at a time; a last
+    one writes what was picked in order.
 
-    A thread of the block keeps a list of its boxes that may still be picked, so that each pick reads those alone.
+    Extents may be arguments: which memory the order takes is decided by the number of boxes above the least score.
     ys: int64 [at most all scores, 3], and int64 [1], the number written.
     """
     y, count = ys
@@ -159,39 +162,33 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
     assert boxes is not None and scores is not None
     b, c, n = scores.lens
     classes = max(c, 1)
-    threads = min(max(power_of_two(n), BLOCK), traits.max_threads)
+    threads = min(1024, traits.max_threads)
     score = read(f"p1[{offset_of(scores, ['b', 'c', 'i'], True)}]", scores.dtype)
     ratio = "0.f" if overlap is None else read("p3[0]", overlap.dtype)
     lines = [
         f"const u32 b = blockIdx.x / {classes}u, c = blockIdx.x % {classes}u;",
-        f"u32* const live = alive + (u64)blockIdx.x * {n}u;",
         f"u32* const mine = picked + (u64)blockIdx.x * {n}u;",
         f"const i64 limit = {'0' if most is None else '(i64)p2[0]'};",
         f"const float ratio = (float){ratio};",
-        "SHARED(float, tops, [2][32]);",
-        "SHARED(i32, wins, [2][32]);",
-        *_candidates(score, None if least is None else read("p4[0]", least.dtype), n, threads),
-        "i64 found = 0;",
-        "i32 win = -1;",
-        "float own[4] = {}, area = 0.f;",
-        "while (found < limit) {",
-        *(f"  {line}" for line in _best(boxes, op.center_point_box, score, threads)),
-        *(f"  {line}" for line in _joined_best(threads // traits.wave)),
-        "  if (best < 0) break;",
-        "  win = best;",
-        "  if (threadIdx.x == 0) mine[found] = (u32)win;",
-        "  ++found;",
-        *(f"  {line}" for line in _corners(boxes, op.center_point_box, "own", "(u32)win")),
-        "  area = (own[2] - own[0]) * (own[3] - own[1]);",
-        "}",
-        "if (threadIdx.x == 0) counts[blockIdx.x] = (u32)found;",
+        *_ordered(score, None if least is None else read("p4[0]", least.dtype), n, threads),
+        *_picked(_corners(boxes, op.center_point_box, "box", "place"), threads, traits.wave),
+        "if (threadIdx.x == 0) counts[blockIdx.x] = found;",
     ]
     names, buffers = pointers(given, [])
-    text = f"""DEV bool {NAME}_before(float s, i32 w, float top, i32 win) {{  // whether box w is to be picked before box win
-  return w >= 0 && (win < 0 || s > top || (s == top && w < win) || (top != top && (s == s || w < win)));
+    text = f"""DEV u64 {NAME}_item(float s, u32 i) {{  // less for an earlier pick; NaN counts as the least score
+  u32 key = bits_as<u32>(s == 0.f ? 0.f : s);
+  key = s != s ? 0u : key & 1u << 31 ? ~key : key | 1u << 31;
+  return (u64)~key << 32 | i;
+}}
+DEV bool {NAME}_covers(const float* a, const float* b, float ratio) {{  // two boxes: corners and area
+  const float h = m::max(m::min(a[2], b[2]) - m::max(a[0], b[0]), 0.f);
+  const float w = m::max(m::min(a[3], b[3]) - m::max(a[1], b[1]), 0.f);
+  if (h * w <= 0.f && ratio >= 0.f) return false;  // as most pairs, without a division
+  const float joined = a[4] + b[4] - h * w;
+  return a[4] > 0.f && b[4] > 0.f && joined > 0.f && h * w / joined > ratio;
 }}
 """
-    text += kernel(f"{NAME}_pick", [*names, "u32* alive", "u32* picked", "u32* counts"], lines, threads)
+    text += kernel(f"{NAME}_pick", [*names, "u64* order", "u32* picked", "u32* counts"], lines, threads)
     join = [
         "SHARED(u32, lds, [32]);",
         "u32 start = 0;",
@@ -206,87 +203,109 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
         f"if (blockIdx.x == {max(b * c, 1) - 1}u && threadIdx.x == 0) *count = (i64)(start + own);",
     ]
     text += kernel(NAME, ["i64* RESTRICT q0", "i64* count", "const u32* picked", "const u32* counts"], join, BLOCK)
-    alive, picked, counts = (Buffer("scratch", i) for i in range(3))
+    order, picked, counts = (Buffer("scratch", i) for i in range(3))
     launches = [
-        KernelLaunch(f"{NAME}_pick", (b * c, 1, 1), (threads, 1, 1), (*buffers, alive, picked, counts)),
+        KernelLaunch(f"{NAME}_pick", (b * c, 1, 1), (threads, 1, 1), (*buffers, order, picked, counts)),
         KernelLaunch(NAME, (b * c, 1, 1), (BLOCK, 1, 1), (Buffer("output", 0), Buffer("output", 1), picked, counts)),
     ]
     return finish(
         "nonmaxsuppression", text, launches, given, [y, count],
-        scratch=[max(4 * b * c * n, 1), max(4 * b * c * n, 1), max(4 * b * c, 1)], extents=[(0, 0, 1)],
+        scratch=[max(16 * b * c * n, 1), max(4 * b * c * n, 1), max(4 * b * c, 1)], extents=[(0, 0, 1)],
     )  # fmt: skip
 
 
-def _candidates(score: str, least: str | None, n: int, threads: int) -> list[str]:
-    """Returns statements that list the boxes with a score above `least` in `live`, of which each thread has `kept`."""
-    if least is None:
-        fill = [
-            "const u32 all = limit > 0 ? " + f"{n}u : 0u;",
-            f"for (u32 i = threadIdx.x; i < all; i += {threads}u) live[i] = i;",
-        ]
-    else:  # in any order: every choice among them names the box
-        fill = [
-            "SHARED(u32, total, [1]);",
-            "if (threadIdx.x == 0) total[0] = 0u;",
-            "__syncthreads();",
-            "if (limit > 0)",
-            f"  for (u32 i = threadIdx.x; i < {n}u; i += {threads}u)",
-            f"    if ({score} > {least}) live[atomic_add(&total[0], 1u)] = i;",
-            "__syncthreads();",
-            "const u32 all = total[0];",
-        ]
-    return [*fill, f"u32 kept = all > threadIdx.x ? (all - threadIdx.x + {threads - 1}u) / {threads}u : 0u;"]
+def _ordered(score: str, least: str | None, n: int, threads: int) -> list[str]:
+    """Returns statements that sort the `all` boxes with a score above `least` by it, in `items`: an item's low half is the box.
 
-
-def _best(boxes: Tensor, centre: bool, score: str, threads: int) -> list[str]:
-    """Returns statements that drop what the box `win` covers too much of, and find a thread's `best` of what is left."""
+    Bitonic exchanges, which need a power of two: places behind all boxes stay last.  A power of two is less than 2 n.
+    """
+    add = f"{{ const u32 at = atomic_add(&total[0], 1u); const u64 item = {NAME}_item((float){score}, i);"
+    add += f" spare[at] = item; if (at < {SORTED}u) part[at] = item; }}"
     return [
-        "float top = 0.f;",
-        "i32 best = -1;",
-        "u32 left = 0;",
-        "for (u32 k = 0; k < kept; ++k) {",
-        f"  const u32 i = live[k * {threads}u + threadIdx.x];",
-        "  if (win >= 0) {",
-        "    if ((i32)i == win) continue;",
-        "    float other[4];",
-        *(f"    {line}" for line in _corners(boxes, centre, "other", "i")),
-        "    const float size = (other[2] - other[0]) * (other[3] - other[1]);",
-        "    const float h = m::max(m::min(own[2], other[2]) - m::max(own[0], other[0]), 0.f);",
-        "    const float w = m::max(m::min(own[3], other[3]) - m::max(own[1], other[1]), 0.f);",
-        "    const float joined = area + size - h * w;",
-        "    if (area > 0.f && size > 0.f && joined > 0.f && h * w / joined > ratio) continue;",
-        "  }",
-        f"  if (left != k) live[left * {threads}u + threadIdx.x] = i;",
-        "  ++left;",
-        f"  const float s = (float){score};",
-        f"  if ({NAME}_before(s, (i32)i, top, best)) {{ top = s; best = (i32)i; }}",
-        "}",
-        "kept = left;",
-    ]
-
-
-def _joined_best(waves: int) -> list[str]:
-    """Returns statements that give all threads the best box of the block; two halves of shared memory take turns."""
-    step = [
-        "UNROLL for (int m = WAVE / 2; m; m >>= 1) {",
-        "  const float s = wave_xor(top, m);",
-        "  const i32 w = wave_xor(best, m);",
-        f"  if ({NAME}_before(s, w, top, best)) {{ top = s; best = w; }}",
-        "}",
-    ]
-    return [
-        *step,
-        "const u32 turn = (u32)found & 1u, lane = lane_id();",
-        "if (lane == 0) { tops[turn][wave_id()] = top; wins[turn][wave_id()] = best; }",
+        "SHARED(u32, total, [1]);",
+        f"SHARED(u64, part, [{SORTED}]);",
+        f"u64* const spare = order + (u64)blockIdx.x * {2 * n}u;",
+        "if (threadIdx.x == 0) total[0] = 0u;",
         "__syncthreads();",
-        f"top = lane < {waves}u ? tops[turn][lane] : 0.f;",
-        f"best = lane < {waves}u ? wins[turn][lane] : -1;",
-        *step,
+        "if (limit > 0)",
+        f"  for (u32 i = threadIdx.x; i < {n}u; i += {threads}u)",
+        f"    {add}" if least is None else f"    if ({score} > {least}) {add}",
+        "__syncthreads();",
+        "const u32 all = total[0];",
+        f"u64* const items = all <= {SORTED}u ? part : spare;",
+        "u32 span = 1;",
+        "while (span < all) span *= 2;",
+        f"for (u32 i = all + threadIdx.x; i < span; i += {threads}u) items[i] = ~0ull;",
+        "__syncthreads();",
+        "for (u32 size = 2; size <= span; size *= 2) {",
+        "  for (u32 apart = size / 2; apart; apart /= 2) {",
+        f"    for (u32 t = threadIdx.x; t < span / 2; t += {threads}u) {{",
+        "      const u32 low = 2 * t - (t & (apart - 1)), high = low + apart;",
+        "      const u64 one = items[low], other = items[high];",
+        "      if ((other < one) == !(low & size)) { items[low] = other; items[high] = one; }",
+        "    }",
+        "    __syncthreads();",
+        "  }",
+        "}",
+    ]
+
+
+def _picked(box: list[str], threads: int, wave: int) -> list[str]:
+    """Returns statements that pick boxes in order, `found` of them, to `mine`.
+
+    The boxes of a tile are compared with all that were picked before, and with each other, a bit for each pair; what is left of
+    the tile is picked by one thread.
+    box: statements that read the corners and area of box `place` to `box`.
+    """
+    return [
+        f"SHARED(float, tile, [{TILE}][5]);",
+        f"SHARED(u32, names, [{TILE}]);",
+        f"SHARED(u32, gone, [{TILE}]);",
+        f"SHARED(u64, covered, [{TILE}]);",
+        "SHARED(u32, so_far, [1]);",
+        "u32 found = 0;",
+        f"for (u32 first = 0; first < all && (i64)found < limit; first += {TILE}u) {{",
+        f"  const u32 there = m::min({TILE}u, all - first), own = threadIdx.x % {TILE}u;",
+        f"  if (threadIdx.x < {TILE}u) {{",
+        "    gone[own] = own >= there;",
+        "    const u32 place = own < there ? (u32)items[first + own] : 0u;",
+        "    names[own] = place;",
+        "    float* const box = tile[own];",
+        *(f"    {line}" for line in box),
+        "  }",
+        "  __syncthreads();",
+        f"  for (u32 k = threadIdx.x / {TILE}u; k < found && own < there; k += {threads // TILE}u) {{",
+        "    const u32 place = mine[k];",
+        "    float box[5];",
+        *(f"    {line}" for line in box),
+        f"    if ({NAME}_covers(box, tile[own], ratio)) {{ gone[own] = 1u; break; }}",
+        "  }",
+        f"  for (u32 t = wave_id(); t < {TILE}u; t += {threads // wave}u) {{",
+        "    u64 bits = 0;",
+        f"    for (u32 half = 0; half < {TILE}u; half += WAVE) {{",
+        "      const u32 u = half + lane_id();",
+        f"      bits |= wave_ballot(t < u && u < there && {NAME}_covers(tile[t], tile[u], ratio)) << half;",
+        "    }",
+        "    if (lane_id() == 0) covered[t] = bits;",
+        "  }",
+        "  __syncthreads();",
+        "  if (wave_id() == 0) {",
+        "    u64 left = 0;",
+        f"    for (u32 half = 0; half < {TILE}u; half += WAVE) left |= wave_ballot(!gone[half + lane_id()]) << half;",
+        "    if (lane_id() == 0) {",
+        "      for (u32 t = 0; t < there && (i64)found < limit; ++t)",
+        "        if (left >> t & 1) { mine[found++] = names[t]; left &= ~covered[t]; }",
+        "      so_far[0] = found;",
+        "    }",
+        "  }",
+        "  __syncthreads();",
+        "  found = so_far[0];",
+        "}",
     ]
 
 
 def _corners(boxes: Tensor, centre: bool, name: str, i: str) -> list[str]:
-    """Returns statements that read a box: its lower corner, then its upper one."""
+    """Returns statements that read a box: its lower corner, its upper one, its area."""
     corners = (
         "const float x = {0}, y = {1}, w = {2} / 2, h = {3} / 2;",
         "{n}[0] = x - w; {n}[1] = y - h; {n}[2] = x + w; {n}[3] = y + h;",
@@ -295,4 +314,5 @@ def _corners(boxes: Tensor, centre: bool, name: str, i: str) -> list[str]:
         "{n}[0] = m::min(x, w); {n}[1] = m::min(y, h); {n}[2] = m::max(x, w); {n}[3] = m::max(y, h);",
     )  # fmt: skip
     box = [read(f"p0[{offset_of(boxes, ['b', i, str(k)], True)}]", boxes.dtype) for k in range(4)]
-    return ["{", *("  " + line.format(*box, n=name) for line in corners), "}"]
+    area = f"{name}[4] = ({name}[2] - {name}[0]) * ({name}[3] - {name}[1]);"
+    return ["{", *("  " + line.format(*box, n=name) for line in corners), "}", area]
