@@ -92,6 +92,7 @@ class FuseHorizontal(Pass):
         for inner, ins in everywhere(module):
             changed |= self._join(inner, ins)
         if changed and self.rules is not None:
+            module.sweep()  # products that were joined are readers no more: rules ask whether a value has one
             Rewriter(self.rules, self.tally).apply(module)
         return changed
 

@@ -18,6 +18,7 @@ from mgx_core.passes.fuse_elementwise import FuseElementwise
 from mgx_core.passes.fuse_epilogue import FuseEpilogue
 from mgx_core.passes.fuse_horizontal import FuseHorizontal
 from mgx_core.passes.settle_extents import SettleExtents
+from mgx_core.rules.algebra import SIMPLIFY
 
 CASES = [
     (
@@ -713,3 +714,21 @@ module main
     vector, rows = evaluate_module(module, [np.float32(3), np.float32(2)])
     assert np.asarray(vector).tolist() == [0, 1]
     assert np.asarray(rows).tolist() == [[0, 1, 2]] * 2
+
+
+def test_a_factor_that_joined_products_shared_goes_into_their_weights() -> None:
+    """A value that two products read has one reader once they are joined, so that its factor can go into the weights."""
+    m = Program().get_main_module()
+    x = m.add_parameter("x", Shape("float32", (3, 4)))
+    half = m.add(op("multibroadcast", out_lens=(3, 4)), m.add_literal(np.float32(0.5)))
+    shared = m.add(op("mul"), x, half)
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((4, n)).astype(np.float32) for n in (5, 6)]
+    m.add_return([m.add(op("dot"), shared, m.add_literal(w)) for w in weights])
+    assert FuseHorizontal(rules=SIMPLIFY).apply(m)
+    m.sweep()
+    names = [i.op.name for i in m]
+    assert names.count("dot") == 1 and "mul" not in names
+    given = rng.standard_normal((3, 4)).astype(np.float32)
+    for got, w in zip(evaluate_module(m, [given]), weights, strict=True):
+        np.testing.assert_allclose(np.asarray(got), given * 0.5 @ w, rtol=1e-5)
