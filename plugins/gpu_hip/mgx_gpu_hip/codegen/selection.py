@@ -10,6 +10,7 @@ from .elements import carried, offset_of, pointers
 from .geometry import ceil_div, decompose, offset_code
 from .pointwise import kernel, threads_of
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
+from .topk import exchanges
 
 __all__ = ["compress", "nonmaxsuppression", "nonzero"]
 
@@ -217,7 +218,7 @@ DEV bool {NAME}_covers(const float* a, const float* b, float ratio) {{  // two b
 def _ordered(score: str, least: str | None, n: int, threads: int) -> list[str]:
     """Returns statements that sort the `all` boxes with a score above `least` by it, in `items`: an item's low half is the box.
 
-    Bitonic exchanges, which need a power of two: places behind all boxes stay last.  A power of two is less than 2 n.
+    Places behind all boxes, up to a power of two, stay last.  A power of two is less than 2 n.
     """
     add = f"{{ const u32 at = atomic_add(&total[0], 1u); const u64 item = {NAME}_item((float){score}, i);"
     add += f" spare[at] = item; if (at < {SORTED}u) part[at] = item; }}"
@@ -237,16 +238,7 @@ def _ordered(score: str, least: str | None, n: int, threads: int) -> list[str]:
         "while (span < all) span *= 2;",
         f"for (u32 i = all + threadIdx.x; i < span; i += {threads}u) items[i] = ~0ull;",
         "__syncthreads();",
-        "for (u32 size = 2; size <= span; size *= 2) {",
-        "  for (u32 apart = size / 2; apart; apart /= 2) {",
-        f"    for (u32 t = threadIdx.x; t < span / 2; t += {threads}u) {{",
-        "      const u32 low = 2 * t - (t & (apart - 1)), high = low + apart;",
-        "      const u64 one = items[low], other = items[high];",
-        "      if ((other < one) == !(low & size)) { items[low] = other; items[high] = one; }",
-        "    }",
-        "    __syncthreads();",
-        "  }",
-        "}",
+        *exchanges("span", "u64", "items", "b < a"),
     ]
 
 

@@ -18,7 +18,7 @@ from .pointwise import each_item, kernel
 from .primitives import FLOATS
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored
 
-__all__ = ["topk"]
+__all__ = ["exchanges", "topk"]
 
 COUNTED: Final = 64  # elements of a line, up to which each counts those before it
 RUN: Final = 2048  # most elements that a block sorts
@@ -160,6 +160,25 @@ def _sorted(lines: _Lines, order: str, outputs: Sequence[Tensor], traits: Device
     return finish("topk", text, launches, [lines.x], outputs, scratch=scratch)
 
 
+def exchanges(span: str, kind: str, items: str, wrong: str) -> list[str]:
+    """Returns statements of a block that sorts `items` by bitonic exchanges.
+
+    span: how many, a power of two; kind: their type; wrong: whether b is to lie before a.
+    """
+    return [
+        f"for (u32 size = 2; size <= {span}; size *= 2) {{",
+        "  for (u32 apart = size / 2; apart; apart /= 2) {",
+        f"    for (u32 t = threadIdx.x; t < {span} / 2; t += blockDim.x) {{",
+        "      const u32 low = 2 * t - (t & (apart - 1)), high = low + apart;",
+        f"      const {kind} a = {items}[low], b = {items}[high];",
+        f"      if (({wrong}) == !(low & size)) {{ {items}[low] = b; {items}[high] = a; }}",
+        "    }",
+        "    __syncthreads();",
+        "  }",
+        "}",
+    ]
+
+
 def _run(lines: _Lines, run: int, runs: int, kept: int, alone: bool) -> list[str]:
     """Statements of a block that sorts one run by bitonic exchanges, which need a power of two: places behind it stay last."""
     if alone:
@@ -179,16 +198,7 @@ def _run(lines: _Lines, run: int, runs: int, kept: int, alone: bool) -> list[str
         f"  part[t] = at < {lines.n}u ? {lines.item('at')} : {NAME}_none();",
         "}",
         "__syncthreads();",
-        f"for (u32 size = 2; size <= {run}u; size *= 2) {{",
-        "  for (u32 apart = size / 2; apart; apart /= 2) {",
-        f"    for (u32 t = threadIdx.x; t < {run // 2}u; t += blockDim.x) {{",
-        "      const u32 low = 2 * t - (t & (apart - 1)), high = low + apart;",
-        f"      const {NAME}_item a = part[low], b = part[high];",
-        f"      if ({NAME}_before(b, a) == !(low & size)) {{ part[low] = b; part[high] = a; }}",
-        "    }",
-        "    __syncthreads();",
-        "  }",
-        "}",
+        *exchanges(f"{run}u", f"{NAME}_item", "part", f"{NAME}_before(b, a)"),
         *write,
     ]
 
