@@ -136,14 +136,15 @@ class Continuation(Generic[R]):
         def marked(shape: AnyShape) -> AnyShape:
             if isinstance(shape, TupleShape):
                 return TupleShape(marked(item) for item in shape.items)
-            if not isinstance(shape, Shape) or shape.dynamic() or all(n in self._own for n in shape.dims):
+            if not isinstance(shape, Shape) or shape.dynamic():
                 return shape
-            dims: list[Dim] = []
-            for n in shape.dims:
-                if type(n) is int and n not in self._own:  # no int of a target's own, which knows where it is from
-                    dims.append(symbol(symbols.setdefault(n, f"{self.module.name}_extent{len(symbols)}")))
-                else:
-                    dims.append(n)
+            dims = [
+                # no int of a target's own, which knows where it is from
+                symbol(symbols.setdefault(n, f"{self.module.name}_extent{len(symbols)}"))
+                if type(n) is int and n not in self._own
+                else n
+                for n in shape.dims
+            ]
             return self._instance_shape(Shape.of(shape.dtype, dims), shape)
 
         for inner in nested(module):
