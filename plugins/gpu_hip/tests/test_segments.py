@@ -131,6 +131,15 @@ def test_rows_that_look_at_each_other(either_wave: GpuTarget) -> None:
     check(build, either_wave, feeds, False)
 
 
+def texts_behind(program: mgx.Program, x: Any, counts: range) -> set[str]:
+    """Returns the texts of all kernels behind the border of a program that keeps the first rows of x, so many in each run."""
+    runner, texts = program.executable.instances()[0].runner, set[str]()
+    for count in counts:
+        program.run({"x": x, "keep": np.arange(len(x)) < count})
+        texts |= {named.text for later in runner.continuation.runners() for named in later.named}
+    return texts
+
+
 def test_another_number_of_rows_compiles_nothing(target: GpuTarget) -> None:
     """Forty numbers of rows share the texts of a few choices: vector widths, a row of one."""
 
@@ -144,11 +153,7 @@ def test_another_number_of_rows_compiles_nothing(target: GpuTarget) -> None:
     x = np.random.default_rng(5).standard_normal((40, 12)).astype(np.float32)
     feeds = [{"x": x, "keep": np.arange(40) % 7 * 6 + np.arange(40) // 7 < n} for n in (1, 4, 23)]
     program = check(build, target, feeds, False)
-    runner, texts = program.executable.instances()[0].runner, set[str]()
-    for count in range(1, 41):
-        program.run({"x": x, "keep": np.arange(40) < count})
-        texts |= {named.text for later in runner.continuation.runners() for named in later.named}
-    assert len(texts) <= 6
+    assert len(texts_behind(program, x, range(1, 41))) <= 6
 
 
 def test_numbers_that_follow_from_others_are_arguments(target: GpuTarget) -> None:
@@ -173,11 +178,7 @@ def test_numbers_that_follow_from_others_are_arguments(target: GpuTarget) -> Non
     corners = rng.random((90, 2), np.float32) * 8
     x = np.concatenate([corners, corners + 1 + rng.random((90, 2), np.float32)], 1)
     program = check(build, target, [{"x": x, "keep": np.arange(90) % 9 < n} for n in (3, 9, 1)], None)
-    runner, texts = program.executable.instances()[0].runner, set[str]()
-    for count in range(80, 90):
-        program.run({"x": x, "keep": np.arange(90) < count})
-        texts |= {named.text for later in runner.continuation.runners() for named in later.named}
-    assert len(texts) <= 4
+    assert len(texts_behind(program, x, range(80, 90))) <= 4
 
 
 def test_many_boxes_in_tiles(either_wave: GpuTarget) -> None:
