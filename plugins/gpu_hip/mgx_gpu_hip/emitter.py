@@ -167,6 +167,15 @@ class GpuEmitter(Emitter):
         same = isinstance(ins.result, Shape) and ins.result.dims == value.shape.dims
         return Value(Shape.of(value.shape.dtype, ins.shape.dims), value.buffer) if same else value
 
+    def make_literal(self, array: Array, owner: Any) -> Value:
+        """Returns a constant row by row; one that lies otherwise is laid out once for all instances of the program."""
+        if array.flags.c_contiguous:
+            return super().make_literal(array, owner)
+        rows = self.context.constants.derived(
+            array, ("rows", array.strides), lambda: np.ascontiguousarray(array).reshape(array.shape)
+        )
+        return super().make_literal(rows.array, (rows, owner))
+
     def made_constant(self, value: Value, key: Sequence[Hashable], make: Callable[[Array], Array]) -> Value | None:
         """A constant made from a constant in a way named by `key`, once for all instances of the program; None for others."""
         array, source = self.constant(value), value.buffer.array

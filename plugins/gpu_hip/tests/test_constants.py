@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+from typing import Literal
 
 import numpy as np
+import pytest
 
 import mgx_core as mgx
 from mgx_core.types.dim import symbol
@@ -50,15 +52,17 @@ def test_uploaded_once_and_given_back() -> None:
     assert device.pool.held == before
 
 
-def test_instances_for_other_shapes_share_weights() -> None:
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_instances_for_other_shapes_share_weights(order: Literal["C", "F"]) -> None:
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("float", [symbol("n", 1, 8), 64]))
-    w = m.add_literal(np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32))
-    m.add_return([m.add(mgx.op("dot"), x, w)])
+    weights = np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32, order)
+    m.add_return([m.add(mgx.op("dot"), x, m.add_literal(weights))])
     program.compile(GpuTarget("host", 1))
     for n in (1, 2, 3):
-        program.run({"x": np.ones((n, 64), np.float32)})
+        (result,) = program.run({"x": np.ones((n, 64), np.float32)})
+        np.testing.assert_allclose(result.to_numpy(), np.ones((n, 64), np.float32) @ weights, rtol=1e-4, atol=1e-4)
     runners = [i.runner for i in program.executable.instances()]
     assert len(runners) == 3
     assert len({b.address for r in runners for b in r.weights}) == len(runners[0].weights) == 1
