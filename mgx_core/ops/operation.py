@@ -6,13 +6,13 @@ costs) is a table keyed by the class, owned by its user.  Any object with the me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError, UnsupportedError
 from ..types.argument import Array, Value
 from ..types.dim import Dim, Sym, substitute
-from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, symbols_in
+from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleShape, open_extents, symbols_in
 from .attributes import MISSING, Field, show
 from .traits import Traits
 
@@ -196,6 +196,10 @@ class Operation(Traits):
     def symbols(self) -> set[str]:
         """Returns the names of the symbols in its attributes."""
         return symbols_in(self._key())
+
+    def extents(self) -> Iterator[Sym]:
+        """Yields the extents in its attributes that are not numbers."""
+        return open_extents(self._key())
 
     def result(self, inputs: Sequence[AnyShape | None], modules: Sequence[Any] = ()) -> AnyShape:
         """Returns the shape rule applied, after a check of the number of inputs; errors name the op.

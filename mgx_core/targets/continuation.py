@@ -8,35 +8,29 @@ at another, one program computes all rows that there is memory for, of which the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
-from ..cache import Recent
 from ..errors import MgxError
-from ..ir.instruction import Instruction, infer_shape
+from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
-from ..ir.symbols import learn_symbols, needed_for_extents
+from ..ir.symbols import needed_for_extents
 from ..ops.movement import Transpose
-from ..passes.fold_constants import FoldConstants
-from ..passes.inline_branches import InlineBranches
-from ..passes.rewrite import Rewrite
-from ..passes.settle_extents import SettleExtents
-from ..rules.shapes import SHAPES
 from ..types.argument import Array
-from ..types.dim import Dim, Sym, symbol
+from ..types.dim import Sym
 from ..types.memory_limit import static_bytes
-from ..types.shape import AnyShape, Shape, TupleShape
+from ..types.shape import AnyShape, Shape
 from .cut import Border, can_be_static
-from .kernel import Launch, op_of
+from .kernel import Launch
+from .parts import Lying, Part, Parts, cut_in_parts, static_extents
 from .row_independence import independent
 from .runner import Runner
-from .static_part import given
 
 __all__ = ["Continuation"]
 
 ROOM: Final = 1 << 26  # bytes of all that is computed for rows that may not be there
-KEPT: Final = 16  # runners, by what was read
 
 R = TypeVar("R", bound=Runner)
 
@@ -74,8 +68,8 @@ class Continuation(Generic[R]):
         self.read = [name for name, ins in sources.items() if ins in border.read]
         self._origin = {copy: ins for ins, copy in copies.items()}
         self.rows = None if self.read else independent(self.module, set(self.symbols))
-        self._own = _static_extents(self.module)
-        self._runners: Recent[R] = Recent(KEPT)
+        own = static_extents(list(self.module))
+        self._all: Part[R] = Part(self.module, [], self.read, own, lower, instance_shape)
         self._whole: R | None = None
 
     def _after(
@@ -84,6 +78,7 @@ class Continuation(Generic[R]):
         """The part behind the border as a module of ops; the copies in it by instruction, and the source of each parameter."""
         copy = module.clone(name=f"{module.name}_rest")
         copies = dict(zip(module, copy, strict=True))
+        self._counting = {i for i in copy if any(_counts(inner) for inner in (i, *_within(i)))}
         for inner in nested(copy):
             for ins in inner:
                 if isinstance(ins.op, Launch):
@@ -109,48 +104,16 @@ class Continuation(Generic[R]):
 
     def lowered(self, counts: Sequence[int], values: Sequence[Array]) -> Module:
         """Returns the module for these numbers of rows and these values of what was read, lowered."""
+        return self._all.lowered(self._dims(counts), dict(zip(self.read, values, strict=True)))
+
+    def _dims(self, counts: Sequence[int]) -> dict[str, list[int]]:
+        """Returns the extents of the parameters that are open, with these numbers of rows."""
         number = dict(zip(self.counted, counts, strict=True))
-        shapes = {}
-        for (name, p), source in zip(self.module.parameters.items(), self.sources, strict=True):
-            if source in number:
-                dims = (number[source], *p.shape.dims[1:])
-                shapes[name] = self._instance_shape(p.shape, Shape.of(p.shape.dtype, dims))
-        module = self.module.clone(parameters=shapes)
-        for name, value in zip(self.read, values, strict=True):
-            module.replace(module.parameters[name], module.add_literal(value))
-        SettleExtents().apply(module)
-        module.sweep()
-        module = _settled(module)
-        self._mark_extents(module, dict(zip(counts, self.symbols, strict=True)))
-        self._lower(module)
-        module.sweep()
-        return module
-
-    def _mark_extents(self, module: Module, symbols: dict[int, str]) -> None:
-        """Gives extents that the program does not say symbols, as an instance's own parameters have: kernels' texts hold no
-        numbers that only these counts and values lead to.
-
-        symbols: by number, those that are counted.  Equal numbers share one: a symbol's value is an argument of the launch.
-        """
-
-        def marked(shape: AnyShape) -> AnyShape:
-            if isinstance(shape, TupleShape):
-                return TupleShape(marked(item) for item in shape.items)
-            if not isinstance(shape, Shape) or shape.dynamic():
-                return shape
-            dims = [
-                # no int of a target's own, which knows where it is from
-                symbol(symbols.setdefault(n, f"{self.module.name}_extent{len(symbols)}"))
-                if type(n) is int and n not in self._own
-                else n
-                for n in shape.dims
-            ]
-            return self._instance_shape(Shape.of(shape.dtype, dims), shape)
-
-        for inner in nested(module):
-            for ins in inner:
-                if not (ins.is_literal or ins.is_return):
-                    ins.result = marked(ins.result)
+        return {
+            name: [number[source], *map(int, p.shape.dims[1:])]
+            for (name, p), source in zip(self.module.parameters.items(), self.sources, strict=True)
+            if source in number
+        }
 
     def largest(self) -> Module | None:
         """Returns the module for the largest extents, if only numbers of rows are open."""
@@ -161,10 +124,22 @@ class Continuation(Generic[R]):
         except MgxError:
             return None  # as when a tensor would be larger than any may be
 
-    def runner(self, counts: Sequence[int], values: Sequence[Array], make: Callable[[Module], R]) -> R:
-        """Returns the runner for what was read; the last ones are kept."""
-        key = (*counts, *(v.tobytes() for v in values))
-        return self._runners.get(key) or self._runners.put(key, make(self.lowered(counts, values)))
+    @cached_property
+    def parts(self) -> Parts[R]:
+        return cut_in_parts(self.module, self._counting, self.read, self._lower, self._instance_shape)
+
+    def run(
+        self,
+        args: Sequence[Any],
+        values: Sequence[Array],
+        make: Callable[[Module], R],
+        lies: Callable[[Any], Lying],
+    ) -> list[Any]:
+        """Returns `outputs` of a run: the parts of the module between ops that count, one behind the other (`Parts.run`).
+
+        args: of the parameters; values: of what was read.
+        """
+        return self.parts.run(args, dict(zip(self.read, values, strict=True)), make, lies) if self.outputs else []
 
     def whole(self, make: Callable[[Module], R | None]) -> R | None:
         """Returns one runner for all numbers of rows: it computes as many as there is memory for.
@@ -181,7 +156,8 @@ class Continuation(Generic[R]):
 
     def runners(self) -> list[R]:
         """Returns all that were made and are kept."""
-        return [*self._runners.values(), *([] if self._whole is None else [self._whole])]
+        parts = [r for part in self.parts.parts for r in part.runners()]
+        return parts if self._whole is None else [*parts, self._whole]
 
     def dynamic(self) -> set[Instruction]:
         """Instructions that stay dynamic even after their operands are read: no rule makes the op static, or another of its
@@ -192,6 +168,17 @@ class Continuation(Generic[R]):
             for i in self.module
             if read & set(i.inputs) and i.result.dynamic() and not can_be_static(i, read.__contains__)
         }
+
+
+def _within(ins: Instruction) -> Iterator[Instruction]:
+    """Yields the instructions of the modules that an instruction runs."""
+    for module in ins.modules:
+        for inner in nested(module):
+            yield from inner
+
+
+def _counts(ins: Instruction) -> bool:
+    return isinstance(ins.op, Launch) and ins.op.kernel.open_axis is not None and ins.result.dynamic()
 
 
 def _number(counted: Instruction, axis: int) -> str:
@@ -211,45 +198,6 @@ def _parameter(copy: Module, name: str, ins: Instruction, border: Border, before
     if order == sorted(order):
         return given
     return copy.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), given, before=before)
-
-
-def _settled(module: Module) -> Module:
-    """Returns a module with the extents, constants and branches that follow from those that are known now."""
-    symbols: dict[str, int] = {}
-    while True:
-        Rewrite(SHAPES).apply(module)
-        FoldConstants().apply(module)
-        inlined = InlineBranches().apply(module)
-        more = _learnt(module)
-        if not inlined and not more.keys() - symbols.keys():
-            return module
-        symbols |= more
-        module = module.clone(symbols)
-
-
-def _learnt(module: Module) -> dict[str, int]:
-    """Returns symbols that have got a value because operands did, but still stand in shapes behind these."""
-    symbols: dict[str, int] = {}
-    for ins in module:
-        pairs: list[tuple[AnyShape, AnyShape]] = []
-        if given(ins):
-            continue
-        if not ins.modules:
-            pairs = [(ins.result, infer_shape(ins.op, ins.inputs))] if ins.result.dynamic() else []
-        elif op_of(ins).fused:
-            inside = ins.modules[0].parameters.values()
-            pairs = [(p.result, i.result) for p, i in zip(inside, ins.inputs, strict=True)]
-        for old, new in pairs:
-            found: dict[str, Dim] = {}
-            learn_symbols(old, new, found)
-            symbols |= {name: int(n) for name, n in found.items() if isinstance(n, int)}
-    return symbols
-
-
-def _static_extents(module: Module) -> set[int]:
-    """Returns the extents that a module has whatever is counted and read."""
-    shapes = [i.result for inner in nested(module) for i in inner if isinstance(i.result, Shape)]
-    return {0, 1} | {n for shape in shapes if shape.ranked for n in shape.dims if type(n) is int}
 
 
 def _bytes(module: Module) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeAlias
 
 from .dim import Dim, Sym, may_equal, symbols_of
@@ -10,7 +10,7 @@ from .tensor_shape import Shape, row_major
 
 __all__ = [
     "AnyShape", "OptionalShape", "SequenceShape", "Shape", "TupleShape", "matches", "row_major", "same_type",
-    "symbols_in",
+    "open_extents", "symbols_in",
 ]  # fmt: skip
 
 
@@ -110,18 +110,22 @@ def matches(declared: AnyShape, actual: AnyShape) -> bool:
 
 def symbols_in(value: Any) -> set[str]:
     """Returns the names of the symbols in an extent, a shape, or several of them."""
+    return {s.name for extent in open_extents(value) for s in symbols_of(extent)}
+
+
+def open_extents(value: Any) -> Iterator[Sym]:
+    """Yields the extents that are not numbers in an extent, a shape, or several of them."""
     if isinstance(value, Sym):
-        return {s.name for s in symbols_of(value)}
-    if isinstance(value, Shape):
-        return symbols_in(value.dims) if value.ranked and value.dynamic() else set()
-    if isinstance(value, TupleShape):
-        return symbols_in(value.items)
-    found: set[str] = set()
-    if isinstance(value, (tuple, list)):
+        yield value
+    elif isinstance(value, Shape):
+        if value.ranked and value.dynamic():
+            yield from open_extents(value.dims)
+    elif isinstance(value, TupleShape):
+        yield from open_extents(value.items)
+    elif isinstance(value, (tuple, list)):
         for item in value:
             if not isinstance(item, int):  # most are
-                found |= symbols_in(item)
-    return found
+                yield from open_extents(item)
 
 
 def same_type(a: AnyShape, b: AnyShape) -> bool:

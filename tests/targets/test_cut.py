@@ -18,6 +18,8 @@ from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.cut import border, cut, emitted_at_run_time
+from mgx_core.targets.kernel import op_of
+from mgx_core.targets.parts import Lying
 from mgx_core.targets.runner import HostRunner
 from mgx_core.targets.segment import Segment
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
@@ -112,6 +114,10 @@ def test_values_that_decide_extents_are_read() -> None:
     assert after.largest() is None
 
 
+def row_by_row(value: Any) -> Lying:
+    return Lying(value, tuple(range(value.ndim)), value.shape)
+
+
 def rows_of(build: Any) -> tuple[Module, Continuation[HostRunner]]:
     m = Module("main")
     x = m.add_parameter("x", Shape("float32", [6, 3]))
@@ -134,10 +140,11 @@ def test_rows_that_do_not_look_at_each_other_run_on_all_that_there_may_be() -> N
 def test_rows_that_look_at_each_other_wait_for_their_number() -> None:
     _, after = rows_of(lambda m, found: m.add(mgx.op("reduce_mean", axes=[0]), found))
     assert after.rows is None and after.whole(HostRunner) is None
-    runner = after.runner([2], [], HostRunner)
-    (result,) = runner.run([np.array([[1, 2, 3], [3, 4, 5]], np.float32)])
-    assert result.tolist() == [[2, 3, 4]]
-    assert after.runner([2], [], HostRunner) is runner and after.runners() == [runner]
+    rows = np.array([[1, 2, 3], [3, 4, 5]], np.float32)
+    for _ in range(2):
+        (result,) = after.run([rows], [], HostRunner, row_by_row)
+        assert result.tolist() == [[2, 3, 4]]
+    assert len(after.runners()) == 1
 
 
 def test_rows_whose_number_is_declared_as_an_expression_wait_for_it() -> None:
@@ -155,8 +162,34 @@ module main
     static = split(lowered(m)).static
     after: Continuation[HostRunner] = Continuation(m, static, border(m, static), lower, lambda declared, given: given)
     assert after.symbols == ["n+1"] and after.rows is None
-    (result,) = after.runner([2], [], HostRunner).run([np.zeros((2, 3), np.float32)])
+    (result,) = after.run([np.zeros((2, 3), np.float32)], [], HostRunner, row_by_row)
     assert result.tolist() == [[1, 1, 1]] * 2
+
+
+def column_by_column(value: Any) -> Lying:
+    """A value whose memory has its axes in reverse."""
+    order = tuple(reversed(range(value.ndim)))
+    return Lying(np.ascontiguousarray(value.T), order, value.shape)
+
+
+@pytest.mark.parametrize("lies", [row_by_row, column_by_column])
+def test_what_counts_again_runs_in_parts(lies: Any) -> None:
+    """Places of what is positive among the rows that are kept, and of what is not zero among these; beside a sum of the rows."""
+
+    def build(m: Module, found: Instruction) -> Instruction:
+        places = m.add(mgx.op("nonzero"), m.add(mgx.op("relu"), found))
+        again = m.add(mgx.op("convert", target_type="float32"), m.add(mgx.op("nonzero"), places))
+        sums = [m.add(mgx.op("reduce_sum", axes=[0, 1]), x) for x in (again, m.add(mgx.op("neg"), found))]
+        return m.add(mgx.op("add"), *sums)
+
+    module, after = rows_of(build)
+    for rows in (np.array([[1, -2, 3], [3, 4, -5]], np.float32), np.ones((5, 3), np.float32)):
+        (result,) = after.run([rows], [], HostRunner, lies)
+        padded = np.concatenate([rows, np.zeros((6 - len(rows), 3), np.float32)])
+        wanted, _ = Interpreter().run(module, [padded, np.arange(6) < len(rows)])
+        np.testing.assert_array_equal(result, wanted)
+    stages = [sum(isinstance(op_of(i), Nonzero) for i in part.module) for part in after.parts.parts]
+    assert stages == [1, 1, 0]
 
 
 def test_a_whole_that_cannot_be_made_is_not_asked_for_again() -> None:

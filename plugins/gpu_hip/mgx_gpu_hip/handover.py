@@ -9,6 +9,7 @@ import numpy as np
 
 from mgx_core import Instruction, Module
 from mgx_core.targets.continuation import Continuation
+from mgx_core.targets.parts import Lying
 from mgx_core.targets.values import Value
 
 from .runtime import DeviceArray
@@ -48,7 +49,7 @@ class Handover:
         first, following, copied = self.first, self.following, self.first.offload_copy
         with first.lock:
             kept = first.start(args)
-            whole = following.whole(first.continued_whole)
+            whole = following.whole(first.continued_whole) if following.outputs else None
             if whole is not None:  # need not wait for the numbers
                 with whole.lock:
                     kept += whole.start(self._handed(args, following.most))
@@ -63,7 +64,8 @@ class Handover:
                     first.device.default_stream.wait()
             else:
                 counts, values = self._read_back(args)
-                made = following.runner(counts, values, first.continued).run(self._handed(args, counts))
+                made = following.run(self._handed(args, counts), values, first.continued, as_it_lies)
+                made = [v.to_host() if copied and isinstance(v, DeviceArray) else v for v in made]
             later = dict(zip(following.outputs, made, strict=True))
             results = [self._output(out, args, later, counts) for out in first.module.outputs]
             first.device.default_stream.wait()
@@ -132,3 +134,13 @@ class Handover:
             lens = [counts[at], *out.lens[1:]] if opens else out.lens
             found.append(DeviceArray(first.staging.memory["output", n], out.shape.dtype, lens))
         return found
+
+
+def as_it_lies(value: Any) -> Lying:
+    """Returns an argument or a result with its axes in the order of memory: rows that were counted lie outermost."""
+    if not isinstance(value, DeviceArray):
+        array = np.ascontiguousarray(value)
+        return Lying(array, tuple(range(array.ndim)), array.shape)
+    dims, order = value.dims, sorted(range(len(value.dims)), key=lambda axis: -value.strides[axis])
+    turned = DeviceArray(value.buffer, value.dtype, [dims[axis] for axis in order], offset=value.offset)
+    return Lying(turned, tuple(order), dims)

@@ -44,17 +44,18 @@ class GpuRunner(Runner):
         options: CompileOptions,
         kept: Kept | None = None,
         *,
-        ahead: bool = True,
+        inner: bool = False,
     ) -> None:
-        """emitter: the one that made the schedule; kept: compiled kernels at hand; ahead: compile what follows borders, too."""
+        """emitter: the one that made the schedule; kept: compiled kernels at hand; inner: it runs a part behind a border, whose
+        results stay on the device, and compiles nothing ahead."""
         self.schedule = schedule
         self.module = module = schedule.module
         self.context = emitter.context
         self.emitter = emitter
         self.kept = kept
-        self.ahead = ahead
+        self.inner = inner
         self.device = self.context.device
-        self.offload_copy = options.offload_copy
+        self.offload_copy = options.offload_copy and not inner
         self.overlap = self.device.kind == "cuda" and self.device.arch >= "sm_90"
         self.parameters = list(module.parameters.values())
         self.lock = RLock()
@@ -79,7 +80,7 @@ class GpuRunner(Runner):
     def continued(self, module: Module) -> GpuRunner:
         """Returns the runner of a module behind extents that depend on data."""
         emitter = self.emitter.fresh()
-        return GpuRunner(emitter.schedule(module), emitter, self.options, self.kept, ahead=False)
+        return GpuRunner(emitter.schedule(module), emitter, self.options, self.kept, inner=True)
 
     def continued_whole(self, module: Module) -> GpuRunner | None:
         """Returns the same; None if it needs the host."""
@@ -91,11 +92,11 @@ class GpuRunner(Runner):
 
         Once, for a whole program: runners behind its borders are made in a run, one for each set of extents.
         """
-        if self.continuation is None:
+        if self.continuation is None or not self.continuation.outputs:
             return
         ahead = self.continuation.whole(self.continued_whole)
         if ahead is None:
-            if not self.ahead:
+            if self.inner:
                 return
             from .offline import OfflineRunner
 

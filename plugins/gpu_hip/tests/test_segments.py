@@ -10,7 +10,8 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
-from mgx_core.targets.continuation import Continuation
+from mgx_core.targets.kernel import op_of
+from mgx_core.targets.parts import Part
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.compile import build as builder
 from mgx_gpu_hip.compile.compiler import CompileError
@@ -431,25 +432,58 @@ def test_the_first_of_what_was_found(target: GpuTarget) -> None:
     check(build, target, feeds, None)
 
 
-def test_a_run_makes_one_runner_behind_each_border(target: GpuTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows is compiled ahead once, not again behind every border of a run with other numbers of rows."""
-    lowered: list[int] = []
-    plain = Continuation.lowered
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[mgx.Module]:
+    """The parts behind borders that runs lower."""
+    found: list[mgx.Module] = []
+    plain = Part.lowered
 
-    def counting(self: Any, counts: Any, values: Any) -> Any:
-        lowered.append(len(counts))
-        return plain(self, counts, values)
+    def recording(self: Part[Any], *args: Any) -> mgx.Module:
+        found.append(self.module)
+        return plain(self, *args)
+
+    monkeypatch.setattr(Part, "lowered", recording)
+    return found
+
+
+def softmax_of_nonzeros(m: mgx.Module, x: mgx.Instruction) -> mgx.Instruction:
+    """Keeps what is not zero; a softmax looks at all of it."""
+    at = m.add(mgx.op("squeeze", axes=[0]), m.add(mgx.op("nonzero"), x))
+    return m.add(mgx.op("softmax", axis=0), m.add(mgx.op("gather", axis=0), x, at))
+
+
+def test_a_run_lowers_nothing_twice(target: GpuTarget, lowered: list[mgx.Module]) -> None:
+    """What lies between two ops that count is lowered for itself, and not again with what lies before it."""
 
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = m.add_parameter("x", mgx.shape(type="float32", lens=(8,)))
-        for _ in range(3):  # a softmax looks at all rows
-            at = m.add(mgx.op("squeeze", axes=[0]), m.add(mgx.op("nonzero"), x))
-            x = m.add(mgx.op("softmax", axis=0), m.add(mgx.op("gather", axis=0), x, at))
+        for _ in range(3):
+            x = softmax_of_nonzeros(m, x)
         return [x]
 
     program = made(build)
     program.compile(target)
-    monkeypatch.setattr(Continuation, "lowered", counting)
     for found in (8, 5):
+        lowered.clear()
         program.run({"x": np.arange(8, dtype=np.float32) * (np.arange(8) < found)})
-    assert len(lowered) == 6
+        names = [op_of(i).name for part in lowered for i in part if not (i.is_param or i.is_return)]
+        assert names.count("nonzero") == 2 and len(lowered) == 3
+
+
+def test_other_numbers_that_lead_to_equal_extents_lower_nothing(target: GpuTarget, lowered: list[mgx.Module]) -> None:
+    """The best three of however many were found: what follows them is there already."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = softmax_of_nonzeros(m, m.add_parameter("x", mgx.shape(type="float32", lens=(8,))))
+        best = m.add(mgx.op("slice", axes=[0], starts=[0], ends=[3]), x)
+        return [softmax_of_nonzeros(m, best)]
+
+    program = made(build)
+    program.compile(target)
+    counts = []
+    for found in (8, 5, 4):
+        lowered.clear()
+        x = np.arange(1, 9, dtype=np.float32) * (np.arange(8) < found)
+        program.run({"x": x})
+        counts.append(len(lowered))
+    assert counts == [2, 1, 1]

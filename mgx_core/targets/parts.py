@@ -1,0 +1,380 @@
+"""Parts of a module between the ops that count: each is lowered in its turn, when the extents that it reads are known.
+
+What follows a border may count again, as a detector does that suppresses boxes, computes features of those that are left, and
+suppresses once more.  The module behind the first border is cut before each such op once; a run that finds another number of
+rows then lowers what reads it, and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from ..cache import Recent
+from ..ir.instruction import Instruction, infer_shape
+from ..ir.module import Module, nested
+from ..ir.ordering import reads
+from ..ir.symbols import introduced, learn_all, learn_symbols, mentioned
+from ..ops.builtin import Param
+from ..ops.control import GetTupleElem
+from ..ops.movement import Transpose
+from ..passes.fold_constants import FoldConstants
+from ..passes.inline_branches import InlineBranches
+from ..passes.rewrite import Rewrite
+from ..passes.settle_extents import SettleExtents
+from ..rules.shapes import SHAPES
+from ..types.argument import Array
+from ..types.dim import Dim, Sym, substitute, symbol
+from ..types.shape import AnyShape, Shape, TupleShape, open_extents
+from .kernel import op_of
+from .runner import Runner
+from .static_part import given
+
+__all__ = ["Lying", "Part", "Parts", "cut_in_parts", "static_extents"]
+
+KEPT: Final = 16  # runners of a part, by extents and by what was read
+
+R = TypeVar("R", bound=Runner)
+
+
+class Part(Generic[R]):
+    """A module whose extents are known once its arguments are there, lowered for each set of them.
+
+    gives: names of its results, which later parts take as parameters; read: the parameters whose values decide extents;
+    own: extents that the program has whatever is counted; lower: puts kernels into a module; instance_shape:
+    `Target.instance_shape`.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        gives: Sequence[str],
+        read: Sequence[str],
+        own: set[int],
+        lower: Callable[[Module], object],
+        instance_shape: Callable[[AnyShape, AnyShape], AnyShape],
+    ) -> None:
+        self.module = module
+        self.gives = list(gives)
+        self.read = list(read)
+        self._own = own
+        self._lower = lower
+        self._instance_shape = instance_shape
+        self._mentioned = mentioned(module)
+        self._open = {name: p.shape for name, p in module.parameters.items() if p.result.dynamic()}
+        self._extents = list(dict.fromkeys(_extents(module)))
+        self._runners: Recent[R] = Recent(KEPT)
+        self._same: Recent[Hashable] = Recent(KEPT * KEPT)  # keys of runners, by what a run knows
+
+    def lowered(
+        self,
+        dims: Mapping[str, Sequence[int]],
+        values: Mapping[str, Array],
+        symbols: Mapping[str, int] | None = None,
+        orders: Mapping[str, Sequence[int]] | None = None,
+    ) -> Module:
+        """Returns the module for these extents of its parameters and these values of what is read.
+
+        symbols: what is known of extents besides; orders: axes from the outermost to the innermost in memory, of parameters that
+        do not lie row-major: the module takes them in that order.
+        """
+        known: dict[str, Dim] = dict(symbols or {})
+        shapes = {
+            name: self._instance_shape(shape, Shape.of(shape.dtype, dims[name])) for name, shape in self._open.items()
+        }
+        self.learn(dims, known)
+        module = self.module.clone({n: d for n, d in known.items() if n in self._mentioned}, parameters=shapes)
+        for name, order in (orders or {}).items():
+            _turned(module, name, order)
+        for name in self.read:
+            module.replace(module.parameters[name], module.add_literal(values[name]))
+        SettleExtents().apply(module)
+        module.sweep()
+        module = _settled(module)
+        self._mark_extents(module, {int(d): name for name, d in known.items() if isinstance(d, int)})
+        self._lower(module)
+        module.sweep()
+        return module
+
+    def learn(self, dims: Mapping[str, Sequence[int]], symbols: dict[str, Dim]) -> None:
+        """Adds the symbols that follow from the extents of parameters to those that are known."""
+        learn_all(self._open.values(), [Shape.of(s.dtype, dims[name]) for name, s in self._open.items()], symbols)
+
+    def learn_results(self, dims: Sequence[Sequence[int]], symbols: dict[str, Dim]) -> None:
+        """Adds the symbols that follow from the extents of results."""
+        for out, found in zip(self.module.outputs, dims, strict=True):
+            if isinstance(out.result, Shape):
+                learn_symbols(out.result, Shape.of(out.shape.dtype, found), symbols)
+
+    def runner(
+        self,
+        dims: Mapping[str, Sequence[int]],
+        values: Mapping[str, Array],
+        make: Callable[[Module], R],
+        symbols: Mapping[str, int] | None = None,
+        orders: Mapping[str, Sequence[int]] | None = None,
+    ) -> R:
+        """Returns the runner for what was read; the last ones are kept."""
+        met: Hashable = (
+            tuple([tuple(dims[name]) for name in self._open]),
+            tuple([(name, d) for name, d in (symbols or {}).items() if name in self._mentioned]),
+            tuple([(name, tuple(order)) for name, order in (orders or {}).items()]),
+        )
+        key = self._same.get(met) or self._same.put(met, self._key(dims, symbols, orders))
+        key = key, *[values[name].tobytes() for name in self.read]
+        found = self._runners.get(key)
+        return found or self._runners.put(key, make(self.lowered(dims, values, symbols, orders)))
+
+    def _key(
+        self,
+        dims: Mapping[str, Sequence[int]],
+        symbols: Mapping[str, int] | None,
+        orders: Mapping[str, Sequence[int]] | None,
+    ) -> Hashable:
+        """Returns what a lowered part depends on besides values: numbers of rows that differ may lead to equal extents."""
+        known: dict[str, Dim] = dict(symbols or {})
+        self.learn(dims, known)
+        return tuple([substitute(d, known) for d in self._extents]), *[(n, tuple(o)) for n, o in (orders or {}).items()]
+
+    def runners(self) -> list[R]:
+        """Returns those that are kept."""
+        return list(self._runners.values())
+
+    def _mark_extents(self, module: Module, symbols: dict[int, str]) -> None:
+        """Gives extents that the program does not say symbols, as an instance's own parameters have: kernels' texts hold no
+        numbers that only these counts and values lead to.
+
+        symbols: by number, those that are known.  Equal numbers share one: a symbol's value is an argument of the launch.
+        """
+
+        def marked(shape: AnyShape) -> AnyShape:
+            if isinstance(shape, TupleShape):
+                return TupleShape(marked(item) for item in shape.items)
+            if not isinstance(shape, Shape) or shape.dynamic():
+                return shape
+            dims = [
+                # no int of a target's own, which knows where it is from
+                symbol(symbols.setdefault(n, f"{self.module.name}_extent{len(symbols)}"))
+                if type(n) is int and n not in self._own
+                else n
+                for n in shape.dims
+            ]
+            return self._instance_shape(Shape.of(shape.dtype, dims), shape)
+
+        for inner in nested(module):
+            for ins in inner:
+                if not (ins.is_literal or ins.is_return):
+                    ins.result = marked(ins.result)
+
+
+class Lying(NamedTuple):
+    """A value as it lies in memory, row by row; `order` has its axes from the outermost to the innermost."""
+
+    value: Any
+    order: tuple[int, ...]
+    dims: tuple[int, ...]  # of what it stands for
+
+
+class Parts(Generic[R]):
+    """Parts that run one behind the other: each takes parameters of the whole and results of those before it.
+
+    takes: names of the parameters of the whole; outputs: names of its results.
+    """
+
+    def __init__(self, takes: Sequence[str], parts: Sequence[Part[R]], outputs: Sequence[str]) -> None:
+        self.takes = list(takes)
+        self.parts = list(parts)
+        self.outputs = list(outputs)
+
+    def run(
+        self,
+        args: Sequence[Any],
+        values: Mapping[str, Array],
+        make: Callable[[Module], R],
+        lies: Callable[[Any], Lying],
+    ) -> list[Any]:
+        """Returns the results of a run.
+
+        args: values of the parameters of the whole; values: those that were read, by name; make: gives the runner of a lowered
+        part, whose results stay where runners take them as arguments; lies: tells how an argument or a result of one lies.
+        """
+        there = dict(zip(self.takes, args, strict=True))
+        symbols: dict[str, Dim] = {}
+        for part in self.parts:
+            taken = {name: lies(there[name]) for name in part.module.parameters}
+            dims = {name: one.dims for name, one in taken.items()}
+            orders = {name: one.order for name, one in taken.items() if one.order != tuple(range(len(one.order)))}
+            known = {name: int(d) for name, d in symbols.items() if isinstance(d, int)}
+            part.learn(dims, symbols)
+            made = part.runner(dims, values, make, known, orders).run([one.value for one in taken.values()])
+            part.learn_results([lies(value).dims for value in made], symbols)
+            there.update(zip(part.gives, made, strict=True))
+        return [there[name] for name in self.outputs]
+
+
+def cut_in_parts(
+    module: Module,
+    counting: Container[Instruction],
+    read: Sequence[str],
+    lower: Callable[[Module], object],
+    instance_shape: Callable[[AnyShape, AnyShape], AnyShape],
+) -> Parts[R]:
+    """Returns a module cut before what reads the results of ops that count, in order; one part where it counts nothing.
+
+    counting: instructions whose kernels count what they give.  The outputs are computed: none is a parameter or a constant.
+    """
+    stages = _stages(module, counting)
+    count = 1 + max(stages.values(), default=0)
+    names = {ins: f"{module.name}_{n}" for n, ins in enumerate(stages)}
+    readers = {ins: {r for r in reads(ins) if stages.get(r, stages[ins]) < stages[ins]} for ins in stages}
+    passed = {r for found in readers.values() for r in found} | set(module.outputs)
+    missing = _missing(module, stages, passed)
+    if missing is None or not all(isinstance(ins.result, Shape) for ins in passed):
+        count, stages = 1, dict.fromkeys(stages, 0)
+        passed = set(module.outputs)
+    else:
+        passed |= missing
+    found: list[Part[R]] = []
+    for at in range(count):
+        copy, gives = _part(module, stages, passed, names, at)
+        later = (ins for ins, stage in stages.items() if stage >= at)
+        own = static_extents([*module.parameters.values(), *later])
+        found.append(Part(copy, gives, [n for n in read if n in copy.parameters], own, lower, instance_shape))
+    return Parts(list(module.parameters), found, [names[o] for o in module.outputs])
+
+
+def _part(
+    module: Module,
+    stages: Mapping[Instruction, int],
+    passed: set[Instruction],
+    names: Mapping[Instruction, str],
+    at: int,
+) -> tuple[Module, list[str]]:
+    """Returns the module of one part, and the names of its results."""
+    copy = module.clone(name=f"{module.name}_{at}")
+    copies = dict(zip(module, copy, strict=True))
+    out = [ins for ins, stage in stages.items() if stage == at and ins in passed]
+    copy.replace_return([copies[ins] for ins in out])
+    for ins, stage in stages.items():
+        if ins in passed and stage < at:
+            copy.replace(copies[ins], copy.add_parameter(names[ins], ins.result))
+    copy.sweep()
+    for p in list(copy.parameters.values()):
+        if not p.users and p not in copy.outputs:
+            copy.remove(p)
+    return copy, [names[ins] for ins in out]
+
+
+def _stages(module: Module, counting: Container[Instruction]) -> dict[Instruction, int]:
+    """Returns for each instruction that computes how many of those that count come one behind the other before it."""
+    stages: dict[Instruction, int] = {}
+    born: dict[str, int] = {}  # the stage in which a symbol's value is known
+    counts: set[Instruction] = set()
+    for ins in module:
+        if given(ins):
+            continue
+        own = _own(ins)
+        if isinstance(ins.op, GetTupleElem) and ins.inputs[0] in counts:
+            stages[ins] = at = stages[ins.inputs[0]]  # a tuple is not passed on, its items are
+            counts.add(ins)
+        else:
+            before = [stages[n] + (n in counts) for n in reads(ins) if n in stages]
+            stages[ins] = at = max([*before, *(born.get(s, 0) for s in mentioned([ins]) - own)], default=0)
+            if ins in counting:
+                counts.add(ins)
+        born |= dict.fromkeys(own - born.keys(), at + (ins in counts))
+    return stages
+
+
+def _own(ins: Instruction) -> set[str]:
+    """Returns the symbols that an instruction introduces, or one of the modules that it runs."""
+    return introduced(ins).union(*(introduced(i) for m in ins.modules for body in nested(m) for i in body))
+
+
+def _missing(module: Module, stages: Mapping[Instruction, int], passed: set[Instruction]) -> set[Instruction] | None:
+    """Returns instructions whose results must be passed on for the extents that these tell; None if some are not to be told."""
+    known = set().union(*(_lone(p.result) for p in module.parameters.values()))
+    tells: dict[str, Instruction] = {}  # values that are passed on come first
+    for ins in sorted(stages, key=lambda ins: ins not in passed):
+        for name in _lone(ins.result):
+            tells.setdefault(name, ins)
+    found: set[Instruction] = set()
+    born: dict[str, int] = {}
+    for ins, stage in stages.items():
+        own = _own(ins)
+        born |= dict.fromkeys(own - born.keys(), stage)
+        for name in mentioned([ins]) - known - own:
+            if born.get(name) == stage:
+                continue
+            if name not in tells or stages[tells[name]] >= stage:
+                return None
+            found.add(tells[name])
+    return found
+
+
+def _lone(shape: AnyShape) -> set[str]:
+    """Returns the symbols that an extent of a tensor is by itself, so that a value of this shape tells them."""
+    dims = shape.dims if isinstance(shape, Shape) and shape.ranked else ()
+    return {d.symbol.name for d in dims if isinstance(d, Sym) and d.symbol is not None}
+
+
+def _extents(module: Module) -> Iterator[Sym]:
+    """Yields the extents in a module, and in those that it runs, that are not numbers."""
+    for inner in nested(module):
+        for ins in inner:
+            yield from open_extents(ins.result)
+            yield from ins.op.extents()
+
+
+def static_extents(instructions: Sequence[Instruction]) -> set[int]:
+    """Returns the extents that instructions, and the modules that they run, have whatever is counted and read."""
+    inner = [i for ins in instructions for m in ins.modules for body in nested(m) for i in body]
+    shapes = [i.result for i in (*instructions, *inner) if isinstance(i.result, Shape)]
+    return {0, 1} | {n for shape in shapes if shape.ranked for n in shape.dims if type(n) is int}
+
+
+def _turned(module: Module, name: str, order: Sequence[int]) -> None:
+    """Lets a module take a parameter as it lies in memory, with its axes in this order."""
+    p = module.parameters[name]
+    first = next((i for i in module if not i.is_param), None)
+    users, shape = list(p.users), p.shape
+    lying = Shape.of(shape.dtype, [shape.dims[a] for a in order])
+    module.replace_op(p, Param(label=name, shape=lying), lying)
+    seen = module.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), p, before=first)
+    seen.result = shape
+    for user in users:
+        assert user.parent is not None
+        user.parent.rewire(user, [seen if i is p else i for i in user.inputs])
+
+
+def _settled(module: Module) -> Module:
+    """Returns a module with the extents, constants and branches that follow from those that are known now."""
+    symbols: dict[str, int] = {}
+    while True:
+        Rewrite(SHAPES).apply(module)
+        FoldConstants().apply(module)
+        inlined = InlineBranches().apply(module)
+        more = _learnt(module)
+        if not inlined and not more.keys() - symbols.keys():
+            return module
+        symbols |= more
+        module = module.clone(symbols)
+
+
+def _learnt(module: Module) -> dict[str, int]:
+    """Returns symbols that have got a value because operands did, but still stand in shapes behind these."""
+    symbols: dict[str, int] = {}
+    for ins in module:
+        pairs: list[tuple[AnyShape, AnyShape]] = []
+        if given(ins):
+            continue
+        if not ins.modules:
+            pairs = [(ins.result, infer_shape(ins.op, ins.inputs))] if ins.result.dynamic() else []
+        elif op_of(ins).fused:
+            inside = ins.modules[0].parameters.values()
+            pairs = [(p.result, i.result) for p, i in zip(inside, ins.inputs, strict=True)]
+        for old, new in pairs:
+            found: dict[str, Dim] = {}
+            learn_symbols(old, new, found)
+            symbols |= {name: int(n) for name, n in found.items() if isinstance(n, int)}
+    return symbols
