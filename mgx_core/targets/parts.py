@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Se
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ..cache import Recent
+from ..garbage import rarer_collections
 from ..ir.instruction import Instruction, infer_shape
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
@@ -123,7 +124,10 @@ class Part(Generic[R]):
         key = self._same.get(met) or self._same.put(met, self._key(dims, symbols, orders))
         key = key, *[values[name].tobytes() for name in self.read]
         found = self._runners.get(key)
-        return found or self._runners.put(key, make(self.lowered(dims, values, symbols, orders)))
+        if found is None:
+            with rarer_collections():
+                found = self._runners.put(key, make(self.lowered(dims, values, symbols, orders)))
+        return found
 
     def _key(
         self,
