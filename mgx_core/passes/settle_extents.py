@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.instruction import Instruction
+from ..ir.instruction import Instruction, infer_shape
 from ..ir.module import Module, nested
+from ..ir.symbols import learn_symbols
 from ..ops.fill import DimensionsOf
 from ..records import dataclass
+from ..rules.shapes import SHAPES
+from ..types.dim import Dim
 from ..types.shape import Shape
 from .fold_constants import FoldConstants
+from .inline_branches import InlineBranches
 from .interface import Pass
+from .rewrite import Rewrite
 
-__all__ = ["SettleExtents"]
+__all__ = ["SettleExtents", "settled"]
 
 
 @dataclass(frozen=True)
@@ -34,3 +39,37 @@ class SettleExtents(Pass):
                 found.append(literal)
         FoldConstants().follow(found)
         return bool(found)
+
+
+def settled(module: Module) -> Module:
+    """Returns a module with the extents, constants and branches that follow from those that are known now.
+
+    module: its parameters have the shapes of a run; it is changed.  What depends on data stays as it is.
+    """
+    told: set[str] = set()
+    while True:
+        SettleExtents().apply(module)
+        changed = Rewrite(SHAPES).apply(module)
+        FoldConstants().apply(module)
+        changed |= InlineBranches().apply(module)
+        tells = _told(module)
+        if not changed and tells <= told:
+            return module
+        told |= tells
+        module.sweep()
+        module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
+
+
+def _told(module: Module) -> set[str]:
+    """Returns symbols that have got a value because operands did, but still stand in shapes behind these."""
+    symbols: dict[str, Dim] = {}
+    for ins in module:
+        if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent:
+            continue
+        if not ins.modules:
+            if ins.result.dynamic():
+                learn_symbols(ins.result, infer_shape(ins.op, ins.inputs), symbols)
+        elif ins.op.fused:
+            for p, i in zip(ins.modules[0].parameters.values(), ins.inputs, strict=True):
+                learn_symbols(p.result, i.result, symbols)
+    return {name for name, d in symbols.items() if isinstance(d, int)}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..compile.settle_ranks import waits_for_shapes
+from ..compile.run_shapes import waits_for_shapes
 from ..compile.stages import optimize_module
 from ..errors import ParameterError
 from ..ir.module import Module

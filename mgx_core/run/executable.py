@@ -223,7 +223,7 @@ class Executable:
 
     def _traced(self, values: Sequence[Value]) -> Traced:
         """Returns what runs with the value of each instruction, also of the modules that the values' shapes select."""
-        from ..compile.settle_ranks import select_modules, selects_modules
+        from ..compile.run_shapes import select_modules, selects_modules
 
         selects = self.module.derive("selects modules", selects_modules)
         key = tuple(tensor_type(v) for v in values) if selects else ()

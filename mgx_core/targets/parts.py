@@ -12,22 +12,17 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ..cache import Recent
 from ..garbage import rarer_collections
-from ..ir.instruction import Instruction, infer_shape
+from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, learn_all, learn_symbols, mentioned
 from ..ops.builtin import Param
 from ..ops.control import GetTupleElem
 from ..ops.movement import Transpose
-from ..passes.fold_constants import FoldConstants
-from ..passes.inline_branches import InlineBranches
-from ..passes.rewrite import Rewrite
-from ..passes.settle_extents import SettleExtents
-from ..rules.shapes import SHAPES
+from ..passes.settle_extents import settled
 from ..types.argument import Array
 from ..types.dim import Dim, Sym, substitute, symbol
 from ..types.shape import AnyShape, Shape, TupleShape, open_extents
-from .kernel import op_of
 from .runner import Runner
 from .static_part import given
 
@@ -89,9 +84,7 @@ class Part(Generic[R]):
             _turned(module, name, order)
         for name in self.read:
             module.replace(module.parameters[name], module.add_literal(values[name]))
-        SettleExtents().apply(module)
-        module.sweep()
-        module = _settled(module)
+        module = settled(module)
         self._mark_extents(module, {int(d): name for name, d in known.items() if isinstance(d, int)})
         self._lower(module)
         module.sweep()
@@ -349,36 +342,3 @@ def _turned(module: Module, name: str, order: Sequence[int]) -> None:
     for user in users:
         assert user.parent is not None
         user.parent.rewire(user, [seen if i is p else i for i in user.inputs])
-
-
-def _settled(module: Module) -> Module:
-    """Returns a module with the extents, constants and branches that follow from those that are known now."""
-    symbols: dict[str, int] = {}
-    while True:
-        Rewrite(SHAPES).apply(module)
-        FoldConstants().apply(module)
-        inlined = InlineBranches().apply(module)
-        more = _learnt(module)
-        if not inlined and not more.keys() - symbols.keys():
-            return module
-        symbols |= more
-        module = module.clone(symbols)
-
-
-def _learnt(module: Module) -> dict[str, int]:
-    """Returns symbols that have got a value because operands did, but still stand in shapes behind these."""
-    symbols: dict[str, int] = {}
-    for ins in module:
-        pairs: list[tuple[AnyShape, AnyShape]] = []
-        if given(ins):
-            continue
-        if not ins.modules:
-            pairs = [(ins.result, infer_shape(ins.op, ins.inputs))] if ins.result.dynamic() else []
-        elif op_of(ins).fused:
-            inside = ins.modules[0].parameters.values()
-            pairs = [(p.result, i.result) for p, i in zip(inside, ins.inputs, strict=True)]
-        for old, new in pairs:
-            found: dict[str, Dim] = {}
-            learn_symbols(old, new, found)
-            symbols |= {name: int(n) for name, n in found.items() if isinstance(n, int)}
-    return symbols

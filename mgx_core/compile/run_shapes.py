@@ -15,9 +15,7 @@ from ..ir.symbols import introduced
 from ..ops.control import If
 from ..ops.fill import DimensionsOf
 from ..ops.modules import SelectModule
-from ..passes.fold_constants import FoldConstants
 from ..passes.inline_branches import InlineBranches
-from ..passes.rewrite import Rewrite
 from ..passes.settle_extents import SettleExtents
 from ..passes.spell_out import SpellOut
 from ..rules.shapes import SHAPES
@@ -25,7 +23,6 @@ from ..rules.shapes import SHAPES
 __all__ = [
     "select_modules",
     "selects_modules",
-    "settle_extents",
     "settle_ranks",
     "waits_for_extents",
     "waits_for_shapes",
@@ -44,14 +41,16 @@ def waits_for_shapes(module: Module) -> bool:
 
 
 def waits_for_extents(module: Module) -> bool:
-    """Returns True if extents may follow from those of the inputs in numbers, where no rule follows symbols (through floats)."""
-    return any(
-        isinstance(ins.op, _READERS)
-        and introduced(ins)
-        and len(ins.inputs) > 1
-        and not any(_depends_on_data(i) for i in ins.inputs[1:])
-        for ins in module
-    )
+    """Returns True if extents may follow from those of the inputs in numbers, where no rule follows symbols.
+
+    As extents that go through floats, ranges of a computed length, and slices as long as these.
+    """
+    for ins in module:
+        if ins.inputs and introduced(ins):
+            decides = ins.inputs[1:] if isinstance(ins.op, _READERS) else ins.inputs
+            if not any(_depends_on_data(i) for i in decides):
+                return True
+    return False
 
 
 def _depends_on_data(value: Instruction) -> bool:
@@ -80,22 +79,6 @@ def settle_ranks(module: Module) -> Module | None:
         module.sweep()
         # the ranks of what follows are known only now, and decide further branches
         settled = module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
-
-
-def settle_extents(module: Module) -> Module:
-    """Returns a module whose ops read as attributes the extents that follow from those of its parameters.
-
-    module: its parameters have the shapes of a run; it is changed.  What still depends on data stays as it is.
-    """
-    while True:
-        SettleExtents().apply(module)
-        if not Rewrite(SHAPES).apply(module):
-            return module
-        FoldConstants().apply(module)
-        while Rewrite(SHAPES).apply(module):
-            FoldConstants().apply(module)
-        module.sweep()
-        module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
 
 
 def selects_modules(module: Module) -> bool:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.compile.settle_ranks import settle_extents, settle_ranks, waits_for_extents, waits_for_shapes
+from mgx_core.compile.run_shapes import settle_ranks, waits_for_extents, waits_for_shapes
 from mgx_core.ops.control import If
 from mgx_core.ops.operation import Operation
+from mgx_core.passes.settle_extents import settled
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import symbol
 
@@ -80,9 +81,9 @@ def test_only_what_waits_is_settled() -> None:
     module = squeezed_or_not().get_main_module()
     assert waits_for_shapes(module)
     assert settle_ranks(module) is None  # the number of rows is still open
-    settled = settle_ranks(module.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
-    assert settled is not None and not waits_for_shapes(settled)
-    assert [str(s) for s in settled.output_shapes()] == ["float32[3]"]
+    copy = settle_ranks(module.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
+    assert copy is not None and not waits_for_shapes(copy)
+    assert [str(s) for s in copy.output_shapes()] == ["float32[3]"]
 
 
 def test_what_is_fused_for_a_run_is_what_fixed_shapes_give() -> None:
@@ -115,9 +116,9 @@ def test_a_rank_that_a_branch_decided_decides_the_next() -> None:
         [main.add(mgx.op("get_tuple_elem", index=0), main.add(mgx.op("if"), flat, modules=[then, other]))]
     )
     for rows, relus in ((1, 1), (2, 2)):
-        settled = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [rows, 3])}))
-        assert settled is not None and not waits_for_shapes(settled)
-        assert [ins.op.name for ins in settled].count("relu") == relus
+        copy = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [rows, 3])}))
+        assert copy is not None and not waits_for_shapes(copy)
+        assert [ins.op.name for ins in copy].count("relu") == relus
 
 
 def test_quantized_weights_stay_narrow() -> None:
@@ -125,9 +126,9 @@ def test_quantized_weights_stay_narrow() -> None:
     weights = main.add_literal(np.arange(-6, 6, dtype=np.int8).reshape(3, 4))
     scale = main.add_literal(np.full(4, 0.5, np.float32))
     main.replace_return([*main.outputs, main.add(mgx.op("dequantizelinear", axis=1), weights, scale)])
-    settled = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
-    assert settled is not None
-    assert settled.outputs[1].op.name == "dequantizelinear"
+    copy = settle_ranks(main.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
+    assert copy is not None
+    assert copy.outputs[1].op.name == "dequantizelinear"
 
 
 def padded_twice(on_data: bool = False) -> mgx.Program:
@@ -162,16 +163,41 @@ def test_extents_computed_through_floats_are_settled_for_the_shapes_of_a_run() -
         assert not any(ins.result.dynamic() for ins in instance.module)
 
 
+def settled_for(main: mgx.Module, n: int) -> mgx.Module:
+    return settled(main.clone(parameters={"x": mgx.Shape("float32", [n])}))
+
+
+def test_slices_as_long_as_a_range_are_settled_for_the_shapes_of_a_run() -> None:
+    """Positions of patches, whose number goes through floats: what was sliced by it was of open extents on all targets."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [symbol("n", 1, 900)]))
+    zero, one = (main.add_literal(np.array(v, np.float32)) for v in (0, 1))
+    number = main.add(mgx.op("convert", target_type="float32"), main.add(mgx.op("dimensions_of", end=1), x))
+    half = main.add(mgx.op("mul"), number, main.add_literal(np.array([0.5], np.float32)))
+    places = main.add(mgx.op("dynamic_range"), zero, main.add(mgx.op("squeeze", axes=[0]), half), one)
+    count = main.add(mgx.op("dimensions_of", end=1), places)
+    starts, axes = (main.add_literal(np.array([0])) for _ in range(2))
+    picked = main.add(mgx.op("slice"), x, starts, count, axes)
+    main.add_return([main.add(mgx.op("neg"), picked)])
+    program.compile(mgx.get_target("ref"))
+    for n in (5, 8):
+        (y,) = program.run({"x": np.arange(n, dtype=np.float32)})
+        np.testing.assert_array_equal(np.asarray(y), -np.arange((n + 1) // 2))
+    for instance in program.executable.instances():  # type: ignore[union-attr]
+        assert not any(ins.result.dynamic() for ins in instance.module)
+
+
 def test_only_extents_that_follow_from_those_of_the_inputs_wait() -> None:
     main = padded_twice(on_data=True).get_main_module()
     assert not waits_for_extents(main)
-    settled = settle_extents(main.clone(parameters={"x": mgx.Shape("float32", [4])}))
-    assert settled.output_shapes()[0].dynamic()
+    run = settled_for(main, 4)
+    assert run.output_shapes()[0].dynamic()
     main = padded_twice().get_main_module()
     assert waits_for_extents(main)
-    settled = settle_extents(main.clone(parameters={"x": mgx.Shape("float32", [5])}))
-    assert not waits_for_extents(settled)
-    assert [str(s) for s in settled.output_shapes()] == ["float32[12]"]
+    run = settled_for(main, 5)
+    assert not waits_for_extents(run)
+    assert [str(s) for s in run.output_shapes()] == ["float32[12]"]
 
 
 def test_extents_that_rules_follow_do_not_wait() -> None:
