@@ -82,8 +82,9 @@ class Part(Generic[R]):
         module = self.module.clone({n: d for n, d in known.items() if n in self._mentioned}, parameters=shapes)
         for name, order in (orders or {}).items():
             _turned(module, name, order)
+        start = next(i for i in module if not i.is_param)
         for name in self.read:
-            module.replace(module.parameters[name], module.add_literal(values[name]))
+            module.replace(module.parameters[name], module.add_literal(values[name], before=start))
         module = settled(module)
         self._mark_extents(module, {int(d): name for name, d in known.items() if isinstance(d, int)})
         self._lower(module)

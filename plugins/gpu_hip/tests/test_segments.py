@@ -328,6 +328,26 @@ def test_ranges_of_computed_length(target: GpuTarget) -> None:
         assert later.whole and not later.hosted
 
 
+def test_numbers_that_are_read_serve_the_host_too(target: GpuTarget) -> None:
+    """They decide the extents of a reshape, and lengths of parts, which the host takes."""
+
+    def build(m: mgx.Module) -> list[mgx.Instruction]:
+        x = m.add_parameter("x", mgx.shape(type="float32", lens=(12,)))
+        n = m.add_parameter("n", mgx.shape(type="int64", lens=(2,)))
+        lens = m.add(mgx.op("add"), n, n)
+        parts = m.add(
+            mgx.op("split_to_sequence", axis=0), m.add(mgx.op("slice", axes=[0], starts=[0], ends=[8]), x), lens
+        )
+        first = m.add(mgx.op("sequence_at"), parts, m.add_literal(np.array(0)))
+        return [m.add(mgx.op("reshape"), x, lens), m.add(mgx.op("neg"), first)]
+
+    program = made(build)
+    plain = program.get_main_module().clone()
+    program.compile(target)
+    feed = {"x": np.linspace(-1, 1, 12, dtype=np.float32), "n": np.array([1, 3])}
+    same(program.run(feed), Interpreter().run(plain, list(feed.values())))
+
+
 def test_device_arrays(target: GpuTarget) -> None:
     """Without copies to the host results are device arrays of the true extents, which outlive the next run."""
 
