@@ -15,6 +15,7 @@ from ..ops.movement import Transpose
 from ..ops.reshape import Reshape
 from ..ops.slice import Slice
 from ..types.argument import Argument, Array
+from ..types.dim import Dim, bounds
 from .engine import ROUNDING, Builder, Rules
 
 __all__ = ["transposed_convolutions"]
@@ -29,7 +30,7 @@ class _Axis(NamedTuple):
     taps: int
     padding: int
     begin: int
-    extent: int
+    extent: Dim
 
 
 def transposed_convolutions(name: str, declined: Callable[[Instruction], No | None] = lambda i: None) -> Rules:
@@ -57,10 +58,15 @@ def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
     if not isinstance(w, np.ndarray):
         return No("the weights are not constant")
     dims, out = x.shape.dims, i.shape.dims
-    if any(not isinstance(n, int) or n == 0 for n in (*dims, *out)):
-        return No("the extents are not known, or 0")
     strides, dilations, begins, _, _ = op.plan(len(dims) - 2, w.shape[2:])
-    axes = [_axis(*each) for each in zip(dims[2:], out[2:], w.shape[2:], strides, dilations, begins, strict=True)]
+    if any(bounds(n)[0] < 1 for n in (*dims[1:], *out[1:])):
+        return No("an extent may be 0")
+    axes = []
+    for n, *each in zip(dims[2:], out[2:], w.shape[2:], strides, dilations, begins, strict=True):
+        axis = _axis(n, *each)
+        if axis is None:
+            return No("the extents of the result do not follow from those of x")
+        axes.append(axis)
     products, needed = prod(a.taps * a.stride for a in axes), prod(w.shape[2:])
     if products > needed and not zeros:
         return No("zeros would fill up windows")
@@ -84,10 +90,14 @@ def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
     return made
 
 
-def _axis(n: int, out: int, k: int, stride: int, dilation: int, begin: int) -> _Axis:
+def _axis(n: Dim, out: Dim, k: int, stride: int, dilation: int, begin: int) -> _Axis | None:
     taps = -(-((k - 1) * dilation + 1) // stride)
-    first, last = begin // stride, (out - 1 + begin) // stride  # steps of the stride that the result touches
-    padding = max(taps - 1 - first, last - (n - 1), 0)
+    end = out - 1 + begin - stride * (n - 1)  # of the result, from where the last window begins
+    if not isinstance(end, int):
+        return None
+    # steps of the stride that the result touches, before the first and after the last of x
+    first, last = begin // stride, end // stride
+    padding = max(taps - 1 - first, last, 0)
     return _Axis(stride, taps, padding, begin - (taps - 1 - padding) * stride, out)
 
 
