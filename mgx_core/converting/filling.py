@@ -10,7 +10,7 @@ from ..types import dtype as dt
 from ..types.dim import Dim, product
 from .builder import InstructionBuilder
 
-__all__ = ["broadcast_extents", "count_up", "filled", "one_hot", "places_along", "unsorted_segments"]
+__all__ = ["broadcast_extents", "count_up", "filled", "one_hot", "places_along", "repeated_places", "unsorted_segments"]
 
 
 def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Instruction:
@@ -36,6 +36,20 @@ def count_up(n: InstructionBuilder, count: Instruction, length: Dim | None = Non
 def places_along(n: InstructionBuilder, x: Instruction, axis: int) -> Instruction:
     """Returns 0, 1, ... along an axis of x, in int64."""
     return count_up(n, n.add("dimensions_of", x, start=axis, end=axis + 1), x.shape.dims[axis])
+
+
+def repeated_places(n: InstructionBuilder, counts: Instruction) -> Instruction:
+    """Returns 0 as often as the first count says, 1 as often as the second and so on, in int64; counts below 0 are 0.
+
+    Each place is how many runs of equal numbers have ended before it.
+    """
+    counts = n.pointwise("max", n.convert(counts, dt.int64), n.literal(0, dt.int64))
+    ends = n.add("prefix_scan_sum", counts, axis=0)
+    total = n.add("reduce_sum", counts, axes=(0,))
+    (length,) = count_up(n, total).shape.dims
+    zeros = n.broadcast_to(n.literal(0, dt.int64), (length + 1,))
+    ended = n.add("scatter_add", zeros, ends, n.full_like(ends, 1), axis=0)
+    return n.slice(n.add("prefix_scan_sum", ended, axis=0), [0], [0], [length])
 
 
 def one_hot(

@@ -24,7 +24,7 @@ from ..ops.reduce import ReduceProd
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice, Split, Step
 from ..types.argument import Array
-from ..types.dim import Sym, compare, maximum, minimum, trunc_div
+from ..types.dim import Dim, Sym, compare, maximum, minimum, trunc_div
 from ..types.dtype import DType
 from ..types.shape import Shape
 
@@ -128,6 +128,11 @@ class Known:
             self._extents[ins] = np.asarray(_each(function, len(args))(*args), dtype=object).reshape(ins.result.lens())
         except (MgxError, ArithmeticError, LookupError, TypeError, ValueError):
             return
+
+    def suppose(self, ins: Instruction, value: Dim) -> Dim:
+        """States that the one element of `ins` is an extent, and returns that."""
+        self._extents[ins] = np.asarray([value], dtype=object).reshape(ins.shape.lens())
+        return value
 
     def _find_extents(self, ins: Instruction) -> Array | None:
         shape = ins.result

@@ -16,7 +16,7 @@ from .covering import join
 from .declaration import op
 from .operation import Operation, Run
 
-__all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan"]
+__all__ = ["FusedReduce", "GetTupleElem", "Group", "If", "Loop", "PointwiseGroup", "Scan", "goes_on"]
 
 
 MOST_EMPTY: Final = 1 << 20  # slices that take no memory, and so could be any number
@@ -106,7 +106,7 @@ class Loop(Operation):
         carried = list(states)
         rows: list[list[Array]] = [[] for _ in body.outputs[1 + len(states) :]]
         sure = 0  # trips that are certain before the first one
-        if going and _goes_on(body):
+        if going and goes_on(body):
             sure = self.max_iterations if bound is None else min(bound, self.max_iterations)
             row_bytes = sum(static_bytes(s) or 0 for s in body.output_shapes()[1 + len(states) :])
             require_bytes(row_bytes * sure, f"the rows of {sure} trips of the loop")
@@ -135,7 +135,7 @@ class Loop(Operation):
         return ShapeError(f"the loop takes more than {self.max_iterations} trips (option limit_max_iterations)")
 
 
-def _goes_on(body: Any) -> bool:
+def goes_on(body: Any) -> bool:
     """Returns True if a loop's body never ends the loop: it returns the condition that it was given, or true."""
     ends = body.outputs[0]
     if ends.literal is not None:

@@ -9,7 +9,10 @@ import numpy as np
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
+from mgx_core.converting.lists import without_lists
 from mgx_core.converting.loops import carried
+from mgx_core.ops.control import goes_on
+from mgx_core.types.dim import Dim
 from mgx_core.types.shape import AnyShape
 
 from ..converter import converts
@@ -43,15 +46,39 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
         most = min(options.max_loop_iterations if known is None else int(known.reshape(())), most)
         limit = n.literal(np.asarray(most, np.int64))
         trips = limit if trips is None else n.add("min", trips, limit)
-    made = n.parser.module.add(
-        _op("loop", max_iterations=most),
-        *(n.parser.absent() if x is None else x for x in (trips, cond)),
-        *states,
-        modules=[body],
-        sources=n.parser.sources(n),
-    )
-    items = n.items(made)
-    return (*items[: len(states)], *(_filled(n, rows) for rows in items[len(states) :]))
+    lists = without_lists(n, body, states, _sure_trips(n, trips, cond, body, most))
+    if lists is None:
+        items = _run(n, most, [trips, cond, *states], body)
+        return (*items[: len(states)], *(_filled(n, rows) for rows in items[len(states) :]))
+    lost = {*lists.made, *lists.rows}
+    kept = [s for k, s in enumerate(states) if k not in lost]
+    items = _run(n, most, [trips, cond, *kept], lists.body)
+    after, rows = iter(items[: len(kept)]), items[len(kept) : len(items) - len(lists.rows)]
+    filled = dict(zip(lists.rows, items[len(items) - len(lists.rows) :], strict=True))
+    found = lists.made | {k: n.add("split_to_sequence", x, axis=0, keepdims=False) for k, x in filled.items()}
+    return (*(found.get(k) or next(after) for k in range(len(states))), *(_filled(n, r) for r in rows))
+
+
+def _run(n: Node, most: int, operands: Sequence[Instruction | None], body: Module) -> tuple[Instruction, ...]:
+    """Returns what a loop gives: nothing is run for a body that gives nothing."""
+    if len(body.outputs) == 1:
+        return ()
+    given = [n.parser.absent() if x is None else x for x in operands]
+    op = _op("loop", max_iterations=most)
+    return n.items(n.parser.module.add(op, *given, modules=[body], sources=n.parser.sources(n)))
+
+
+def _sure_trips(n: Node, trips: Instruction | None, cond: Instruction | None, body: Module, most: int) -> Dim | None:
+    """Returns the number of a loop's trips if no condition ends it, and if it is known or an extent."""
+    if trips is None or not goes_on(body) or (cond is not None and not _is_true(n, cond)):
+        return None
+    found = n.dims(trips)
+    return None if found is None or (isinstance(found[0], int) and found[0] > most) else found[0]
+
+
+def _is_true(n: Node, cond: Instruction) -> bool:
+    known = n.constant(cond)
+    return known is not None and bool(known.reshape(()))
 
 
 def _filled(n: Node, rows: Instruction) -> Instruction:

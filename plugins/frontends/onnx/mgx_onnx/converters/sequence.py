@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mgx_core import Instruction
+from mgx_core.converting.lists import item_of, joined, parts_of
 
 from ..converter import converts
 from ..node import Node
@@ -23,7 +24,7 @@ def sequence_empty(n: Node) -> Instruction:
 
 @converts("SequenceAt", since=11)
 def sequence_at(n: Node, sequence: Instruction, position: Instruction) -> Instruction:
-    return n.add("sequence_at", sequence, position)
+    return item_of(n, sequence, position)
 
 
 @converts("SequenceInsert", since=11)
@@ -45,12 +46,12 @@ def sequence_length(n: Node, sequence: Instruction) -> Instruction:
 
 @converts("SplitToSequence", since=11)
 def split_to_sequence(n: Node, x: Instruction, split: Instruction | None = None) -> Instruction:
-    return n.add("split_to_sequence", x, split, axis=n.attr("axis", 0), keepdims=bool(n.attr("keepdims", 1)))
+    return parts_of(n, x, split, n.attr("axis", 0), bool(n.attr("keepdims", 1)))
 
 
 @converts("ConcatFromSequence", since=11)
 def concat_from_sequence(n: Node, sequence: Instruction) -> Instruction:
-    return n.add("concat_from_sequence", sequence, axis=n.attr("axis"), new_axis=bool(n.attr("new_axis", 0)))
+    return joined(n, sequence, n.attr("axis"), bool(n.attr("new_axis", 0)))
 
 
 @converts("Optional", since=15)

@@ -1,0 +1,137 @@
+"""Lists that loops fill, as torch's older exporter writes them: joined tensors, without a sequence and mostly without the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import mgx_core as mgx
+
+REPEATED = """g (float[{dims}] x, int64[n] counts) => (float[{out}] y) {{
+    axis = Constant<value_int = {axis}>()
+    dims = Shape(x)
+    trips = Gather(dims, axis)
+    shape = Shape(counts)
+    ones = ConstantOfShape<value = int64[1] {{1}}>(shape)
+    lengths = SplitToSequence<axis = 0>(counts, ones)
+    slices = SplitToSequence<axis = {axis}>(x, ones)
+    yes = Constant<value = bool {{1}}>()
+    none = SequenceEmpty<dtype = 1>()
+    list = Loop (trips, yes, none) <body = b (int64 i, bool c, seq(float) s) => (bool d, seq(float) t) {{
+        count = SequenceAt(lengths, i)
+        slice = SequenceAt(slices, i)
+        at = Constant<value_ints = [{behind}]>()
+        apart = Unsqueeze(slice, at)
+        before = Constant<value_ints = [{before}]>()
+        after = Constant<value_ints = [{after}]>()
+        wanted = Concat<axis = 0>(before, count, after)
+        lens = Shape(wanted)
+        unit = ConstantOfShape<value = int64[1] {{1}}>(lens)
+        minus = Constant<value_int = -1>()
+        open = Mul(unit, minus)
+        same = Equal(wanted, open)
+        dims2 = Where(same, unit, wanted)
+        spread = Expand(apart, dims2)
+        flat = Constant<value_ints = [{flat}]>()
+        item = Reshape(spread, flat)
+        t = SequenceInsert(s, item)
+        d = Cast<to = 9>(yes)
+    }}>
+    y = ConcatFromSequence<axis = {axis}>(list)
+}}"""
+
+
+def program_of(text: str, target: str = "ref") -> mgx.Program:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {text}')
+    program = mgx.parse_onnx_buffer(model.SerializeToString())
+    program.compile(mgx.get_target(target))
+    return program
+
+
+@pytest.mark.parametrize("counts", [[2, 0, 3, 1], [0, 0, 0, 0], [0, 5, 0, 0]])
+@pytest.mark.parametrize(
+    ("axis", "shape", "text"),
+    [
+        (0, (4, 3), {"dims": "n, 3", "out": "m, 3", "behind": "1", "before": "1", "after": "3", "flat": "-1, 3"}),
+        (1, (2, 4, 3), {"dims": "2, n, 3", "out": "2, m, 3", "behind": "2", "before": "2, 1", "after": "3", "flat": "2, -1, 3"}),
+    ],
+)  # fmt: skip
+def test_each_slice_repeated(axis: int, shape: tuple[int, ...], text: dict[str, Any], counts: list[int]) -> None:
+    program = program_of(REPEATED.format(axis=axis, **text))
+    assert not any(word in str(program) for word in ("loop", "sequence", "broadcast_with_dims"))
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    (found,) = program.run({"x": x, "counts": np.asarray(counts)})
+    np.testing.assert_array_equal(found.to_numpy(), np.repeat(x, counts, axis))
+
+
+def test_slices_repeated_within_themselves_stay_a_loop() -> None:
+    """Items whose repeated axis lies behind one that is kept: no gather along one axis gives them."""
+    text = {"dims": "n, 3", "out": "n, k", "behind": "2, 3", "before": "1, 3", "after": "1", "flat": "1, -1"}
+    program = program_of(REPEATED.format(axis=0, **text))
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    (found,) = program.run({"x": x, "counts": np.asarray([2, 2, 2, 2])})
+    np.testing.assert_array_equal(found.to_numpy(), np.repeat(x, 2, 1))
+
+
+ROWS = """g (float[n, 3] x, int64 trips, bool first) => ({out} y, float[3] last) {{
+    zero = Constant<value_floats = [0.0, 0.0, 0.0]>()
+    three = Constant<value_int = 3>()
+    none = SequenceEmpty<dtype = 1>()
+    final, list = Loop (trips, first, zero, none) <body = b (int64 i, bool c, float[3] a, seq(float) s)
+        => (bool d, float[3] sum, seq(float) t) {{
+        row = Gather(x, i)
+        sum = Add(a, row)
+        {insert}
+        d = Less(i, three)
+    }}>
+    {read}
+    last = Identity(final)
+}}"""
+APPENDED = "t = SequenceInsert(s, sum)"
+
+
+@pytest.mark.parametrize("trips", [1, 3, 7])
+@pytest.mark.parametrize(
+    ("read", "out", "wanted"),
+    [
+        ("y = ConcatFromSequence<axis = 0>(list)", "float[m]", lambda r: r.reshape(-1)),
+        ("y = ConcatFromSequence<axis = 0, new_axis = 1>(list)", "float[m, 3]", lambda r: r),
+        ("y = ConcatFromSequence<axis = -1, new_axis = 1>(list)", "float[3, m]", lambda r: r.T),
+        ("minus = Constant<value_int = -1>()\n y = SequenceAt(list, minus)", "float[3]", lambda r: r[-1]),
+        ("y = SequenceLength(list)", "int64", lambda r: np.int64(len(r))),
+    ],
+)
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_rows_of_one_shape(trips: int, read: str, out: str, wanted: Any, target: str) -> None:
+    program = program_of(ROWS.format(read=read, out=out, insert=APPENDED), target)
+    assert "sequence_insert" not in str(program)
+    x = np.arange(21, dtype=np.float32).reshape(7, 3) ** 2
+    rows = np.cumsum(x[: min(trips, 4 + 1)], 0)  # the condition is false from the fourth trip on
+    found, last = (r.to_numpy() for r in program.run({"x": x, "trips": np.int64(trips), "first": np.bool_(True)}))
+    np.testing.assert_array_equal(found, wanted(rows[: min(trips, 4)]))
+    np.testing.assert_array_equal(last, rows[: min(trips, 4)][-1])
+
+
+@pytest.mark.parametrize(
+    ("insert", "wanted"),
+    [
+        ("front = Constant<value_int = 0>()\n t = SequenceInsert(s, sum, front)", lambda r: r[::-1].reshape(-1)),
+        (
+            "long = SequenceInsert(s, sum)\n k = SequenceLength(s)\n at = Constant<value_int = 0>()\n"
+            "one = Constant<value_ints = [1]>()\n m = Unsqueeze(k, at)\n end = Add(m, one)\n at1 = Constant<value_ints = [0]>()\n"
+            "part = Slice(sum, at1, end)\n t = SequenceInsert(s, part)",
+            lambda r: np.concatenate([row[: n + 1] for n, row in enumerate(r)]),
+        ),
+    ],
+    ids=["in front", "as long as the list"],
+)
+def test_lists_that_are_more_than_appended_to_stay(insert: str, wanted: Any) -> None:
+    read = "y = ConcatFromSequence<axis = 0>(list)"
+    program = program_of(ROWS.format(read=read, out="float[m]", insert=insert))
+    assert "sequence_insert" in str(program)
+    x = np.arange(21, dtype=np.float32).reshape(7, 3)
+    found = program.run({"x": x, "trips": np.int64(3), "first": np.bool_(True)})[0].to_numpy()
+    np.testing.assert_array_equal(found, wanted(np.cumsum(x[:3], 0)))
