@@ -16,6 +16,7 @@ from ..types.shape import AnyShape, Shape, TupleShape
 from .instruction import Instruction
 from .module import Module
 from .ordering import reads
+from .symbols import introduced
 
 __all__ = ["Interpreter", "Observer", "bind_all", "bind_symbols", "evaluate_module"]
 
@@ -31,6 +32,7 @@ class Interpreter:
 
     def __init__(self, observe: Observer | None = None) -> None:
         self.observe = observe
+        self._open: dict[Instruction, tuple[bool, bool]] = {}
 
     def run(
         self,
@@ -70,9 +72,12 @@ class Interpreter:
         """Returns one instruction's value from those of its inputs; `known` are the symbols' values so far."""
         try:
             args = [None if i.is_absent else values[i] for i in ins.inputs]
-            op = ins.op.substitute(known) if known else ins.op
-            if known and ins.result.dynamic():
-                size = static_bytes(ins.result.substitute(known))
+            op = ins.op
+            if known:
+                in_op, in_result = self._open.get(ins) or self._extents_of(ins)
+                if in_op:
+                    op = op.substitute(known)
+                size = static_bytes(ins.result.substitute(known)) if in_result else None
                 if size is not None:
                     require_bytes(size, "the result")
 
@@ -85,6 +90,11 @@ class Interpreter:
         except MemoryError as error:
             raise located(DeviceError(f"not enough memory for the result: {error}"), ins) from None
         return self.settle(value)
+
+    def _extents_of(self, ins: Instruction) -> tuple[bool, bool]:
+        """Returns whether an op's attributes hold symbols, and whether its result's size follows from those that are known."""
+        found = self._open[ins] = bool(ins.op.symbols()), ins.result.dynamic() and not introduced(ins)
+        return found
 
     @staticmethod
     def settle(value: Value) -> Value:

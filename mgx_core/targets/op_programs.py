@@ -43,15 +43,28 @@ class Call(NamedTuple):
         result = self.op.result(shapes, self.modules)
         return result.items if isinstance(result, TupleShape) else (result,)
 
-    def baked(self) -> list[bool]:
-        """Returns operands that are constants of the steps: scalars that bound a data-dependent result (max_output_boxes).
+    def without_steps(self) -> Any:
+        """Returns the value of a call that no steps are made for, by its types: results without elements, or of open extents.
 
-        Their value is commonly the same in all runs; the steps are made for it, so that the result's memory is sized by it.
+        None for all others.
         """
-        return [
-            self.kernel.open_axis is not None and n > 0 and a is not None and a.size == 1 and a.dtype.kind in "iu"
-            for n, a in enumerate(self.args)
-        ]
+        result = self.result()
+        static = [r for r in result if isinstance(r, Shape) and not r.dynamic()]
+        if len(static) == len(result) and not any(r.elements() for r in static):
+            empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in static)
+            return empty if len(empty) > 1 else empty[0]
+        opened = len(static) < len(result) and self.kernel.open_axis is None
+        if opened or any(a is not None and (a.size == 0 or a.dtype == object) for a in self.args):
+            return self.by_definition()
+        return None
+
+
+def _is_baked(kernel: Kernel, n: int, a: Array) -> bool:
+    """Returns True for a constant of the steps: a scalar that bounds a data-dependent result (max_output_boxes).
+
+    Its value is commonly the same in all runs; the steps are made for it, so that the result's memory is sized by it.
+    """
+    return kernel.open_axis is not None and n > 0 and a.size == 1 and a.dtype.kind in "iu"
 
 
 class OpPrograms:
@@ -69,33 +82,32 @@ class OpPrograms:
 
     def run(self, kernel: Kernel, op: Operation, modules: Sequence[Module], args: Sequence[Any], e: Emitter) -> Any:
         """Returns the result of one kernel for these arrays; e: an emitter with the settings to use."""
-        call = Call(kernel, op, modules, args)
-        if any(not isinstance(a, np.ndarray) and a is not None for a in args):
-            return call.by_definition()
-        result = call.result()
-        static = [r for r in result if isinstance(r, Shape) and not r.dynamic()]
-        if len(static) == len(result) and not any(r.elements() for r in static):
-            empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in static)
-            return empty if len(empty) > 1 else empty[0]
-        opened = len(static) < len(result) and kernel.open_axis is None
-        if opened or any(a is not None and (a.size == 0 or a.dtype == object) for a in args):
-            return call.by_definition()
-        baked = call.baked()
-        types = [
-            None if a is None else (a.dtype, a.shape, a.tobytes() if own else None)
-            for a, own in zip(args, baked, strict=True)
-        ]
+        types: list[tuple[Any, ...] | None] = []
+        for n, a in enumerate(args):
+            if a is None:
+                types.append(None)
+                continue
+            if not isinstance(a, np.ndarray):
+                return Call(kernel, op, modules, args).by_definition()
+            types.append((a.dtype, a.shape, a.tobytes() if _is_baked(kernel, n, a) else None))
         key = (op, tuple(modules), kernel.name, kernel.emit, kernel.open_axis, e.settings, *types)
-        program, several = self._made.get(key) or self._made.put(key, self._program(call, baked, e.fresh(tuning=False)))
-        results = program([a for a, own in zip(args, baked, strict=True) if a is not None and not own])
+        made = self._made.get(key)
+        if made is None:
+            call = Call(kernel, op, modules, args)
+            value = call.without_steps()
+            if value is not None:
+                return value
+            made = self._made.put(key, self._program(call, e.fresh(tuning=False)))
+        program, several = made
+        results = program([a for a, t in zip(args, types, strict=True) if t is not None and t[2] is None])
         if kernel.open_axis is not None:
             return taken(op, kernel.open_axis, *results)
         return tuple(results) if several else results[0]
 
-    def _program(self, call: Call, baked: Sequence[bool], e: Emitter) -> tuple[Run, bool]:
+    def _program(self, call: Call, e: Emitter) -> tuple[Run, bool]:
         values: list[Value | None] = []
-        for a, own in zip(call.args, baked, strict=True):
-            if a is None or own:
+        for n, a in enumerate(call.args):
+            if a is None or _is_baked(call.kernel, n, a):
                 values.append(None if a is None else e.literal(a.copy()))
                 continue
             values.append(e.input(Shape(a.dtype, a.shape), len(e.inputs)))
