@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ..errors import ParseError
 from ..ir.module import Module
 from ..ops.covering import join
@@ -11,7 +13,7 @@ from ..types.dim import Dim, bounds, fresh
 from ..types.polynomial import UNBOUNDED
 from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape
 
-__all__ = ["carried"]
+__all__ = ["carried", "over_numbers"]
 
 
 def carried(states: Sequence[AnyShape], build: Callable[[list[AnyShape]], Module], skip: int) -> Module:
@@ -30,6 +32,22 @@ def carried(states: Sequence[AnyShape], build: Callable[[list[AnyShape]], Module
         shapes = [s if types.covers(s, r) else types.wider(s, r) for s, r in zip(shapes, results, strict=True)]
         body.clear()
     raise ParseError("the types of the loop's values do not converge")
+
+
+def over_numbers(body: Module) -> Module:
+    """Returns the body of a loop that no condition ends as that of a scan over the numbers of its trips; `body` is emptied.
+
+    body: (iteration, condition, *states) -> (condition, *states, *rows) becomes (*states, iteration) -> (*states, *rows).
+    """
+    made = Module(body.name)
+    iteration = next(iter(body.parameters.values()))
+    kept = [made.add_parameter(name, p.result) for name, p in list(body.parameters.items())[2:]]
+    number = made.add_parameter(next(iter(body.parameters)), iteration.result)
+    going = made.add_literal(np.asarray(True))
+    made.add_return(made.inline(body, [number, going, *kept])[1:])
+    body.clear()
+    made.sweep()
+    return made
 
 
 class _Types:

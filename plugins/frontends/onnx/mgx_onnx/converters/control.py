@@ -9,8 +9,9 @@ import numpy as np
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import count_up
 from mgx_core.converting.lists import without_lists
-from mgx_core.converting.loops import carried
+from mgx_core.converting.loops import carried, over_numbers
 from mgx_core.ops.control import goes_on
 from mgx_core.types.dim import Dim
 from mgx_core.types.shape import AnyShape
@@ -46,23 +47,33 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
         most = min(options.max_loop_iterations if known is None else int(known.reshape(())), most)
         limit = n.literal(np.asarray(most, np.int64))
         trips = limit if trips is None else n.add("min", trips, limit)
-    lists = without_lists(n, body, states, _sure_trips(n, trips, cond, body, most))
+    sure = _sure_trips(n, trips, cond, body, most)
+    lists = without_lists(n, body, states, sure)
     if lists is None:
-        items = _run(n, most, [trips, cond, *states], body)
+        items = _run(n, most, [trips, cond, *states], body, sure is not None)
         return (*items[: len(states)], *(_filled(n, rows) for rows in items[len(states) :]))
     lost = {*lists.made, *lists.rows}
     kept = [s for k, s in enumerate(states) if k not in lost]
-    items = _run(n, most, [trips, cond, *kept], lists.body)
+    items = _run(n, most, [trips, cond, *kept], lists.body, sure is not None)
     after, rows = iter(items[: len(kept)]), items[len(kept) : len(items) - len(lists.rows)]
     filled = dict(zip(lists.rows, items[len(items) - len(lists.rows) :], strict=True))
     found = lists.made | {k: n.add("split_to_sequence", x, axis=0, keepdims=False) for k, x in filled.items()}
     return (*(found.get(k) or next(after) for k in range(len(states))), *(_filled(n, r) for r in rows))
 
 
-def _run(n: Node, most: int, operands: Sequence[Instruction | None], body: Module) -> tuple[Instruction, ...]:
-    """Returns what a loop gives: nothing is run for a body that gives nothing."""
+def _run(
+    n: Node, most: int, operands: Sequence[Instruction | None], body: Module, sure: bool
+) -> tuple[Instruction, ...]:
+    """Returns what a loop gives: nothing is run for a body that gives nothing.
+
+    sure: the number of trips is known; then rows are those of a scan, whose number is known, too.
+    """
+    trips, states = operands[0], operands[2:]
     if len(body.outputs) == 1:
         return ()
+    if sure and trips is not None and len(body.outputs) > 1 + len(states):
+        op = _op("scan", states=len(states), input_axes=[0])
+        return n.items(n.add(op, *states, count_up(n, trips), modules=[over_numbers(body)]))
     given = [n.parser.absent() if x is None else x for x in operands]
     op = _op("loop", max_iterations=most)
     return n.items(n.parser.module.add(op, *given, modules=[body], sources=n.parser.sources(n)))
