@@ -187,7 +187,7 @@ class Scan(Operation):
         length: Dim = 0
         for n, x in enumerate(scanned):
             assert isinstance(x, Shape)
-            axis = self._axis(self.input_axes, n, x.rank)
+            axis = self.axis_of(self.input_axes, n, x.rank)
             length = x.dims[axis]
         results = body.output_shapes()
         parameters = [p.result for p in body.parameters.values()]
@@ -198,12 +198,13 @@ class Scan(Operation):
         rows = []
         for n, r in enumerate(results[self.states :]):
             assert isinstance(r, Shape)
-            axis = self._axis(self.output_axes, n, r.rank + 1)
+            axis = self.axis_of(self.output_axes, n, r.rank + 1)
             rows.append(r.with_dims((*r.dims[:axis], length, *r.dims[axis:])))
         return TupleShape([*carried, *rows])
 
     @staticmethod
-    def _axis(axes: Sequence[int], n: int, rank: int) -> int:
+    def axis_of(axes: Sequence[int], n: int, rank: int) -> int:
+        """Returns the n-th of some axes, not negative; those that are not stated are the first."""
         axis = axes[n] if n < len(axes) else 0
         if not -rank <= axis < rank:
             raise ShapeError(f"scan axis {axis} is outside rank {rank}")
@@ -214,7 +215,7 @@ class Scan(Operation):
         carried = list(xs[: self.states])
         cut = []
         for n, x in enumerate(xs[self.states :]):
-            moved = np.moveaxis(x, self._axis(self.input_axes, n, x.ndim), 0)
+            moved = np.moveaxis(x, self.axis_of(self.input_axes, n, x.ndim), 0)
             backwards = self.input_directions[n] if n < len(self.input_directions) else 0
             cut.append(moved[::-1] if backwards else moved)
         if len({len(c) for c in cut}) > 1:
@@ -234,7 +235,7 @@ class Scan(Operation):
         joined = []
         for n, (row, shape) in enumerate(zip(rows, shapes, strict=True)):
             assert isinstance(shape, Shape)
-            axis = self._axis(self.output_axes, n, shape.rank + 1)
+            axis = self.axis_of(self.output_axes, n, shape.rank + 1)
             joined.append(_stack(row, shape, self.output_directions[n] if n < len(self.output_directions) else 0, axis))
         return (*carried, *joined)
 

@@ -16,24 +16,28 @@ from .schedule import Call, Step
 from .static_part import fixed, fixed_tensor, given, read_whole, with_bodies
 from .values import Buffer, Value
 
-__all__ = ["count_uses", "emit_branch", "is_planned"]
+__all__ = ["count_uses", "emit_branch", "is_planned", "planned_member"]
 
 
-def is_planned(ins: Instruction) -> bool:
-    """Returns True for an `if` whose steps can be placed ahead: all extents are static, and both modules give the same shapes."""
+def is_planned(ins: Instruction, member: Callable[[Instruction], bool]) -> bool:
+    """Returns True for an `if` whose steps can be placed ahead: all extents are static, and both modules give the same shapes.
+
+    member: tells whether an instruction of a module can have steps.
+    """
     if not isinstance(ins.op, If) or not isinstance(ins.result, TupleShape) or not fixed(ins) or read_whole(ins):
         return False
     condition = ins.inputs[0]
     if not fixed_tensor(condition) or condition.shape.elements() != 1:
         return False
-    return all(map(_planned_member, with_bodies(ins))) and all(_gives(m, ins.result) for m in ins.modules)
+    return all(member(i) for m in ins.modules for i in m) and all(_gives(m, ins.result) for m in ins.modules)
 
 
-def _planned_member(ins: Instruction) -> bool:
+def planned_member(ins: Instruction, control: Callable[[Instruction], bool]) -> bool:
+    """Returns True if an instruction of a branch or loop can have steps; control: tells that of control flow."""
     if given(ins):
         return ins.is_return or ins.is_absent or fixed_tensor(ins)
     if ins.op.control:
-        return is_planned(ins)
+        return control(ins)
     return fixed(ins) and not ins.op.effect and not read_whole(ins)
 
 

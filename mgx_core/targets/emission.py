@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Final, Self
 from ..errors import No, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ops.control import If
+from ..ops.control import If, Loop, Scan
 from ..types.memory_limit import ALIGNMENT
 from ..types.shape import Shape
-from .branches import count_uses, emit_branch, is_planned
+from .branches import count_uses, emit_branch, is_planned, planned_member
 from .kernel import Launch, op_of
 from .kernel_emission import KernelEmitter, Tuning
 from .kernel_table import Kernels
+from .loops import LoopSteps, emit_loop, is_planned_loop
 from .placement import Placement
 from .schedule import Call, Schedule, Step, placed
 from .static_part import Split, given, split
@@ -36,6 +37,9 @@ class Emitter(KernelEmitter):
 
     branches: ClassVar[bool] = False
     """True if a run can pass over steps, as `branch_steps` says: an `if` of static extents is then part of a schedule."""
+
+    loops: ClassVar[bool] = False
+    """True if a run can take steps again and again, as `loop_steps` says: a loop of static extents is then part of a schedule."""
 
     overwrites: ClassVar[bool] = False
     """True if a runner can leave a result in the memory of an argument: outputs of a schedule then lie on ``given`` buffers."""
@@ -73,10 +77,16 @@ class Emitter(KernelEmitter):
         """
         raise UnsupportedError(f"{type(self).__name__} says that it has branches, and gives no steps for them")
 
+    def loop_steps(self) -> LoopSteps:
+        """Returns what makes the steps of loops; asked for where `loops` is True."""
+        raise UnsupportedError(f"{type(self).__name__} says that it has loops, and gives no steps for them")
+
     def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
-        """Adds an instruction's steps, those of a branch's modules included; returns its value."""
+        """Adds an instruction's steps, those of the modules of branches and loops included; returns its value."""
         if self.branches and isinstance(ins.op, If):
             return emit_branch(self, ins, env, self.branch_steps)
+        if self.loops and isinstance(ins.op, (Loop, Scan)):
+            return emit_loop(self, ins, env, self.loop_steps())
         return super().emit(ins, env)
 
     def schedule(self, module: Module) -> Schedule:
@@ -88,11 +98,19 @@ class Emitter(KernelEmitter):
 
     def parts(self, module: Module) -> Split:
         """Returns a lowered module in two: what has steps in its schedule, and what is decided at run time."""
-        return split(module, is_planned if self.branches else None)
+        return split(module, self._planned)
+
+    def _planned(self, ins: Instruction) -> bool:
+        if isinstance(ins.op, If):
+            return self.branches and is_planned(ins, self._planned_member)
+        return self.loops and is_planned_loop(ins, self._planned_member)
+
+    def _planned_member(self, ins: Instruction) -> bool:
+        return planned_member(ins, self._planned)
 
     def _results_that_take_memory(self, module: Module, parts: Split) -> dict[Instruction, int]:
         """Returns the results that may lie in the memory of a parameter's argument, with the parameter's position."""
-        if not self.overwrites or parts.rest or any(isinstance(i.op, If) for i in parts.static):
+        if not self.overwrites or parts.rest or any(i.op.control for i in parts.static):
             return {}
         found: dict[Instruction, int] = {}
         for n, (name, parameter) in enumerate(module.parameters.items()):

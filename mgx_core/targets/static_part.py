@@ -9,7 +9,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.ordering import captures, reads
 from ..ir.symbols import mentioned
-from ..ops.control import If
+from ..ops.control import If, Loop, Scan
 from ..records import dataclass
 from ..types.shape import Shape, TupleShape
 
@@ -98,13 +98,13 @@ def given_fixed(ins: Instruction) -> bool:
 
 
 def with_bodies(ins: Instruction) -> Iterator[Instruction]:
-    """Returns the instructions of the modules that a branch may take, those of branches inside them included."""
-    for module in ins.modules if isinstance(ins.op, If) else ():
+    """Returns the instructions of the modules of a branch or loop, those of branches and loops inside them included."""
+    for module in ins.modules if isinstance(ins.op, (If, Loop, Scan)) else ():
         for inner in module:
             yield inner
             yield from with_bodies(inner)
 
 
 def numbered(module: Module) -> list[Instruction]:
-    """Returns the instructions of a lowered module and of its branches, in the order of the numbers that files call them by."""
+    """Returns the instructions of a module, its branches and loops, in the order of the numbers that files call them by."""
     return [*module, *(inner for ins in module for inner in with_bodies(ins))]

@@ -308,6 +308,15 @@ class NativeProgram:
     def begin_other(self, name: str) -> None: ...
     def end_branch(self, name: str) -> None:
         """All runs take the steps behind this one.  Branches may lie in each other."""
+    def begin_loop(
+        self, name: str, counter: Place, bound: Place | None, going: Place | None, sure: bool, most: int
+    ) -> None:
+        """The steps up to `end_loop` are taken again and again.
+
+        counter: int64, 0 before the first trip, one more behind each; bound: int64, trips at most; going: a byte that is not 0
+        before each trip; sure: no trip changes that.  More than `most` trips are an error, before the first where they are sure.
+        """
+    def end_loop(self, name: str) -> None: ...
     def finish(self, touch: bool = True) -> None:
         """No steps after this.  touch: have the first arena's pages now."""
 

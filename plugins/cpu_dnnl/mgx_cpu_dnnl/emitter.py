@@ -14,6 +14,7 @@ from mgx_core.errors import Refused
 from mgx_core.targets.cut import emitted_at_run_time
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel_emission import HostFunction, Tuning
+from mgx_core.targets.loops import LoopSteps, Trips
 from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.values import Buffer, Value, view_of
 from mgx_core.types.argument import Array
@@ -51,6 +52,7 @@ class CpuEmitter(Emitter):
     """
 
     branches = True
+    loops = True
     overwrites = True
 
     def __init__(
@@ -295,6 +297,33 @@ class CpuEmitter(Emitter):
         ]
         first, second, third = (NativeStep(name, reads, [], install=install) for reads, install in parts)
         return first, second, third
+
+    def loop_steps(self) -> LoopSteps:
+        return LoopSteps(self._around_trips, self._put_row)
+
+    def _around_trips(self, trips: Trips) -> tuple[Step, Step]:
+        read = [v for v in (trips.counter, trips.bound, trips.going) if v is not None]
+        name = self.label("loop")
+
+        def begin(program: Any, ident: Callable[[Buffer], int]) -> None:
+            def place(value: Value | None) -> tuple[int, int] | None:
+                return None if value is None else (ident(value.buffer), value.byte_offset)
+
+            program.begin_loop(name, *map(place, trips[:3]), trips.sure, trips.most)
+
+        buffers = [v.buffer for v in read]
+        first = NativeStep(name, buffers, [], install=begin)
+        return first, NativeStep(name, buffers, [], install=lambda program, ident: program.end_loop(name))
+
+    def _put_row(self, row: Value, counter: Value, rows: Value, backwards: bool) -> None:
+        values, size = (rows, counter, row), row.shape.elements() * row.shape.dtype.size
+        numbers = [size, rows.lens[0] - 1 if backwards else 0, -1 if backwards else 1]
+        address, label = native().native_loop("put_row"), self.label("put row")
+
+        def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+            program.add_loop(label, address, None, [(ident(v.buffer), v.byte_offset) for v in values], numbers)
+
+        self.step(label, [v.buffer for v in values], [rows.buffer], install, bytes=2 * size)
 
     def copy_into(self, source: Value, target: Value) -> None:
         from .jit.pointwise import compile_copy

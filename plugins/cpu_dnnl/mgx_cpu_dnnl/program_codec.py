@@ -23,7 +23,7 @@ from .remaking import Recipe, address_of, aligned, remade
 
 __all__ = ["FORMAT", "NotSaved", "Recorder", "made_again", "replayed"]
 
-FORMAT: Final = 3  # of what a runner saves, and of the native module that runs it
+FORMAT: Final = 4  # of what a runner saves, and of the native module that runs it
 DTYPES: Final = {t.name: t for t in dt.ALL}
 
 
@@ -147,6 +147,12 @@ class Recorder:
     def end_branch(self, name: str) -> None:
         self._steps.append(["end", name])
 
+    def begin_loop(self, name: str, *trips: Any) -> None:
+        self._steps.append(["trip", name, *(list(t) if isinstance(t, tuple) else t for t in trips)])
+
+    def end_loop(self, name: str) -> None:
+        self._steps.append(["again", name])
+
     def add_host(self, name: str, *call: Any) -> None:
         raise NotSaved(f"the step {name} calls Python")
 
@@ -192,6 +198,10 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
             program.begin_other(*entry)
         elif kind == "end":
             program.end_branch(*entry)
+        elif kind == "trip":
+            program.begin_loop(*entry)
+        elif kind == "again":
+            program.end_loop(*entry)
         else:
             raise StoreError(f"there are no steps of kind {kind!r}")
     for value in plain["results"]:

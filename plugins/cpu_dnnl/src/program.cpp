@@ -60,6 +60,7 @@ void Program::compute_scratch() {
 
 void Program::finish(bool touch) {
     if (!branches_.empty()) throw Failure(Fault::parameter, "a branch of the program is not ended");
+    if (!loops_.empty()) throw Failure(Fault::parameter, "a loop of the program is not ended");
     for (auto &step : steps_) {
         planned_threads_ = std::max(planned_threads_, step->planned_threads());
         movable_ = movable_ && !step->needs_caller();
@@ -121,7 +122,7 @@ void Program::run_steps(Frame &frame, Team team, std::vector<int64_t> *nanosecon
         Stepping stepping(step.times, team.threads, before);
         step.run(frame, i, team);
         const int64_t now = stepping.finished();
-        if (nanoseconds) (*nanoseconds)[i] = now - before;
+        if (nanoseconds) (*nanoseconds)[i] += now - before;
         before = now;
         next = step.next(frame, i);
     }

@@ -27,6 +27,8 @@ public:
     void begin_branch(const std::string &name, Ref condition); // steps of a run in which the condition holds follow
     void begin_other(const std::string &name); // those of any other run follow
     void end_branch(const std::string &name);
+    void begin_loop(const std::string &name, const Trips &trips); // the steps of a trip follow
+    void end_loop(const std::string &name);
     void add_result(int value); // results in order: outputs or objects
     void finish(bool touch);
 
@@ -63,6 +65,12 @@ private:
         JumpStep *last;
         bool other; // its second side has begun
     };
+    struct OpenLoop {
+        TripStep *first;
+        size_t at; // where it is
+        Ref counter;
+        size_t branches; // begun before it
+    };
     class Lease;
 
     pybind11::list with_arrays(const pybind11::list &inputs, std::vector<int64_t> *nanoseconds);
@@ -90,6 +98,7 @@ private:
     size_t objects_ = 0;
     std::vector<std::unique_ptr<Step>> steps_;
     std::vector<OpenBranch> branches_; // begun and not ended
+    std::vector<OpenLoop> loops_;
     pybind11::object keep_;
 
     std::mutex frames_mutex_;

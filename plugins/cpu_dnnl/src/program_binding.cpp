@@ -129,6 +129,17 @@ void bind_program(py::module_ &module) {
                     py::arg("name"), py::arg("condition"))
             .def("begin_other", &Program::begin_other, py::arg("name"))
             .def("end_branch", &Program::end_branch, py::arg("name"))
+            .def("begin_loop",
+                    [](Program &p, const std::string &name, const py::object &counter, const py::object &bound,
+                            const py::object &going, bool sure, int64_t most) {
+                        Trips trips {ref_from(p, counter), {}, {}, sure, most};
+                        if (!bound.is_none()) trips.bound.push_back(ref_from(p, bound));
+                        if (!going.is_none()) trips.going.push_back(ref_from(p, going));
+                        p.begin_loop(name, trips);
+                    },
+                    py::arg("name"), py::arg("counter"), py::arg("bound"), py::arg("going"), py::arg("sure"),
+                    py::arg("most"))
+            .def("end_loop", &Program::end_loop, py::arg("name"))
             .def("finish", &Program::finish, py::arg("touch") = true)
             .def("run", &Program::run, py::arg("inputs"), py::arg("outputs"), py::arg("arena") = 0)
             .def("run_arrays", &Program::run_arrays, py::arg("inputs"))

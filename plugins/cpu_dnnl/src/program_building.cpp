@@ -81,6 +81,21 @@ void Program::end_branch(const std::string &name) {
     last->target = steps_.size();
 }
 
+void Program::begin_loop(const std::string &name, const Trips &trips) {
+    auto made = std::make_unique<TripStep>(name, trips);
+    loops_.push_back({made.get(), steps_.size(), trips.counter, branches_.size()});
+    add_step(std::move(made));
+}
+
+void Program::end_loop(const std::string &name) {
+    if (loops_.empty() || loops_.back().branches != branches_.size())
+        throw Failure(Fault::parameter, name + ": no loop is there to be ended");
+    const OpenLoop loop = loops_.back();
+    loops_.pop_back();
+    add_step(std::make_unique<AgainStep>(name, loop.counter, loop.at));
+    loop.first->target = steps_.size();
+}
+
 void Program::add_result(int id) {
     auto kind = value(id).kind;
     if (kind != Value::Kind::output && kind != Value::Kind::object)

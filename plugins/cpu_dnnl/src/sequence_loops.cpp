@@ -1,4 +1,6 @@
 // Steps of sequences moved by numbers that each sequence has of its own: its length, or where new steps go.
+#include <cstring>
+
 #include "box.h"
 #include "loops.h"
 #include "scalars.h"
@@ -66,6 +68,12 @@ void put_steps(void *const *buffers, const int64_t *args, int64_t begin, int64_t
     });
 }
 
+// Buffers: rows, counter, row.  Numbers: bytes of a row, the first row's number, and how the number grows with the counter.
+void put_row(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
+    const int64_t at = args[1] + args[2] * *static_cast<const int64_t *>(buffers[1]);
+    std::memcpy(static_cast<char *>(buffers[0]) + at * args[0], buffers[2], static_cast<size_t>(args[0]));
+}
+
 // Buffers: bytes, out.  Numbers: stride of a pair's later half in out, whether codes are signed; box of bytes (bytes, out).
 void unpack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     auto *bytes = static_cast<const uint8_t *>(buffers[0]);
@@ -100,6 +108,7 @@ void add_sequence_loops(NamedLoops &loops) {
         loops[std::string("by_length_") + name] = &by_length<T>;
         loops[std::string("put_steps_") + name] = &put_steps<T>;
     });
+    loops["put_row"] = &put_row;
     loops["unpack_int4"] = &unpack_int4;
     loops["pack_int4"] = &pack_int4;
 }

@@ -145,6 +145,26 @@ size_t JumpStep::next(Frame &frame, size_t index) const {
     return on ? index + 1 : target;
 }
 
+// loops of steps
+
+TripStep::TripStep(std::string name, const Trips &trips)
+    : PointerStep(std::move(name), {trips.counter}), bounded_(!trips.bound.empty()), conditional_(!trips.going.empty()),
+      sure_(trips.sure), most_(trips.most) {
+    for (auto *list : {&trips.bound, &trips.going})
+        refs_.insert(refs_.end(), list->begin(), list->end());
+}
+
+size_t TripStep::next(Frame &frame, size_t index) const {
+    void **pointers = frame.pointers(index);
+    const int64_t done = *static_cast<const int64_t *>(pointers[0]);
+    const int64_t bound = bounded_ ? *static_cast<const int64_t *>(pointers[1]) : INT64_MAX;
+    if (done >= bound || (conditional_ && !*static_cast<const uint8_t *>(pointers[bounded_ ? 2 : 1]))) return target;
+    if (done >= most_ || (sure_ && bound > most_))
+        throw Failure(Fault::shape,
+                name + ": the loop takes more than " + std::to_string(most_) + " trips (option limit_max_iterations)");
+    return index + 1;
+}
+
 // host steps
 
 void HostStep::build(Frame &frame, size_t index) const {

@@ -105,6 +105,44 @@ public:
     size_t target = 0;
 };
 
+// How many trips a loop takes at most, and whether only that ends it.
+struct Trips {
+    Ref counter; // int64, 0 before the first trip
+    std::vector<Ref> bound; // int64, or none
+    std::vector<Ref> going; // a byte that is true before each trip, or none
+    bool sure;
+    int64_t most; // more are refused
+};
+
+// Before each trip: a run goes on at `target` if there is none.
+class TripStep : public PointerStep {
+public:
+    TripStep(std::string name, const Trips &trips);
+    const char *kind() const override { return "trip"; }
+    void run(Frame &, size_t, Team) const override {}
+    size_t next(Frame &frame, size_t index) const override;
+
+    size_t target = 0;
+
+private:
+    bool bounded_;
+    bool conditional_;
+    bool sure_;
+    int64_t most_;
+};
+
+// Behind each trip: counts it, and goes on at `target`.
+class AgainStep : public PointerStep {
+public:
+    AgainStep(std::string name, Ref counter, size_t target) : PointerStep(std::move(name), {counter}), target_(target) {}
+    const char *kind() const override { return "again"; }
+    void run(Frame &frame, size_t index, Team) const override { ++*static_cast<int64_t *>(frame.pointers(index)[0]); }
+    size_t next(Frame &, size_t) const override { return target_; }
+
+private:
+    size_t target_;
+};
+
 // An operand of a host step: an array on memory, or a Python object in a slot.
 struct HostOperand {
     Ref ref;

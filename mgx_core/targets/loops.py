@@ -1,0 +1,246 @@
+"""Loops in a schedule: the body of a `loop` or `scan` as steps that a run takes again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ir.ordering import captures
+from ..ops.control import Loop, Scan, goes_on
+from ..ops.index import Gather
+from ..ops.movement import Reverse
+from ..types import dtype as dt
+from ..types.shape import Shape, TupleShape
+from .branches import count_uses
+from .kernel_emission import KernelEmitter
+from .schedule import Call, Step
+from .static_part import fixed, fixed_tensor, given, read_whole
+from .values import NEVER_OVERWRITTEN, Buffer, Value, count_reads
+
+__all__ = ["LoopSteps", "Trips", "emit_loop", "is_planned_loop"]
+
+
+class Trips(NamedTuple):
+    """Number of times that a loop's steps are taken.
+
+    counter: int64, the number of trips done; bound: int64, how many there are at most, if limited; going: a bool that must
+    be true before each trip, if there is one; sure: no trip changes it; most: trips, more than which are an error.
+    """
+
+    counter: Value
+    bound: Value | None
+    going: Value | None
+    sure: bool
+    most: int
+
+
+class LoopSteps(NamedTuple):
+    """Steps that a target gives for loops.
+
+    around: those before and behind a trip; put_row: adds one that copies a row-major value into one of the rows of another,
+    along its first axis: that of the counter, or counted from the end.
+    """
+
+    around: Callable[[Trips], tuple[Step, Step]]
+    put_row: Callable[[Value, Value, Value, bool], None]
+
+
+class _Parts(NamedTuple):
+    """A loop's operands and its body's parameters and results by role.
+
+    initial, states, again: first values, parameters and results that are the parameters' next values, of what trips hand on, the
+    condition of a loop that its body may end included (absent: true); xs, slices: what is cut into slices, and the parameters for
+    them; rows: results that each trip gives one row of.
+    """
+
+    initial: list[Instruction]
+    states: list[Instruction]
+    again: list[Instruction]
+    xs: list[Instruction]
+    slices: list[Instruction]
+    rows: list[Instruction]
+
+
+def _parts(ins: Instruction) -> _Parts:
+    (body,) = ins.modules
+    parameters, outputs = list(body.parameters.values()), list(body.outputs)
+    if isinstance(ins.op, Scan):
+        n = ins.op.states
+        return _Parts(
+            list(ins.inputs[:n]), parameters[:n], outputs[:n], list(ins.inputs[n:]), parameters[n:], outputs[n:]
+        )
+    n = len(parameters) - 2
+    first = 1 if goes_on(body) else 0  # where nothing changes the condition, it is not a state
+    return _Parts(
+        list(ins.inputs[1 + first : 2 + n]), parameters[1 + first :], outputs[first : 1 + n], [], [], outputs[1 + n :]
+    )
+
+
+def is_planned_loop(ins: Instruction, member: Callable[[Instruction], bool]) -> bool:
+    """Returns True for a loop whose steps can be placed ahead: all extents are static, and states keep their types.
+
+    member: tells whether an instruction of a body can have steps.
+    """
+    if not isinstance(ins.op, (Loop, Scan)) or not fixed(ins) or read_whole(ins):
+        return False
+    if any(not i.is_absent and not fixed_tensor(i) for i in ins.inputs):
+        return False
+    if isinstance(ins.op, Loop) and not _counted(ins):
+        return False
+    parts = _parts(ins)
+    if any(x.shape.elements() == 0 for x in parts.xs):
+        return False
+    if not all(map(fixed_tensor, [*parts.states, *parts.again, *parts.rows])):
+        return False
+    for before, state, after in zip(parts.initial, parts.states, parts.again, strict=True):
+        if len({_type(i) for i in (before, state, after) if not i.is_absent}) > 1:
+            return False
+    return all(map(member, ins.modules[0]))
+
+
+def _type(ins: Instruction) -> tuple[Any, ...]:
+    return ins.shape.dtype, *ins.shape.lens()
+
+
+def _counted(ins: Instruction) -> bool:
+    """Returns True if a loop's number of trips and its condition are of the types that steps read."""
+    if len(ins.inputs) < 2:
+        return False
+    operands = (*zip(ins.inputs[:2], (dt.int64, dt.bool_), strict=False), (ins.modules[0].outputs[0], dt.bool_))
+    return all(i.is_absent or (fixed_tensor(i) and _type(i) == (kind,)) for i, kind in operands)
+
+
+def emit_loop(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], steps: LoopSteps) -> tuple[Value, ...]:
+    """Adds the steps of a loop: its states' first values, and a body that reads and replaces them; returns the results.
+
+    What the body reads from around it is alive until the last trip has ended, and no step of the body writes over it.
+    """
+    current, call = e.current, Call(ins.op, "loop", ins.sources, (), "", ins)
+    e.call, e.sources = call, ins.sources
+    parts, (body,) = _parts(ins), ins.modules
+    states = [e.copy(_value(e, i, env)) for i in parts.initial]
+    xs = [_forwards(e, ins.op, n, e.value_of(x, env)) for n, x in enumerate(parts.xs)]
+    trips = _trips(e, ins, env, states, xs)
+    rows = [_rows(e, ins, n) for n in range(len(parts.rows))]
+    begin, end = steps.around(trips)
+    begin.writes = [r.buffer for r in rows]  # they are alive in all trips, not from the first row on
+    e.add(begin)
+    around = [v for c in captures(body) if (v := env.get(c)) is not None]
+    held = [*around, *xs, trips.counter, *(v for v in (trips.bound, trips.going) if v is not None)]
+    for value in held:
+        count_reads(value, NEVER_OVERWRITTEN)
+    if isinstance(ins.op, Loop):
+        env |= zip(list(body.parameters.values())[:2], (trips.counter, _value(e, ins.inputs[1], env)), strict=True)
+    env |= zip(parts.states, states, strict=True)
+    for n, (x, p) in enumerate(zip(xs, parts.slices, strict=True)):
+        env[p] = e.run_op(Gather(axis=_axis(ins.op, n, x)), (), [x, trips.counter])
+    made = dict(zip(body.outputs, _emit_body(e, body, env, call), strict=True))
+    for n, (row, rows_of) in enumerate(zip(parts.rows, rows, strict=True)):
+        if rows_of.shape.elements():
+            steps.put_row(e.row_major(made[row]), trips.counter, rows_of, _backwards(ins.op, n))
+    _replace(e, [made[o] for o in parts.again], states)
+    for value in held:
+        count_reads(value, -NEVER_OVERWRITTEN)
+    end.reads = [b for v in (*held, *states, *rows) for b in _buffers(v)]
+    end.writes = [v.buffer for v in (*states, *rows)]  # what follows the last write to them follows the loop
+    e.add(end)
+    kept = len(states) - isinstance(ins.op, Loop) * (not trips.sure)  # without the condition
+    results = [*states[len(states) - kept :], *(_with_axis(ins.op, n, r) for n, r in enumerate(rows))]
+    e.call, e.current = None, current
+    for value in results:
+        value.buffer.readers = 0
+    return tuple(results)
+
+
+def _value(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+    """Returns the value of a state or condition; one that is absent is true."""
+    value: Value | None = e.value_of(ins, env)
+    return e.literal(np.asarray(True)) if value is None else value
+
+
+def _trips(
+    e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], states: list[Value], xs: list[Value]
+) -> Trips:
+    counter = e.copy(e.literal(np.asarray(0, np.int64)))
+    op = ins.op
+    if isinstance(op, Scan):
+        length = xs[0].lens[_axis(op, 0, xs[0])]
+        return Trips(counter, e.literal(np.asarray(length, np.int64)), None, True, length)
+    assert isinstance(op, Loop)
+    sure = goes_on(ins.modules[0])
+    going = e.value_of(ins.inputs[1], env) if sure else states[0]
+    return Trips(counter, e.value_of(ins.inputs[0], env), going, sure, op.max_iterations)
+
+
+def _axis(op: Any, n: int, x: Value) -> int:
+    return op.axis_of(op.input_axes, n, len(x.lens)) if isinstance(op, Scan) else 0
+
+
+def _forwards(e: KernelEmitter, op: Any, n: int, x: Value) -> Value:
+    """Returns what a scan cuts into slices in the order of its trips."""
+    if n >= len(op.input_directions) or not op.input_directions[n]:
+        return x
+    turned = e.run_op(Reverse(axes=(_axis(op, n, x),)), (), [x])
+    assert isinstance(turned, Value)
+    return turned
+
+
+def _backwards(op: Any, n: int) -> bool:
+    return n < len(op.output_directions) and bool(op.output_directions[n])
+
+
+def _rows(e: KernelEmitter, ins: Instruction, n: int) -> Value:
+    """Returns memory for the n-th rows, one after the other."""
+    parts = _parts(ins)
+    assert isinstance(ins.result, TupleShape)
+    shape = ins.result.items[len(ins.result.items) - len(parts.rows) + n]
+    assert isinstance(shape, Shape)
+    lens = shape.lens()
+    lens.insert(0, lens.pop(_row_axis(ins.op, n, len(lens))))
+    return e.allocate(shape.dtype, lens)
+
+
+def _row_axis(op: Any, n: int, rank: int) -> int:
+    axis: int = op.axis_of(op.output_axes, n, rank)
+    return axis
+
+
+def _with_axis(op: Any, n: int, rows: Value) -> Value:
+    """Returns rows as they are wanted: one after the other along an axis that need not be the first."""
+    lens, strides = list(rows.lens), list(rows.strides)
+    axis = _row_axis(op, n, len(lens))
+    for order in (lens, strides):
+        order.insert(axis, order.pop(0))
+    return rows.seen_as(0, Shape(rows.dtype, lens, strides))
+
+
+def _buffers(value: Any) -> list[Buffer]:
+    return [b for v in value for b in _buffers(v)] if isinstance(value, tuple) else [value.buffer]
+
+
+def _emit_body(e: KernelEmitter, body: Module, env: dict[Instruction, Any], call: Call) -> list[Value]:
+    members = [i for i in body if not given(i)]
+    left = count_uses(members)
+    left.update(set(body.outputs))
+    for p in body.parameters.values():
+        count_reads(env[p], left[p])
+    e.call = None
+    e.emit_all(members, env, left)
+    e.call = call
+    return [e.value_of(o, env) for o in body.outputs]
+
+
+def _replace(e: KernelEmitter, made: Sequence[Value], states: Sequence[Value]) -> None:
+    """Adds steps that put a trip's results in the place of the states; those that lie in other states are moved away first."""
+    own = {s.buffer for s in states}
+    moves: list[tuple[Value, Value]] = []
+    for value, state in zip(made, states, strict=True):
+        if not state.shape.elements() or (value.buffer is state.buffer and value.offset == 0 and value.dense()):
+            continue
+        moves.append((e.copy(value) if value.buffer in own else value, state))
+    for value, state in moves:
+        e.copy_into(value, state)

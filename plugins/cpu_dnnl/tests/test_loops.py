@@ -1,0 +1,281 @@
+"""Loops inside a native program: trips, states, rows, what the body reads from around it, and what reports and files say of them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import Instruction, Module, Program, Shape
+from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.types.dim import symbol
+from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.runner import CpuRunner
+
+rng = np.random.default_rng(5)
+WIDTH = 6
+
+
+def by_definition(program: Program, given: dict[str, Any]) -> list[Any]:
+    module = program.get_main_module()
+    return Interpreter().run(module, [given[name] for name in module.parameters])
+
+
+def runner_of(program: Program) -> CpuRunner:
+    assert program.executable is not None
+    runner = program.executable.instances()[-1].runner
+    assert isinstance(runner, CpuRunner)
+    return runner
+
+
+def compare(program: Program, given: dict[str, Any], compiled: Program) -> None:
+    for found, expected in zip(compiled.run(given), by_definition(program, given), strict=True):
+        assert np.asarray(found).dtype == expected.dtype and np.asarray(found).shape == expected.shape
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
+
+
+def body_of(shapes: list[Shape]) -> tuple[Module, list[Instruction]]:
+    body = Module("body")
+    scalars = [("i", Shape("int64", [])), ("going", Shape("bool", []))]
+    names = [*scalars, *((f"s{n}", s) for n, s in enumerate(shapes))]
+    return body, [body.add_parameter(name, shape) for name, shape in names]
+
+
+def looped(main: Module, operands: list[Instruction], body: Module, count: int, **attributes: Any) -> list[Instruction]:
+    made = main.add(mgx.op("loop", **attributes), *operands, modules=[body])
+    return [main.add(mgx.op("get_tuple_elem", index=n), made) for n in range(count)]
+
+
+def stepping(batch: Any = 2) -> Program:
+    """h = tanh(h w + x i) while a sum is below a limit, for as many trips as are asked for; x and h are read behind the loop."""
+    program = Program()
+    main = program.get_main_module()
+    trips, going = main.add_parameter("trips", Shape("int64", [])), main.add_parameter("going", Shape("bool", []))
+    limit = main.add_parameter("limit", Shape("float32", []))
+    x = main.add(mgx.op("exp"), main.add_parameter("x", Shape("float32", [batch, WIDTH])))
+    weights = main.add_literal((rng.standard_normal((WIDTH, WIDTH)) * 0.4).astype(np.float32))
+    h = main.add(mgx.op("neg"), x)
+    body, (i, _, state, total) = body_of([Shape("float32", [batch, WIDTH]), Shape("float32", [])])
+    scale = body.add(mgx.op("multibroadcast"), body.add(mgx.op("convert", target_type="float32"), i), x)
+    after = body.add(mgx.op("dot"), state, weights)
+    after = body.add(mgx.op("tanh"), body.add(mgx.op("add"), after, body.add(mgx.op("mul"), x, scale)))
+    largest = body.add(mgx.op("reduce_max", axes=[0, 1]), after)
+    total = body.add(mgx.op("add"), total, body.add(mgx.op("reshape", dims=[]), largest))
+    body.add_return([body.add(mgx.op("less"), total, limit), after, total])
+    zero = main.add_literal(np.float32(0))
+    found = looped(main, [trips, going, h, zero], body, 2, max_iterations=50)
+    main.add_return([*found, main.add(mgx.op("add"), main.add(mgx.op("add"), x, h), found[0])])
+    return program
+
+
+def values(trips: int, going: bool = True, limit: float = 1e9, batch: int = 2) -> dict[str, Any]:
+    x = rng.standard_normal((batch, WIDTH)).astype(np.float32)
+    return {"trips": np.int64(trips), "going": np.bool_(going), "limit": np.float32(limit), "x": x}
+
+
+def test_one_program_takes_as_many_trips_as_are_asked_for():
+    program = stepping()
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    for given in (values(3), values(0), values(50), values(5, going=False), values(40, limit=2.5), values(1)):
+        compare(program, given, compiled)
+    runner = runner_of(compiled)
+    assert not runner.rest
+    assert [runner.program.program.step_kinds.count(kind) for kind in ("trip", "again")] == [1, 1]
+
+
+def test_trips_beyond_the_most_are_refused_when_they_come():
+    program = stepping()
+    program.compile(mgx.get_target("cpu"))
+    program.run(values(70, limit=2.5))  # its condition ends it
+    with pytest.raises(ShapeError, match=r"more than 50 trips.*limit_max_iterations"):
+        program.run(values(70))
+
+
+def test_open_extents_are_planned_once_they_are_known():
+    program = stepping(symbol("batch", 1, 8))
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    for batch in (2, 5):
+        compare(program, values(4, batch=batch), compiled)
+        assert not runner_of(compiled).rest
+
+
+def test_a_file_keeps_the_loop(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
+    program = stepping()
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    compiled.run(values(2))
+    mgx.save(compiled, tmp_path / "kept.mxr")
+    again = mgx.load(tmp_path / "kept.mxr")
+    for given in (values(3), values(0), values(40, limit=2.5)):
+        compare(program, given, again)
+    assert type(again.executable.instances()[-1].runner).__name__ == "RestoredRunner"
+    timed = again.executable.instances()[-1].runner.time([*map(np.asarray, values(3).values())], 2, 1)
+    assert len(timed) == len({i for i in runner_of(compiled).owners if i is not None})
+
+
+def test_placements_name_what_the_body_launches():
+    program = stepping()
+    program.compile(mgx.get_target("cpu"))
+    assert any("dot" in p.op and p.place == "target" for p in runner_of(program).schedule.placements)
+
+
+@pytest.mark.parametrize("sure", [True, False])
+def test_states_that_change_places(sure):
+    """Each trip swaps two states and turns a third around: none may be overwritten before it is read."""
+    program = Program()
+    main = program.get_main_module()
+    trips = main.add_parameter("trips", Shape("int64", []))
+    shapes = [Shape("float32", [3, 3])] * 3
+    first = [main.add_parameter(f"x{n}", s) for n, s in enumerate(shapes)]
+    body, (_, going, a, b, c) = body_of(shapes)
+    turned = body.add(mgx.op("transpose", permutation=[1, 0]), c)
+    ends = going if sure else body.add(mgx.op("logical_or"), going, going)
+    body.add_return([ends, b, a, turned])
+    found = looped(main, [trips, main.add_literal(np.bool_(True)), *first], body, 3)
+    main.add_return([*found, main.add(mgx.op("add"), found[0], found[2])])
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    for count in (0, 1, 2, 5):
+        given = {f"x{n}": rng.random((3, 3), np.float32) for n in range(3)}
+        compare(program, {"trips": np.int64(count), **given}, compiled)
+    assert not runner_of(compiled).rest
+
+
+@pytest.mark.parametrize("directions", [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize(("axis_in", "axis_out"), [(0, 0), (1, 0), (0, 2), (-1, 1)])
+def test_scans_along_any_axis_both_ways(directions, axis_in, axis_out):
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [4, 5]))
+    start = main.add_parameter("h", Shape("float32", [3, 1]))
+    body = Module("body")
+    h = body.add_parameter("h", Shape("float32", [3, 1]))
+    row = body.add_parameter("row", Shape("float32", [5 if axis_in == 0 else 4]))
+    wide = body.add(mgx.op("multibroadcast", out_lens=[3, 5 if axis_in == 0 else 4]), h)
+    both = body.add(mgx.op("add"), wide, body.add(mgx.op("multibroadcast"), row, wide))
+    body.add_return([body.add(mgx.op("reduce_sum", axes=[1]), both), both])
+    op = mgx.op(
+        "scan",
+        states=1,
+        input_axes=[axis_in],
+        input_directions=[directions[0]],
+        output_axes=[axis_out],
+        output_directions=[directions[1]],
+    )
+    made = main.add(op, start, x, modules=[body])
+    items = [main.add(mgx.op("get_tuple_elem", index=n), made) for n in range(2)]
+    main.add_return([*items, main.add(mgx.op("exp"), main.add(mgx.op("neg"), items[1]))])
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    given = {"x": rng.random((4, 5), np.float32), "h": rng.random((3, 1), np.float32)}
+    compare(program, given, compiled)
+    assert not runner_of(compiled).rest
+
+
+class Drawn:
+    """A random program: pointwise ops, products and views, and loops and branches in each other that read what is around them."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.program = Program()
+        main = self.program.get_main_module()
+        self.counts = [main.add_parameter(f"n{n}", Shape("int64", [])) for n in range(2)]
+        self.conditions = [main.add_parameter(f"c{n}", Shape("bool", [])) for n in range(2)]
+        self.shape = Shape("float32", [3, WIDTH])
+        made = self.ops(main, [main.add_parameter(f"x{n}", self.shape) for n in range(2)], 3)
+        main.add_return(self.draw.sample(made, min(len(made), 3)))
+
+    def ops(self, m: Module, around: list[Instruction], depth: int) -> list[Instruction]:
+        made: list[Instruction] = []
+        for _ in range(self.draw.randint(2, 5)):
+            made += self.step(m, around + made, depth)
+        return made
+
+    def step(self, m: Module, there: list[Instruction], depth: int) -> list[Instruction]:
+        kind = self.draw.randrange(7 if depth else 4)
+        x = self.draw.choice(there)
+        if kind == 0:
+            return [m.add(mgx.op(self.draw.choice(["tanh", "neg", "sin", "relu"])), x)]
+        if kind == 1:
+            y = m.add(mgx.op(self.draw.choice(["add", "mul", "max"])), x, self.draw.choice(there))
+            return [m.add(mgx.op("tanh"), y)]
+        if kind == 2:
+            weights = m.add_literal((rng.standard_normal((WIDTH, WIDTH)) * 0.4).astype(np.float32))
+            return [m.add(mgx.op("dot"), x, weights)]
+        if kind == 3:
+            parts = [(0, 2), (2, WIDTH)]
+            sliced = [m.add(mgx.op("slice", axes=[1], starts=[a], ends=[b]), x) for a, b in reversed(parts)]
+            return [m.add(mgx.op("concat", axis=1), *sliced)]
+        return self.branch(m, there, depth) if kind == 4 else self.loop(m, there, depth)
+
+    def branch(self, m: Module, there: list[Instruction], depth: int) -> list[Instruction]:
+        sides = []
+        for name in ("then", "other"):
+            side = Module(f"{name}{self.draw.random()}")
+            side.add_return([self.draw.choice([*self.ops(side, there, depth - 1), *there])])
+            sides.append(side)
+        chosen = m.add(mgx.op("if"), self.draw.choice(self.conditions), modules=sides)
+        return [m.add(mgx.op("get_tuple_elem", index=0), chosen)]
+
+    def loop(self, m: Module, there: list[Instruction], depth: int) -> list[Instruction]:
+        count = self.draw.randint(1, 3)
+        body, (_, going, *states) = body_of([self.shape] * count)
+        body.name = f"body{self.draw.random()}"
+        own = [*states, *self.ops(body, [*there, *states], depth - 1)]
+        ends = self.draw.choice([going, body.add(mgx.op("logical_and"), going, self.draw.choice(self.conditions))])
+        body.add_return([ends, *(self.draw.choice(own) for _ in states)])
+        first = [self.draw.choice(there) for _ in states]
+        return looped(m, [self.draw.choice(self.counts), self.draw.choice(self.conditions), *first], body, count)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_loops_and_branches_in_each_other(seed):
+    drawn = Drawn(seed)
+    compiled = drawn.program.clone()
+    compiled.compile(mgx.get_target("cpu"), validate=True)
+    for n in range(8):
+        given: dict[str, Any] = {f"c{b}": np.bool_(n >> b & 1) for b in range(2)}
+        given |= {f"n{b}": np.int64((n >> 1) + b) for b in range(2)}
+        given |= {f"x{k}": rng.standard_normal((3, WIDTH)).astype(np.float32) for k in range(2)}
+        compare(drawn.program, given, compiled)
+    assert not runner_of(compiled).rest
+
+
+def test_states_that_grow_are_decided_at_run_time():
+    program = Program()
+    main = program.get_main_module()
+    trips = main.add_parameter("trips", Shape("int64", []))
+    x = main.add_parameter("x", Shape("float32", [1]))
+    body, (_, going, state) = body_of([Shape("float32", [symbol("n?", 1, 64)])])
+    body.add_return([going, body.add(mgx.op("concat", axis=0), state, x)])
+    main.add_return(looped(main, [trips, main.add_literal(np.bool_(True)), x], body, 1))
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    compare(program, {"trips": np.int64(3), "x": np.float32([2])}, compiled)
+    assert runner_of(compiled).rest
+
+
+def building(program: Any, place: int, calls: list[str]) -> None:
+    for call in calls:
+        more = {"begin_loop": [(place, 0), None, None, True, 9], "begin_branch": [(place, 0)]}
+        getattr(program, call)("x", *more.get(call, []))
+    program.finish()
+
+
+def test_native_loops_must_have_an_end():
+    for calls, wrong in (
+        (["begin_loop"], "not ended"),
+        (["end_loop"], "no loop is there"),
+        (["begin_loop", "begin_branch", "end_loop"], "no loop is there"),
+    ):
+        program = native().NativeProgram("main", 64)
+        place = program.input(np.dtype(np.int64), [])
+        with pytest.raises(ParameterError, match=wrong):
+            building(program, place, calls)
