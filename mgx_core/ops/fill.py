@@ -88,6 +88,8 @@ class DynamicRange(Operation):
         if self.length is not None and count != int(self.length):
             raise ShapeError(f"a range from {first} to {stop} by {step} has {count} elements, not {self.length}")
         require_room([count], 8)
+        if dtype in (dt.int32, dt.int64):
+            return np.arange(first, stop, step, dtype=dtype.numpy)
         wide = dtype.accumulate
         with np.errstate(all="ignore"):
             places = np.arange(count, dtype=np.int64).astype(wide) * np.asarray(step, wide)

@@ -43,20 +43,18 @@ class Call(NamedTuple):
         result = self.op.result(shapes, self.modules)
         return result.items if isinstance(result, TupleShape) else (result,)
 
-    def without_steps(self) -> Any:
-        """Returns the value of a call that no steps are made for, by its types: results without elements, or of open extents.
+    def empty_results(self) -> Any:
+        """Returns the results if none has elements; None otherwise."""
+        static = [r for r in self.result() if isinstance(r, Shape) and not r.dynamic() and not r.elements()]
+        empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in static)
+        return None if len(empty) < len(self.result()) else empty if len(empty) > 1 else empty[0]
 
-        None for all others.
-        """
-        result = self.result()
-        static = [r for r in result if isinstance(r, Shape) and not r.dynamic()]
-        if len(static) == len(result) and not any(r.elements() for r in static):
-            empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in static)
-            return empty if len(empty) > 1 else empty[0]
-        opened = len(static) < len(result) and self.kernel.open_axis is None
-        if opened or any(a is not None and (a.size == 0 or a.dtype == object) for a in self.args):
-            return self.by_definition()
-        return None
+    def opened(self) -> bool:
+        """Returns True if no steps can be made: extents depend on data that no kernel counts, or operands are empty."""
+        dynamic = any(not isinstance(r, Shape) or r.dynamic() for r in self.result())
+        return (dynamic and self.kernel.open_axis is None) or any(
+            a is not None and (a.size == 0 or a.dtype == object) for a in self.args
+        )
 
 
 def _is_baked(kernel: Kernel, n: int, a: Array) -> bool:
@@ -68,14 +66,14 @@ def _is_baked(kernel: Kernel, n: int, a: Array) -> bool:
 
 
 class OpPrograms:
-    """Programs of one kernel each, the least recently used dropped first.
+    """Programs of one kernel each, the least recently used dropped first; None where an op is run by its definition.
 
     build: what runs a schedule.
     """
 
     def __init__(self, build: Callable[[Schedule], Run]) -> None:
         self._build = build
-        self._made: Recent[tuple[Run, bool]] = Recent(KEPT)
+        self._made: Recent[tuple[Run | None, bool]] = Recent(KEPT)
 
     def __len__(self) -> int:
         return len(self._made)
@@ -94,11 +92,13 @@ class OpPrograms:
         made = self._made.get(key)
         if made is None:
             call = Call(kernel, op, modules, args)
-            value = call.without_steps()
-            if value is not None:
-                return value
-            made = self._made.put(key, self._program(call, e.fresh(tuning=False)))
+            empty = call.empty_results()
+            if empty is not None:
+                return empty
+            made = self._made.put(key, (None, False) if call.opened() else self._program(call, e.fresh(tuning=False)))
         program, several = made
+        if program is None:
+            return op.evaluate(args, modules, Interpreter().run)
         results = program([a for a, t in zip(args, types, strict=True) if t is not None and t[2] is None])
         if kernel.open_axis is not None:
             return taken(op, kernel.open_axis, *results)
