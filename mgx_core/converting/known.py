@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..ops.fill import DimensionsOf
 from ..ops.index import Gather
 from ..ops.movement import Contiguous, Reverse, Transpose
 from ..ops.operation import Operation
-from ..ops.pointwise import Add, Div, Identity, Max, Min, Mod, Mul, Neg, Sub, Where
+from ..ops.pointwise import Add, Ceil, Div, Floor, Identity, Max, Min, Mod, Mul, Neg, Sub, Where
 from ..ops.reduce import ReduceProd
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice, Split, Step
@@ -138,6 +138,8 @@ class Known:
         shape = ins.result
         if not isinstance(shape, Shape) or not shape.ranked or shape.dynamic() or shape.elements() > SMALL:
             return None
+        if shape.dtype.kind == "f":
+            return self._find_whole(ins, shape)
         if shape.dtype.kind not in "iub":
             return None
         if ins.literal is not None:
@@ -152,7 +154,11 @@ class Known:
             dims = first.result.dims[op.start : op.end]
             return _vector(dims) if len(dims) == shape.elements() else None
         if isinstance(op, Convert):
-            found = self.extents(first) if first.shape.dtype.kind in "iub" else _as_extents(self._evaluate(ins))
+            if first.shape.dtype.kind == "f":
+                found = _as_extents(self._evaluate(ins))
+                found = _truncated(self.extents(first)) if found is None else found
+            else:
+                found = self.extents(first)
             return found if found is None else _converted(found, shape.dtype)
         if not isinstance(op, (*MOVES, *ARITHMETIC, ReduceProd)):
             return _as_extents(self._evaluate(ins))
@@ -169,6 +175,63 @@ class Known:
             return np.asarray(ins.op.evaluate(args), dtype=object).reshape(shape.lens())
         except (MgxError, ArithmeticError, LookupError, TypeError, ValueError):
             return None
+
+    def _find_whole(self, ins: Instruction, shape: Shape) -> Array | None:
+        """Returns floats that are extents, or quotients of extents and numbers: `ceil(n / 2.0)`, as exporters round them."""
+        if ins.literal is not None or ins.is_param or not ins.inputs:
+            return None if ins.literal is None else _whole_numbers(ins.literal.value)
+        op = ins.op
+        args = [self.extents(i) for i in ins.inputs]
+        if any(a is None for a in args):
+            return None
+        try:
+            if isinstance(op, Convert):
+                return args[0]
+            if type(op) in WHOLE:
+                return np.asarray(WHOLE[type(op)](*args), dtype=object).reshape(shape.lens())
+            if isinstance(op, MOVES) and len(args) == 1:
+                return np.asarray(op.evaluate(args), dtype=object).reshape(shape.lens())
+        except (MgxError, ArithmeticError, LookupError, TypeError, ValueError):
+            pass
+        return None
+
+
+class _Quotient(NamedTuple):
+    """An extent over a number above 1, not rounded."""
+
+    a: Dim
+    b: int
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    if isinstance(a, _Quotient) or not isinstance(b, int) or b < 1:
+        raise LookupError(f"{a} / {b} is not known")
+    return a if b == 1 else _Quotient(a, b)
+
+
+def _rounded(up: int) -> Callable[[Any], Any]:
+    return lambda q: (q.a + up * (q.b - 1)) // q.b if isinstance(q, _Quotient) else q
+
+
+# ops on floats: exact below 2^24, where a quotient that is not whole is not rounded to one
+WHOLE: Final[dict[type[Operation], Callable[..., Any]]] = {
+    Div: _each(_quotient, 2), Ceil: _each(_rounded(1), 1), Floor: _each(_rounded(0), 1),
+}  # fmt: skip
+
+
+def _truncated(values: Array | None) -> Array | None:
+    """Returns floats as integers are made of them."""
+    if values is None:
+        return None
+    flat = [trunc_div(v.a, v.b) if isinstance(v, _Quotient) else v for v in values.reshape(-1)]
+    return _vector(flat).reshape(values.shape)
+
+
+def _whole_numbers(value: Any) -> Array | None:
+    """Returns floats that are integers as these; None if one is not."""
+    if not isinstance(value, np.ndarray) or not np.isfinite(value).all() or (value != np.floor(value)).any():
+        return None
+    return _vector([int(v) for v in value.reshape(-1)]).reshape(value.shape)
 
 
 def _resolve(
@@ -207,7 +270,7 @@ def _extent_inputs(ins: Instruction) -> list[Instruction]:
     shape = ins.result
     if not isinstance(shape, Shape) or not shape.ranked or shape.dynamic() or shape.elements() > SMALL:
         return []
-    if ins.is_param or not isinstance(ins.op, (*MOVES, *ARITHMETIC, Convert, ReduceProd)):
+    if ins.is_param or not isinstance(ins.op, (*MOVES, *ARITHMETIC, *WHOLE, Convert, ReduceProd)):
         return []
     return [i for i in ins.inputs if not i.is_absent]
 

@@ -81,3 +81,25 @@ def test_a_remainder_by_zero_is_not_known() -> None:
     x = module.add_parameter("x", mgx.Shape.of(dt.float32, [4, 3]))
     rest = module.add(mgx.op("mod"), module.add(mgx.op("dimensions_of"), x), module.add_literal(np.array([2, 0])))
     assert Known().extents(rest) is None
+
+
+def test_extents_that_are_divided_as_floats_are_known() -> None:
+    """Numbers of steps, as torch's exporter writes `range(1, n, 2)`: `int(ceil(float(n - 1) / 2.0))`, left to the run before."""
+    module = mgx.Module("main")
+    n = symbol("n", 0, 900)
+    x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
+    less = module.add(mgx.op("sub"), module.add(mgx.op("dimensions_of", end=1), x), module.add_literal(np.asarray([1])))
+    wide = module.add(mgx.op("convert", target_type=dt.float32), less)
+
+    def known(divisor: float, *rounding: str) -> list[int] | None:
+        made = module.add(mgx.op("div"), wide, module.add_literal(np.asarray([divisor], np.float32)))
+        for name in rounding:
+            made = module.add(mgx.op(name), made)
+        found = Known().extents(module.add(mgx.op("convert", target_type=dt.int64), made))
+        return None if found is None else [substitute(found[0], {"n": v}) for v in (0, 1, 2, 7, 8)]
+
+    assert known(1.0, "ceil") == [-1, 0, 1, 6, 7]
+    assert known(2.0, "ceil") == [0, 0, 1, 3, 4]
+    assert known(4.0, "floor") == [-1, 0, 0, 1, 1]
+    assert known(4.0) == [0, 0, 0, 1, 1]
+    assert known(2.5, "ceil") is None and known(-1.0, "ceil") is None and known(2.0, "ceil", "sqrt") is None
