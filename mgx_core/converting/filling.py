@@ -7,7 +7,7 @@ from typing import Literal
 from ..errors import ParseError
 from ..ir.instruction import Instruction
 from ..types import dtype as dt
-from ..types.dim import Dim, product
+from ..types.dim import Dim, maximum, product
 from .builder import InstructionBuilder
 
 __all__ = ["broadcast_extents", "count_up", "filled", "one_hot", "places_along", "repeated_places", "unsorted_segments"]
@@ -26,7 +26,7 @@ def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Inst
 def count_up(n: InstructionBuilder, count: Instruction, length: Dim | None = None) -> Instruction:
     """Returns 0, 1, ... below a number, in int64; length: what else is known of that number."""
     known = n.dims(count)
-    length = known[0] if known is not None and len(known) == 1 else length
+    length = maximum(known[0], 0) if known is not None and len(known) == 1 else length
     if isinstance(length, int):
         return n.literal(range(length), dt.int64)
     args = n.literal(0, dt.int64), n.reshape(n.convert(count, dt.int64), ()), n.literal(1, dt.int64)

@@ -11,14 +11,14 @@ from ..ir.symbols import introduced, learn_symbols
 from ..ops.broadcast import BroadcastWithDims
 from ..ops.index import Gather
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
-from ..ops.sequence import SequenceEmpty, SequenceInsert, SplitToSequence
+from ..ops.sequence import SequenceConstruct, SequenceEmpty, SequenceInsert, SplitToSequence
 from ..types.dim import Dim, Sym, fresh, product
-from ..types.shape import AnyShape, Shape, symbols_in
+from ..types.shape import AnyShape, SequenceShape, Shape, symbols_in
 from .builder import InstructionBuilder
 from .filling import repeated_places
 from .known import Known
 
-__all__ = ["Lists", "item_of", "joined", "parts_of", "without_lists"]
+__all__ = ["Lists", "item_of", "joined", "length_of", "parts_of", "without_lists"]
 
 VIEWS = (Reshape, Squeeze, Unsqueeze, Flatten)
 
@@ -85,6 +85,15 @@ def _unit_parts(sequence: Instruction) -> Instruction | None:
     return sequence.inputs[0] if sequence.inputs[0].shape.ranked else None
 
 
+def length_of(n: InstructionBuilder, sequence: Instruction) -> Instruction:
+    """Returns the number of items of a sequence: an extent of the tensor that it is the parts of, where their length is 1."""
+    whole = _unit_parts(sequence)
+    if whole is None:
+        return n.add("sequence_length", sequence)
+    (axis,) = n.axes([_split(sequence).axis], whole.shape.rank)
+    return n.reshape(n.add("dimensions_of", whole, start=axis, end=axis + 1), ())
+
+
 class Lists(NamedTuple):
     """A loop without the lists that it fills.
 
@@ -96,11 +105,19 @@ class Lists(NamedTuple):
     made: dict[int, Instruction]
     rows: list[int]
 
+    def sequence(self, n: InstructionBuilder, first: Instruction, rows: Instruction) -> Instruction:
+        """Returns the list of a state as the parts of the items that it began with and of the loop's rows."""
+        items = [n.unsqueeze(i, [0]) for i in first.inputs]
+        whole = n.add("concat", *items, rows, axis=0) if items else rows
+        return n.add("split_to_sequence", whole, axis=0, keepdims=False)
+
 
 def without_lists(
     n: InstructionBuilder, body: Module, states: Sequence[Instruction], trips: Dim | None
 ) -> Lists | None:
-    """Returns a loop's body without the lists that begin empty and that each trip appends one item to; None if there are none.
+    """Returns a loop's body without the lists that each trip appends one item to; None if there are none.
+
+    Lists begin empty or with items that are named.
 
     body: (iteration, condition, *states) -> (condition, *states, *rows); trips: how many there are, if that is known.
     """
@@ -111,10 +128,11 @@ def without_lists(
         item = _appended(state, parameter, body.outputs[1 + k], body)
         if item is None:
             continue
-        known = None if trips is None else _repeated(n, body, item, trips)
+        known = None if trips is None or state.inputs else _repeated(n, body, item, trips)
+        own = symbols_in(item.result) & set(_own_symbols(body, states))
         if known is not None:
             made[k] = known
-        elif not symbols_in(item.result) & set(_own_symbols(body, states)):
+        elif not own and all(i.result == item.result for i in state.inputs):
             rows[k] = item
     if not made and not rows:
         return None
@@ -122,8 +140,8 @@ def without_lists(
 
 
 def _appended(state: Instruction, parameter: Instruction, after: Instruction, body: Module) -> Instruction | None:
-    """Returns what each trip appends to a list that begins empty, if it is all that is done to it."""
-    if not isinstance(state.op, SequenceEmpty) or not isinstance(after.op, SequenceInsert):
+    """Returns what each trip appends to a list, if it is all that is done to it."""
+    if not isinstance(state.op, (SequenceEmpty, SequenceConstruct)) or not isinstance(after.op, SequenceInsert):
         return None
     sequence, item, *position = after.inputs
     ends = all(u.is_return for u in after.users) and body.outputs.count(after) == 1
@@ -135,7 +153,9 @@ def _appended(state: Instruction, parameter: Instruction, after: Instruction, bo
     ):
         return None
     shape = item.result
-    return item if isinstance(shape, Shape) and shape.ranked and shape.dtype is state.op.dtype else None
+    element = state.result.element if isinstance(state.result, SequenceShape) else None
+    fits = isinstance(shape, Shape) and isinstance(element, Shape) and shape.ranked and shape.dtype is element.dtype
+    return item if fits else None
 
 
 def _own_symbols(body: Module, states: Sequence[Instruction]) -> Iterator[str]:
@@ -150,11 +170,12 @@ def _rebuilt(body: Module, states: Sequence[Instruction], gone: set[int], items:
     outputs = body.outputs
     kept = [o for k, o in enumerate(outputs) if not 1 <= k <= len(states) or k - 1 not in gone]
     body.replace_return([*kept, *items])
+    body.sweep()  # of what read the lists
     made = Module(body.name)
     given: list[Instruction] = []
     for k, (name, p) in enumerate(body.parameters.items()):
         lost = k - 2 in gone
-        given.append(made.add(states[k - 2].op) if lost else made.add_parameter(name, p.result))
+        given.append(made.add_absent() if lost else made.add_parameter(name, p.result))
     made.add_return(made.inline(body, given))
     body.clear()
     made.sweep()

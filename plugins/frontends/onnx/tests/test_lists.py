@@ -135,3 +135,56 @@ def test_lists_that_are_more_than_appended_to_stay(insert: str, wanted: Any) -> 
     x = np.arange(21, dtype=np.float32).reshape(7, 3)
     found = program.run({"x": x, "trips": np.int64(3), "first": np.bool_(True)})[0].to_numpy()
     np.testing.assert_array_equal(found, wanted(np.cumsum(x[:3], 0)))
+
+
+BACK = """g (float[n, 3] x, float[3] start) => (float[3, m] y, float[k, 3] there) {
+    axis = Constant<value_int = 0>()
+    one = Constant<value_int = 1>()
+    dims = Shape(x)
+    count = Gather(dims, axis)
+    fewer = Sub(count, one)
+    float = Cast<to = 1>(fewer)
+    step = Cast<to = 1>(one)
+    open = Div(float, step)
+    whole = Ceil(open)
+    trips = Cast<to = 7>(whole)
+    yes = Constant<value = bool {1}>()
+    none = SequenceEmpty<dtype = 1>()
+    last, forth = Loop (trips, yes, start, none) <body = b (int64 i, bool c, float[3] a, seq(float) s)
+        => (bool d, float[3] sum, seq(float) t) {
+        at = Add(i, one)
+        row = Gather(x, at)
+        sum = Add(a, row)
+        t = SequenceInsert(s, sum)
+        d = Identity(yes)
+    }>
+    first = SequenceConstruct(last)
+    length = SequenceLength(forth)
+    end, back = Loop (length, yes, last, first) <body = b (int64 i2, bool c2, float[3] a2, seq(float) s2)
+        => (bool d2, float[3] sum2, seq(float) t2) {
+        left = Sub(length, one)
+        at2 = Sub(left, i2)
+        row2 = SequenceAt(forth, at2)
+        sum2 = Sub(a2, row2)
+        t2 = SequenceInsert(s2, sum2)
+        d2 = Identity(yes)
+    }>
+    y = ConcatFromSequence<axis = -1, new_axis = 1>(back)
+    empty = Constant<value_floats = [0.0, 0.0, 0.0]>()
+    filled = SequenceInsert(forth, empty)
+    there = ConcatFromSequence<axis = 0, new_axis = 1>(filled)
+}"""
+
+
+@pytest.mark.parametrize("rows", [5, 2, 1])
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_forth_and_back_over_a_list(rows: int, target: str) -> None:
+    """Trips are counted in floats, as torch writes `range(1, n)`; the second list begins with an item, and reads the first."""
+    program = program_of(BACK, target)
+    assert "loop" not in str(program)
+    x, start = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3) ** 2, np.float32([1, 2, 3])
+    found, there = (r.to_numpy() for r in program.run({"x": x, "start": start}))
+    forth = np.cumsum([start, *x[1:]], 0)[1:]
+    back = np.cumsum([start + x[1:].sum(0), *(-row for row in forth[::-1])], 0)
+    np.testing.assert_array_equal(found, back.T)
+    np.testing.assert_array_equal(there, [*forth, np.zeros(3)])

@@ -13,7 +13,7 @@ from mgx_core.converting.filling import count_up
 from mgx_core.converting.lists import without_lists
 from mgx_core.converting.loops import carried, over_numbers
 from mgx_core.ops.control import goes_on
-from mgx_core.types.dim import Dim
+from mgx_core.types.dim import Dim, maximum
 from mgx_core.types.shape import AnyShape
 
 from ..converter import converts
@@ -57,7 +57,7 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
     items = _run(n, most, [trips, cond, *kept], lists.body, sure is not None)
     after, rows = iter(items[: len(kept)]), items[len(kept) : len(items) - len(lists.rows)]
     filled = dict(zip(lists.rows, items[len(items) - len(lists.rows) :], strict=True))
-    found = lists.made | {k: n.add("split_to_sequence", x, axis=0, keepdims=False) for k, x in filled.items()}
+    found = lists.made | {k: lists.sequence(n, states[k], x) for k, x in filled.items()}
     return (*(found.get(k) or next(after) for k in range(len(states))), *(_filled(n, r) for r in rows))
 
 
@@ -84,7 +84,9 @@ def _sure_trips(n: Node, trips: Instruction | None, cond: Instruction | None, bo
     if trips is None or not goes_on(body) or (cond is not None and not _is_true(n, cond)):
         return None
     found = n.dims(trips)
-    return None if found is None or (isinstance(found[0], int) and found[0] > most) else found[0]
+    if found is None or (isinstance(found[0], int) and found[0] > most):
+        return None
+    return maximum(found[0], 0)
 
 
 def _is_true(n: Node, cond: Instruction) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mgx_core import Instruction
-from mgx_core.converting.lists import item_of, joined, parts_of
+from mgx_core.converting.lists import item_of, joined, length_of, parts_of
 
 from ..converter import converts
 from ..node import Node
@@ -41,7 +41,7 @@ def sequence_erase(n: Node, sequence: Instruction, position: Instruction | None 
 
 @converts("SequenceLength", since=11)
 def sequence_length(n: Node, sequence: Instruction) -> Instruction:
-    return n.add("sequence_length", sequence)
+    return length_of(n, sequence)
 
 
 @converts("SplitToSequence", since=11)
