@@ -98,7 +98,7 @@ class Substitution:
     def __init__(self, values: Mapping[str, Dim] | None) -> None:
         self.symbols: dict[str, Dim] = dict(values or {})
         self.exact = True
-        self._shapes: dict[int, Shape] = {}  # by id, of what the module that is copied holds
+        self._shapes: dict[int, Shape | TupleShape] = {}  # by id, of what the module that is copied holds
         self._ops: dict[int, Operation] = {}
         self._known = len(self.symbols)
 
@@ -112,12 +112,12 @@ class Substitution:
             found = self._ops[id(op)] = op.substitute(self.symbols)
         return found
 
-    def shape(self, shape: AnyShape) -> Shape | None:
-        """Returns the shape without symbols, if that follows."""
+    def shape(self, shape: AnyShape) -> Shape | TupleShape | None:
+        """Returns the shape, or those of a tuple, without symbols, if that follows."""
         if not self.exact:
             return None
         found = self._shapes.get(id(shape))
-        if found is None and isinstance(shape, Shape):
+        if found is None and isinstance(shape, (Shape, TupleShape)):
             found = shape.substitute(self.symbols)
             if found.dynamic():
                 return None

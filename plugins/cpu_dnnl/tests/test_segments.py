@@ -270,3 +270,23 @@ def test_operands_that_do_not_fit_once_rows_are_counted_are_not_read(op: Any, op
         else:
             with pytest.raises(mgx.ShapeError, match=r"equal|fit"):
                 program.run({"x": x.reshape(3, 3)})
+
+
+def test_ops_with_several_results_are_part_of_what_follows_a_count():
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [9, 5]))
+    mask = main.add(
+        mgx.op("greater"), main.add_parameter("m", Shape("float32", [9])), main.add_literal(np.zeros(9, "f"))
+    )
+    rows = main.add(mgx.op("reshape", dims=[-1]), main.add(mgx.op("nonzero"), mask))
+    best = main.add(mgx.op("topk", k=2, axis=1), main.add(mgx.op("exp"), main.add(mgx.op("gather"), x, rows)))
+    values, places = (main.add(mgx.op("get_tuple_elem", index=n), best) for n in range(2))
+    main.add_return([main.add(mgx.op("neg"), values), places])
+    given = {"x": rng.standard_normal((9, 5)).astype(np.float32), "m": rng.standard_normal(9).astype(np.float32)}
+    _, runner = both(program, given)
+    assert [name_of(item.what) for item in runner._cut] == ["nonzero", "part"]
+    part = runner._cut[1].what
+    assert isinstance(part, Segment) and part._last is not None
+    inner = part._last[1]
+    assert isinstance(inner, CpuRunner) and not inner.rest
