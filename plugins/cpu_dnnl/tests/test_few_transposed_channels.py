@@ -104,3 +104,27 @@ def test_windows_with_gaps(both: Callable[..., Any], attributes: dict[str, Any])
     found, wanted, steps = both(program, {"x": rng.standard_normal((2, 8, 5, 6)).astype(np.float32)})
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     assert not any(name.startswith("deconv ") for name in steps), steps
+
+
+@pytest.mark.parametrize(
+    ("window", "attributes"),
+    [
+        ([3, 3], {"stride": [2, 2], "padding": [1, 1]}),
+        ([3, 4], {"stride": [2, 1], "padding": [1, 1]}),
+        ([4, 4], {"stride": [2, 2], "padding": [1, 1], "output_padding": [1, 0]}),
+        ([3, 3], {"stride": [1, 1], "padding": [1, 1]}),
+        ([6, 6], {"stride": [3, 3], "padding": [1, 1]}),
+    ],
+)
+def test_extents_that_the_stride_does_not_divide_and_strides_of_1(
+    both: Callable[..., Any], window: list[int], attributes: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(2)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [1, 16, 6, 7]))
+    weights = main.add_literal(rng.standard_normal((16, 24, *window)).astype(np.float32))
+    main.add_return([main.add(mgx.op("convolution_backwards", dilation=[1, 1], **attributes), x, weights)])
+    found, wanted, steps = both(program, {"x": rng.standard_normal((1, 16, 6, 7)).astype(np.float32)})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+    assert not any(name.startswith("deconv ") for name in steps), steps
