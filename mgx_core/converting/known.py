@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ..ops.pointwise import Add, Ceil, Div, Floor, Identity, Max, Min, Mod, Mul,
 from ..ops.reduce import ReduceProd
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice, Split, Step
+from ..records import dataclass
 from ..types.argument import Array
 from ..types.dim import Dim, Sym, compare, maximum, minimum, trunc_div
 from ..types.dtype import DType
@@ -31,6 +32,7 @@ from ..types.shape import Shape
 __all__ = ["Known"]
 
 SMALL: Final = 1 << 12  # elements of a value that is worth knowing as extents
+LEAST: Final = 1 << 10  # of which a fraction that extents are multiplied by may be a part
 MOVES: Final = (
     Gather, Slice, Concat, Reshape, Squeeze, Unsqueeze, Transpose, Multibroadcast, Identity, Contiguous,
     Flatten, Step, Reverse, Broadcast, Scalar, GetTupleElem, Split,
@@ -179,7 +181,7 @@ class Known:
     def _find_whole(self, ins: Instruction, shape: Shape) -> Array | None:
         """Returns floats that are extents, or quotients of extents and numbers: `ceil(n / 2.0)`, as exporters round them."""
         if ins.literal is not None or ins.is_param or not ins.inputs:
-            return None if ins.literal is None else _whole_numbers(ins.literal.value)
+            return None if ins.literal is None else _ratios(ins.literal.value)
         op = ins.op
         args = [self.extents(i) for i in ins.inputs]
         if any(a is None for a in args):
@@ -196,8 +198,9 @@ class Known:
         return None
 
 
-class _Quotient(NamedTuple):
-    """An extent over a number above 1, not rounded."""
+@dataclass(frozen=True)
+class _Quotient:
+    """An extent over a number above 1, not rounded.  (Not a tuple, which numpy takes for an axis.)"""
 
     a: Dim
     b: int
@@ -209,13 +212,33 @@ def _quotient(a: Any, b: Any) -> Any:
     return a if b == 1 else _Quotient(a, b)
 
 
+def _times(a: Any, b: Any) -> Any:
+    """Returns a product; of quotients, if they have no rest in binary, with whole numbers alone."""
+    whole, part = (b, a) if isinstance(a, _Quotient) else (a, b)
+    if not isinstance(part, _Quotient):
+        return whole * part
+    if isinstance(whole, _Quotient) or part.b & (part.b - 1):
+        raise LookupError(f"{a} * {b} is not known")
+    return _Quotient(part.a * whole, part.b)
+
+
+def _whole(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def decide(a: Any, b: Any) -> Any:
+        if isinstance(a, _Quotient) or isinstance(b, _Quotient):
+            raise LookupError(f"{a} and {b} are not both whole")
+        return function(a, b)
+
+    return decide
+
+
 def _rounded(up: int) -> Callable[[Any], Any]:
     return lambda q: (q.a + up * (q.b - 1)) // q.b if isinstance(q, _Quotient) else q
 
 
 # ops on floats: exact below 2^24, where a quotient that is not whole is not rounded to one
 WHOLE: Final[dict[type[Operation], Callable[..., Any]]] = {
-    Div: _each(_quotient, 2), Ceil: _each(_rounded(1), 1), Floor: _each(_rounded(0), 1),
+    Div: _each(_quotient, 2), Ceil: _each(_rounded(1), 1), Floor: _each(_rounded(0), 1), Mul: _each(_times, 2),
+    Add: _each(_whole(lambda a, b: a + b), 2), Sub: _each(_whole(lambda a, b: a - b), 2),
 }  # fmt: skip
 
 
@@ -227,11 +250,14 @@ def _truncated(values: Array | None) -> Array | None:
     return _vector(flat).reshape(values.shape)
 
 
-def _whole_numbers(value: Any) -> Array | None:
-    """Returns floats that are integers as these; None if one is not."""
-    if not isinstance(value, np.ndarray) or not np.isfinite(value).all() or (value != np.floor(value)).any():
+def _ratios(value: Any) -> Array | None:
+    """Returns floats as integers, or as quotients by small powers of two; None if one is neither."""
+    if not isinstance(value, np.ndarray) or not np.isfinite(value).all():
         return None
-    return _vector([int(v) for v in value.reshape(-1)]).reshape(value.shape)
+    found = [_Quotient(*float(v).as_integer_ratio()) for v in value.reshape(-1)]
+    if any(q.b > LEAST for q in found):
+        return None
+    return _vector([q.a if q.b == 1 else q for q in found]).reshape(value.shape)
 
 
 def _resolve(

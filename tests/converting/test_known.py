@@ -91,8 +91,8 @@ def test_extents_that_are_divided_as_floats_are_known() -> None:
     less = module.add(mgx.op("sub"), module.add(mgx.op("dimensions_of", end=1), x), module.add_literal(np.asarray([1])))
     wide = module.add(mgx.op("convert", target_type=dt.float32), less)
 
-    def known(divisor: float, *rounding: str) -> list[int] | None:
-        made = module.add(mgx.op("div"), wide, module.add_literal(np.asarray([divisor], np.float32)))
+    def known(divisor: float, *rounding: str, by: str = "div") -> list[int] | None:
+        made = module.add(mgx.op(by), wide, module.add_literal(np.asarray([divisor], np.float32)))
         for name in rounding:
             made = module.add(mgx.op(name), made)
         found = Known().extents(module.add(mgx.op("convert", target_type=dt.int64), made))
@@ -103,3 +103,22 @@ def test_extents_that_are_divided_as_floats_are_known() -> None:
     assert known(4.0, "floor") == [-1, 0, 0, 1, 1]
     assert known(4.0) == [0, 0, 0, 1, 1]
     assert known(2.5, "ceil") is None and known(-1.0, "ceil") is None and known(2.0, "ceil", "sqrt") is None
+    assert known(0.5, "floor", by="mul") == [-1, 0, 0, 3, 3] and known(1.5, "ceil", by="mul") == [-1, 0, 2, 9, 11]
+    assert known(3.0, by="mul") == [-3, 0, 3, 18, 21] and known(2.0, by="add") == [1, 2, 3, 8, 9]
+    assert known(0.1, "floor", by="mul") is None and known(0.5, by="add") is None
+
+
+def test_extents_rounded_up_to_a_multiple_as_floats_are_known() -> None:
+    """Images filled up to whole patches, as torch's exporter writes `int(ceil(n / 2) * 2)`: left to the run before."""
+    module = mgx.Module("main")
+    n = symbol("n", 0, 900)
+    x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
+    two = module.add_literal(np.asarray(2.0, np.float32))
+    length = module.add(mgx.op("squeeze", axes=(0,)), module.add(mgx.op("dimensions_of", end=1), x))
+    wide = module.add(mgx.op("convert", target_type=dt.float32), length)
+    patches = module.add(mgx.op("ceil"), module.add(mgx.op("div"), wide, two))
+    made = module.add(mgx.op("convert", target_type=dt.int64), module.add(mgx.op("mul"), patches, two))
+    found = Known().extents(made)
+    assert found is not None and [substitute(found.item(), {"n": v}) for v in (0, 1, 2, 7)] == [0, 2, 2, 8]
+    thirds = module.add(mgx.op("div"), wide, module.add_literal(np.asarray(3.0, np.float32)))
+    assert Known().extents(module.add(mgx.op("mul"), thirds, two)) is None
