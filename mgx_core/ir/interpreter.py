@@ -32,7 +32,8 @@ class Interpreter:
 
     def __init__(self, observe: Observer | None = None) -> None:
         self.observe = observe
-        self._open: dict[Instruction, tuple[bool, bool]] = {}
+        self._open: dict[Instruction, tuple[list[str], bool]] = {}
+        self._replaced: dict[Instruction, tuple[list[int | None], Operation]] = {}
 
     def run(
         self,
@@ -76,7 +77,7 @@ class Interpreter:
             if known:
                 in_op, in_result = self._open.get(ins) or self._extents_of(ins)
                 if in_op:
-                    op = op.substitute(known)
+                    op = self._with_extents(ins, in_op, known)
                 size = static_bytes(ins.result.substitute(known)) if in_result else None
                 if size is not None:
                     require_bytes(size, "the result")
@@ -91,10 +92,18 @@ class Interpreter:
             raise located(DeviceError(f"not enough memory for the result: {error}"), ins) from None
         return self.settle(value)
 
-    def _extents_of(self, ins: Instruction) -> tuple[bool, bool]:
-        """Returns whether an op's attributes hold symbols, and whether its result's size follows from those that are known."""
-        found = self._open[ins] = bool(ins.op.symbols()), ins.result.dynamic() and not introduced(ins)
+    def _extents_of(self, ins: Instruction) -> tuple[list[str], bool]:
+        """Returns the symbols in an op's attributes, and whether its result's size follows from those that are known."""
+        found = self._open[ins] = sorted(ins.op.symbols()), ins.result.dynamic() and not introduced(ins)
         return found
+
+    def _with_extents(self, ins: Instruction, names: Sequence[str], known: Mapping[str, int]) -> Operation:
+        """Returns an op with its symbols replaced: that of the last time, if they had the same values."""
+        values = [known.get(name) for name in names]
+        last = self._replaced.get(ins)
+        if last is None or last[0] != values:
+            last = self._replaced[ins] = values, ins.op.substitute(known)
+        return last[1]
 
     @staticmethod
     def settle(value: Value) -> Value:

@@ -74,12 +74,11 @@ class SegmentInterpreter(Interpreter):
 
         items: what it was cut into; made: the values that its static part gave, of those that are read behind it.
         """
-        values: dict[Instruction, Any] = dict(made)
+        constants = module.derive("literals", lambda m: {i: i.literal.value for i in m if i.literal is not None})
+        values: dict[Instruction, Any] = {**constants, **made}
         known: dict[str, int] = {}
         values.update(zip(module.parameters.values(), args, strict=True))
         bind_all((p.result for p in module.parameters.values()), args, known)
-        for ins in module.derive("literals", lambda m: [i for i in m if i.literal is not None]):
-            values[ins] = ins.get_literal().value
         self.follow(items, values, known, watch)
         return [None if o.is_absent else values[o] for o in module.outputs]
 
