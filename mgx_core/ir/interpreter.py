@@ -18,7 +18,7 @@ from .module import Module
 from .ordering import reads
 from .symbols import introduced
 
-__all__ = ["Interpreter", "Observer", "bind_all", "bind_symbols", "evaluate_module"]
+__all__ = ["Interpreter", "Observer", "bind_all", "bind_symbols", "evaluate_module", "symbol_places"]
 
 Observer = Callable[[Instruction, Value], None]
 
@@ -137,14 +137,19 @@ def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
     return list(zip(steps, done, strict=True))
 
 
+def symbol_places(shape: Shape) -> list[tuple[int, str]]:
+    """Returns the axes whose extents are lone symbols, with these."""
+    dims = enumerate(shape.dims) if shape.ranked else ()
+    lone = [(axis, d.symbol) for axis, d in dims if isinstance(d, Sym)]
+    return [(axis, s.name) for axis, s in lone if s is not None]
+
+
 def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
     """Learns the values of lone symbols in `shape` from the extents of a value of that shape."""
     if isinstance(shape, Shape):
         if isinstance(value, np.ndarray) and shape.ranked and shape.rank == value.ndim:
-            for d, n in zip(shape.dims, value.shape, strict=True):
-                lone = d.symbol if isinstance(d, Sym) else None
-                if lone is not None:
-                    known[lone.name] = n
+            for axis, name in symbol_places(shape):
+                known[name] = value.shape[axis]
     elif isinstance(shape, TupleShape) and isinstance(value, tuple):
         for s, v in zip(shape.items, value, strict=False):
             bind_symbols(s, v, known)

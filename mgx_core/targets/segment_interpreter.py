@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter, bind_all, bind_symbols
+from ..ir.interpreter import Interpreter, bind_all, bind_symbols, symbol_places
 from ..ir.module import Module
 from ..ops.operation import Operation
 from ..ops.operation import Run as RunModule
+from ..types.shape import Shape
 from .cut import Item
 from .emission import Emitter
 from .kernel import Launch
@@ -41,6 +44,7 @@ class SegmentInterpreter(Interpreter):
         self._make = make
         self._run_op = None if programs is None or emitter is None else partial(programs.run, e=emitter)
         self._bodies: dict[Module, Body | None] = {}
+        self._places: dict[Instruction, list[tuple[int, str]]] = {}  # of the symbols that a result gives values
 
     def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: RunModule) -> Any:
         """Returns one op's value: of its kernel's steps, if there are programs for them, else as `Interpreter` gives it."""
@@ -91,7 +95,7 @@ class SegmentInterpreter(Interpreter):
     ) -> None:
         """Runs what a module was cut into; `values` and `known` are extended by its results."""
         for item in items:
-            start = time.perf_counter()
+            start = 0.0 if watch is None else time.perf_counter()
             if isinstance(item.what, Segment):
                 part = item.what
                 args = [values[n] for n in part.needs]
@@ -118,8 +122,14 @@ class SegmentInterpreter(Interpreter):
 
     def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
         values[ins] = value = self.step(ins, values, known)
-        if ins.result.dynamic():
+        if type(value) is not np.ndarray or not isinstance(ins.result, Shape):
             bind_symbols(ins.result, value, known)
+            return
+        places = self._places.get(ins)
+        if places is None:
+            places = self._places[ins] = symbol_places(ins.result)
+        for axis, name in places:
+            known[name] = value.shape[axis]
 
     def run(
         self,
