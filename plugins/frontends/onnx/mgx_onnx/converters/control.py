@@ -9,12 +9,13 @@ import numpy as np
 
 from mgx_core import Instruction, Module, Shape
 from mgx_core import dtype as dt
+from mgx_core.converting.counted import counted_trips
 from mgx_core.converting.filling import count_up
 from mgx_core.converting.lists import without_lists
 from mgx_core.converting.loops import carried, over_numbers
 from mgx_core.ops.control import goes_on
 from mgx_core.types.dim import Dim, maximum
-from mgx_core.types.shape import AnyShape
+from mgx_core.types.shape import AnyShape, SequenceShape
 
 from ..converter import converts
 from ..node import Node
@@ -48,6 +49,11 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
         limit = n.literal(np.asarray(most, np.int64))
         trips = limit if trips is None else n.add("min", trips, limit)
     sure = _sure_trips(n, trips, cond, body, most)
+    if sure is None and (len(body.outputs) > 1 + len(states) or any(isinstance(i, SequenceShape) for i in initial)):
+        counted = counted_trips(n, body, trips, cond, states)
+        sure = _known_trips(n, counted, most)
+        if sure is not None:
+            trips, cond = counted, None
     lists = without_lists(n, body, states, sure)
     if lists is None:
         items = _run(n, most, [trips, cond, *states], body, sure is not None)
@@ -83,6 +89,10 @@ def _sure_trips(n: Node, trips: Instruction | None, cond: Instruction | None, bo
     """Returns the number of a loop's trips if no condition ends it, and if it is known or an extent."""
     if trips is None or not goes_on(body) or (cond is not None and not _is_true(n, cond)):
         return None
+    return _known_trips(n, trips, most)
+
+
+def _known_trips(n: Node, trips: Instruction | None, most: int) -> Dim | None:
     found = n.dims(trips)
     if found is None or (isinstance(found[0], int) and found[0] > most):
         return None
