@@ -90,7 +90,7 @@ class Interpreter:
             raise located(error, ins) from error.__cause__
         except MemoryError as error:
             raise located(DeviceError(f"not enough memory for the result: {error}"), ins) from None
-        return self.settle(value)
+        return self.settle(_with_known_extents(value, ins.result, known) if ins.op.control and known else value)
 
     def _extents_of(self, ins: Instruction) -> tuple[list[str], bool]:
         """Returns the symbols in an op's attributes, and whether its result's size follows from those that are known."""
@@ -135,6 +135,17 @@ def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
         if not ins.is_absent:
             done[index].append(ins)
     return list(zip(steps, done, strict=True))
+
+
+def _with_known_extents(value: Value, shape: AnyShape, known: Mapping[str, int]) -> Value:
+    """Returns rows of which a loop made none with the extents that each of them would have had."""
+    if isinstance(value, tuple) and isinstance(shape, TupleShape):
+        return tuple(_with_known_extents(v, s, known) for v, s in zip(value, shape.items, strict=True))
+    if not isinstance(value, np.ndarray) or value.size or not isinstance(shape, Shape) or not shape.dynamic():
+        return value
+    dims = shape.substitute(known).dims if shape.ranked and shape.rank == value.ndim else value.shape
+    lens = [d if isinstance(d, int) else n for d, n in zip(dims, value.shape, strict=True)]
+    return value.reshape(lens) if 0 in lens else value
 
 
 def symbol_places(shape: Shape) -> list[tuple[int, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import mgx_core as mgx
 from mgx_core.errors import MgxError, ShapeError
 from mgx_core.ir.interpreter import (
     Interpreter,
@@ -16,6 +17,7 @@ from mgx_core.ir.interpreter import (
 from mgx_core.ir.module import Module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
+from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape, TupleShape
 
 
@@ -146,3 +148,22 @@ def test_binding_and_checking_symbols():
     check_symbols(shape, np.zeros((3, 2, 7, 4)), known, "x")
     with pytest.raises(ShapeError, match=r"x: axis 3 \(m\) must be 4 as elsewhere, got 5"):
         check_symbols(shape, np.zeros((3, 2, 7, 5)), known, "x")
+
+
+@pytest.mark.parametrize("trips", [0, 2])
+def test_rows_of_a_loop_without_trips_have_their_extents(trips: int) -> None:
+    """The rows' other extents were 0, and what joined them with others failed."""
+    module = mgx.Module("main")
+    x = module.add_parameter("x", mgx.Shape("float32", [symbol("b")]))
+    count = module.add_parameter("n", mgx.Shape("int64", []))
+    body = mgx.Module("body")
+    body.add_parameter("i", mgx.Shape("int64", []))
+    going = body.add_parameter("going", mgx.Shape("bool", []))
+    body.add_return([going, body.add(mgx.op("neg"), x)])
+    rows = module.add(mgx.op("loop"), count, module.add_literal(np.bool_(True)), modules=[body])
+    rows = module.add(mgx.op("get_tuple_elem", index=0), rows)
+    first = module.add(mgx.op("unsqueeze", axes=(0,)), x)
+    module.add_return([module.add(mgx.op("concat", axis=0), first, rows)])
+    given = np.float32([1, 2, 3])
+    (found,) = Interpreter().run(module, [given, np.int64(trips)])
+    np.testing.assert_array_equal(found, [given, *[-given] * trips])
