@@ -36,7 +36,7 @@ from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize, in_normal_form, normalized
 from ..passes.product_ends import COSTLY
 from ..passes.rewrite import Rewrite
-from ..passes.settle_extents import SettleExtents, settled
+from ..passes.settle_extents import SettleExtents, with_known_extents
 from ..passes.widen_constants import WidenConstants
 from ..passes.widen_late import WidenLate
 from ..rules.activations import ACTIVATIONS
@@ -204,7 +204,7 @@ def lower_for(
     if given.derive("waits for shapes", waits_for_shapes):
         module, records = _settled(module, target, context, options)
     elif given.derive("waits for extents", waits_for_extents):
-        module = settled(module)
+        module = with_known_extents(module)
     plugged = plugged_kernels(target)
     lower = Lower(kernels, context, options.validate, None if plugged.empty else plugged.for_options(options))
     pipeline = Pipeline(lowering(lower, target, context, options), options.validate, frozenset(options.disable_passes))

@@ -17,7 +17,7 @@ from .inline_branches import InlineBranches
 from .interface import Pass
 from .rewrite import Rewrite
 
-__all__ = ["SettleExtents", "settled"]
+__all__ = ["SettleExtents", "with_known_extents"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SettleExtents(Pass):
         return bool(found)
 
 
-def settled(module: Module) -> Module:
+def with_known_extents(module: Module) -> Module:
     """Returns a module with the extents, constants and branches that follow from those that are known now.
 
     module: its parameters have the shapes of a run; it is changed.  What depends on data stays as it is.

@@ -24,7 +24,8 @@ from ..types.memory_limit import static_bytes
 from ..types.shape import AnyShape, Shape
 from .cut import Border, can_be_static
 from .kernel import Launch
-from .parts import Lying, Part, Parts, cut_in_parts, static_extents
+from .marking import static_extents
+from .parts import Lying, Part, Parts, cut_in_parts
 from .row_independence import independent
 from .runner import Runner
 
@@ -126,6 +127,7 @@ class Continuation(Generic[R]):
 
     @cached_property
     def parts(self) -> Parts[R]:
+        """The module cut where ops count again."""
         return cut_in_parts(self.module, self._counting, self.read, self._lower, self._instance_shape)
 
     def run(

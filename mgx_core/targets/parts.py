@@ -19,14 +19,15 @@ from ..ir.symbols import introduced, learn_all, learn_symbols, mentioned
 from ..ops.builtin import Param
 from ..ops.control import GetTupleElem
 from ..ops.movement import Transpose
-from ..passes.settle_extents import settled
+from ..passes.settle_extents import with_known_extents
 from ..types.argument import Array
-from ..types.dim import Dim, Sym, substitute, symbol
-from ..types.shape import AnyShape, Shape, TupleShape, open_extents
+from ..types.dim import Dim, Sym, substitute
+from ..types.shape import AnyShape, Shape, open_extents
+from .marking import mark_extents, static_extents
 from .runner import Runner
 from .static_part import given
 
-__all__ = ["Lying", "Part", "Parts", "cut_in_parts", "static_extents"]
+__all__ = ["Lying", "Part", "Parts", "cut_in_parts"]
 
 KEPT: Final = 16  # runners of a part, by extents and by what was read
 
@@ -85,8 +86,10 @@ class Part(Generic[R]):
         start = next(i for i in module if not i.is_param)
         for name in self.read:
             module.replace(module.parameters[name], module.add_literal(values[name], before=start))
-        module = settled(module)
-        self._mark_extents(module, {int(d): name for name, d in known.items() if isinstance(d, int)})
+        module = with_known_extents(module)
+        mark_extents(
+            module, self._own, self._instance_shape, {int(d): n for n, d in known.items() if isinstance(d, int)}
+        )
         self._lower(module)
         module.sweep()
         return module
@@ -137,32 +140,6 @@ class Part(Generic[R]):
     def runners(self) -> list[R]:
         """Returns those that are kept."""
         return list(self._runners.values())
-
-    def _mark_extents(self, module: Module, symbols: dict[int, str]) -> None:
-        """Gives extents that the program does not say symbols, as an instance's own parameters have: kernels' texts hold no
-        numbers that only these counts and values lead to.
-
-        symbols: by number, those that are known.  Equal numbers share one: a symbol's value is an argument of the launch.
-        """
-
-        def marked(shape: AnyShape) -> AnyShape:
-            if isinstance(shape, TupleShape):
-                return TupleShape(marked(item) for item in shape.items)
-            if not isinstance(shape, Shape) or shape.dynamic():
-                return shape
-            dims = [
-                # no int of a target's own, which knows where it is from
-                symbol(symbols.setdefault(n, f"{self.module.name}_extent{len(symbols)}"))
-                if type(n) is int and n not in self._own
-                else n
-                for n in shape.dims
-            ]
-            return self._instance_shape(Shape.of(shape.dtype, dims), shape)
-
-        for inner in nested(module):
-            for ins in inner:
-                if not (ins.is_literal or ins.is_return):
-                    ins.result = marked(ins.result)
 
 
 class Lying(NamedTuple):
@@ -322,13 +299,6 @@ def _extents(module: Module) -> Iterator[Sym]:
         for ins in inner:
             yield from open_extents(ins.result)
             yield from ins.op.extents()
-
-
-def static_extents(instructions: Sequence[Instruction]) -> set[int]:
-    """Returns the extents that instructions, and the modules that they run, have whatever is counted and read."""
-    inner = [i for ins in instructions for m in ins.modules for body in nested(m) for i in body]
-    shapes = [i.result for i in (*instructions, *inner) if isinstance(i.result, Shape)]
-    return {0, 1} | {n for shape in shapes if shape.ranked for n in shape.dims if type(n) is int}
 
 
 def _turned(module: Module, name: str, order: Sequence[int]) -> None:

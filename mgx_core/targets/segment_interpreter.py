@@ -21,7 +21,7 @@ from .kernel import Launch
 from .op_programs import OpPrograms
 from .runner import Runner
 from .segment import Make, Segment
-from .static_part import given
+from .static_part import fixed, given
 
 __all__ = ["SegmentInterpreter", "Watch"]
 
@@ -34,14 +34,21 @@ class SegmentInterpreter(Interpreter):
     """Runs segments and the bodies of control flow by runners for the shapes that come, and ops one by one by their kernels.
 
     make: a runner for a lowered module with static extents; None: all is run op by op.
+    worth: tells of instructions whether a runner is worth more than running them op by op; None: it always is.
     programs, emitter: run ops whose kernels emit steps, with the emitter's settings; None: they are called from Python.
     """
 
     def __init__(
-        self, make: Make | None = None, programs: OpPrograms | None = None, emitter: Emitter | None = None
+        self,
+        make: Make | None = None,
+        programs: OpPrograms | None = None,
+        emitter: Emitter | None = None,
+        worth: Callable[[Sequence[Instruction]], bool] | None = None,
     ) -> None:
         super().__init__()
         self._make = make
+        self._worth = worth
+        self._worthy: dict[Segment, bool] = {}
         self._run_op = None if programs is None or emitter is None else partial(programs.run, e=emitter)
         self._bodies: dict[Module, Body | None] = {}
         self._places: dict[Instruction, list[tuple[int, str]]] = {}  # of the symbols that a result gives values
@@ -99,7 +106,8 @@ class SegmentInterpreter(Interpreter):
             if isinstance(item.what, Segment):
                 part = item.what
                 args = [values[n] for n in part.needs]
-                runner = None if self._make is None else part.runner(args, known, self._make)
+                make = self._maker(part)
+                runner = None if make is None else part.runner(args, known, make)
                 if runner is not None:
                     values.update(zip(part.results, runner.run(args), strict=True))
                     if watch is not None:
@@ -119,6 +127,15 @@ class SegmentInterpreter(Interpreter):
                     watch(item.what, None, (), time.perf_counter() - start)
             for ins in item.done:
                 values.pop(ins, None)
+
+    def _maker(self, part: Segment) -> Make | None:
+        """Returns what makes a segment's runners; None if it is run op by op."""
+        if self._make is None or self._worth is None:
+            return self._make
+        worthy = self._worthy.get(part)
+        if worthy is None:
+            worthy = self._worthy[part] = self._worth(part.members)
+        return self._make if worthy else None
 
     def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
         values[ins] = value = self.step(ins, values, known)
@@ -152,9 +169,12 @@ class SegmentInterpreter(Interpreter):
         """A module that control flow runs; of what it needs, which parameter that is (None: a value of modules around it)."""
         if module not in self._bodies:
             position = {p: n for n, p in enumerate(module.parameters.values())}
-            if any(o.is_absent for o in module.outputs):
+            members = [i for i in module if not given(i)]
+            # a body whose extents change from trip to trip would have a runner for each
+            worthy = self._worth is None or (all(map(fixed, members)) and self._worth(members))
+            if not worthy or any(o.is_absent for o in module.outputs):
                 self._bodies[module] = None
             else:
-                part = Segment([i for i in module if not given(i)], module.outputs, module.name)
+                part = Segment(members, module.outputs, module.name)
                 self._bodies[module] = part, [(position.get(n), n) for n in part.needs]
         return self._bodies[module]

@@ -12,7 +12,7 @@ import mgx_core as mgx
 from mgx_core.compile.run_shapes import settle_ranks, waits_for_extents, waits_for_shapes
 from mgx_core.ops.control import If
 from mgx_core.ops.operation import Operation
-from mgx_core.passes.settle_extents import settled
+from mgx_core.passes.settle_extents import with_known_extents
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import symbol
 
@@ -164,7 +164,7 @@ def test_extents_computed_through_floats_are_settled_for_the_shapes_of_a_run() -
 
 
 def settled_for(main: mgx.Module, n: int) -> mgx.Module:
-    return settled(main.clone(parameters={"x": mgx.Shape("float32", [n])}))
+    return with_known_extents(main.clone(parameters={"x": mgx.Shape("float32", [n])}))
 
 
 def test_slices_as_long_as_a_range_are_settled_for_the_shapes_of_a_run() -> None:

@@ -13,7 +13,7 @@ from mgx_core.errors import Refused, or_refused
 from mgx_core.ir.ordering import reads
 from mgx_core.ops.movement import Contiguous
 from mgx_core.targets.continuation import Continuation
-from mgx_core.targets.cut import border
+from mgx_core.targets.cut import Item, border, cut
 from mgx_core.targets.emission import Emitter
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import DeviceFunction, HostFunction, Tuning
@@ -29,6 +29,7 @@ from .codegen.source import KernelSource, Tensor
 from .codegen.writing import Write, source_of
 from .context import GpuContext
 from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
+from .stretches import on_device
 from .workspaces import share_workspaces
 
 __all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "tensor_of"]
@@ -71,6 +72,8 @@ class GpuEmitter(Emitter):
         self.module: Module | None = None
         self.continuation: Continuation[Any] | None = None
         self.dynamic: set[Instruction] = set()  # what of the rest stays on the host
+        self.items: list[Item] = []  # the rest in stretches, where no continuation takes it
+        self._on_device: set[Instruction] = set()  # of these, what the device runs
 
     @classmethod
     def of(
@@ -124,6 +127,9 @@ class GpuEmitter(Emitter):
             shape = self.context.target.instance_shape
             self.continuation = Continuation(module, static, found, self._lower, shape)
             self.dynamic = self.continuation.dynamic()
+        elif rest:
+            self.items = cut(module, static)
+            self._on_device = on_device(self.items)
         share_workspaces(self.steps)
         made = self.planned(module, outputs, Split(static, rest, wanted))
         self.finish()
@@ -146,7 +152,7 @@ class GpuEmitter(Emitter):
         return value
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:
-        if self.continuation is not None and ins not in self.dynamic:
+        if ins in self._on_device or (self.continuation is not None and ins not in self.dynamic):
             return None
         inside = ins.parent is not self.module
         return No("control flow runs on the host" if inside else "its extents depend on data")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from threading import RLock
 from typing import Any, TypeVar
 
 from mgx_core import Argument, CompileOptions, Module, Runner
 from mgx_core.errors import DeviceError
 from mgx_core.run.arguments import OUTPUT
-from mgx_core.targets.cut import cut
+from mgx_core.targets.marking import mark_extents, static_extents
 from mgx_core.targets.runner import Timing
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
@@ -25,6 +26,7 @@ from .runtime import DeviceArray
 from .saved_code import Kept, keep_code
 from .staging import Staging
 from .steps import CalledStep
+from .stretches import worth_launches
 from .timing import in_a_row, marked, timings
 from .watch import DeviceWatch
 from .watched_recordings import WatchedRecordings, read_by
@@ -63,7 +65,7 @@ class GpuRunner(Runner):
         self.wanted, self.outputs = schedule.split.wanted, schedule.outputs
         self.continuation = emitter.continuation
         self.rest = [] if self.continuation is not None else schedule.split.rest
-        self._items = cut(module, schedule.split.static) if self.rest else []
+        self._segments = SegmentInterpreter(self._stretch, worth=worth_launches)
         self.inputs = [v for v in schedule.inputs if v is not None and v.buffer.first >= 0]
         self.handover = None if self.continuation is None else Handover(self, self.continuation)
         self.whole = schedule.whole and self.continuation is None
@@ -294,4 +296,10 @@ class GpuRunner(Runner):
         on_host = [a.to_host() if isinstance(a, DeviceArray) else a for a in args]
         values = self._run_device(args, True, range(len(self.outputs))) if self.outputs else []
         made = dict(zip(self.wanted, values, strict=True))
-        return SegmentInterpreter().finish(self.module, self._items, on_host, made)
+        return self._segments.finish(self.module, self.emitter.items, on_host, made)
+
+    def _stretch(self, module: Module) -> GpuRunner:
+        """Returns the runner of a stretch between ops that the host decides, whose arguments and results the host has."""
+        mark_extents(module, static_extents(self.module), self.context.target.instance_shape)
+        emitter = self.emitter.fresh()
+        return GpuRunner(emitter.schedule(module), emitter, replace(self.options, offload_copy=True), self.kept)

@@ -1,0 +1,55 @@
+"""Stretches between ops that the host decides at run time: which of them the device runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mgx_core import Instruction
+from mgx_core.targets.cut import Item
+from mgx_core.targets.kernel import Launch
+from mgx_core.targets.segment import Segment
+from mgx_core.targets.static_part import fixed, given
+from mgx_core.targets.view_steps import VIEWS
+
+__all__ = ["on_device", "worth_launches"]
+
+LAUNCHES: Final = (
+    4  # a run of a graph and the copies of its values take some 100 us, a launch by its definition some 30
+)
+WEIGHTS: Final = 4096  # elements of a constant that is multiplied with
+
+
+def worth_launches(members: Sequence[Instruction]) -> bool:
+    """Returns True if a stretch has work enough for the device: weights, or many launches.
+
+    The extents of its values play no part, since most are known in a run alone, and reports say before where it runs.
+    """
+    if not all(isinstance(i.op, Launch) and i.op.place != "host" for i in members):
+        return False
+    launches = [i for i in members if not isinstance(i.op.of, VIEWS)]  # type: ignore[attr-defined]
+    constants = (i for ins in launches for i in ins.inputs if i.is_literal)
+    return len(launches) >= LAUNCHES or any(i.shape.elements() >= WEIGHTS for i in constants)
+
+
+def on_device(items: Sequence[Item]) -> set[Instruction]:
+    """Returns the instructions of what a module was cut into that run on the device, those of control flow included."""
+    found: set[Instruction] = set()
+    for item in items:
+        if isinstance(item.what, Segment):
+            found.update(item.what.members if worth_launches(item.what.members) else ())
+        else:
+            for body in _bodies(item.what):
+                found.update(body)
+    return found
+
+
+def _bodies(ins: Instruction) -> Iterator[Sequence[Instruction]]:
+    """Yields what the device runs of the modules of control flow."""
+    for module in ins.modules if ins.op.control else ():
+        members = [i for i in module if not given(i)]
+        if all(map(fixed, members)) and worth_launches(members):
+            yield members
+        else:
+            for inner in members:
+                yield from _bodies(inner)
