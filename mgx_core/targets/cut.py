@@ -64,6 +64,7 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
     born: dict[str, int] = {}  # when a symbol's value is known
     for ins in module:
         if ins in static or given(ins):
+            known |= symbols_in(ins.result)
             continue
         needs = reads(ins)
         at = max([*(stage.get(n, 0) for n in needs), *(born.get(s, 0) for s in mentioned([ins]))], default=0)

@@ -94,7 +94,22 @@ class Emitter(KernelEmitter):
         parts = self.parts(module)
         self._taking = self._results_that_take_memory(module, parts)
         env = self.emit_static(module, parts.static, parts.wanted)
-        return self.planned(module, [self._early(env[ins], n, ins) for n, ins in enumerate(parts.wanted)], parts)
+        counted = self.emit_counted(module, parts, env)
+        if counted:
+            parts = parts.counting(module, {ins: axis for ins, (axis, _) in counted.items()})
+        outputs = [self._early(env[ins], n, ins) for n, ins in enumerate(parts.wanted)]
+        for ins, (_, values) in counted.items():
+            outputs += [self.output(v, len(outputs) + n, ins) for n, v in enumerate(values)]
+        return self.planned(module, outputs, parts)
+
+    def emit_counted(
+        self, module: Module, parts: Split, env: dict[Instruction, Any]
+    ) -> dict[Instruction, tuple[int, tuple[Value, ...]]]:
+        """Adds the steps of ops behind the static part that count; returns the axis, and the values with their number, of each.
+
+        Default: none.
+        """
+        return {}
 
     def parts(self, module: Module) -> Split:
         """Returns a lowered module in two: what has steps in its schedule, and what is decided at run time."""

@@ -19,7 +19,7 @@ from .kernel import Kernel
 from .schedule import Schedule
 from .values import Value
 
-__all__ = ["OpPrograms"]
+__all__ = ["OpPrograms", "taken"]
 
 KEPT: Final = 512
 

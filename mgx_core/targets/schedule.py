@@ -112,7 +112,7 @@ class Schedule:
     @property
     def dynamic(self) -> list[Instruction]:
         """Values whose sizes are decided at run time, which get memory of their own then."""
-        return [i for i in self.split.rest if i.result.dynamic()]
+        return [*self.split.counted, *(i for i in self.split.rest if i.result.dynamic())]
 
     @property
     def whole(self) -> bool:

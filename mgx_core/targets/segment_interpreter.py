@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -80,16 +80,20 @@ class SegmentInterpreter(Interpreter):
         args: Sequence[Any],
         made: Mapping[Instruction, Any],
         watch: Watch | None = None,
+        counted: Iterable[Instruction] = (),
     ) -> list[Any]:
         """Returns the results of a module for values of its parameters.
 
-        items: what it was cut into; made: the values that its static part gave, of those that are read behind it.
+        items: what it was cut into; made: the values that its static part gave, of those that are read behind it; counted: those
+        of them whose extents depend on data.
         """
         constants = module.derive("literals", lambda m: {i: i.literal.value for i in m if i.literal is not None})
         values: dict[Instruction, Any] = {**constants, **made}
         known: dict[str, int] = {}
         values.update(zip(module.parameters.values(), args, strict=True))
         bind_all((p.result for p in module.parameters.values()), args, known)
+        for ins in counted:
+            self._bind(ins, values[ins], known)
         self.follow(items, values, known, watch)
         return [None if o.is_absent else values[o] for o in module.outputs]
 
@@ -139,6 +143,9 @@ class SegmentInterpreter(Interpreter):
 
     def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
         values[ins] = value = self.step(ins, values, known)
+        self._bind(ins, value, known)
+
+    def _bind(self, ins: Instruction, value: Any, known: dict[str, int]) -> None:
         if type(value) is not np.ndarray or not isinstance(ins.result, Shape):
             bind_symbols(ins.result, value, known)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 
 from ..ir.instruction import Instruction
@@ -21,12 +21,20 @@ class Split:
     """A lowered module in two: what runs regardless of values, and what is decided at run time.
 
     static: instructions that compute with static extents alone, each with what it reads; rest: all others but parameters and
-    literals, in order; wanted: the instructions of the static part that the rest or the caller reads.
+    literals, in order; wanted: the instructions of the static part that the rest or the caller reads; counted: instructions
+    behind the static part that count how much they give, of which the steps leave the most that there can be and the number,
+    with the axis along which they count.
     """
 
     static: dict[Instruction, list[Instruction]] = field(default_factory=dict)
     rest: list[Instruction] = field(default_factory=list)
     wanted: list[Instruction] = field(default_factory=list)
+    counted: dict[Instruction, int] = field(default_factory=dict)
+
+    def counting(self, module: Module, counted: dict[Instruction, int]) -> Split:
+        """Returns the same with some instructions of the rest among those that count."""
+        rest = [i for i in self.rest if i not in counted]
+        return Split(self.static, rest, _wanted(module, self.static, rest), counted)
 
 
 def split(module: Module, planned: Callable[[Instruction], bool] | None = None) -> Split:
@@ -62,10 +70,16 @@ def split(module: Module, planned: Callable[[Instruction], bool] | None = None) 
             there.add(ins)
         else:
             rest.append(ins)
+    return Split(static, rest, _wanted(module, static, rest))
+
+
+def _wanted(
+    module: Module, static: dict[Instruction, list[Instruction]], rest: Iterable[Instruction]
+) -> list[Instruction]:
     wanted = dict.fromkeys(o for o in module.outputs if o in static)
     for ins in rest:
         wanted.update(dict.fromkeys(r for r in reads(ins) if r in static))
-    return Split(static, rest, list(wanted))
+    return list(wanted)
 
 
 def given(ins: Instruction) -> bool:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mgx_core import DeviceError, Instruction, Kernels, No, Operation, Shape, UnsupportedError
+from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
 from mgx_core.errors import Refused
-from mgx_core.targets.cut import emitted_at_run_time
+from mgx_core.targets.cut import border, emitted_at_run_time
 from mgx_core.targets.emission import Emitter
+from mgx_core.targets.kernel import Launch
 from mgx_core.targets.kernel_emission import HostFunction, Tuning
 from mgx_core.targets.loops import LoopSteps, Trips
 from mgx_core.targets.schedule import Schedule, Step
+from mgx_core.targets.static_part import Split
 from mgx_core.targets.values import Buffer, Value, view_of
 from mgx_core.types.argument import Array
 
@@ -104,6 +106,25 @@ class CpuEmitter(Emitter):
         if self.tuning is not None:
             self.tuning.save()
         return made
+
+    def emit_counted(
+        self, module: Module, parts: Split, env: dict[Instruction, Any]
+    ) -> dict[Instruction, tuple[int, tuple[Value, ...]]]:
+        found: dict[Instruction, tuple[int, tuple[Value, ...]]] = {}
+        for ins, (axis, _) in border(module, parts.static).counted.items() if parts.rest else ():
+            if not _bounded_by_constants(ins):
+                continue
+            for n, p in enumerate(module.parameters.values()):
+                if p in ins.inputs and p not in env:  # nothing before reads it
+                    self.inputs[n] = env[p] = self.input(p.shape, n)
+            assert isinstance(ins.op, Launch)
+            self.current, self.sources = ins, ins.sources
+            args = [self.value_of(i, env) for i in ins.inputs]
+            values = self.attempt(ins.op.kernel, ins.op.of, ins.modules, args, ins.op.refused)
+            if isinstance(values, tuple):
+                found[ins] = axis, tuple(v for v in values if isinstance(v, Value))
+        self.current, self.sources = None, ()
+        return found
 
     def emit_static(self, module: Any, static: Any, wanted: Any) -> dict[Instruction, Any]:
         self.chains = chains_of(module, static)
@@ -340,6 +361,16 @@ class CpuEmitter(Emitter):
             program.add_host(name, function, described(given), described(outputs))
 
         self.step(name, [v.buffer for v in given], [v.buffer for v in outputs], install)
+
+
+def _bounded_by_constants(ins: Instruction) -> bool:
+    """Returns True for an op on elements, of which numbers that bound the result (max_output_boxes) are constants."""
+    if any(not i.is_absent and not i.shape.elements() for i in ins.inputs):
+        return False
+    return all(
+        i.is_absent or i.literal is not None or i.shape.elements() > 1 or not i.shape.dtype.is_integer
+        for i in ins.inputs[1:]
+    )
 
 
 @lru_cache(1024)

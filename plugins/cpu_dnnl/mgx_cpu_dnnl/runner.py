@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from mgx_core import Instruction, Module, No
 from mgx_core.targets.cut import cut
+from mgx_core.targets.kernel import op_of
+from mgx_core.targets.op_programs import taken
 from mgx_core.targets.runner import Runner, Timing
 from mgx_core.targets.saved import Keep
 from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.static_part import Split, numbered
+from mgx_core.types.shape import TupleShape
 
 from .emitter import CpuEmitter
 from .native_program import build, install
@@ -50,15 +54,17 @@ class NativeRunner(Runner):
         self.module = module
         self.program = program
         self.rest = parts.rest
+        self.counted = parts.counted
+        self._follows = bool(parts.rest or parts.counted)
         self.wanted = parts.wanted
         self.figures = figures
         self.taken = taken
         self._owners = owners
         self.parameters = list(module.parameters.values())
-        self.fresh = not parts.rest and parts.wanted == list(module.outputs)
-        self._places = [] if parts.rest else self._outputs()
+        self.fresh = not self._follows and parts.wanted == list(module.outputs)
+        self._places = [] if self._follows else self._outputs()
         self._segments = SegmentInterpreter(partial(run_of, emitter), emitter.context.programs, emitter)
-        self._cut = cut(module, parts.static) if parts.rest else []
+        self._cut = cut(module, {**parts.static, **parts.counted}) if parts.rest else []
         self.prepared = self._segments.prepare(self._cut)
 
     def _outputs(self) -> list[tuple[str, Any]]:
@@ -94,12 +100,23 @@ class NativeRunner(Runner):
             results = [args[self.taken[n]] if n in self.taken else next(own) for n in range(len(self.wanted))]
         if self.fresh:
             return results
-        if not self.rest:
+        if not self._follows:
             return [
                 results[n] if kind == "result" else args[n] if kind == "parameter" else n for kind, n in self._places
             ]
-        made = dict(zip(self.wanted, results, strict=True))
-        return self._segments.finish(self.module, self._cut, args, made, watch)
+        made = dict(zip(self.wanted, results, strict=False))
+        if self.counted:
+            made |= self._taken(results[len(self.wanted) :])
+        return self._segments.finish(self.module, self._cut, args, made, watch, self.counted)
+
+    def _taken(self, results: list[Any]) -> dict[Instruction, Any]:
+        """Returns what instructions that count give, of the most that there can be of each result and the number."""
+        found: dict[Instruction, Any] = {}
+        left = iter(results)
+        for ins, axis in self.counted.items():
+            several = len(ins.result.items) if isinstance(ins.result, TupleShape) else 1
+            found[ins] = taken(op_of(ins), axis, *islice(left, several + 1))
+        return found
 
     def _writable(self, args: Sequence[Any]) -> list[Any]:
         """Returns the arguments, with copies of those that are written over and that no step can write to as they lie."""
@@ -111,7 +128,7 @@ class NativeRunner(Runner):
         found: dict[Instruction, Timing] = {}
         if self.program is not None:
             found = step_timings(self.program, self.owners, self.figures, args, runs, warmup)
-        if self.rest:
+        if self._follows:
             found |= following_timings(self.run, args, runs, warmup)
         return list(found.values())
 
@@ -154,7 +171,7 @@ class CpuRunner(NativeRunner):
                 return No(str(why))
             program = recorder.plain()
         numbers = {ins: n for n, ins in enumerate(numbered(self.module))}
-        plain = not self.rest and all(kind != "constant" for kind, _ in self._places)
+        plain = not self._follows and all(kind != "constant" for kind, _ in self._places)
         return {
             "format": FORMAT,
             "tuning": self.schedule.choices,
@@ -164,6 +181,7 @@ class CpuRunner(NativeRunner):
             "figures": [list(f) for f in self.figures],
             "outputs": [list(place) for place in self._places] if plain else None,
             "wanted": [numbers[i] for i in self.wanted],
+            "counted": [[numbers[i], axis] for i, axis in self.counted.items()],
         }
 
 

@@ -19,7 +19,11 @@ class RestoredSegments(NativeRunner):
 
     def __init__(self, saved: SavedInstance, module: Module, emitter: CpuEmitter) -> None:
         parts = emitter.parts(module)
-        numbers = {ins: n for n, ins in enumerate(module)}
+        instructions = list(module)
+        numbers = {ins: n for n, ins in enumerate(instructions)}
+        counted = {instructions[n]: axis for n, axis in saved.code["counted"]}
+        if counted:
+            parts = parts.counting(module, counted)
         if [numbers[ins] for ins in parts.wanted] != saved.code["wanted"]:
             raise StoreError("the program is not lowered to what its kernels were made for")
         self._saved = saved

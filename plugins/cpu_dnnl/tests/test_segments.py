@@ -285,8 +285,67 @@ def test_ops_with_several_results_are_part_of_what_follows_a_count():
     main.add_return([main.add(mgx.op("neg"), values), places])
     given = {"x": rng.standard_normal((9, 5)).astype(np.float32), "m": rng.standard_normal(9).astype(np.float32)}
     _, runner = both(program, given)
-    assert [name_of(item.what) for item in runner._cut] == ["nonzero", "part"]
-    part = runner._cut[1].what
+    assert [name_of(item.what) for item in runner._cut] == ["part"]
+    part = runner._cut[0].what
     assert isinstance(part, Segment) and part._last is not None
     inner = part._last[1]
     assert isinstance(inner, CpuRunner) and not inner.rest
+
+
+def counting() -> Program:
+    """Numbers above 0, of an argument and of what is computed: rows by their places, the places themselves, boxes picked."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [9, 4]))
+    m = main.add_parameter("m", Shape("float32", [9]))
+    given = main.add(mgx.op("nonzero"), m)
+    made = main.add(mgx.op("nonzero"), main.add(mgx.op("relu"), m))
+    rows = main.add(mgx.op("gather"), x, main.add(mgx.op("reshape", dims=[-1]), made))
+    boxes = main.add(mgx.op("reshape", dims=[1, 9, 4]), main.add(mgx.op("exp"), x))
+    scores = main.add(mgx.op("reshape", dims=[1, 1, 9]), main.add(mgx.op("abs"), m))
+    limits = [main.add_literal(np.int64(4)), main.add_literal(np.float32(0.5)), main.add_literal(np.float32(0.2))]
+    picked = main.add(mgx.op("nonmaxsuppression"), boxes, scores, *limits)
+    main.add_return([given, made, main.add(mgx.op("reduce_sum", axes=[0]), rows), picked])
+    return program
+
+
+@pytest.mark.parametrize("most", [9, 3, 0])
+def test_ops_that_count_are_part_of_the_native_program(most: int) -> None:
+    given = {"x": rng.random((9, 4)).astype(np.float32), "m": rng.standard_normal(9).astype(np.float32)}
+    given["m"][most:] = 0
+    found, runner = both(counting(), given)
+    assert [name_of(i) for i in runner.counted] == ["nonzero", "nonzero", "nonmaxsuppression"]
+    assert [name_of(item.what) for item in runner._cut] == ["part"]
+    assert found[0].shape == (1, np.count_nonzero(given["m"]))
+    names = [p.op.split("[")[0] for p in runner.schedule.placements if p.place == "target"]
+    assert names.count("nonzero") == 2 and names.count("nonmaxsuppression") == 1
+
+
+def test_a_file_keeps_ops_that_count(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
+    program = counting()
+    compiled = program.clone()
+    compiled.compile(mgx.get_target("cpu"))
+    given = {"x": rng.random((9, 4)).astype(np.float32), "m": rng.standard_normal(9).astype(np.float32)}
+    compiled.run(given)
+    mgx.save(compiled, tmp_path / "kept.mxr")
+    again = mgx.load(tmp_path / "kept.mxr")
+    for value, wanted in zip(again.run(given), evaluated(program, given), strict=True):
+        np.testing.assert_allclose(np.asarray(value), wanted, rtol=2e-6, atol=2e-6)
+    runner = again.executable.instances()[-1].runner
+    assert type(runner).__name__ == "RestoredSegments" and len(runner.counted) == 3
+    assert len(runner.time([given["x"], given["m"]], 2, 1)) >= 4
+
+
+def test_a_number_that_is_computed_bounds_what_is_counted_apart():
+    """Memory for the most boxes that there could be is not taken where an operand says how many there are at most."""
+    program = Program()
+    main = program.get_main_module()
+    boxes = main.add_parameter("x", Shape("float32", [1, 9, 4]))
+    scores = main.add_parameter("s", Shape("float32", [1, 1, 9]))
+    most = main.add_parameter("n", Shape("int64", []))
+    limits = [main.add_literal(np.float32(0.5)), main.add_literal(np.float32(0.2))]
+    main.add_return([main.add(mgx.op("nonmaxsuppression"), boxes, scores, most, *limits)])
+    given = {"x": rng.random((1, 9, 4)).astype(np.float32), "s": rng.random((1, 1, 9)).astype(np.float32)}
+    found, runner = both(program, {**given, "n": np.int64(2)})
+    assert not runner.counted and len(found[0]) <= 2
