@@ -7,20 +7,15 @@ from typing import NamedTuple
 
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ir.symbols import introduced, learn_symbols
-from ..ops.broadcast import BroadcastWithDims
+from ..ir.symbols import introduced
 from ..ops.index import Gather
-from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.sequence import SequenceConstruct, SequenceEmpty, SequenceInsert, SplitToSequence
-from ..types.dim import Dim, Sym, fresh, product
-from ..types.shape import AnyShape, SequenceShape, Shape, symbols_in
+from ..types.dim import Dim, product
+from ..types.shape import SequenceShape, Shape, symbols_in
 from .builder import InstructionBuilder
-from .filling import repeated_places
-from .known import Known
+from .repeats import Cut, repeat_of
 
 __all__ = ["Lists", "item_of", "joined", "length_of", "parts_of", "without_lists"]
-
-VIEWS = (Reshape, Squeeze, Unsqueeze, Flatten)
 
 
 def parts_of(
@@ -182,108 +177,19 @@ def _rebuilt(body: Module, states: Sequence[Instruction], gone: set[int], items:
     return made
 
 
-class _Repeat(NamedTuple):
-    """An item that is one slice of a tensor, repeated.
-
-    x, axis: the tensor and the axis that it is cut along; counts: how often each slice is repeated; place: of the repeated axis
-    among those of the slice; dims, at: of the item, and its repeated axis.
-    """
-
-    x: Instruction
-    axis: int
-    counts: Instruction
-    place: int
-    dims: tuple[Dim, ...]
-    at: int
-
-
 def _repeated(n: InstructionBuilder, body: Module, item: Instruction, trips: Dim) -> Instruction | None:
     """Returns the list of a tensor's slices, each repeated by a count of its own, if a loop's items are that."""
-    found = _repeat(body, item)
-    if found is None:
-        return None
-    x, axis, counts = found.x, found.axis, found.counts
-    if x.shape.dims[axis] != trips or counts.shape.dims[0] != trips:
-        return None
-    long = n.add("gather", x, repeated_places(n, counts), axis=axis)
-    order = [a for a in range(x.shape.rank) if a != axis]
-    order.insert(found.place, axis)
-    dims = (*found.dims[: found.at], long.shape.dims[axis], *found.dims[found.at + 1 :])
-    whole = n.reshape(n.transpose(long, order), dims)
-    return n.add("split_to_sequence", whole, counts, axis=found.at, keepdims=True)
-
-
-def _repeat(body: Module, item: Instruction) -> _Repeat | None:
     iteration = next(iter(body.parameters.values()))
-    chain, spread = _through_views(item)
-    if not isinstance(spread.op, BroadcastWithDims) or spread.parent is not body:
-        return None
-    row, wanted = spread.inputs
-    _, cut = _through_views(row)
-    if not _is_slice(cut, iteration, body) or not cut.inputs[0].shape.ranked:
-        return None
-    known, counts = Known(), dict[Dim, Instruction]()
-    for ins in body:
-        if _is_slice(ins, iteration, body) and ins.shape.dtype.is_integer and ins.inputs[0].shape.rank == 1:
-            counts[known.suppose(ins, fresh("count", 0))] = ins.inputs[0]
-    asked = known.extents(wanted)
-    if asked is None:
-        return None
-    dims = _broadcast(row.shape.dims, list(asked.reshape(-1)), counts)
-    if dims is None:
-        return None
-    (count,) = (d for d in dims if d in counts)
-    shape: AnyShape = Shape.of(item.shape.dtype, dims)
-    symbols: dict[str, Dim] = {}
-    learn_symbols(spread.result, shape, symbols)
-    for view in reversed(chain):
-        shape = view.op.substitute(symbols).infer(shape)
-    assert isinstance(shape, Shape) and isinstance(cut.op, Gather)
-    x = cut.inputs[0]
-    axis = cut.op.axis % x.shape.rank
-    before, after = _around(dims, count)
-    rest = [d for a, d in enumerate(x.shape.dims) if a != axis]
-    places = [k for k in range(len(rest) + 1) if (_long(rest[:k]), _long(rest[k:])) == (before, after)]
-    if not places or shape.dims.count(count) != 1 or _around(shape.dims, count) != (before, after):
-        return None
-    return _Repeat(x, axis, counts[count], places[0], shape.dims, shape.dims.index(count))
 
-
-def _is_slice(ins: Instruction, iteration: Instruction, body: Module) -> bool:
-    """Returns True for the slice of a tensor from around the loop that has the number of the trip."""
-    if not isinstance(ins.op, Gather) or ins.parent is not body:
-        return False
-    x, index = ins.inputs
-    return x.parent is not body and index is iteration and index.shape.ranked and index.shape.rank == 0
-
-
-def _through_views(ins: Instruction) -> tuple[list[Instruction], Instruction]:
-    chain: list[Instruction] = []
-    while isinstance(ins.op, VIEWS) and len(ins.inputs) == 1:
-        chain.append(ins)
-        ins = ins.inputs[0]
-    return chain, ins
-
-
-def _broadcast(dims: Sequence[Dim], wanted: list[Dim], counts: dict[Dim, Instruction]) -> list[Dim] | None:
-    """Returns the extents of a slice repeated along one axis of extent 1; None if more than that is done to it."""
-    missing = len(wanted) - len(dims)
-    out: list[Dim] = []
-    for have, want in zip([1] * missing + list(dims), [1] * -missing + wanted, strict=True):
-        if want in counts and have == 1:
-            out.append(want)
-        elif want == have or want == 1:
-            out.append(have)
-        else:
+    def cut(ins: Instruction) -> Cut | None:
+        """Returns the tensor from around the loop of which this is the slice that has the number of the trip."""
+        if not isinstance(ins.op, Gather) or ins.parent is not body or ins.inputs[1] is not iteration:
             return None
-    return out if sum(d in counts for d in out) == 1 else None
+        x = ins.inputs[0]
+        whole = x.parent is not body and x.shape.ranked and iteration.shape.ranked and iteration.shape.rank == 0
+        return Cut(x, ins.op.axis % x.shape.rank) if whole else None
 
-
-def _around(dims: Sequence[Dim], at: Dim) -> tuple[list[Dim], list[Dim]]:
-    """Returns the extents other than 1 on both sides of one."""
-    place = list(dims).index(at)
-    return _long(dims[:place]), _long(dims[place + 1 :])
-
-
-def _long(dims: Sequence[Dim]) -> list[Dim]:
-    return [d for d in dims if isinstance(d, Sym) or d != 1]
+    found = repeat_of(item, cut)
+    if found is None or not found.covers(trips):
+        return None
+    return n.add("split_to_sequence", found.gathered(n), found.counts, axis=found.at, keepdims=True)

@@ -188,3 +188,41 @@ def test_forth_and_back_over_a_list(rows: int, target: str) -> None:
     back = np.cumsum([start + x[1:].sum(0), *(-row for row in forth[::-1])], 0)
     np.testing.assert_array_equal(found, back.T)
     np.testing.assert_array_equal(there, [*forth, np.zeros(3)])
+
+
+def unrolled(order: list[int], length: int = 4) -> str:
+    """Slices of x repeated by counts, one after the other, as torch's older exporter writes them for fixed lengths."""
+    one = [
+        f"""b{k} = Constant<value_ints = [{k}]>()
+        e{k} = Constant<value_ints = [{k + 1}]>()
+        count{k} = Slice(counts, b{k}, e{k})
+        slice{k} = Slice(x, b{k}, e{k})
+        apart{k} = Unsqueeze(slice{k}, one)
+        wanted{k} = Concat<axis = 0>(one, count{k}, three)
+        spread{k} = Expand(apart{k}, wanted{k})
+        item{k} = Reshape(spread{k}, flat)"""
+        for k in sorted(set(order))
+    ]
+    items = ", ".join(f"item{k}" for k in order)
+    return f"""g (float[{length}, 3] x, int64[{length}] counts) => (float[m, 3] y) {{
+        one = Constant<value_ints = [1]>()
+        three = Constant<value_ints = [3]>()
+        flat = Constant<value_ints = [-1, 3]>()
+        {"".join(one)}
+        y = Concat<axis = 0>({items})
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("order", "length", "gathered"),
+    [([0, 1, 2, 3], 4, True), ([0, 2, 1, 3], 4, False), ([0, 1, 2], 4, False), ([0, 1, 2, 3, 3], 4, False)],
+)
+def test_slices_of_a_fixed_number_repeated_one_after_the_other(order: list[int], length: int, gathered: bool) -> None:
+    program = program_of(unrolled(order, length))
+    assert ("broadcast_with_dims" not in str(program)) == gathered
+    x = np.arange(3 * length, dtype=np.float32).reshape(length, 3)
+    for counts in ([2, 0, 3, 1], [0, 1, 0, 0]):
+        (found,) = program.run({"x": x, "counts": np.asarray(counts)})
+        np.testing.assert_array_equal(
+            found.to_numpy(), np.concatenate([np.repeat(x[k : k + 1], counts[k], 0) for k in order])
+        )

@@ -10,6 +10,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.repeats import joined_repeats
 from mgx_core.converting.strided import cut
 from mgx_core.types.dim import Dim, bounds, ceil_div, maximum, may_equal, minimum
 
@@ -107,7 +108,7 @@ def concat(n: Node, *xs: Instruction) -> Instruction:
     if len(xs) == 1:
         n.axes([axis], xs[0].shape.rank)
         return xs[0]
-    return n.add("concat", *xs, axis=axis)
+    return joined_repeats(n, xs, axis) or n.add("concat", *xs, axis=axis)
 
 
 @converts("Pad")
