@@ -25,7 +25,7 @@ from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice, Split, Step
 from ..records import dataclass
 from ..types.argument import Array
-from ..types.dim import Dim, Sym, compare, maximum, minimum, trunc_div
+from ..types.dim import Dim, Sym, ceil_div, compare, maximum, minimum, trunc_div
 from ..types.dtype import DType
 from ..types.shape import Shape
 
@@ -117,6 +117,22 @@ class Known:
 
     def extents(self, ins: Instruction) -> Array | None:
         """Returns the value of a small integer instruction as an object array of extents (or booleans, inside conditions)."""
+        return None if isinstance(ins.result, Shape) and ins.result.dtype.kind == "f" else self._exact(ins)
+
+    def count(self, start: Instruction, limit: Instruction, delta: Instruction) -> Dim | None:
+        """Returns the number of elements of a range, as far as extents tell; of floats, where these are quotients of extents."""
+        values = [self._exact(i) for i in (start, limit, delta)]
+        if any(v is None or v.size != 1 for v in values):
+            return None
+        ratios = [_ratio(v.item()) for v in values if v is not None]
+        first, last, step = ratios
+        if any(r.b & (r.b - 1) for r in ratios) or isinstance(step.a, Sym) or step.a == 0:
+            return None
+        span, whole = (last.a * first.b - first.a * last.b) * step.b, first.b * last.b * step.a
+        return maximum(ceil_div(span, whole) if whole > 0 else ceil_div(-span, -whole), 0)
+
+    def _exact(self, ins: Instruction) -> Array | None:
+        """Returns extents, and floats that are extents or quotients of them."""
         if ins not in self._extents:
             _resolve(ins, self._extents, _extent_inputs, self._find_extents)
         return self._extents[ins]
@@ -158,7 +174,7 @@ class Known:
         if isinstance(op, Convert):
             if first.shape.dtype.kind == "f":
                 found = _as_extents(self._evaluate(ins))
-                found = _truncated(self.extents(first)) if found is None else found
+                found = _truncated(self._exact(first)) if found is None else found
             else:
                 found = self.extents(first)
             return found if found is None else _converted(found, shape.dtype)
@@ -183,7 +199,7 @@ class Known:
         if ins.literal is not None or ins.is_param or not ins.inputs:
             return None if ins.literal is None else _ratios(ins.literal.value)
         op = ins.op
-        args = [self.extents(i) for i in ins.inputs]
+        args = [self._exact(i) for i in ins.inputs]
         if any(a is None for a in args):
             return None
         try:
@@ -204,6 +220,10 @@ class _Quotient:
 
     a: Dim
     b: int
+
+
+def _ratio(value: Any) -> _Quotient:
+    return value if isinstance(value, _Quotient) else _Quotient(value, 1)
 
 
 def _quotient(a: Any, b: Any) -> Any:

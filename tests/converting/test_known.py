@@ -122,3 +122,30 @@ def test_extents_rounded_up_to_a_multiple_as_floats_are_known() -> None:
     assert found is not None and [substitute(found.item(), {"n": v}) for v in (0, 1, 2, 7)] == [0, 2, 2, 8]
     thirds = module.add(mgx.op("div"), wide, module.add_literal(np.asarray(3.0, np.float32)))
     assert Known().extents(module.add(mgx.op("mul"), thirds, two)) is None
+
+
+def test_lengths_of_ranges_of_floats_are_known() -> None:
+    """Places of patches, as torch's exporter writes `arange(0.5, float(n // 16))`: left to the run before."""
+    module = mgx.Module("main")
+    n = symbol("n", 0, 900)
+    x = module.add_parameter("x", mgx.Shape.of(dt.float32, [n]))
+    length = module.add(mgx.op("squeeze", axes=(0,)), module.add(mgx.op("dimensions_of", end=1), x))
+    wide = module.add(mgx.op("convert", target_type=dt.float32), length)
+    known = Known()
+
+    def count(start: float, step: float) -> list[int] | None:
+        first, delta = (module.add_literal(np.asarray(v, np.float32)) for v in (start, step))
+        made = module.add(mgx.op("dynamic_range"), first, wide, delta)
+        found = known.count(first, wide, delta)
+        if found is None:
+            return None
+        lengths = [substitute(found, {"n": v}) for v in (0, 1, 2, 7)]
+        for v, wanted in zip((0, 1, 2, 7), lengths, strict=True):
+            given = (np.asarray(g, np.float32) for g in (start, v, step))
+            assert made.op.compute(*given).shape == (wanted,)
+        return lengths
+
+    assert count(0.5, 1.0) == [0, 1, 2, 7] and count(0.0, 2.0) == [0, 1, 1, 4]
+    assert count(-1.5, 0.5) == [3, 5, 7, 17] and count(3.0, -1.0) == [3, 2, 1, 0]
+    assert count(0.1, 1.0) is None and count(0.0, 0.0) is None
+    assert known.extents(wide) is None  # floats are no extents

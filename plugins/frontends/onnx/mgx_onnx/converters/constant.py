@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.types.dim import Dim, Sym, ceil_div, maximum
+from mgx_core.types.dim import Sym
 from mgx_core.types.dtype import DType
 
 from ..converter import converts
@@ -97,25 +97,12 @@ def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) 
     if len(kinds) != 1:
         n.fail(f"start, limit and delta must share one type, got {', '.join(map(str, kinds))}")
     known = [n.constant(v) for v in (start, limit, delta)]
-    length: Dim | None = None
     if all(v is not None and v.size == 1 for v in known):
         first, stop, step = (float(v.reshape(-1)[0]) for v in known if v is not None)
         if step == 0 or not math.isfinite((stop - first) / step):
             n.fail(f"a range from {first} to {stop} by {step} has no end")
         bounded(n, [max(0, math.ceil((stop - first) / step))], start.shape.dtype.size)
-    if start.shape.dtype.is_integer:
-        length = _length(*(n.dims(v) for v in (start, limit, delta)))
-    return n.add("dynamic_range", start, limit, delta, length=length)
-
-
-def _length(start: tuple[Dim, ...] | None, limit: tuple[Dim, ...] | None, delta: tuple[Dim, ...] | None) -> Dim | None:
-    """Returns the number of elements of an integer range, as far as extents tell."""
-    if start is None or limit is None or delta is None or len(start) != 1 or len(limit) != 1 or len(delta) != 1:
-        return None
-    step = delta[0]
-    if isinstance(step, Sym) or step == 0:
-        return None
-    return maximum(ceil_div(limit[0] - start[0], step) if step > 0 else ceil_div(start[0] - limit[0], -step), 0)
+    return n.add("dynamic_range", start, limit, delta, length=n.known.count(start, limit, delta))
 
 
 @converts("EyeLike", since=9)
