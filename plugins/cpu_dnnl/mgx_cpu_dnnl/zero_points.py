@@ -17,6 +17,8 @@ from mgx_core.ops.reshape import Reshape
 from mgx_core.rules.engine import Builder, Rules
 from mgx_core.types.dim import Dim
 
+from .single_channels import multiplies_fours, single_channels
+
 __all__ = ["ZERO_POINTS"]
 
 ZERO_POINTS: Final = Rules("zero-points-of-products")
@@ -30,6 +32,8 @@ def sum_windows_for_zero_points(i: Instruction, b: Builder) -> Instruction | No 
     x, w, x_zero, w_zero = _operands(i)
     if w_zero is None or not {x.shape.dtype, w.shape.dtype} <= BYTES:
         return None
+    if multiplies_fours() and w.is_literal and single_channels(i.op, w.shape):
+        return No("weights of single channels are multiplied less their zero points")
     kernels, *window = w.shape.dims
     groups = i.op.group  # type: ignore[attr-defined]
     if not all(isinstance(d, int) for d in w.shape.dims) or not isinstance(kernels, int):

@@ -79,18 +79,25 @@ class Results:
                 return []
 
             together = 4 if c.wide else 2  # vectors
+
+            def block(at: V, _: list[V]) -> list[V]:
+                places = [c.op("add", at, i64(v * n)) for v in range(together)]
+                parts = [self._scope(c.load(c.gep(source, p, elem), elem, n), bases, p, None) for p in places]
+                for j, (target, dtype) in enumerate(zip(targets, self.behind.outs, strict=True)):
+                    made = self._bytes(j, parts) if c.wide else self._half_bytes(j, parts)
+                    c.store(c.gep(target, at, MEMORY[dtype]), made)
+                return []
+
             if self.saturated and columns == together * n and not fixed:
-                parts = [
-                    self._scope(c.load(c.gep(source, v * n, elem), elem, n), bases, i64(v * n), None)
-                    for v in range(together)
-                ]
-                for j, target in enumerate(targets):
-                    c.store(target, self._bytes(j, parts) if c.wide else self._half_bytes(j, parts))
+                block(zero, [])
             elif isinstance(columns, int):
                 for v in range(columns // n):
                     vector(i64(v * n), fixed[v] if fixed else None)
             else:
-                at = c.loop(zero, columns, 2 * n, pair, ahead=2 * n - 1)[0]
+                at = zero
+                if self.saturated:
+                    at = c.loop(at, columns, together * n, block, ahead=together * n - 1)[0]
+                at = c.loop(at, columns, 2 * n, pair, ahead=2 * n - 1)[0]
                 if ragged:
                     c.loop(at, columns, n, one)
             return []

@@ -7,6 +7,7 @@ from mgx_core import Kernels
 from . import (
     attention,
     attention_op,
+    byte_channels,
     byte_maps,
     byte_pairs,
     byte_tiles,
@@ -43,6 +44,7 @@ PLANS: Kernels = (
     + depthwise_convolution.PLANS
     + convolution.PLANS
     + products.PLANS
+    + byte_channels.PLANS
     + byte_pairs.PLANS
     + byte_tiles.PLANS
     + integer_products.PLANS

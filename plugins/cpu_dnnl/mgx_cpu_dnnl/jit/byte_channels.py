@@ -1,0 +1,131 @@
+"""Convolutions of bytes of each channel by itself, on processors with dot products of bytes (VNNI).
+
+A function of the native module (`byte_channels.h`) makes the sums of some results; what follows on them is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from mgx_core import dtype as dt
+from mgx_core.errors import No
+from mgx_core.records import dataclass
+
+from .byte_pairs import Windows
+from .code import Code, V, i64
+from .engine import Engine
+from .gemm_epilogue import Product, ProductPlan
+from .gemm_plan import even_part
+from .kernel import JitKernel
+from .product_writer import ProductWriter
+from .space import Args, items
+
+__all__ = ["Fours", "compile_fours"]
+
+NEAR: Final = 48 * 1024  # bytes of sums and of the fours that they are made of, which stay near
+LINE: Final = 64
+LEAST: Final = 16  # channels of an item
+WORK: Final = 1 << 18  # products worth a thread of their own
+SLACK: Final = 256  # bytes that are written behind others
+
+
+class Fours(NamedTuple):
+    """How taps are taken four by four, as `byte_channels.h` has it."""
+
+    upright: bool
+    groups: int
+    taps: int
+    passes: int
+    shared: int
+
+
+@dataclass
+class FourPlan(ProductPlan):
+    """ragged: the channels do not fill pairs of vectors."""
+
+    kind = "fours of channels"
+    ragged: bool
+
+
+class Channels(ProductWriter):
+    """Writes a convolution of each channel by itself: an item is a block of results of a block of channels."""
+
+    def __init__(self, c: Code, plan: FourPlan) -> None:
+        super().__init__(c, plan.behind, plan.args, 4)
+        self.plan = plan
+
+    def write(self) -> None:
+        c = self.c
+        left, weights, totals, zero = self.given
+        sums, rows, block = self.sums, self.arg("rows"), self.arg("block")
+        space = c.gep(sums, c.op("mul", rows, block), "i32")
+
+        def item(index: list[V], _: V) -> None:
+            channel = c.op("mul", index[0], block)
+            row0 = c.op("mul", index[1], rows)
+            count = c.intrinsic("smin", rows, c.op("sub", self.arg("m"), row0))
+            some = c.intrinsic("smin", block, c.op("sub", self.arg("n"), channel))
+            what = c.gep(weights, c.op("mul", channel, i64(4)), "i8"), c.gep(totals, channel, "i32")
+            where = self.place("windows"), self.place("upright"), row0, count, some
+            c.run("mgx_channel_fours_1", c.gep(left, channel, "i8"), *where, *what, sums, space, zero)
+            self.results.rows(sums, some, row0, count, channel, some, self.plan.ragged)
+
+        items(c, [self.arg("blocks"), self.arg("parts")], item)
+
+
+def compile_fours(
+    product: Product, engine: Engine, windows: Windows, fours: Fours, fast: bool = True
+) -> JitKernel | No:
+    """A convolution of each channel by itself.
+
+    product: a: [results, channels]; columns: the channels, 16 at least.  fast: as of `Epilogue.combine`.  Buffers: the left
+    operand, weights, their sums by channel, the zero point, extra.., outs..
+    """
+    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    if isinstance(behind, No):
+        return behind
+    behind.combine(fast)
+    m, channels = product.a.lens()
+    _, _, _, *rest = windows.numbers
+    width, stride, gap = rest[8], rest[14], rest[17]
+    apart = gap * (1 if fours.upright else 4)
+    columns = (width - 1) * stride + (fours.taps - 1) * apart + 1
+    block = _channels(channels, 4 * (fours.shared * width + fours.groups * columns))
+    rows = _rows(m, width, max(1, NEAR // (4 * block) - fours.groups * columns), product.threads, fours.shared)
+    plan = FourPlan(behind, Args(), ragged=channels % (2 * engine.lanes) != 0)
+    blocks, parts = -(-channels // block), -(-m // rows)
+    numbers = {"m": m, "n": channels, "rows": rows, "block": block, "blocks": blocks, "parts": parts}
+    plan.args.enter({**numbers, "windows": windows.numbers[0]})
+    for value in windows.numbers[1:]:
+        plan.args.add(value)
+    plan.args.enter({name: int(value) for name, value in fours._asdict().items()})
+    behind.number(plan.args)
+    space = (4 * fours.groups * columns + columns + 3 * gap) * block + 2 * SLACK
+    return product.kernel(
+        "fours",
+        engine.function(plan.key, lambda c: Channels(c, plan).write()),
+        behind,
+        plan.args.values,
+        beside=4,
+        work=blocks * parts,
+        grain=max(1, WORK // max(1, 2 * rows * block * windows.taps)),
+        scratch_bytes=4 * rows * block + space,
+        weights=0,
+        taps=windows.taps,
+    )
+
+
+def _channels(channels: int, size: int) -> int:
+    """Returns the channels of an item, whole lines of the cache: as many as stay near with so many bytes for each."""
+    blocks = max(1, round(channels * size / NEAR))
+    block = -(-channels // (LINE * blocks)) * LINE
+    return channels if blocks == 1 or 0 < channels % block < LEAST else block
+
+
+def _rows(m: int, width: int, most: int, threads: int, shared: int) -> int:
+    """Returns the results of an item: whole lines, those that share fours together, or even parts of one line."""
+    most = min(most, -(-m // threads))
+    if most < width:
+        return even_part(width, most, 1)
+    lines = most // width
+    return even_part(m // width, lines, shared if lines >= shared else 1) * width

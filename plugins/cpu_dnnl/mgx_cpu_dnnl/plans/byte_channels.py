@@ -1,0 +1,130 @@
+"""Convolutions of bytes of each channel by itself with constant weights, on processors with dot products of bytes (VNNI)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core.errors import Refused
+from mgx_core.ops.quantized_product import QuantConvolution
+from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
+from mgx_core.types.shape import AnyShape
+
+from ..emitter import CpuEmitter
+from ..layout import as_channels_last
+from ..packing import Derived
+from ..single_channels import multiplies_fours, single_channels
+from .byte_pairs import moves_of, windows_of
+from .byte_products import finish, offer_bytes
+from .integer_epilogues import BYTES
+from .packed_products import Finish
+
+__all__ = ["PLANS"]
+
+if TYPE_CHECKING:
+    from ..jit.byte_channels import Fours
+    from ..jit.gemm_epilogue import Product
+    from ..jit.kernel import JitKernel
+
+PLANS = Kernels("cpu")
+
+FOUR: Final = 4  # taps that one instruction multiplies
+
+
+def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, w = inputs[:2]
+    if not isinstance(x, Shape) or not isinstance(w, Shape) or not {x.dtype, w.dtype} <= BYTES:
+        return No(f"a product of {x} and {w}")
+    if not isinstance(op, QuantConvolution):
+        return No("no convolution")
+    return None if single_channels(op, w) else No(f"{op.group} groups of channels, weights {w}")
+
+
+def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+    """Returns what finishes a convolution with a pointwise body.  Errors: Refused."""
+    from ..jit.byte_channels import compile_fours
+
+    x, w, x_zero, w_zero = (*operands, None, None)[:4]
+    assert x is not None and w is not None
+    if not multiplies_fours() or not e.engine.wide:
+        raise Refused("the processor has no dot products of bytes with AVX-512")
+    lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
+    weights, points = _constants(e, w, w_zero)
+    if 0 in lens:
+        raise Refused("an extent is 0")
+    zero = e.literal(np.zeros(1, x.shape.dtype.numpy)) if x_zero is None else x_zero
+    if prod(zero.lens) != 1 or zero.shape.dtype is not x.shape.dtype:
+        raise Refused(f"a zero point {zero.shape} for {x.shape.dtype}")
+    moves = moves_of(op, x, w)
+    x = as_channels_last(e, x)
+    if x.strides[1] != 1:
+        raise Refused("channels that lie apart")
+    windows = windows_of(x, w, lens, moves, w.lens[0])
+    step = moves.stride[-2] if len(moves.stride) == 2 and moves.dilation[-2] == 1 else 0
+    packed, totals, fours = fours_of(e, weights, points, step)
+    rows = Shape(x.shape.dtype, [prod(lens) // lens[1], w.lens[0]])
+
+    def compiled(made: Product) -> JitKernel | No:
+        return compile_fours(made, e.engine, windows, fours, e.fast_math)
+
+    about = "fours", windows, fours
+    return finish(e, rows, [x, packed, totals, zero], lens, 1, about, compiled, "conv fours")
+
+
+def _constants(e: CpuEmitter, w: Value, zero: Value | None) -> tuple[Array, Array | None]:
+    """Returns the weights and their zero points, one or one a channel.  Errors: Refused where they are not constant."""
+    weights, points = e.constant(w), None
+    if weights is None:
+        raise Refused("the weights are not constant")
+    if zero is not None:
+        points = e.constant(zero)
+        if points is None or points.size not in (1, w.lens[0]):
+            raise Refused("the weights' zero points are not constants, one a channel")
+    return weights, points
+
+
+def fours_of(e: CpuEmitter, array: Array, points: Array | None, step: int) -> tuple[Value, Value, Fours]:
+    """Returns weights less their zero points as `byte_channels.h` has them, their sums by channel, and how taps are taken.
+
+    step: lines from the windows of a line of results to those of the next; 0 where other lines than these lie between.
+    """
+    from ..jit.byte_channels import Fours
+
+    channels, _, *window = array.shape
+    lines, across = prod(window[:-1]), window[-1]
+    tall, sides = -(-lines // FOUR), -(-across // FOUR)
+    upright = tall * across <= lines * sides and lines > 1
+    shared = (FOUR * tall - lines) // step + 1 if upright and step else 1
+
+    def pack() -> Derived:
+        wide = array.astype(np.int32).reshape(channels, lines, across)
+        if points is not None:
+            wide = wide - points.astype(np.int32).reshape(-1, 1, 1)
+        parts = [np.clip(wide, -128, 127)]
+        while (rest := wide - sum(parts)).any():
+            parts.append(np.clip(rest, -128, 127))
+        height, width = (FOUR * tall, across) if upright else (lines, FOUR * sides)
+        whole = np.zeros((shared, len(parts), channels, height, width), np.int8)
+        for line in range(shared):
+            whole[line, :, :, line * step : line * step + lines, :across] = parts
+        if upright:
+            made = whole.reshape(*whole.shape[:3], tall, FOUR, across).transpose(0, 1, 3, 5, 2, 4)
+        else:
+            made = whole.reshape(*whole.shape[:3], lines, sides, FOUR).transpose(0, 1, 3, 4, 2, 5)
+        return Derived([array, points], np.ascontiguousarray(made), wide.sum((1, 2), dtype=np.int32))
+
+    held = e.shared.weights.derived([array, points], ("fours of channels", shared, step), pack)
+    _, passes, groups, taps, _, _ = held.arrays[0].shape
+    return (
+        e.literal(held.arrays[0], held),
+        e.literal(held.arrays[1], held),
+        Fours(upright, groups, taps, passes, shared),
+    )
+
+
+offer_bytes(PLANS, "fours", fits, prepared)

@@ -1,0 +1,275 @@
+#include "byte_channels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <immintrin.h>
+
+namespace mgx {
+
+namespace {
+
+constexpr int64_t lanes = 16;
+constexpr int tallest = 14;  // results whose sums are in registers
+constexpr int64_t slack = 256; // bytes behind what is written that may be written, too
+
+#define MGX_UNROLLED _Pragma("GCC unroll 32")
+
+inline __m512i load(const void *from) { return _mm512_loadu_si512(from); }
+
+// The bytes at four places as numbers of four bytes: to[4 i + k] = from[k][i].
+struct Weaver {
+    uint8_t sign; // what makes signed bytes unsigned ones, 128 larger
+    __m512i order, flip;
+
+    explicit Weaver(bool is_signed)
+        : sign(is_signed ? 128 : 0), order(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0)),
+          flip(_mm512_set1_epi8(static_cast<char>(sign))) {}
+
+    __m512i row(const uint8_t *from, __mmask64 mask) const {
+        const __m512i bytes = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, from), flip);
+        return _mm512_permutexvar_epi32(order, bytes); // shuffles within lanes then keep the order of bytes
+    }
+
+    void weave(const uint8_t *const from[4], int64_t bytes, uint8_t *to) const {
+        for (int64_t i = 0; i < bytes; i += 64, to += slack) {
+            const __mmask64 mask = bytes - i >= 64 ? ~0ull : ~0ull >> (64 - (bytes - i));
+            const __m512i a = row(from[0] + i, mask), b = row(from[1] + i, mask);
+            const __m512i c = row(from[2] + i, mask), d = row(from[3] + i, mask);
+            const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
+            const __m512i above = _mm512_unpackhi_epi8(a, b), below = _mm512_unpackhi_epi8(c, d);
+            _mm512_storeu_si512(to, _mm512_unpacklo_epi16(ab, cd));
+            _mm512_storeu_si512(to + 64, _mm512_unpackhi_epi16(ab, cd));
+            _mm512_storeu_si512(to + 128, _mm512_unpacklo_epi16(above, below));
+            _mm512_storeu_si512(to + 192, _mm512_unpackhi_epi16(above, below));
+        }
+    }
+};
+
+// Some results of one line, whose fours are in memory.
+struct Line {
+    const uint8_t *fours;
+    int64_t group, tap, result; // bytes from one group to the next, from one four of taps, from one result
+    const Fours &shape;
+    int64_t channels, weights; // bytes from the weights of one four of taps to those of the next
+};
+
+// Keeps the compiler from making an address of its own for each result, for which there are too few registers.
+template <class P> inline void opaque(P &pointer) { asm("" : "+r"(pointer)); }
+
+template <int T> void store(int32_t *sums, int64_t step, const __m512i (&made)[T]) {
+    char *to = reinterpret_cast<char *>(sums);
+    MGX_UNROLLED
+    for (int i = 0; i < T; ++i, to += step) {
+        opaque(to);
+        _mm512_storeu_si512(to, made[i]);
+    }
+}
+
+template <int T>
+void sum(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i begin, int32_t *sums) {
+    constexpr int bases = (T + 2) / 3; // each result is at a base, or one or two steps from it
+    const int64_t apart = line.result;
+    __m512i made[T];
+    MGX_UNROLLED
+    for (int i = 0; i < T; ++i)
+        made[i] = begin;
+    for (int64_t pass = 0; pass < line.shape.passes; ++pass)
+        for (int64_t g = 0; g < line.shape.groups; ++g) {
+            const uint8_t *from[bases];
+            MGX_UNROLLED
+            for (int b = 0; b < bases; ++b)
+                from[b] = fours + g * line.group + 3 * b * apart;
+            for (int64_t t = 0; t < line.shape.taps; ++t, weights += line.weights) {
+                const __m512i w = load(weights);
+                MGX_UNROLLED
+                for (int i = 0; i < T; ++i)
+                    made[i] = _mm512_dpbusd_epi32(made[i], load(from[i / 3] + i % 3 * apart), w);
+                MGX_UNROLLED
+                for (int b = 0; b < bases; ++b) {
+                    from[b] += line.tap;
+                    opaque(from[b]);
+                }
+            }
+        }
+    store(sums, 4 * line.channels, made);
+}
+
+// The same where the next result's first tap is this one's second: each four is loaded once for K taps.
+template <int T, int K>
+void sum_near(const Line &line, const uint8_t *fours, const int8_t *weights, __m512i begin, int32_t *sums) {
+    __m512i made[T];
+    MGX_UNROLLED
+    for (int i = 0; i < T; ++i)
+        made[i] = begin;
+    for (int64_t pass = 0; pass < line.shape.passes; ++pass)
+        for (int64_t g = 0; g < line.shape.groups; ++g) {
+            __m512i w[K];
+            MGX_UNROLLED
+            for (int t = 0; t < K; ++t, weights += line.weights)
+                w[t] = load(weights);
+            const uint8_t *from = fours + g * line.group;
+            MGX_UNROLLED
+            for (int i = 0; i < T + K - 1; ++i, from += line.tap) {
+                opaque(from);
+                const __m512i four = load(from);
+                MGX_UNROLLED
+                for (int t = 0; t < K; ++t)
+                    if (i >= t && i - t < T) made[i - t] = _mm512_dpbusd_epi32(made[i - t], four, w[t]);
+            }
+        }
+    store(sums, 4 * line.channels, made);
+}
+
+using Sum = void (*)(const Line &, const uint8_t *, const int8_t *, __m512i, int32_t *);
+using Sums = std::array<Sum, tallest>; // by the number of results, less one
+
+template <size_t... T> constexpr Sums any(std::index_sequence<T...>) { return {sum<int(T) + 1>...}; }
+template <int K, size_t... T> constexpr Sums near(std::index_sequence<T...>) { return {sum_near<int(T) + 1, K>...}; }
+
+const Sums &sums_of(const Line &line) {
+    using Numbers = std::make_index_sequence<tallest>;
+    static constexpr Sums apart = any(Numbers()), three = near<3>(Numbers()), five = near<5>(Numbers()), seven = near<7>(Numbers());
+    const int64_t taps = line.tap == line.result ? line.shape.taps : 0;
+    return taps == 3 ? three : taps == 5 ? five : taps == 7 ? seven : apart;
+}
+
+void sum_line(const Line &line, int64_t count, const int8_t *weights, const int32_t *totals, int32_t zero, int32_t *sums) {
+    const Sums &made = sums_of(line);
+    const int64_t parts = (count + tallest - 1) / tallest, low = count / parts, over = count % parts;
+    const __m512i point = _mm512_set1_epi32(zero);
+    for (int64_t at = 0; at < line.channels; at += lanes) {
+        const int64_t c = std::min(at, line.channels - lanes);
+        const __m512i begin = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_mullo_epi32(load(totals + c), point));
+        const uint8_t *fours = line.fours + 4 * c;
+        int32_t *to = sums + c;
+        for (int64_t i = 0; i < parts; ++i) {
+            const int64_t rows = low + (i < over);
+            made[size_t(rows - 1)](line, fours, weights + 4 * c, begin, to);
+            fours += rows * line.result;
+            to += rows * line.channels;
+        }
+    }
+}
+
+// Where a line of results reads: the lines of its windows and some behind them, null for those beyond the image.
+struct Reader {
+    const uint8_t *x;
+    const Windows &w;
+    int64_t image, depth, height, left; // of the first of the results' windows
+
+    const uint8_t *line(int64_t number) const {
+        const int64_t behind = w.taps[0] > 1 ? number / w.taps[1] : 0; // of one plane lines go on behind the window
+        const int64_t z = depth + behind * w.dilation[0], y = height + (number - behind * w.taps[1]) * w.dilation[1];
+        if (z < 0 || z >= w.in[0] || y < 0 || y >= w.in[1]) return nullptr;
+        return x + image * w.images + z * w.step[0] + y * w.step[1];
+    }
+};
+
+// Lays out fours of a line of results.
+struct Layer {
+    const Windows &w;
+    const Fours &fours;
+    Weaver weaver;
+    uint8_t point;       // the byte of the zero point
+    int64_t c, columns;  // channels, and columns of fours of the line
+    uint8_t *filler;     // a line of zero points
+    uint8_t *padded;     // for a line with zero points beside the image
+
+    void fill(uint8_t *to, int64_t count) const { std::memset(to, point, static_cast<size_t>(std::max<int64_t>(count, 0))); }
+
+    // Columns of the image, and zero points beside it, as the bytes of one line.
+    void copy(const uint8_t *line, int64_t left, int64_t count) const {
+        const int64_t from = std::clamp<int64_t>(-left, 0, count), to = std::clamp<int64_t>(w.in[2] - left, from, count);
+        if (!line || from == to) return fill(padded, count * c);
+        fill(padded, from * c);
+        const uint8_t *source = line + (left + from) * w.across;
+        if (w.across == c)
+            std::memcpy(padded + from * c, source, static_cast<size_t>((to - from) * c));
+        else
+            for (int64_t i = from; i < to; ++i, source += w.across)
+                std::memcpy(padded + i * c, source, static_cast<size_t>(c));
+        fill(padded + to * c, (count - to) * c);
+    }
+
+    void across(const Reader &reader, uint8_t *to) const {
+        const int64_t gap = w.dilation[2] * c, bytes = columns * c;
+        for (int64_t g = 0; g < fours.groups; ++g, to += 4 * bytes) {
+            copy(reader.line(g), reader.left, columns + 3 * w.dilation[2]);
+            const uint8_t *const from[4] = {padded, padded + gap, padded + 2 * gap, padded + 3 * gap};
+            weaver.weave(from, bytes, to);
+        }
+    }
+
+    void upright(const Reader &reader, uint8_t *to) const {
+        const int64_t left = reader.left;
+        const int64_t from = std::clamp<int64_t>(-left, 0, columns), end = std::clamp<int64_t>(w.in[2] - left, from, columns);
+        const bool dense = w.across == c;
+        const int64_t run = dense ? (end - from) * c : c; // bytes that follow each other
+        const int byte = point ^ weaver.sign;
+        for (int64_t g = 0; g < fours.groups; ++g, to += 4 * columns * c) {
+            const uint8_t *lines[4];
+            int64_t steps[4];
+            for (int64_t k = 0; k < 4; ++k) {
+                lines[k] = reader.line(4 * g + k);
+                steps[k] = lines[k] ? w.across : 0;
+                lines[k] = lines[k] ? lines[k] + (left + from) * w.across : filler;
+            }
+            std::memset(to, byte, static_cast<size_t>(4 * from * c));
+            for (int64_t i = from; i < end; i += dense ? end - from : 1) {
+                weaver.weave(lines, run, to + 4 * i * c);
+                for (int64_t k = 0; k < 4; ++k)
+                    lines[k] += steps[k];
+            }
+            std::memset(to + 4 * end * c, byte, static_cast<size_t>(4 * (columns - end) * c));
+        }
+    }
+};
+
+void channel_fours(const uint8_t *x, const Windows *windows, const Fours *shape, int64_t first, int64_t count, int64_t c,
+        const int8_t *weights, const int32_t *totals, int32_t *sums, uint8_t *space, const uint8_t *zero) {
+    const Windows &w = *windows;
+    const Fours &fours = *shape;
+    const int64_t step = fours.upright ? w.dilation[2] : 4 * w.dilation[2];
+    const Weaver weaver(w.is_signed != 0);
+    const int32_t point = *zero ^ weaver.sign;
+    const int64_t size = 4 * fours.passes * fours.groups * fours.taps * w.channels; // of the weights of a line
+    int64_t filled = 0;
+    while (count > 0) {
+        int64_t at = first, place[3];
+        for (int a = 2; a >= 0; --a) {
+            place[a] = at % w.out[a];
+            at /= w.out[a];
+        }
+        const int64_t some = std::min(count, w.out[2] - place[2]);
+        const int64_t lines = some < w.out[2] ? 1 : std::min({fours.shared, count / some, w.out[1] - place[1]});
+        const int64_t columns = (some - 1) * w.stride[2] + (fours.taps - 1) * step + 1;
+        uint8_t *beside = space + 4 * fours.groups * columns * c + slack;
+        const Layer layer{w, fours, weaver, *zero, c, columns, beside, beside};
+        const Reader reader{x, w, at, place[0] * w.stride[0] - w.begin[0], place[1] * w.stride[1] - w.begin[1],
+                place[2] * w.stride[2] - w.begin[2]};
+        if (fours.upright) {
+            if (filled != columns) layer.fill(beside, columns * c);
+            filled = columns;
+            layer.upright(reader, space);
+        } else {
+            layer.across(reader, space);
+        }
+        const Line line{space, 4 * columns * c, 4 * step * c, 4 * w.stride[2] * c, fours, c, 4 * w.channels};
+        for (int64_t l = 0; l < lines; ++l, sums += some * c)
+            sum_line(line, some, weights + l * size, totals, point, sums);
+        first += lines * some;
+        count -= lines * some;
+    }
+}
+
+} // namespace
+
+void *byte_channel_function(const std::string &name) {
+    if (name == "mgx_channel_fours_1") return reinterpret_cast<void *>(&channel_fours);
+    return nullptr;
+}
+
+} // namespace mgx
