@@ -10,7 +10,7 @@ from ..ir.module import Module, nested
 from ..ops.control import FusedReduce, PointwiseGroup
 from ..ops.elementwise import Pointwise
 from ..records import dataclass
-from ..rules.outline import Names, is_view, outline, through_views
+from ..rules.outline import Names, is_copied, is_view, outline, through_views
 from ..rules.stats import Tally
 from ..types.dim import Dim
 from ..types.shape import Shape
@@ -48,7 +48,8 @@ class FuseElementwise(Pass):
     pointwise ops on its result, or on that broadcast back, join too: softmax, layer and group normalisation in any form they
     were written become one group.  Nothing moves past an instruction that reads a member.
     reduce: whether reductions are grouped at all; costly: primitives that a product of integers leaves to a loop behind it;
-    most: the most members of one group; inputs: the most inputs of one.
+    most: the most members of one group; inputs: the most inputs of one, without
+    numbers that it holds itself.
     """
 
     reduce: bool = True
@@ -197,7 +198,7 @@ class _Fusion:
         here = self.position[ins]
         inside = set(cluster.members)
         reads = {through_views(i) for m in (*cluster.members, ins) for i in m.inputs} - inside
-        if len(reads) > self.options.inputs:
+        if sum(not is_copied(r) for r in reads) > self.options.inputs:
             return No(f"the group would read more than {self.options.inputs} values")
         stack = [u for m in cluster.members for u in m.users]
         while stack:

@@ -12,7 +12,7 @@ from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..types.shape import AnyShape, Shape, TupleShape
 
-__all__ = ["Names", "outline", "through_views"]
+__all__ = ["Names", "is_copied", "outline", "through_views"]
 
 
 class Names:
@@ -44,6 +44,11 @@ def through_views(ins: Instruction) -> Instruction:
     return ins
 
 
+def is_copied(ins: Instruction) -> bool:
+    """Returns True for a literal of one element, which goes into modules that read it."""
+    return ins.is_literal and isinstance(ins.result, Shape) and ins.result.elements() == 1
+
+
 def outline(
     module: Module,
     members: Sequence[Instruction],
@@ -66,7 +71,7 @@ def outline(
         found = went.get(ins)
         if found is not None:
             return found
-        if ins.is_literal and ins.literal is not None and isinstance(ins.result, Shape) and ins.result.elements() == 1:
+        if ins.literal is not None and is_copied(ins):
             made = body.add_literal(ins.literal)
         elif is_view(ins) and ins.parent is module:
             made = copy(ins, (take(ins.inputs[0]),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgx_core import Module, Program, Shape, op
+from mgx_core import Instruction, Module, Program, Shape, op
 from mgx_core.compile.pipeline import Pipeline, Stage
 from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.text.parser import parse_module
@@ -732,3 +732,21 @@ def test_a_factor_that_joined_products_shared_goes_into_their_weights() -> None:
     given = rng.standard_normal((3, 4)).astype(np.float32)
     for got, w in zip(evaluate_module(m, [given]), weights, strict=True):
         np.testing.assert_allclose(np.asarray(got), given * 0.5 @ w, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("tensors", "groups"), [(24, 1), (25, 2)])
+def test_the_most_inputs_of_a_group_are_without_numbers_that_it_holds(tensors: int, groups: int) -> None:
+    program = Program()
+    main = program.get_main_module()
+    total = main.add_parameter("x0", Shape("float32", [4]))
+    for n in range(1, tensors):
+        scaled = main.add(op("mul"), main.add_parameter(f"x{n}", Shape("float32", [4])), spread(main, float(n)))
+        total = main.add(op("add"), total, scaled)
+    main.add_return([main.add(op("relu"), total)])
+    FuseElementwise().apply(main)
+    assert sum(i.op.name == "pointwise" for i in main) == groups
+
+
+def spread(module: Module, number: float) -> Instruction:
+    """A number for each element of four."""
+    return module.add(op("multibroadcast", out_lens=(4,)), module.add_literal(np.float32(number)))
