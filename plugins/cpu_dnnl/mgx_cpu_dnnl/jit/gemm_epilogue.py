@@ -75,7 +75,10 @@ class Epilogue:
         if fast:
             combine_sums(self.graph)
         nodes = {n.ident: n for n in walk(self.graph.outputs)}
-        self.loads = [load for load in self.loads if load[0].ident in nodes]
+        place = {
+            ident: n for n, ident in enumerate(nodes)
+        }  # equal graphs share code, and so number what they read alike
+        self.loads = sorted((x for x in self.loads if x[0].ident in place), key=lambda x: place[x[0].ident])
         self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype is dt.float32]
 
     def number(self, args: Args) -> None:
