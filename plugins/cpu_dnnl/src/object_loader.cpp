@@ -12,6 +12,7 @@
 #include <pybind11/stl.h>
 
 #include "byte_channels.h"
+#include "byte_dots.h"
 #include "byte_pairs.h"
 #include "byte_tiles.h"
 #include "errors.h"
@@ -110,6 +111,7 @@ public:
             if (!address) address = byte_tile_function(name);
             if (!address) address = byte_pair_function(name);
             if (!address) address = byte_channel_function(name);
+            if (!address) address = byte_dot_function(name);
             if (!address) address = dlsym(RTLD_DEFAULT, name.c_str());
             if (!address) refuse("there is no function " + name);
             addresses_.push_back(address);

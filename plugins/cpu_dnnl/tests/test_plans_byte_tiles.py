@@ -1,4 +1,4 @@
-"""Products of bytes in tile registers: exact sums, and work behind them within one unit of the definition."""
+"""Products of bytes in tile registers or by dot products: exact sums, and work behind them within one unit of the definition."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_cpu_dnnl.jit.gemm_epilogue import Product
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.plans.byte_tiles import packed_panels
+from mgx_cpu_dnnl.single_channels import multiplies_fours
 from mgx_cpu_dnnl.target import CpuTarget
 
-pytestmark = pytest.mark.skipif(not native().multiplies_tiles(), reason="the processor has no tile registers for bytes")
+TILED = native().multiplies_tiles()
+pytestmark = pytest.mark.skipif(
+    not TILED and not multiplies_fours(), reason="the processor has neither tile registers nor dot products for bytes"
+)
+HOW = "tiles" if TILED else "dots"
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
@@ -43,7 +49,7 @@ def test_sums_of_products_are_exact(
     points = [] if zero is None else [main.add_literal(np.array(zero, kind))]
     main.add_return([main.add(mgx.op("quant_dot"), x, w, *points)])
     got, wanted, steps = both(program, {"x": drawn(r, kind, a)}, threads=2)
-    assert any(s.startswith("matmul tiles") for s in steps)
+    assert any(s.startswith(f"matmul {HOW}") for s in steps)
     np.testing.assert_array_equal(got, wanted)
 
 
@@ -59,6 +65,7 @@ def test_nothing_is_read_behind_the_rows(both: Any, drawn: Any, at_the_end_of_a_
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.skipif(not TILED, reason="the processor has no tile registers for bytes")
 def test_a_process_that_only_loads_code_has_the_tile_registers(tmp_path: Any) -> None:
     """Linux ends a process that uses them and has not asked for them."""
     program = mgx.Program()
@@ -87,7 +94,7 @@ def test_sums_of_convolutions_are_exact(both: Any, drawn: Any, x: tuple[int, ...
     op = mgx.op("quant_convolution", stride=(1,) * axes, dilation=(1,) * axes, padding=(0,) * axes)
     main.add_return([main.add(op, given, w, main.add_literal(np.uint8(7)))])
     got, wanted, steps = both(program, {"x": drawn(r, np.uint8, x)})
-    assert any(s.startswith("conv tiles") for s in steps)
+    assert any(s.startswith(f"conv {HOW}") for s in steps)
     np.testing.assert_array_equal(got, wanted)
 
 
@@ -129,12 +136,40 @@ def test_work_behind_them_ends_within_one_unit(both: Any, drawn: Any, n: int, ze
     last = scaled("dequantizelinear", scaled("quantizelinear", total, 1.1, zero), 1.1, zero)
     main.add_return([scaled("quantizelinear", convolved(last, (24, n, 3, 3), 0.01), 12.0, zero)])
     got, wanted, steps = both(program, {"x": drawn(r, kind, (1, 32, 9, 9))})
-    assert sum(s.startswith("conv tiles") for s in steps) == 2
+    assert sum(s.startswith(f"conv {HOW}") for s in steps) == 2
     apart = np.abs(got.astype(np.int64) - wanted.astype(np.int64))
     assert np.ptp(wanted.astype(np.int64)) > 60
     # where a sum lies half way between two units the last one may be the other, and the last convolution adds such units
     assert apart.max() <= 2
     assert (apart > 0).mean() < 0.02
+
+
+def test_work_that_is_alike_once_rewritten_numbers_its_operands_alike() -> None:
+    """acc s + y and y + acc s share code, though they read s and y in another order."""
+    made = []
+    for product_first in (True, False):
+        body = mgx.Module("work")
+        acc, s, y = (
+            body.add_parameter(name, mgx.Shape(kind, [35, 64]))
+            for name, kind in (("a", "int32"), ("s", "float32"), ("y", "uint8"))
+        )
+        wide = [body.add(mgx.op("convert", target_type=dt.float32), x) for x in (acc, y)]
+        pair = [body.add(mgx.op("mul"), wide[0], s), wide[1]]
+        total = body.add(mgx.op("add"), *(pair if product_first else pair[::-1]))
+        rounded = body.add(mgx.op("nearbyint"), total)
+        bounds = [
+            body.add(mgx.op("multibroadcast", out_lens=(35, 64)), body.add_literal(np.float32(v))) for v in (0, 255)
+        ]
+        bounded = body.add(mgx.op("clip"), rounded, *bounds)
+        body.add_return([body.add(mgx.op("convert", target_type=dt.uint8), bounded)])
+        left, result = mgx.Shape(dt.uint8, [35, 40]), mgx.Shape(dt.uint8, [35, 64])
+        others = [mgx.Shape("float32", [35, 64], [0, 1]), result]
+        behind = Product(left, 64, [result], body, 0, others, 1).epilogue((dt.uint8,), dt.int32)
+        assert not isinstance(behind, mgx.No)
+        behind.combine(True)
+        made.append((behind.words, [(x.extra[0], step) for x, step, _ in behind.loads]))
+    assert made[0][0] == made[1][0]
+    assert made[0][1] == made[1][1]
 
 
 @pytest.mark.parametrize("large", [1e5, 1e7, 3e38])
@@ -154,10 +189,11 @@ def test_sums_are_not_put_together_without_fast_math(both: Any, large: float) ->
     points = main.add_literal(np.float32(0.05)), main.add_literal(np.uint8(90))
     main.add_return([main.add(mgx.op("quantizelinear"), total, *points)])
     got, wanted, steps = both(program, {"x": r.integers(0, 256, (26, 42), np.uint8)}, fast_math=False)
-    assert any(s.startswith("matmul tiles") for s in steps)
+    assert any(s.startswith(f"matmul {HOW}") for s in steps)
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.skipif(not TILED, reason="the processor has no tile registers for bytes")
 def test_large_convolutions_of_whole_steps_are_left_to_the_library(both: Any, drawn: Any) -> None:
     program = mgx.Program()
     main = program.get_main_module()
@@ -171,10 +207,20 @@ def test_large_convolutions_of_whole_steps_are_left_to_the_library(both: Any, dr
 
 def test_panels_hold_each_weight_once() -> None:
     w = np.arange(70 * 81, dtype=np.int64).reshape(70, 81).astype(np.int8)
-    packed = packed_panels(w)
+    packed = packed_panels(w, 64)
     assert packed.ctypes.data % 64 == 0
     assert packed.size == 2 * 64 * 6 * 16
     full, rest = packed[: 2 * 64 * 64].reshape(2, 4, 16, 16, 4), packed[2 * 64 * 64 :].reshape(2, 2, 16, 16, 4)
     assert full[1, 2, 1, 5, 1] == w[64 + 5, 37]
     assert rest[0, 1, 15, 0, 3] == w[63, 80]
     assert not rest[1, 1, 2:].any()
+
+
+def test_panels_of_dot_products_hold_each_weight_once() -> None:
+    w = np.arange(70 * 81, dtype=np.int64).reshape(70, 81).astype(np.int8)
+    packed = packed_panels(w, 4)
+    assert packed.size == 18 * 4 * 6 * 16
+    full, rest = packed[: 18 * 4 * 64].reshape(18, 4, 16, 4), packed[18 * 4 * 64 :].reshape(18, 2, 16, 4)
+    assert full[16, 2, 5, 1] == w[65, 37]
+    assert rest[15, 1, 0, 3] == w[63, 80]
+    assert not rest[17, :, :, 2:].any()

@@ -1,6 +1,6 @@
-"""Products of bytes with packed weights in tile registers (AMX), and pointwise work on the sums before they are stored.
+"""Products of bytes with packed weights in tile registers (AMX) or by dot products (VNNI), and work on the sums.
 
-Weights lie in panels as the native module's `byte_tiles.h` has them."""
+Weights lie in panels as the native module's `byte_tiles.h` and `byte_dots.h` have them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from mgx_core import dtype as dt
 from mgx_core.errors import No
 
-from .byte_gemm_loops import COLUMNS, ROWS, STEP, BytePlan, ByteTiles
+from .byte_gemm_loops import COLUMNS, FOUR, ROWS, TILE, BytePlan, ByteTiles
 from .engine import Engine
 from .gemm_epilogue import Product
 from .kernel import JitKernel
@@ -22,11 +22,11 @@ BLOCK: Final = 512 * 1024  # bytes of rows that stay there beside a panel
 WORK: Final = 1 << 20  # products worth a thread of their own
 
 
-def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True) -> JitKernel | No:
+def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool = True) -> JitKernel | No:
     """A product of bytes, summed in int32, with packed weights of int8.
 
-    fast: as of `Epilogue.combine`.  Buffers: a, the panels, numbers of int32 that sums begin with, of which there are as many as
-    columns, rounded up to 16, extra.., outs..
+    tiled: in tile registers; fast: as of `Epilogue.combine`.  Buffers: a, the panels, numbers of int32 that sums begin with, of
+    which there are as many as columns, rounded up to 16, extra.., outs..
     """
     behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
     if isinstance(behind, No):
@@ -34,8 +34,9 @@ def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True) -> Ji
     a, columns, threads = product.a, product.columns, product.threads
     m, depth = a.lens()
     behind.combine(fast)
-    steps, panels = -(-depth // STEP), -(-columns // COLUMNS)
-    padded = steps * STEP
+    step = TILE if tiled else FOUR
+    steps, panels = -(-depth // step), -(-columns // COLUMNS)
+    padded = steps * step
     near = panels * padded * COLUMNS <= NEAR or panels == 1
     most = -(-m // (4 * threads)) if near else max(ROWS, BLOCK // padded)
     rows = -(-min(most, m) // ROWS) * ROWS
@@ -46,7 +47,7 @@ def compile_byte_gemm(product: Product, engine: Engine, fast: bool = True) -> Ji
     if reach > 1 and not near:
         return No(f"rows of {depth} numbers with so many columns that one tile of rows is copied for all")
     plan = BytePlan(
-        behind, Args(), signed=a.dtype is dt.int8, loose=depth % STEP != 0, near=near,
+        behind, Args(), tiles=tiled, signed=a.dtype is dt.int8, loose=depth % step != 0, near=near,
         last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0,
     )  # fmt: skip
     numbers = {

@@ -1,4 +1,4 @@
-"""The code of products of bytes in tile registers.
+"""The code of products of bytes in tile registers, or by dot products of four bytes.
 
 An item is a block of rows times a group of panels.  A function of the native module makes the sums of 32 rows and one panel in
 scratch; what follows on them is compiled.  Few weights stay in the second-level cache, and the rows of a tile are finished from
@@ -16,24 +16,31 @@ from .gemm_epilogue import ProductPlan
 from .product_writer import ProductWriter
 from .space import items
 
-__all__ = ["COLUMNS", "ROWS", "STEP", "BytePlan", "ByteTiles"]
+__all__ = ["COLUMNS", "FOUR", "ROWS", "TILE", "BytePlan", "ByteTiles"]
 
 ROWS: Final = 32  # of a tile of sums
 COLUMNS: Final = 64  # of a panel
-STEP: Final = 64  # numbers of the depth that tiles multiply at once
+TILE: Final = 64  # numbers of the depth that tile registers multiply at once
+FOUR: Final = 4  # and those that dot products do
 
 
 @dataclass
 class BytePlan(ProductPlan):
-    """loose: the last step of the depth is not full; near: there are few weights; last: tiles of the last panel if that is not
-    full, else 0; ragged: its last tile is not full."""
+    """tiles: tile registers multiply, else dot products; loose: the last step of the depth is not full; near: there are few
+    weights; last: tiles of the last panel if that is not full, else 0; ragged: its last tile is not full."""
 
     kind = "bytes"
+    tiles: bool
     signed: bool
     loose: bool
     near: bool
     last: int
     ragged: bool
+
+    @property
+    def step(self) -> int:
+        """Numbers of the depth that are multiplied at once."""
+        return TILE if self.tiles else FOUR
 
 
 class ByteTiles(ProductWriter):
@@ -47,11 +54,13 @@ class ByteTiles(ProductWriter):
     def write(self) -> None:
         c = self.c
         self.laid = c.gep(self.sums, ROWS * COLUMNS, "i32")
-        self.pitch = c.op("mul", self.arg("steps"), i64(STEP))  # of rows that are copied, in bytes
+        self.pitch = c.op("mul", self.arg("steps"), i64(self.plan.step))  # of rows that are copied, in bytes
         self.size = c.op("mul", self.pitch, i64(COLUMNS))  # of a panel, in bytes
-        c.run("mgx_byte_tiles_1_begin")
+        if self.plan.tiles:
+            c.run("mgx_byte_tiles_1_begin")
         items(c, [self.arg("groups"), self.arg("blocks")], self.item)
-        c.run("mgx_byte_tiles_1_end")
+        if self.plan.tiles:
+            c.run("mgx_byte_tiles_1_end")
 
     def item(self, index: list[V], _: V) -> None:
         c, plan = self.c, self.plan
@@ -94,13 +103,19 @@ class ByteTiles(ProductWriter):
         return c.gep(self.left, c.op("mul", c.op("add", self.row0, row), self.arg("left")), "i8")
 
     def _is_copied(self, row: V) -> V:
-        """Returns True if the tile from a row on cannot be read where it lies: whole tiles are, and whole steps of each row."""
+        """Returns True if the tile from a row on cannot be read where it lies.
+
+        Whole steps of each row are read, and, in tile registers, whole tiles.
+        """
         c = self.c
         end = c.op("add", row, i64(ROWS))
+        short = c.compare("sgt", end, self.rows)
+        if not self.plan.tiles:
+            end = c.intrinsic("smin", end, self.rows)
         if self.plan.loose:  # a row's last step reaches into the rows behind it
             last = c.compare("sgt", c.op("add", self.row0, end), self.arg("readable"))
-            return c.op("or", last, c.compare("sgt", end, self.rows))
-        return c.compare("sgt", end, self.rows)
+            return c.op("or", last, short) if self.plan.tiles else last
+        return short if self.plan.tiles else c.compare("ne", self.zero, self.zero)
 
     def _copy(self, row: V) -> None:
         """Copies the tile from a row on if it must be: at most the last one of a block."""
@@ -128,7 +143,7 @@ class ByteTiles(ProductWriter):
         last = c.compare("eq", panel, c.op("sub", self.arg("panels"), self.one)) if plan.last else None
         tiles = full if last is None else c.select(last, i64(plan.last), full)
         start = c.gep(self.start, column0, "i32")
-        name = f"mgx_byte_tile_1_{'signed' if plan.signed else 'unsigned'}"
+        name = f"mgx_byte_{'tile' if plan.tiles else 'dots'}_1_{'signed' if plan.signed else 'unsigned'}"
         prefetch = self._next_lines(row, at)
         self.c.run(name, *source, at, self.arg("steps"), self.sums, count, tiles, start, prefetch, self.arg("ahead"))
         line = c.op("add", self.row0, row)

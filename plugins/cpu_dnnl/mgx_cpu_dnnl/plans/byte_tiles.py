@@ -1,4 +1,7 @@
-"""Products and convolutions of bytes with constant weights in tile registers (AMX), any pointwise group on the sums."""
+"""Products and convolutions of bytes with constant weights, any pointwise group on the sums.
+
+They are summed in tile registers (AMX), or by dot products of four bytes (VNNI).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
+from ..single_channels import multiplies_fours
 from .byte_products import finish, offer_bytes
 from .integer_epilogues import BYTES
 from .packed_products import Finish
@@ -42,8 +46,8 @@ PRODUCTS: Final = 30_000_000
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     x, w = inputs[:2]
-    if not native().multiplies_tiles():
-        return No("the processor has no tile registers for bytes")
+    if not native().multiplies_tiles() and not multiplies_fours():
+        return No("the processor has neither tile registers nor dot products for bytes")
     if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype not in BYTES or w.dtype is not dt.int8:
         return No(f"a product of {x} and {w}")
     return None
@@ -52,6 +56,7 @@ def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) 
 def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
     """Returns what finishes a product or convolution with a pointwise body.  Errors: Refused."""
     from ..jit.byte_gemm import compile_byte_gemm
+    from ..jit.byte_gemm_loops import FOUR, TILE
 
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
@@ -60,6 +65,9 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     if not e.is_constant(w):
         raise Refused("the weights are not constant")
     zero = 0 if x_zero is None else whole(e, x_zero)
+    tiled = native().multiplies_tiles()
+    if not tiled and x.shape.dtype is dt.int8:
+        zero += 128  # signed bytes are multiplied as unsigned ones
     window = isinstance(op, QuantConvolution)
     if window and (op.group != 1 or any(d != 1 for d in w.lens[2:])):
         raise Refused(f"{op.group} groups, windows of {w.lens[2:]}")
@@ -69,13 +77,13 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     n = matrix.lens[-1]
     if window:
         large = (m > PIXELS and depth >= n) or (depth >= DEEP and m * depth * n > PRODUCTS)
-        if large and depth % 64 == 0:
+        if tiled and large and depth % 64 == 0:
             raise Refused(f"oneDNN is as fast for {m} pixels of {depth} channels and {n} results")
         lens = [lens[0], n, *lens[1:-1]]
     axis = 1 if window else -1
-    packed, start = panels(e, matrix, zero)
+    packed, start = panels(e, matrix, zero, TILE if tiled else FOUR)
 
-    label = "conv tiles" if window else "matmul tiles"
+    label = f"{'conv' if window else 'matmul'} {'tiles' if tiled else 'dots'}"
     return finish(
         e,
         rows.shape,
@@ -83,7 +91,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
         lens,
         axis,
         ("bytes", n),
-        lambda made: compile_byte_gemm(made, e.engine, e.fast_math),
+        lambda made: compile_byte_gemm(made, e.engine, tiled, e.fast_math),
         label,
     )
 
@@ -110,7 +118,7 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
         raise Refused("the weights are not one matrix")
     m, step = prod(a.lens[:-1]), row_step(a.lens, a.strides)
     step = k if m == 1 else step
-    if (m < FEW and k * n > HELD) or k < SHALLOW:
+    if (m < FEW and k * n > HELD) or (k < SHALLOW and native().multiplies_tiles()):
         raise Refused(f"{m} rows of {k} numbers fill no tile")
     if step is None or a.strides[-1] != 1 or step < k:
         raise Refused("rows that lie across each other")
@@ -119,13 +127,16 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
     return rows, b.seen_as(0, Shape(b.shape.dtype, [k, n], b.strides[-2:])), lens
 
 
-def panels(e: CpuEmitter, w: Value, zero: int) -> tuple[Value, Value]:
-    """Returns weights [k, n] in panels, and what the sums of each column begin with: less zero times the column's sum."""
+def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]:
+    """Returns weights [k, n] in panels, and what the sums of each column begin with: less zero times the column's sum.
+
+    step: as of `packed_panels`.
+    """
     array = e.constant(w)
     assert array is not None
 
     def pack() -> Derived:
-        return Derived([array], packed_panels(array))
+        return Derived([array], packed_panels(array, step))
 
     def begin() -> Derived:
         sums = array.astype(np.int64).sum(0) * -zero
@@ -133,22 +144,23 @@ def panels(e: CpuEmitter, w: Value, zero: int) -> tuple[Value, Value]:
         made[: len(sums)] = sums.astype(np.int32)
         return Derived([array], made)
 
-    weights = e.shared.weights.derived([array], "panels of bytes", pack)
+    weights = e.shared.weights.derived([array], ("panels of bytes", step), pack)
     start = e.shared.weights.derived([array], ("sums of columns", zero), begin)
     return e.literal(weights.array, weights), e.literal(start.array, start)
 
 
-def packed_panels(matrix: Array) -> Array:
-    """A matrix [k, n] of bytes as the native module's `byte_tiles.h` has panels, one after the other."""
-    from ..jit.byte_gemm_loops import STEP
+def packed_panels(matrix: Array, step: int) -> Array:
+    """A matrix [k, n] of bytes as the native module's `byte_tiles.h` or `byte_dots.h` has panels, one after the other.
 
+    step: numbers of the depth that are multiplied at once.
+    """
     k, n = matrix.shape
-    steps, tiles = -(-k // STEP), -(-n // 16)
-    whole = np.zeros((steps, 16, 4, tiles, 16), np.int8)
-    whole.reshape(steps * STEP, tiles * 16)[:k, :n] = matrix
-    rows = whole.transpose(3, 0, 1, 4, 2)  # [tiles, steps, 16, 16, 4]
+    steps, fours, tiles = -(-k // step), step // 4, -(-n // 16)
+    whole = np.zeros((steps, fours, 4, tiles, 16), np.int8)
+    whole.reshape(steps * step, tiles * 16)[:k, :n] = matrix
+    rows = whole.transpose(3, 0, 1, 4, 2)  # [tiles, steps, fours, 16, 4]
     full = tiles // 4 * 4
-    most = rows[:full].reshape(-1, 4, steps, 16, 16, 4).swapaxes(1, 2)
+    most = rows[:full].reshape(-1, 4, steps, fours, 16, 4).swapaxes(1, 2)
     rest = rows[full:].swapaxes(0, 1)
     made = in_lines(most.size + rest.size)
     made[: most.size], made[most.size :] = most.reshape(-1), rest.reshape(-1)
