@@ -33,6 +33,7 @@ void add_coded_loops_avx2(NamedLoops &loops);
 void add_coded_loops_avx512(NamedLoops &loops);
 void add_coded_loops_amx(NamedLoops &loops);
 void add_coded_loops_vnni(NamedLoops &loops);
+void add_coded_panels(NamedLoops &loops);
 void add_coded_rows_avx2(NamedLoops &loops);
 void add_products_avx2(NamedLoops &loops);
 void add_products_avx512(NamedLoops &loops);

@@ -28,6 +28,7 @@ const NamedLoops &table() {
         add_coded_loops_avx512(loops);
         add_coded_loops_amx(loops);
         add_coded_loops_vnni(loops);
+        add_coded_panels(loops);
         add_coded_rows_avx2(loops);
         add_products_avx2(loops);
         add_products_avx512(loops);

@@ -9,17 +9,19 @@ import pytest
 
 import mgx_core as mgx
 from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.shared import shared
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(4)
 BYTES = "avx512_vnni" in native().cpu_features()
 PARTS = [(2000, 16), (1104, 32), (96, 64)] if BYTES else []  # without dot products of bytes, blocks are whole units
+WIDE = shared().engine.wide
 TILES = native().multiplies_tiles() and "amx_bf16" in native().cpu_features()
 
 
-def products(x: Any, operands: list[Any], block: int) -> tuple[Any, Any, list[str]]:
+def products(x: Any, operands: list[Any], block: int, bits: int = 4) -> tuple[Any, Any, list[str]]:
     """The products here and by the definition, and the kinds of the steps."""
-    op = mgx.op("dequant_dot", bits=4, block_size=block)
+    op = mgx.op("dequant_dot", bits=bits, block_size=block)
     program = mgx.Program()
     main = program.get_main_module()
     given = [main.add_literal(o) for o in operands]
@@ -45,7 +47,33 @@ def test_rows_and_blocks_of_any_count(rows: int, k: int, block: int, points: boo
     x = rng.standard_normal((rows, k)).astype(np.float32)
     got, wanted, steps = products(x, operands, block)
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
-    assert steps == ["pieces" if TILES and rows >= 16 and block % 32 == 0 else "order", "dequant_dot"]
+    if TILES and rows >= 16 and block % 32 == 0:
+        assert steps == ["pieces", "dequant_dot"]
+    else:
+        panels = WIDE and rows >= (5 if block % 32 == 0 else 3)
+        assert steps == ["dequant_dot"] if panels else ["order", "dequant_dot"]
+
+
+@pytest.mark.skipif(not WIDE, reason="the processor has no AVX-512")
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize(
+    ("bits", "rows", "k", "n", "block"),
+    [
+        (4, 7, 1000, 64, 16), (4, 13, 7, 33, 8), (4, 5, 21, 5, 22), (4, 40, 513, 70, 520), (4, 12, 530, 32, 6),
+        (8, 3, 1000, 64, 16), (8, 64, 300, 33, 100), (8, 17, 5, 3, 5), (8, 40, 513, 70, 513), (8, 25, 40, 17, 7),
+    ],
+)  # fmt: skip
+def test_codes_that_become_panels_of_floats(bits: int, rows: int, k: int, n: int, block: int, points: bool) -> None:
+    """Blocks that end within sixteen bytes, rows that are no whole number of these, columns that fill no panel."""
+    blocks = -(-k // block)
+    codes = rng.integers(0, 256, (n, blocks * block // 2 if bits == 4 else k)).astype(np.uint8)
+    operands = [codes, rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)]
+    if points:
+        operands.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    x = rng.standard_normal((rows, k)).astype(np.float32)
+    got, wanted, steps = products(x, operands, block, bits)
+    assert steps == ["dequant_dot"]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.skipif(not TILES, reason="the processor has no tile registers for bfloat16")

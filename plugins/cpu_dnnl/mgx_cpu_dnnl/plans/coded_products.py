@@ -26,7 +26,9 @@ FEW: Final = (
     16  # rows up to which numbers of 8 bits, made again for each four of them, beat a product of whole matrices
 )
 
-HALVES: Final = 32  # rows up to which half as wide vectors beat a product of whole matrices
+WIDTH: Final = 32  # columns of a panel
+PANELS: Final = 5  # rows from which codes become floats once for all of them
+SLOW: Final = 3  # the same where each row's own product has no quick form: codes of 8 bits, and blocks of half vectors
 UNIT: Final = 128  # codes of 4 bits in a vector
 PARTS: Final = frozenset({16, 32, 64})  # sizes of blocks that a unit holds several of
 UNIT_BYTES: Final = 512  # of the integers that 128 numbers become
@@ -54,14 +56,19 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     out = e.allocate(dt.float32, [*outer, n])
     if not rows or not n or not k:
         raise Refused("an extent is 0")
-    if op.bits == 8 and rows > FEW:
-        raise Refused(f"{rows} rows: a product with the whole weights is faster")
-    if halves and rows > HALVES:
-        raise Refused(f"{rows} rows and blocks of {op.block_size}: a product with the whole weights is as fast")
     codes, scale = e.row_major(codes), e.row_major(scale)
     if op.bits == 4 and rows >= TILED and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
         tiled(e, op, e.row_major(a), codes, scale, points, out)
         return out
+    if (
+        e.engine.wide
+        and rows >= (SLOW if op.bits == 8 or halves else PANELS)
+        and (op.bits == 8 or op.block_size % 2 == 0)
+    ):
+        panels(e, op, e.row_major(a), codes, scale, points, out)
+        return out
+    if op.bits == 8 and rows > FEW:
+        raise Refused(f"{rows} rows: a product with the whole weights is faster")
     if op.bits == 4 and rows == 1 and fills_units(e, op, codes, scale):
         one_row(e, op, e.row_major(a), codes, scale, points, out)
         return out
@@ -108,6 +115,21 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
     numbers = [k, blocks, op.block_size, row_bytes, point]
     grain = max(4, STREAMS // row_bytes)
     native_loop(e, op.name, f"coded_row_{isa}", [a, units, codes, scale, *given, out], [out], numbers, n, grain)
+
+
+def fills_panels(e: CpuEmitter, op: Any, codes: Value, k: int) -> bool:
+    """True with AVX-512 if blocks are of whole bytes, and there are codes for all numbers."""
+    return bool(e.engine.wide and op.block_size * op.bits % 8 == 0 and codes.lens[1] * 8 >= k * op.bits)
+
+
+def panels(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
+    """The product of many rows: codes of some columns become floats in the nearest caches, which all rows then read."""
+    *outer, k = a.lens
+    given = [] if points is None else [e.row_major(points)]
+    point = -1 if given else 1 << (op.bits - 1)
+    n, row_bytes = codes.lens
+    numbers = [prod(outer), k, scale.lens[1], op.block_size, row_bytes, n, op.bits, point]
+    native_loop(e, op.name, "coded_panels_avx512", [a, codes, scale, *given, out], [out], numbers, -(-n // WIDTH), 1)
 
 
 def fills_tiles(e: CpuEmitter, codes: Value, scale: Value) -> bool:

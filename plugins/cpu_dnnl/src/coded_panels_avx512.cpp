@@ -1,0 +1,149 @@
+// Products of many rows with weights in codes of 4 or 8 bits and a scale a block: 32 columns of codes become a panel of floats in the
+// nearest caches, which register tiles of float products then read for all rows.
+#include <algorithm>
+
+#include <immintrin.h>
+
+#include "loops.h"
+#include "product_tiles.h"
+
+namespace mgx {
+
+namespace {
+
+constexpr int64_t lanes = 16, width = 32; // of a panel
+constexpr int64_t chunk = 256;            // numbers of the depth that a panel holds, an even number: bytes may hold two
+constexpr int64_t tall = 12;              // rows of a tile
+
+// What the loop is told, in this order.  Buffers: a [rows, depth], codes, scales, points (if there are any), out [rows, columns].
+struct Numbers {
+    int64_t rows, depth, blocks, block, row_bytes, columns, bits, point;
+};
+
+// What the codes of some columns stand for: factors and points of one block of each.
+struct Block {
+    __m512 factor;
+    __m512i point;
+
+    __m512 operator()(__m512i codes) const {
+        return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(codes, point)), factor);
+    }
+};
+
+// The shuffle that makes four bytes of each lane from four times `place` on numbers of 32 bits.
+inline __m512i widened(int place) {
+    const __m128i bytes = _mm_setr_epi8(0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1);
+    return _mm512_broadcast_i32x4(_mm_add_epi8(bytes, _mm_set1_epi32(4 * place)));
+}
+
+// Sixteen columns of codes.
+struct Columns {
+    const Numbers &n;
+    const uint8_t *codes[lanes]; // the last column again for those that there are not
+    const float *scales[lanes];
+    const uint8_t *points[lanes];
+    bool given;
+
+    Columns(const Numbers &n, void *const *buffers, int64_t first) : n(n), given(n.point < 0) {
+        for (int64_t c = 0; c < lanes; ++c) {
+            const int64_t column = std::min(first + c, n.columns - 1);
+            codes[c] = static_cast<const uint8_t *>(buffers[1]) + column * n.row_bytes;
+            scales[c] = static_cast<const float *>(buffers[2]) + column * n.blocks;
+            points[c] = given ? static_cast<const uint8_t *>(buffers[3]) + column * n.blocks : nullptr;
+        }
+    }
+
+    Block block(int64_t number) const {
+        alignas(64) float factor[lanes];
+        alignas(64) int32_t point[lanes];
+        for (int64_t c = 0; c < lanes; ++c) {
+            factor[c] = scales[c][number];
+            point[c] = given ? points[c][number] : int32_t(n.point);
+        }
+        return {_mm512_load_ps(factor), _mm512_load_si512(point)};
+    }
+
+    // Sixteen bytes of every fourth column from `first` on, of which `there` are in a row.
+    __m512i bytes(int64_t first, int64_t at, __mmask16 there) const {
+        const __m128i a = _mm_maskz_loadu_epi8(there, codes[first] + at), b = _mm_maskz_loadu_epi8(there, codes[first + 4] + at);
+        const __m128i c = _mm_maskz_loadu_epi8(there, codes[first + 8] + at), d = _mm_maskz_loadu_epi8(there, codes[first + 12] + at);
+        const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+        const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(c), d, 1);
+        return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    }
+
+    // The numbers that codes `begin` to `end` stand for, a row of sixteen for each place; rows are `width` apart.
+    template <int bits> void unpack(int64_t begin, int64_t end, float *to) const {
+        const __m512i few = _mm512_set1_epi32(15);
+        const __m512i orders[4] = {widened(0), widened(1), widened(2), widened(3)};
+        Block numbers{};
+        int64_t number = begin / n.block, next = begin;
+        for (int64_t k = begin, at = begin * bits / 8; k < end; at += 16) {
+            const __mmask16 there = n.row_bytes - at >= 16 ? 0xffff : __mmask16((1 << (n.row_bytes - at)) - 1);
+            const __m512i a = bytes(0, at, there), b = bytes(1, at, there), c = bytes(2, at, there), d = bytes(3, at, there);
+            const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
+            const __m512i above = _mm512_unpackhi_epi8(a, b), below = _mm512_unpackhi_epi8(c, d);
+            // each lane: the bytes of four columns at four places
+            const __m512i fours[4] = {_mm512_unpacklo_epi16(ab, cd), _mm512_unpackhi_epi16(ab, cd),
+                    _mm512_unpacklo_epi16(above, below), _mm512_unpackhi_epi16(above, below)};
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; ++i) {
+                if (k >= end) break;
+                const __m512i some = _mm512_shuffle_epi8(fours[i / 4], orders[i % 4]);
+                if (k == next) {
+                    numbers = block(number++);
+                    next = number * n.block;
+                }
+                if constexpr (bits == 8) {
+                    _mm512_storeu_ps(to, numbers(some));
+                } else { // blocks are of whole bytes
+                    _mm512_storeu_ps(to, numbers(_mm512_and_si512(some, few)));
+                    _mm512_storeu_ps(to + width, numbers(_mm512_srli_epi32(some, 4)));
+                }
+                k += 8 / bits;
+                to += 8 / bits * width;
+            }
+        }
+    }
+};
+
+void coded_panels(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const Numbers &n = *reinterpret_cast<const Numbers *>(args);
+    const auto a = static_cast<const float *>(buffers[0]);
+    const bool given = n.point < 0;
+    const auto out = static_cast<float *>(buffers[given ? 4 : 3]);
+    const ProductTile tile = product_tile_avx512(false);
+    alignas(64) float panel[chunk * width];
+    alignas(64) float sums[tall * width];
+    for (int64_t p = begin; p < end; ++p) {
+        const int64_t count = std::min(width, n.columns - p * width), vectors = (count + lanes - 1) / lanes;
+        for (int64_t k = 0; k < n.depth; k += chunk) {
+            const int64_t taken = std::min(chunk, n.depth - k);
+            for (int64_t v = 0; v < vectors; ++v) {
+                const Columns some(n, buffers, p * width + v * lanes);
+                n.bits == 4 ? some.unpack<4>(k, k + taken, panel + v * lanes) : some.unpack<8>(k, k + taken, panel + v * lanes);
+            }
+            const int64_t parts = (n.rows + tall - 1) / tall, low = n.rows / parts, over = n.rows % parts;
+            for (int64_t i = 0, row = 0; i < parts; ++i) {
+                const int64_t high = low + (i < over);
+                float *to = out + row * n.columns + p * width;
+                const float *left = a + row * n.depth + k;
+                if (count == vectors * lanes) {
+                    tile(left, n.depth, panel, taken, to, n.columns, high, vectors, k > 0, nullptr, 0);
+                } else {
+                    tile(left, n.depth, panel, taken, sums, width, high, vectors, 0, nullptr, 0);
+                    for (int64_t r = 0; r < high; ++r)
+                        for (int64_t c = 0; c < count; ++c)
+                            to[r * n.columns + c] = sums[r * width + c] + (k > 0 ? to[r * n.columns + c] : 0.0f);
+                }
+                row += high;
+            }
+        }
+    }
+}
+
+} // namespace
+
+void add_coded_panels(NamedLoops &loops) { loops["coded_panels_avx512"] = &coded_panels; }
+
+} // namespace mgx
