@@ -18,23 +18,29 @@ constexpr int64_t most_fields = 3;
 
 // A layer: gates from the input [steps, batch, ways, gates, hidden], behind which `wide` floats more may be read; recurrent weights
 // [ways, blocks, hidden, gates, wide]; first states [ways, batch, hidden]; states out [steps, batch, ways, hidden].  The arguments of
-// all loops are its numbers, and one that is the kind's own.
+// all loops are its numbers, and one that is the kind's own.  Weights that are whole numbers times a factor for each column are these
+// numbers in bfloat16, each block followed by its factors.
 struct Layer {
     int64_t steps, batch, ways, hidden;
     bool reverse;
     int64_t rows; // sequences of an item
     int64_t parts; // threads of an item
     int64_t own;
+    bool coded; // weights are whole numbers times factors
     int64_t gates;
     void *const *buffers;
 
     Layer(void *const *buffers, const int64_t *args, int64_t gates)
         : steps(args[0]), batch(args[1]), ways(args[2]), hidden(args[3]), reverse(args[4]), rows(args[5]), parts(args[6]),
-          own(args[7]), gates(gates), buffers(buffers) {}
+          own(args[7]), coded(args[8]), gates(gates), buffers(buffers) {}
 
     int64_t blocks() const { return (hidden + wide - 1) / wide; }
     int64_t padded() const { return blocks() * wide; }
     int64_t row() const { return gates * wide; }
+    const char *weights(int64_t way, int64_t block) const {
+        const int64_t bytes = row() * (coded ? 2 * hidden + 4 : 4 * hidden); // of a block
+        return static_cast<const char *>(buffers[1]) + (way * blocks() + block) * bytes;
+    }
     bool both(int64_t block) const { return block * wide + lanes < hidden; } // halves of a block have units
     int64_t groups() const { return (batch + rows - 1) / rows; } // of sequences
     const float *read(int n) const { return static_cast<const float *>(buffers[n]); }
@@ -48,7 +54,8 @@ struct State {
 
 // The operands of one phase of one step for a block of units and a few sequences.
 struct Work {
-    const float *given, *w; // of the block: gates from the input, `next_given` floats from sequence to sequence; weights
+    const float *given; // of the block: gates from the input, `next_given` floats from sequence to sequence
+    const char *w;      // and weights
     int64_t next_given, next_gate;
     int64_t block, row, way; // row: the first sequence
 
@@ -58,15 +65,28 @@ struct Work {
     }
 };
 
-// Products of `rows` states [hidden] with vectors of the weights.  Vector j lies j * apart vectors behind the first; `together`
-// rows of weights have sums of their own, so that enough of them are under way at once.
-template <int vectors, int rows, int apart>
-inline void multiply(Floats (&sum)[rows][vectors], const float *state, int64_t next_state, const float *w, int64_t hidden, int64_t row) {
+inline Floats weight(const float *from) { return load(from); }
+
+inline Floats weight(const uint16_t *from) {
+#if MGX_LANES == 16
+    const __m512i some = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)));
+    return (Floats)_mm512_slli_epi32(some, 16);
+#else
+    const __m256i some = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
+    return (Floats)_mm256_slli_epi32(some, 16);
+#endif
+}
+
+// Products of `rows` states [hidden] with vectors of the weights, times `factors` if there are any.  Vector j lies j * apart vectors
+// behind the first; `together` rows of weights have sums of their own, so that enough of them are under way at once.
+template <int vectors, int rows, int apart, typename Weight>
+inline void add_products(Floats (&sum)[rows][vectors], const float *state, int64_t next_state, const Weight *w, const float *factors,
+        int64_t hidden, int64_t row) {
     constexpr int together = vectors * rows >= 8 ? 1 : 8 / (vectors * rows) + (8 % (vectors * rows) != 0);
     Floats more[together][rows][vectors] = {};
     auto add = [&](Floats (&to)[rows][vectors], int64_t k) {
         for (int j = 0; j < vectors; ++j) {
-            Floats column = load(w + k * row + j * apart * lanes);
+            Floats column = weight(w + k * row + j * apart * lanes);
             if constexpr (rows > 1) asm("" : "+v"(column)); // in a register: compilers load it again for each row
             for (int r = 0; r < rows; ++r)
                 to[r][j] += state[r * next_state + k] * column;
@@ -78,10 +98,31 @@ inline void multiply(Floats (&sum)[rows][vectors], const float *state, int64_t n
             add(more[n], k + n);
     for (; k < hidden; ++k)
         add(more[0], k);
-    for (int n = 0; n < together; ++n)
-        for (int r = 0; r < rows; ++r)
-            for (int j = 0; j < vectors; ++j)
-                sum[r][j] += more[n][r][j];
+    for (int r = 0; r < rows; ++r)
+        for (int j = 0; j < vectors; ++j) {
+            if constexpr (std::is_same_v<Weight, float>) {
+                for (int n = 0; n < together; ++n)
+                    sum[r][j] += more[n][r][j];
+            } else {
+                for (int n = 1; n < together; ++n)
+                    more[0][r][j] += more[n][r][j];
+                sum[r][j] += load(factors + j * apart * lanes) * more[0][r][j];
+            }
+        }
+}
+
+// The same for weights of either kind, from column `first` of a block on.
+template <int vectors, int rows, int apart>
+inline void multiply(
+        Floats (&sum)[rows][vectors], const float *state, int64_t next_state, const Layer &layer, const char *w, int64_t first) {
+    if (layer.coded) {
+        const auto codes = reinterpret_cast<const uint16_t *>(w);
+        const auto factors = reinterpret_cast<const float *>(codes + layer.hidden * layer.row());
+        add_products<vectors, rows, apart>(sum, state, next_state, codes + first, factors + first, layer.hidden, layer.row());
+    } else {
+        const auto floats = reinterpret_cast<const float *>(w);
+        add_products<vectors, rows, apart>(sum, state, next_state, floats + first, nullptr, layer.hidden, layer.row());
+    }
 }
 
 // Calls body(halves, half) for the halves of a block: for both at once if the sums of `gates` gates have room in registers, for
@@ -120,7 +161,7 @@ struct LstmCell {
                 for (int j = 0; j < 4 * both; ++j)
                     sum[r][j] = work.from_input(r, j / both, half + j % both);
             multiply<4 * both, rows, apart>(
-                    sum, before.field[0] + work.row * padded, padded, work.w + half * lanes, layer.hidden, layer.row());
+                    sum, before.field[0] + work.row * padded, padded, layer, work.w, half * lanes);
             for (int r = 0; r < rows; ++r)
                 for (int n = 0; n < both; ++n) {
                     const int64_t at = (work.row + r) * padded + work.block * wide + (half + n) * lanes;
@@ -161,7 +202,7 @@ struct LateGruCell : GruCell {
                     sum[r][j] = j < 2 * both ? work.from_input(r, j / both, half + j % both)
                                              : load(biases(work) + (half + j - 2 * both) * lanes);
             multiply<3 * both, rows, apart>(
-                    sum, before.field[0] + work.row * padded, padded, work.w + half * lanes, layer.hidden, layer.row());
+                    sum, before.field[0] + work.row * padded, padded, layer, work.w, half * lanes);
             for (int r = 0; r < rows; ++r)
                 for (int k = 0; k < both; ++k) {
                     const int64_t at = (work.row + r) * padded + work.block * wide + (half + k) * lanes;
@@ -187,7 +228,7 @@ struct EarlyGruCell : GruCell {
             for (int r = 0; r < rows; ++r)
                 for (int j = 0; j < 4; ++j)
                     sum[r][j] = work.from_input(r, j / 2, j % 2);
-            multiply<4, rows, 1>(sum, before.field[0] + work.row * padded, padded, work.w, layer.hidden, layer.row());
+            multiply<4, rows, 1>(sum, before.field[0] + work.row * padded, padded, layer, work.w, 0);
             for (int r = 0; r < rows; ++r)
                 for (int half = 0; half < 2; ++half) {
                     store(after.field[1] + place(r, half), sigmoid(sum[r][half]));
@@ -199,7 +240,7 @@ struct EarlyGruCell : GruCell {
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half)
                 sum[r][half] = work.from_input(r, 2, half) + load(biases(work) + half * lanes);
-        multiply<2, rows, 1>(sum, now.field[2] + work.row * padded, padded, work.w + 2 * wide, layer.hidden, layer.row());
+        multiply<2, rows, 1>(sum, now.field[2] + work.row * padded, padded, layer, work.w, 2 * wide);
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half) {
                 const int64_t at = place(r, half);
@@ -232,7 +273,7 @@ struct SimpleCell {
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half)
                 sum[r][half] = work.from_input(r, 0, half);
-        multiply<2, rows, 1>(sum, before.field[0] + work.row * padded, padded, work.w, layer.hidden, layer.row());
+        multiply<2, rows, 1>(sum, before.field[0] + work.row * padded, padded, layer, work.w, 0);
         for (int r = 0; r < rows; ++r)
             for (int half = 0; half < 2; ++half)
                 store(after.field[0] + (work.row + r) * padded + work.block * wide + half * lanes, activated(sum[r][half]));

@@ -28,7 +28,7 @@ inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t r
     const float *given = layer.read(0) + ((t * layer.batch + first_row) * layer.ways + way) * layer.gates * layer.hidden;
     for (int64_t n = begin; n < end; ++n) {
         work.block = step % 2 ? begin + end - 1 - n : n;
-        work.w = layer.read(1) + (way * layer.blocks() + work.block) * layer.hidden * layer.row();
+        work.w = layer.weights(way, work.block);
         for (int64_t left = rows; left > 0; left -= most_rows) {
             work.row = rows - left;
             work.given = given + work.row * work.next_given + work.block * wide;

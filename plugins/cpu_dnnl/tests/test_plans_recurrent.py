@@ -11,7 +11,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.plans.recurrent_loop import shares
+from mgx_cpu_dnnl.plans.recurrent_loop import as_codes, shares
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(8)
@@ -26,9 +26,16 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def layer(
-    kind: str, direction: str, batch: int, hidden: int, steps: int, bias: bool = True, states: str = "hc"
+    kind: str,
+    direction: str,
+    batch: int,
+    hidden: int,
+    steps: int,
+    bias: bool = True,
+    states: str = "hc",
+    coded: bool = False,
 ) -> tuple[mgx.Program, dict[str, Any], list[Any]]:
-    """A program of one layer, its arguments, and its results by definition."""
+    """A program of one layer, its arguments, and its results by definition; coded: its weights are as after quantization."""
     name, attributes = KINDS[kind]
     ways, gates = 2 if direction == "bidirectional" else 1, {"lstm": 4, "gru": 3, "rnn": 1}[name]
     if "actv_func" in attributes:
@@ -37,7 +44,11 @@ def layer(
     m = program.get_main_module()
 
     def constant(*lens: int) -> mgx.Instruction:
-        return m.add_literal((rng.standard_normal(lens) * 0.5 * lens[-1] ** -0.5).astype(np.float32))
+        made = (rng.standard_normal(lens) * 0.5 * lens[-1] ** -0.5).astype(np.float32)
+        if coded:
+            factors = (rng.uniform(1, 2, (*lens[:-1], 1)) * np.abs(made).max() / 256).astype(np.float32)
+            made = np.rint(made / factors).astype(np.float32) * factors
+        return m.add_literal(made)
 
     given = {"x": rng.standard_normal((steps, batch, 12)).astype(np.float32)}
     given |= {
@@ -77,6 +88,38 @@ def test_layers(kind: str, bias: bool, states: str, batch: int, hidden: int, ste
     wide = native().recurrent_loop(KINDS[kind][0])[1] == 32
     assert kernels(program)[0] == f"{'loop' if batch <= (16 if wide else 4) else 'onednn'} {KINDS[kind][0]}"
     assert all(p.place != "host" for p in program.executable.instances()[0].placements)
+
+
+@pytest.mark.parametrize(("batch", "hidden"), [(1, 128), (3, 130), (4, 145)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_that_were_quantized(kind: str, batch: int, hidden: int) -> None:
+    program, given, wanted = layer(kind, "bidirectional", batch, hidden, 5, coded=True)
+    program.compile(CpuTarget())
+    for one, other in zip(found(program, given), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    weights = [v for v in held_constants(program) if v.dtype == np.uint8]
+    assert len(weights) == 1
+
+
+def held_constants(program: mgx.Program) -> list[Any]:
+    steps = program.executable.instances()[0].runner.schedule.steps
+    return [buffer.array for step in steps for buffer in step.reads if buffer.array is not None]
+
+
+def test_weights_as_whole_numbers_and_factors() -> None:
+    numbers = rng.integers(-255, 256, (2, 3, 400, 64)).astype(np.float32)
+    numbers[0, 0, :, 0], numbers[1, 2, :, 63] = 0, 3 * rng.integers(1, 80, 400)
+    factors = rng.uniform(1e-4, 1e-3, (2, 3, 1, 64)).astype(np.float32)
+    codes = as_codes(numbers * factors)
+    assert codes is not None
+    held = 2 * 400 * 64
+    words = np.ascontiguousarray(codes[..., :held]).view(np.uint16).astype(np.uint32) << 16
+    found = np.ascontiguousarray(codes[..., held:]).view(np.float32).reshape(2, 3, 1, 64)
+    made = words.view(np.float32).reshape(2, 3, 400, 64) * found
+    np.testing.assert_allclose(made, numbers * factors, rtol=1e-6)
+    assert as_codes(rng.standard_normal((1, 1, 400, 64)).astype(np.float32)) is None
+    numbers[1, 1, 7, 5] += 0.25
+    assert as_codes(numbers * factors) is None
 
 
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])

@@ -25,14 +25,17 @@ from .native_loops import native_loop
 from .products import product
 from .recurrent_operands import Operands
 
-__all__ = ["emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop", "most_sequences"]
+__all__ = ["as_codes", "emit_gru_loop", "emit_lstm_loop", "emit_rnn_loop", "most_sequences"]
 
 FEW: Final = 4  # sequences up to which a product of vectors a step is as fast as one of matrices
 MANY: Final = 16  # the same, where weights are read again for every few sequences at no cost
 NEAR: Final = 96 * 1024  # bytes of weights for which that is so, with AVX-512
 CACHED: Final = 1 << 19  # bytes of weights that the cache of one processor holds beside all else
+CODED: Final = 48 * 1024  # bytes of weights of a direction beyond which it is reading them that takes the time
 PART: Final = 96 * 1024  # bytes of weights whose share of a step is worth a thread
 MOST_PARTS: Final = 8  # threads for one item
+SHARES: Final = 16  # factors that are tried for a column
+SAMPLE: Final = 4  # columns that are looked at before all are
 ACTIVATIONS: Final = ("tanh", "relu", "sigmoid")  # of simple layers, by the number that the loop knows
 
 
@@ -57,12 +60,45 @@ def _panels(w: Array, r: Array, bias: Array | None, gates: int, apart: bool, wid
     forget_pages(w)
     recurrent = aligned(np.moveaxis(by_block(r, gates), -1, 2)).reshape(ways, padded // wide, hidden, gates * wide)
     forget_pages(r)
+    if recurrent.nbytes > ways * CODED and (codes := as_codes(recurrent)) is not None:
+        recurrent = codes
     own, other = np.zeros((2, ways, gates * hidden), np.float32) if bias is None else np.split(bias, 2, axis=1)
     late = other[:, -hidden:].copy() if apart else np.zeros((ways, hidden), np.float32)
     summed = own + other
     if apart:
         summed[:, -hidden:] = own[:, -hidden:]
     return Derived([w, r, bias], layer, recurrent, summed.reshape(1, -1), np.ascontiguousarray(by_block(late, 1)))
+
+
+def as_codes(w: Array) -> Array | None:
+    """Returns weights [ways, blocks, hidden, columns] as whole numbers in bfloat16 and a factor for each column.
+
+    None unless all are such products within a rounding of float32, as weights are that were quantized to 8 bits.
+    """
+    if _factors(w[:1, :1, :, :SAMPLE]) is None or (factors := _factors(w)) is None:
+        return None
+    numbers = np.rint(w / factors).astype(np.float32)
+    words = (numbers.view(np.uint32) >> 16).astype(np.uint16).reshape(*w.shape[:2], -1)
+    parts = [words.view(np.uint8), np.ascontiguousarray(factors.reshape(*w.shape[:2], -1)).view(np.uint8)]
+    made: Array = aligned(np.concatenate(parts, -1))
+    return made
+
+
+def _factors(w: Array) -> Array | None:
+    """Returns for each column the factor of which all its numbers are multiples by at most 256; None if one has none."""
+    sizes = np.abs(w)
+    least = np.min(np.where(sizes > 0, sizes, np.inf), 2, keepdims=True)
+    least[~np.isfinite(least)] = 1
+    found = np.zeros_like(least)
+    for share in range(1, SHARES + 1):  # the least number of a column is so many times its factor
+        factor = least / np.float32(share)
+        numbers = np.rint(w / factor)
+        good = (np.abs(numbers) <= 256) & (np.abs(numbers * factor - w) <= 2.0**-22 * sizes)
+        found = np.where((found == 0) & good.all(2, keepdims=True), factor, found)
+        if found.all():
+            break
+    complete: Array | None = found if found.all() else None
+    return complete
 
 
 class _Layer:
@@ -104,7 +140,18 @@ class _Layer:
         weights = self.op.gates * self.padded * self.hidden * 4
         rows, parts = shares(self.e.threads or native().thread_count(), self.ways, self.batch, weights)
         items = self.ways * -(-self.batch // rows)
-        args = [self.steps, self.batch, self.ways, self.hidden, int(self.op.direction == "reverse"), rows, parts, own]
+        coded = int(self.recurrent.dtype != np.float32)
+        args = [
+            self.steps,
+            self.batch,
+            self.ways,
+            self.hidden,
+            int(self.op.direction == "reverse"),
+            rows,
+            parts,
+            own,
+            coded,
+        ]
         scratch = (parts + 1) * fields * rows * 4 * self.padded
         work = items
         if parts > 1:  # the loop itself calls the threads
