@@ -10,6 +10,7 @@ namespace mgx {
 namespace {
 
 constexpr int most_loads = 8, most_axes = 12;
+constexpr int64_t block = 64; // rows that are summed by themselves, so that rounding grows with the square root of fewer terms
 
 // What the loop is told (`jit/native_columns.py` writes it).  All operands' steps along the last kept axis are 0 or 1.
 struct Columns {
@@ -35,6 +36,14 @@ template <int vectors, class Load> [[gnu::always_inline]] inline void add_row(co
         sums[v] += x[v];
 }
 
+// Adds the sums of a block of rows to those of the blocks before, and begins the next.
+template <int vectors> [[gnu::always_inline]] inline void join_block(Floats *part, Floats *sums) {
+    for (int v = 0; v < vectors; ++v) {
+        sums[v] += part[v];
+        part[v] = Floats{};
+    }
+}
+
 // The sums of some columns over all indices of the reduced axes.
 template <int vectors, class Load> void sum_columns(const Columns &c, const float *const *begin, Floats *sums, Load read) {
     const int64_t *extents = c.extents + c.kept;
@@ -42,14 +51,25 @@ template <int vectors, class Load> void sum_columns(const Columns &c, const floa
     int64_t index[most_axes] = {};
     const float *row[most_loads];
     std::copy(begin, begin + c.loads, row);
+    Floats part[vectors] = {};
+    int64_t room = block;
     for (;;) {
         const float *at[most_loads];
         std::copy(row, row + c.loads, at);
         const int64_t *step = c.along(c.kept + last);
-        for (int64_t i = 0; i < extents[last]; ++i) {
-            add_row<vectors>(c, at, sums, read);
-            for (int64_t k = 0; k < c.loads; ++k)
-                at[k] += step[k];
+        for (int64_t rows = extents[last]; rows > 0;) {
+            const int64_t here = std::min(rows, room);
+            for (int64_t i = 0; i < here; ++i) {
+                add_row<vectors>(c, at, part, read);
+                for (int64_t k = 0; k < c.loads; ++k)
+                    at[k] += step[k];
+            }
+            rows -= here;
+            room -= here;
+            if (room == 0) {
+                join_block<vectors>(part, sums);
+                room = block;
+            }
         }
         int64_t axis = last - 1;
         for (; axis >= 0; --axis) {
@@ -60,8 +80,9 @@ template <int vectors, class Load> void sum_columns(const Columns &c, const floa
             if (on) break;
             index[axis] = 0;
         }
-        if (axis < 0) return;
+        if (axis < 0) break;
     }
+    join_block<vectors>(part, sums);
 }
 
 template <int vectors> void whole_vectors(const Columns &c, const float *const *begin, float *out) {

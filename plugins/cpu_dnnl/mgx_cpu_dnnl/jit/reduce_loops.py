@@ -197,8 +197,7 @@ class _Writer:
 
         reduced = self.extents[self.kept_rank :]
         if plan.columns:
-            start = [identity(r, self.width) for r in reduces]
-            totals = walk_columns(c, reduced, self.first_axis, self.width, self.mask, visit, start)
+            totals = walk_columns(c, reduced, self.first_axis, self.width, self.mask, visit, reduces, plan.parted)
         else:
             totals = walk_row(c, reduced, self.first_axis, plan.mode, visit, reduces, cost)
         if self.phase == 1:

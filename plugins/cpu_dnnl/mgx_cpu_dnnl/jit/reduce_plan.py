@@ -19,9 +19,11 @@ from .space import Args, Axis, axes_of, merged
 
 __all__ = ["Plan", "items_of", "make_plan", "moving", "padded"]
 
+SUMS = ("sum", "total", "mean")
 PIECE = 1 << 14  # elements of a piece of a long row
 MOST_LANES = 16  # elements of the widest vector that is kept in scratch
 GATHER = 30  # vector instructions that reading elements apart takes as much as
+BLOCK = 64  # indices of an axis whose sum is made by itself, so that rounding grows with the square root of fewer terms
 JOIN = 12  # those that sum a vector
 DEAR = 10  # vector instructions from which a value is kept for the next pass
 FAR = 1 << 18  # elements that the caches near a processor do not hold
@@ -50,6 +52,7 @@ class Plan:
     near: bool = True  # steps along the axis that vectors run along are small
     mode: int = 0  # properties of the extent that vectors run along, see `loop_mode`
     width: int = 1  # rows in the lanes of an item
+    parted: tuple[bool, ...] = ()  # of the reduced axes: those that columns are summed along in blocks
     unmasked: bool = False  # all items have as many rows, and masks cost time
     pieces: int = 0  # pieces that few long rows are cut into, each an item (0: rows are not cut)
     piece: int = (
@@ -101,6 +104,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
             if step:
                 plan.steps[k, i] = plan.args.add(step)
     plan.width = _width(plan, engine.lanes) if columns else 1
+    plan.parted = _parted(plan)
     # with AVX2 alone a store under a mask takes some processors ten times as long as one without
     plan.unmasked = columns and not engine.wide and kept[-1].extent % plan.width == 0
     _choose_kept(plan, plan.width)
@@ -111,6 +115,14 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     _cut(plan, engine.lanes)
     plan.key = _key(plan)
     return plan
+
+
+def _parted(plan: Plan) -> tuple[bool, ...]:
+    """Returns which reduced axes are walked in blocks: those that end runs of as many terms as a block has."""
+    floats = any(n.kind == "reduce" and n.extra in SUMS and n.dtype.is_float for n in plan.nodes)
+    extents = [a.extent for a in plan.reduced]
+    inside = [math.prod(extents[i:]) for i in range(len(extents))]
+    return tuple(plan.columns and floats and plan.count > BLOCK and n >= BLOCK // 2 for n in inside)
 
 
 def _cut(plan: Plan, lanes: int) -> None:
@@ -235,5 +247,6 @@ def _key(plan: Plan) -> str:
     words.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))
     words += ["".join("0" if not s else "1" if s == 1 else "s" for s in axis.steps) for axis in plan.axes]
     words.append(str([number[n.ident] for n in plan.store]))
+    words += [f"parted {plan.parted}"] * any(plan.parted)
     words.append(f"{plan.width} {plan.mode} {plan.near} {plan.pieces > 0}" + " unmasked" * plan.unmasked)
     return "\n".join(words)

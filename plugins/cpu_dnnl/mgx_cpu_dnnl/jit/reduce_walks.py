@@ -8,6 +8,7 @@ from typing import TypeAlias
 from .accumulators import across, combine, identity
 from .code import Code, V, i64
 from .graph import Node
+from .reduce_plan import BLOCK
 from .scope import loop_width
 
 __all__ = ["Visit", "walk_columns", "walk_row"]
@@ -18,10 +19,21 @@ Visit: TypeAlias = Callable[[list[V], V, int, "V | None", list[V]], list[V]]
 
 
 def walk_columns(
-    c: Code, extents: Sequence[V], first: tuple[V, V], width: int, mask: V | None, visit: Visit, start: list[V]
+    c: Code,
+    extents: Sequence[V],
+    first: tuple[V, V],
+    width: int,
+    mask: V | None,
+    visit: Visit,
+    reduces: Sequence[Node],
+    parted: Sequence[bool],
 ) -> list[V]:
-    """Over every index of the axes, `width` lanes across rows; first: the range of the first axis."""
+    """Over every index of the axes, `width` lanes across rows; first: the range of the first axis.
+
+    parted: the axes along which blocks of `BLOCK` indices are reduced by themselves.
+    """
     zero, lanes = i64(0), i64(width)
+    start = [identity(r, width) for r in reduces]
 
     def nest(axis: int, index: list[V], line: V, carried: list[V]) -> list[V]:
         def step(i: V, inside: list[V]) -> list[V]:
@@ -30,7 +42,14 @@ def walk_columns(
                 return nest(axis + 1, [*index, i], number, inside)
             return visit([*index, i], c.op("mul", number, lanes), width, mask, inside)
 
+        def block(i: V, totals: list[V]) -> list[V]:
+            stop = c.intrinsic("smin", c.op("add", i, i64(BLOCK)), end)
+            parts = c.loop(i, stop, 1, step, start)[1:]
+            return [combine(c, r, total, part) for r, total, part in zip(reduces, totals, parts, strict=True)]
+
         begin, end = first if axis == 0 else (zero, extents[axis])
+        if reduces and parted[axis]:
+            return c.loop(begin, end, BLOCK, block, carried)[1:]
         return c.loop(begin, end, 1, step, carried)[1:]
 
     return nest(0, [], zero, start)
