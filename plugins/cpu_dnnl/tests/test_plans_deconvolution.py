@@ -33,6 +33,17 @@ def test_float32(dims: Any, weights: Any, attributes: dict[str, Any], epilogue: 
     check(np.float32, dims, weights, attributes, epilogue, constant, 1e-5)
 
 
+@pytest.mark.parametrize(("channels", "extents", "window", "step", "padding"), [
+    (512, (8, 8), (4, 4), 2, 1), (256, (28, 19), (4, 4), 2, 2), (64, (3, 32), (9, 9), 3, 0), (192, (26, 3), (5, 5), 5, 0),
+])  # fmt: skip
+def test_sums_of_many_terms_are_finished_once(
+    channels: int, extents: Any, window: Any, step: int, padding: int
+) -> None:
+    """oneDNN's loops for AVX-512 added the bias, and took the maximum with 0, for each of several parts of these sums."""
+    attributes = {"stride": [step] * 2, "padding": [padding] * 2}
+    check(np.float32, (1, channels, *extents), (channels, 64, *window), attributes, True, True, 1e-5)
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2e-3), (dt.bfloat16.numpy, 1.6e-2)])
 @pytest.mark.parametrize("constant", [True, False])
 def test_narrow_floats(dtype: Any, tolerance: float, constant: bool) -> None:
