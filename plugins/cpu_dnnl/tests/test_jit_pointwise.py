@@ -18,7 +18,9 @@ from mgx_core.ops.movement import Transpose
 from mgx_core.ops.reshape import Squeeze, Unsqueeze
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit.engine import Engine
-from mgx_cpu_dnnl.jit.pointwise import compile_copy, compile_pointwise
+from mgx_cpu_dnnl.jit.graph import Graph
+from mgx_cpu_dnnl.jit.pointwise import build, compile_copy, compile_pointwise
+from mgx_cpu_dnnl.jit.pointwise_plan import make_plan
 
 ENGINES: dict[str, Engine] = {}
 
@@ -311,6 +313,27 @@ def test_copies(engine, dtype, order, to):
     kernel = compile_copy(shape_of(x), shape_of(out), engine)
     run_numpy(kernel, [x, out], 2)
     assert np.array_equal(out, x)
+
+
+@pytest.mark.parametrize(("dims", "source", "target", "inner", "outer"), [
+    ((300, 3, 64), (3, 1, 900), (3, 1, 900), 300, (64, 3)),  # a factor lies along the long steps, which are not taken
+    ((64, 40, 2, 40, 2), (4, 40 * 256, 2, 256, 1), (6400, 160, 80, 2, 1), 40, (40, 64, 2, 2)),  # depth to space
+])  # fmt: skip
+def test_short_inner_axes(engine, dims, source, target, inner, outer):
+    """Vectors run along the axis with the smallest steps of those that are long enough, lines are used up before the next."""
+    shapes = [Shape("float32", dims, source), Shape("float32", dims[1:])]
+    out = Shape("float32", dims, target)
+    graph = Graph(dims, frozenset())
+    graph.outputs = [graph.prim("mul", dt.float32, (
+        graph.load(0, dt.float32, source), graph.load(1, dt.float32, (0, *shapes[1].strides())),
+    ))]  # fmt: skip
+    plan = make_plan(graph, shapes, [out], engine.lanes)
+    assert (plan.axes[-1].extent, tuple(a.extent for a in plan.axes[:-1])) == (inner, outer)
+    x, factor = numbers((out.elements(),)), numbers(dims[1:], seed=1)
+    seen = np.lib.stride_tricks.as_strided(x, dims, [4 * s for s in source])
+    found = np.lib.stride_tricks.as_strided(np.zeros_like(x), dims, [4 * s for s in target])
+    run_numpy(build(graph, shapes, [out], engine, "short"), [seen, factor, found], 3)
+    assert np.array_equal(found, seen * factor)
 
 
 def test_copy_of_opaque_types(engine):

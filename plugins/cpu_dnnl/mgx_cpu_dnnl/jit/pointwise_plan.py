@@ -14,6 +14,7 @@ from .space import Args, Axis, axes_of, merged
 
 __all__ = ["BLOCK", "Plan", "make_plan"]
 
+LONG = 32  # elements along an axis that are enough for vectors: of longer ones that with the smallest steps is taken
 BLOCK = 4096  # elements of a long inner axis that make one item
 
 
@@ -55,10 +56,16 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
     axes.sort(key=lambda a: (-a.steps[main], -max(a.steps, default=0)))
     axes = merged(axes) or [Axis(1, (1,) * len(steps))]
     if len(axes) > 1 and axes[-1].extent < 8:  # too short for vectors: rather stride along a longer axis
-        longest = max(range(len(axes) - 1), key=lambda i: (min(axes[i].extent, 64), 1 in axes[i].steps, i))
+        whole = [k for k in range(len(steps)) if all(a.steps[k] for a in axes)]  # operands that fill the space
+        longest = max(
+            range(len(axes) - 1),
+            key=lambda i: (min(axes[i].extent, LONG), any(axes[i].steps[k] == 1 for k in whole), i),
+        )
         if axes[longest].extent >= 16:
-            axes.append(axes.pop(longest))
-            axes = merged(axes)
+            inner = axes.pop(longest)
+            # neighbours in some operand one after the other, so that its lines are used while a cache holds them
+            axes.sort(key=lambda a: -min((abs(s) for s in a.steps if s), default=0))
+            axes = merged([*axes, inner])
     plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes)
     plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
     plan.tile = _tile_axis(plan)
