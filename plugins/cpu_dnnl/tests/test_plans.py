@@ -180,3 +180,27 @@ def test_a_sum_of_a_part_of_channels_keeps_them_last() -> None:
     np.testing.assert_allclose(np.asarray(program.run(feed)[0]), wanted, rtol=1e-4, atol=1e-4)
     steps = [s.name.split()[0] for s in program.executable.instances()[-1].runner.schedule.steps]
     assert steps.count("copy") <= 2, steps  # of x, and of the result: none between the sum and what reads it
+
+
+@pytest.mark.parametrize(
+    ("apart", "turned", "joined"),
+    [
+        ((1, 16, 2, 2, 6, 5), (0, 1, 4, 2, 5, 3), (1, 16, 12, 10)),  # depth to space
+        ((2, 16, 2, 2, 3, 5), (0, 1, 4, 2, 5, 3), (2, 16, 6, 10)),
+        ((1, 4, 16, 6, 5), (0, 2, 1, 3, 4), (1, 64, 6, 5)),  # shuffled channels
+        ((1, 8, 8, 6, 5), (0, 2, 1, 3, 4), (1, 64, 30, 1)),
+    ],
+)
+def test_images_that_are_put_together_keep_channels_last(apart: Any, turned: Any, joined: Any) -> None:
+    """Between two convolutions elements move once: to where the second one reads them."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    lens = [apart[0], 8, *((apart[-2], apart[-1]))]
+    x = m.add_parameter("x", mgx.Shape("float32", lens))
+    y = m.add(mgx.op("sigmoid"), m.add(mgx.op("convolution", padding=[1, 1]), x, constant(m, 64, 8, 3, 3)))
+    y = m.add(mgx.op("transpose", permutation=turned), m.add(mgx.op("reshape", dims=apart), y))
+    y = m.add(mgx.op("reshape", dims=joined), y)
+    m.add_return([m.add(mgx.op("convolution", padding=[1, 1]), y, constant(m, 24, joined[1], 3, 3))])
+    runner, _ = ran(program, 1e-4)
+    steps = [s.name.split()[0] for s in runner.schedule.steps]
+    assert steps.count("copy") <= 3, steps  # of x, between the convolutions, and of the result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from mgx_core.ops.index import Trilu
 from mgx_core.ops.movement import Layout
 from mgx_core.ops.packing import PackInt4, UnpackInt4
 from mgx_core.ops.pointwise import Identity, Where
+from mgx_core.ops.reshape import Reshape
 from mgx_core.targets.kernel_emission import Results, emit_view
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.targets.view_steps import VIEWS, emit_item
@@ -120,7 +122,51 @@ def tensors(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module
     return None
 
 
-offer(PLANS, *VIEWS, when=tensors, name="view")(emit_view)
+FEWEST: Final = 8  # channels beside each other that are worth their place
+
+
+@offer(PLANS, Reshape, when=tensors, name="view")
+def emit_reshape(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results | No:
+    """Returns a view; where elements must move and make an image of channels that lie inside, they stay inside."""
+    x, *others = args
+    if isinstance(x, Value) and not any(o is not None for o in others) and e.view_of(op, x) is None:
+        order = _channels_inside(x, op.infer(Shape(x.shape.dtype, x.lens)).lens())
+        x = x if order is None else e.copy(x, packed_strides(x.lens, order))
+    return emit_view(e, op, modules, [x, *others])
+
+
+def _channels_inside(x: Value, lens: Sequence[int]) -> list[int] | None:
+    """Returns an order of x's axes in memory of which joining some of them makes an image [n, c, ..] with channels last.
+
+    None where the axes are not joined so, or the channels of x do not lie inside of its rows and columns: depth to space and
+    shuffled channels behind a convolution have them there, and the convolution that follows wants them there.
+    """
+    groups = _joined(x.lens, lens)
+    if groups is None or len(lens) < 4 or 0 in x.strides or 0 in lens:
+        return None
+    batch, channels, *space = groups
+    steps = [max(x.strides[a] for a in group) for group in space if group]
+    if not steps or lens[1] < FEWEST or max(x.strides[a] for a in channels) >= min(steps):
+        return None
+    ones = [a for a, n in enumerate(x.lens) if n == 1]
+    return [*ones, *batch, *(a for group in space for a in group), *channels]
+
+
+def _joined(lens: Sequence[int], wanted: Sequence[int]) -> list[list[int]] | None:
+    """Returns for each of the wanted extents the axes, of more than one index, whose product it is; None for other extents."""
+    rest = [a for a, n in enumerate(lens) if n != 1]
+    groups: list[list[int]] = []
+    for extent in wanted:
+        group: list[int] = []
+        while rest and prod(lens[a] for a in group) < extent:
+            group.append(rest.pop(0))
+        if prod(lens[a] for a in group) != extent:
+            return None
+        groups.append(group)
+    return None if rest else groups
+
+
+offer(PLANS, *(v for v in VIEWS if v is not Reshape), when=tensors, name="view")(emit_view)
 
 
 offer(PLANS, GetTupleElem, name="item")(emit_item)
