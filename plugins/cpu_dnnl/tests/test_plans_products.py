@@ -138,3 +138,22 @@ def test_infinities_stay_in_their_results_where_heads_share_a_matrix(k: int) -> 
     wanted = np.full([2, 3, 5, 8], k / 2, np.float32)
     wanted[0, 0, 0] = np.inf
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("rows", "repeated", "copies"), [(8, True, 1), (16, True, 0), (8, False, 0)])
+def test_many_small_products_with_the_same_matrix_are_one(rows: int, repeated: bool, copies: int) -> None:
+    """Blocks of an image times one matrix: the blocks' rows are put together; not where there are many, or other matrices."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[1, 3, 4, rows, 5, 6]))
+    blocks = m.add(mgx.op("transpose", permutation=[0, 2, 4, 1, 3, 5]), x)
+    lens = [1, 4, 5, 3, 6, 8]
+    w = m.add_parameter("w", mgx.shape(type="float32", lens=lens[-2:] if repeated else lens))
+    each = m.add(mgx.op("multibroadcast", out_lens=lens), w) if repeated else w
+    m.add_return([m.add(mgx.op("dot"), blocks, each)])
+    feed = {n: mgx.generate_argument(i.shape, seed=k).to_numpy() for k, (n, i) in enumerate(m.parameters.items())}
+    wanted = feed["x"].transpose(0, 2, 4, 1, 3, 5).astype(np.float64) @ feed["w"].astype(np.float64)
+    program.compile(CpuTarget())
+    np.testing.assert_allclose(program.run(feed)[0].to_numpy(), wanted, rtol=1e-5, atol=1e-5)
+    steps = [s.name.split()[0] for s in program.executable.instances()[0].runner.schedule.steps]
+    assert steps.count("copy") == copies, steps

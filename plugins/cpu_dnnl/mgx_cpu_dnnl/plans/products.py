@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import Instruction, Kernels, Module, Shape
 from mgx_core import dtype as dt
@@ -25,6 +25,7 @@ from .precision import narrowed, widened
 __all__ = ["PLANS", "plain_product", "product"]
 
 PLANS = Kernels("cpu")
+FEW_ROWS: Final = 16  # of a matrix, below which starting a product of its own takes longer than moving them
 
 
 @offer(PLANS, Dot, when=only(FLOATS), name="product")
@@ -94,6 +95,8 @@ def product(e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: V
         raise Refused("an extent is 0")
     a, b = matrix_ready(e, a), matrix_ready(e, b)
     flat = _flattened(a, b, out, epilogue)
+    if flat is None and a.lens[-2] < FEW_ROWS:
+        a, flat = _rows_together(e, a, b, out, epilogue)
     if flat is None and k % 2 and b.shape.dtype is dt.bfloat16 and not e.fast_math and b.shape.broadcasted():
         b = e.copy(b)  # beside an odd row of repeated matrices oneDNN takes what makes NaN of infinities
     if flat is not None:
@@ -114,6 +117,17 @@ def product(e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: V
         rows *= n
     e.primitive(f"matmul {made.impl}", made, bound, flops=2 * rows * k * lens[-1])
     return out
+
+
+def _rows_together(e: CpuEmitter, a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> tuple[Value, Any]:
+    """Returns a copied where that makes one big product of many small ones with the same b, and what `_flattened` says."""
+    with e.trial() as trial:
+        copied = e.copy(a)
+        flat = _flattened(copied, b, out, epilogue)
+        if flat is not None:
+            trial.keep()
+            return copied, flat
+    return a, None
 
 
 def _flattened(a: Value, b: Value, out: Value, epilogue: Epilogue | None) -> Any:
