@@ -183,10 +183,14 @@ def test_not_a_number_stays(compiled: Any) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize(
-    ("per", "groups", "window", "ours"), [(4, 12, (3, 3), True), (8, 6, (5, 3), True), (8, 3, (3, 3), False)]
-)
+    ("per", "groups", "window", "ours"),
+    [
+        (2, 24, (3, 3), True), (2, 24, (3, 5), False), (2, 20, (3, 3), False),
+        (4, 12, (3, 3), True), (8, 6, (5, 3), True), (8, 3, (3, 3), False),
+    ],
+)  # fmt: skip
 def test_narrow_groups(both: Any, per: int, groups: int, window: Any, ours: bool, step: int, threads: int) -> None:
-    """Groups of four and eight channels that fill vectors; test_plans_grouped_convolution has more of their values."""
+    """Groups of two, four and eight channels that fill vectors; test_plans_grouped_convolution has more of their values."""
     lens, w = [2, per * groups, 11, 33], numbers(per * groups, per, *window) / 4
     program = mgx.Program()
     m = program.get_main_module()
@@ -196,3 +200,19 @@ def test_narrow_groups(both: Any, per: int, groups: int, window: Any, ours: bool
     found, right, steps = both(program, {"x": numbers(*lens)}, threads)
     assert ("conv narrow groups" in steps) == (ours and shared().engine.wide), steps
     np.testing.assert_allclose(found, right, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("fast_math", [True, False])
+def test_groups_of_two_beside_infinities(fast_math: bool) -> None:
+    """Two groups are one of four channels with zeros between them, unless infinities have to stay in their groups."""
+    x, w = numbers(1, 16, 6, 9), numbers(16, 2, 3, 3)
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
+    m.add_return([m.add(mgx.op("convolution", padding=[1] * 4, group=8), given, m.add_literal(w))])
+    program.compile(mgx.get_target("cpu"), fast_math=fast_math)
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps] if program.run({"x": x}) else []
+    assert ("conv narrow groups" in steps) == (fast_math and shared().engine.wide), steps
+    if not fast_math:
+        x[0, 4] = np.inf
+        assert np.isfinite(np.delete(program.run({"x": x})[0].to_numpy(), [4, 5], 1)).all()

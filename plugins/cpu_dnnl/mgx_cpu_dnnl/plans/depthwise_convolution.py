@@ -1,4 +1,4 @@
-"""Depthwise convolutions and those in groups of 4 and 8 channels by a loop of the native module, for processors with AVX-512.
+"""Depthwise convolutions and those in groups of 2, 4 and 8 channels by a loop of the native module, for processors with AVX-512.
 
 oneDNN 3.2 loads an input for every product of it.  Here weights of the window and the sums of up to 14 columns, in one row or
 two, are held in registers, so that each input is loaded once for all that it is multiplied with there.
@@ -36,10 +36,12 @@ PLANS = Kernels("cpu")
 LANES: Final = 16
 ACROSS: Final = {
     1: (3, 5, 7, 9, 11),
+    2: (3,),
     4: (3,),
     8: (3,),
 }  # by channels of a group: widths of windows for which there are loops
 FOUR: Final = 4  # channels of a group whose weights lie together
+TWO: Final = 2  # channels of a group, which are done as half of a group of four
 NEAR: Final = 400 * 1024  # bytes of rows of inputs that stay in the second cache
 FAR: Final = 3 << 19  # bytes of inputs that do not
 CROWDED: Final = 1024  # bytes between pixels of which the first cache holds few: they meet in four of its sets
@@ -71,23 +73,30 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("few products for inputs from afar, which oneDNN waits less for")
     if not np.isfinite(weights).all():
         raise Refused("zeros beyond the images times what is not finite")
+    per = w.lens[1]
+    if per == TWO:
+        if not e.fast_math:
+            raise Refused("zeros times infinities of other channels, which takes fast_math")
+        per = FOUR
     x, out = images(e, x, w, lens, epilogue)
     links, operands = links_of(epilogue, lens)
     around, links = _bounded(links)
-    held = e.shared.weights.derived([weights], ("depthwise", LANES), lambda: Derived([weights], _packed(weights)))
+    held = e.shared.weights.derived(
+        [weights], ("depthwise", LANES), lambda: Derived([weights], _packed(_in_fours(weights)))
+    )
     height, width = plane(lens[2:], 1)
     down, across = plane(window, 1)
     vectors = -(-lens[1] // LANES)
     block, rows = _cut(lens[0], vectors, height, down * plane(x.lens[2:], 1)[1], e.threads or native().thread_count())
     parts = -(-height // rows)
     numbers = [
-        lens[1], w.lens[1], block, *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0), height, width, out.strides[0],
+        lens[1], per, block, *plane(x.lens[2:], 1), x.strides[0], *plane(x.strides[2:], 0), height, width, out.strides[0],
         *plane(out.strides[2:], 0), down, across, *plane(strides, 1), plane(gaps, 1)[0], *plane(begin, 0), rows, parts,
         *around, len(links) // NUMBERS, *links,
     ]  # fmt: skip
     native_loop(
         e,
-        "conv depthwise" if w.lens[1] == 1 else "conv narrow groups",
+        "conv depthwise" if per == 1 else "conv narrow groups",
         "depthwise_convolution_avx512",
         [x, e.literal(held.array, owner=held), out, *operands],
         [out],
@@ -146,6 +155,17 @@ def _bits(number: float) -> int:
 
 def _number(bits: int) -> float:
     return float(struct.unpack("<f", struct.pack("<i", bits))[0])
+
+
+def _in_fours(w: Array) -> Array:
+    """Returns weights of groups of two channels as groups of four, with zeros for the other two; any others as they are."""
+    channels, per = w.shape[:2]
+    if per != TWO:
+        return w
+    wide = np.zeros((channels // FOUR, FOUR, FOUR, *w.shape[2:]), w.dtype)
+    apart = w.reshape(channels // FOUR, FOUR, TWO, *w.shape[2:])
+    wide[:, :TWO, :TWO], wide[:, TWO:, TWO:] = apart[:, :TWO], apart[:, TWO:]
+    return wide.reshape(channels, FOUR, *w.shape[2:])
 
 
 def _packed(w: Array) -> Array:
