@@ -336,6 +336,31 @@ def test_short_inner_axes(engine, dims, source, target, inner, outer):
     assert np.array_equal(found, seen * factor)
 
 
+@pytest.mark.parametrize(("dims", "pairs"), [
+    ((8, 9, 5, 28), True), ((8, 9, 5, 9), True), ((70, 3, 64), True), ((8, 7, 5, 28), False), ((8, 9, 5, 65), False),
+])  # fmt: skip
+@pytest.mark.parametrize("chunks", [1, 5])
+def test_short_rows(engine, dims, pairs, chunks):
+    """Many rows of few elements are walked one after the other, with what is added to each row, and to each column."""
+    row, column = (*dims[:-1], 1), (*dims[:-2], 1, dims[-1])
+    body = Module("short")
+    x, *others = (
+        body.add_parameter(n, Shape("float32", d)) for n, d in (("x", dims), ("row", row), ("column", column))
+    )
+    for other in others:
+        x = body.add(pointwise.Add(), x, body.add(Multibroadcast(out_lens=dims), other))
+    body.add_return([x])
+    given = [numbers(dims), numbers(row, seed=1), numbers(column, seed=2)]
+    shapes = [shape_of(a) for a in given]
+    graph = Graph(dims, frozenset())
+    loads = [graph.load(0, dt.float32, shapes[0].strides())]
+    loads += [graph.load(k, dt.float32, [0 if n == 1 else s for n, s in zip(shapes[k].lens(), shapes[k].strides(), strict=True)])
+              for k in (1, 2)]  # fmt: skip
+    graph.outputs = [graph.prim("add", dt.float32, (graph.prim("add", dt.float32, tuple(loads[:2])), loads[2]))]
+    assert make_plan(graph, shapes, [shapes[0]], engine.lanes).pairs == pairs
+    check(engine, body, given, chunks=chunks)
+
+
 def test_copy_of_opaque_types(engine):
     x = np.arange(64, dtype=np.uint8).reshape(8, 8)
     out = np.zeros((8, 8), np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mgx_core.errors import No, Refused
@@ -58,7 +59,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
             work *= n
         row = elements // work
     else:
-        inner = plan.axes[-1].extent
+        inner = math.prod(a.extent for a in plan.axes[-2 if plan.pairs and native is None else -1 :])
         blocks = -(-inner // BLOCK) if plan.blocks else 1
         work = elements // inner * blocks
         row = min(inner, BLOCK) if plan.blocks else inner

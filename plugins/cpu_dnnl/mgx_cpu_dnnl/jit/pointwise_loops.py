@@ -83,6 +83,16 @@ class _Rows:
                 self.row(index[:-1], begin, end)
 
             items(c, [*extents[:-1], count], item)
+        elif plan.pairs:
+
+            def lines(index: list[V], _: V) -> None:
+                def line(i: V, _: list[V]) -> list[V]:
+                    self.row([*index, i], i64(0), extents[-1])
+                    return []
+
+                c.loop(i64(0), extents[-2], 1, line)
+
+            items(c, extents[:-2], lines)
         elif inner == 0:
             items(c, [i64(1)], lambda *_: self.row([], i64(0), extents[-1]))
         else:

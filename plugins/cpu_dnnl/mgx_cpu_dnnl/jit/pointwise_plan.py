@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -14,6 +15,8 @@ from .space import Args, Axis, axes_of, merged
 
 __all__ = ["BLOCK", "Plan", "make_plan"]
 
+SHORT = 64  # elements of a row that take less time than finding where it lies
+MANY = 64  # items, of which all threads have enough
 LONG = 32  # elements along an axis that are enough for vectors: of longer ones that with the smallest steps is taken
 BLOCK = 4096  # elements of a long inner axis that make one item
 
@@ -31,6 +34,7 @@ class Plan:
     nodes: list[Node]
     tile: int | None = None  # the axis along which transposed operands are contiguous
     blocks: bool = False
+    pairs: bool = False  # the last two axes make one item: rows are short
     near: bool = True  # steps along the inner axis are small
     step_args: dict[tuple[int, int], int] = field(default_factory=dict)
     extent_args: list[int] = field(default_factory=list)
@@ -70,6 +74,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
     plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
     plan.tile = _tile_axis(plan)
     plan.blocks = plan.tile is None and axes[-1].extent >= 2 * BLOCK
+    plan.pairs = _short_rows(plan)
     plan.extent_args = [plan.args.add(a.extent) for a in axes]
     if plan.blocks:
         plan.args.add(-(-axes[-1].extent // BLOCK))
@@ -82,6 +87,13 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
         plan.mode = 1
     plan.key = _key(plan)
     return plan
+
+
+def _short_rows(plan: Plan) -> bool:
+    """Returns True where many rows of few neighbouring elements are found faster one after the other."""
+    inner, outer = plan.axes[-1], plan.axes[:-2]
+    beside = inner.extent <= SHORT and all(step in (0, 1) for step in inner.steps)
+    return plan.tile is None and beside and math.prod(a.extent for a in outer) >= MANY
 
 
 def _tile_axis(plan: Plan) -> int | None:
@@ -103,6 +115,7 @@ def _key(plan: Plan) -> str:
     """Returns the group's structure as text: equal texts mean equal code."""
     text, number = text_of(plan.nodes)
     words = [f"pointwise {len(plan.axes)} {plan.tile} {plan.blocks} {plan.near} {plan.mode} {plan.inputs}"]
+    words += ["pairs"] * plan.pairs
     words += [text, str([number[r.ident] for r in plan.results])]
     words.append(str([o.dtype.name for o in plan.outputs]))
     count = len(plan.loads) + len(plan.outputs)
