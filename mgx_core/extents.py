@@ -64,7 +64,7 @@ def with_extents(
         return program
     main = program.get_main_module().clone(symbols, parameters=parameters)
     made = Program(Graph(main), program.get_output_names(), program.states)
-    made.files = program.files
+    made.files, made.beside = program.files, program.beside
     return made
 
 

@@ -114,7 +114,7 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
         program = _parsed(reader, made.parse, options, made, path)
     finally:
         log.removeFilter(warnings)
-    if not warnings.seen and [Path(f).absolute() for f in program.files] == [origin.path]:
+    if not warnings.seen and origin.covers(program.files, program.beside):
         program.stems_from(origin)
     return program
 

@@ -49,6 +49,9 @@ class Program:
         self._lock = threading.RLock()  # held while the graph is made
         self.output_names = list(output_names)  # those that the model states; see `get_output_names`
         self.files: tuple[Any, ...] = ()  # all that it was read from, where its frontend tells
+        # names of files but the first, by which every process finds them in the folder that the first really lies in, with what
+        # the system noted of each as it was opened (`mgx_core.types.mapped.identity_of`)
+        self.beside: Mapping[str, tuple[int, ...]] = {}
         self._origin: Origin | FirstSight | None = None  # as long as what was read there cannot have been edited
         self.executable: Executable | None = None
         self.states = dict(states or {})
@@ -75,7 +78,7 @@ class Program:
     def kept(cls, origin: Origin, output_names: Sequence[str], file: Any, parse: Callable[[], Program]) -> Program:
         """A program that an earlier process read from a file of these contents; it is parsed once its modules are looked at."""
         program = cls(lambda: parse().graph, output_names)
-        program.files = (file,)
+        program.files = (file, *origin.others)
         program._origin = origin
         return program
 
@@ -128,7 +131,7 @@ class Program:
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
         """Returns a copy with modules and states of its own, which runs what this one was compiled to."""
         made = self.clone()
-        made.files, made.executable = self.files, self.executable
+        made.files, made.beside, made.executable = self.files, self.beside, self.executable
         if self._held is not self._first:
             made._held = dict(self._held)
         made._open_states = self._open_states

@@ -16,14 +16,13 @@ from ..sources import file_bytes, file_path
 from .codec import Decoder
 from .container import Stored, json_chunks, msgpack_chunks, read_bytes, read_file
 from .contents import Contents, Storable
-from .literals import LiteralReader, LiteralWriter
+from .literals import LiteralReader, LiteralWriter, Sources
 from .migrations import migrated
 from .seal import seal as seal_of
 from .seal import sealed
 
 if TYPE_CHECKING:
     from ..targets.target import Target
-    from ..types.argument import Array
 
 __all__ = [
     "Contents", "Storable", "check_format", "digest", "kept_chunks", "load", "load_buffer", "load_kept", "save",
@@ -70,8 +69,8 @@ def digest(program: Storable) -> str:
     return made.hexdigest()
 
 
-def kept_chunks(program: Storable, source: Array, limit: int, key: str) -> Iterator[Any] | None:
-    """Returns a compiled program's file piece by piece, literals named by their place in the model's file where they lie there.
+def kept_chunks(program: Storable, source: Sources, limit: int, key: str) -> Iterator[Any] | None:
+    """Returns a compiled program's file piece by piece, literals named by their place in the model's files where they lie there.
 
     key: what the file is kept under; the user's seal covers it and all metadata.
     None if its own literals take more bytes than `limit`, if kernels of it are left out, or if the user has no seal.
@@ -85,7 +84,7 @@ def kept_chunks(program: Storable, source: Array, limit: int, key: str) -> Itera
     return msgpack_chunks({"program": packed, "seal": mark}, literals) if mark else None
 
 
-def load_kept(path: Path, source: Array, target: Target, context: Any, key: str) -> Contents:
+def load_kept(path: Path, source: Sources, target: Target, context: Any, key: str) -> Contents:
     """Reads what `kept_chunks` wrote, for a target and a context of the caller's, all checksums compared.
 
     Errors: StoreError if the file is damaged, or was not written by this user under this key.
@@ -132,7 +131,7 @@ def _chunks(program: Storable, format: str) -> Any:
     return _FORMATS[format](*_encoded(program))
 
 
-def _encoded(program: Storable, source: Array | None = None) -> tuple[dict[str, Any], LiteralWriter]:
+def _encoded(program: Storable, source: Sources | None = None) -> tuple[dict[str, Any], LiteralWriter]:
     """Returns a program's metadata and its literals."""
     from ..plugins.manager import manager
     from ..version import __version__
@@ -164,7 +163,7 @@ def _encoded(program: Storable, source: Array | None = None) -> tuple[dict[str, 
 
 
 def _contents(
-    stored: Stored, trust: bool | None, source: Array | None = None, on: tuple[Target, Any] | None = None
+    stored: Stored, trust: bool | None, source: Sources | None = None, on: tuple[Target, Any] | None = None
 ) -> Contents:
     data: Any = {}
 

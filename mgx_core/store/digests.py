@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from ..cache import DiskCache
 from ..types.argument import Array
-from ..types.mapped import forget_pages
+from ..types.mapped import forget_pages, identity_of
 from .seal import SIZE, seal, sealed
 
-__all__ = ["RememberedDigest", "digest_of", "identity_of"]
+__all__ = ["RememberedDigest", "digest_of", "rested"]
 
 FORMAT: Final = 3
 SLACK: Final = 2 * 10**9  # nanoseconds by which a file system's times may lag behind
@@ -29,8 +29,9 @@ class RememberedDigest:
     """
 
     def __init__(self, path: Any, state: os.stat_result) -> None:
-        self._key = repr((os.path.abspath(path), identity_of(state)))
-        self.rests = max(state.st_mtime_ns, state.st_ctime_ns) < time.time_ns() - SLACK
+        identity = identity_of(state)
+        self._key = repr((os.path.abspath(path), identity))
+        self.rests = rested(identity, time.time_ns())
         self.found = ""
         noted = self._disk.get(self._key) if self.rests else None
         if noted is not None and sealed(self._key.encode() + noted[SIZE:], noted[:SIZE]):
@@ -46,6 +47,11 @@ class RememberedDigest:
             self._disk.put(self._key, seal(self._key.encode() + digest.encode()) + digest.encode())
 
 
+def rested(identity: tuple[int, ...], since: int) -> bool:
+    """Returns True if a file was changed so long before a time, in nanoseconds, that each later change shows in its identity."""
+    return max(identity[-2:]) < since - SLACK
+
+
 def digest_of(source: Array) -> str:
     """Returns a cryptographic digest of some bytes, whose pages of a file are given back: models come from anywhere."""
     made = hashlib.sha256()
@@ -54,7 +60,3 @@ def digest_of(source: Array) -> str:
         made.update(part)
         forget_pages(part)
     return made.hexdigest()
-
-
-def identity_of(state: os.stat_result) -> tuple[int, ...]:
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns

@@ -1,9 +1,11 @@
-"""Programs kept between processes: what a model file was read as and compiled to, found by the file's contents.
+"""Programs kept between processes: what a model was read as and compiled to, found by the contents of its files.
 
-A program that was read from one file is known by that file's contents, the options it was read with, and the stamp of all code
-that takes part.  Together with target, machine, settings and compile options they name what it was compiled to, which lies in
-the user's cache folder as a program file.  The next process that reads the same contents gets a program that is parsed only if
-someone looks at its modules, and compiles it by loading that file.  Whatever cannot be found, or is damaged, is made again.
+A program is known by the contents of the file that it was read from, and of those in its folder that this one names, as with
+weights that lie beside a model; by the options it was read with, and the stamp of all code that takes part.  Which files are
+named is noted under the first one's contents, since only a parser knows.  Together with target, machine, settings and compile
+options they name what it was compiled to, which lies in the user's cache folder as a program file.  The next process that reads
+the same contents gets a program that is parsed only if someone looks at its modules, and compiles it by loading that file.
+Whatever cannot be found, or is damaged, is made again.
 
 Programs are kept from the second process on that compiles a file (see `mgx_core.seen`), from the first where
 ``MGX_KEEP_PROGRAMS`` is 1, and never where it is 0.
@@ -14,16 +16,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import mmap
 import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgpack
-import numpy as np
 
 from ..cache import DiskCache, is_private
 from ..compile.pipeline import STAGES
@@ -36,12 +36,13 @@ from ..plugins.stamp import stamp
 from ..records import dataclass
 from ..settings import of_code
 from ..targets.calls import called
-from ..types.argument import Array
 from ..types.dynamic_dimension import DynamicDimension
 from ..types.signature import Signature
 from . import kept_chunks, load_kept
 from .codec import Decoder, Encoder
-from .digests import RememberedDigest, digest_of, identity_of
+from .digests import rested
+from .literals import Sources
+from .model_file import ModelFile
 from .seal import SIZE, seal, sealed, seals
 
 if TYPE_CHECKING:
@@ -50,29 +51,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Origin", "Place"]
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 LIMIT: Final = 4 << 30  # bytes of all programs together; a file of more than a quarter is not kept
 INSTANCES: Final = 4  # sets of input shapes of one program, and how often a process writes it
 PLAIN: Final = (type(None), bool, int, float, str, bytes)
 
 
 class Origin:
-    """The one file that a program was read from, its contents mapped, and all that decided what they were read as.
+    """The files that a program was read from, and all that decided what they were read as.
 
-    digest: of the contents; key: a name for everything.
+    files: the one that was asked for, and those that its contents name, which lie in its folder; key: a name for everything.
     """
 
-    def __init__(
-        self, path: Path, mapped: mmap.mmap, digest: str, key: str, state: os.stat_result, rests: bool
-    ) -> None:
-        self.path = path
-        self.source: Array = np.frombuffer(mapped, np.uint8)
-        self.digest = digest
-        self.key = key
+    def __init__(self, file: ModelFile, about: str) -> None:
+        self.files: tuple[ModelFile, ...] = (file,)
         self.known: Signature | None = None  # what an earlier process noted of the program
-        self._mapped = mapped
-        self._state = identity_of(state)
-        self._rests = rests
+        self._names: list[str] = []  # of the files but the first
+        self._since = time.time_ns()
+        self._first_key = hashlib.sha256(about.encode()).hexdigest()
 
     @classmethod
     def of(cls, path: Any, frontend: str, options: Mapping[str, Any]) -> Self | None:
@@ -82,60 +78,86 @@ class Origin:
         if given is None or debugging() or not seals():
             return None
         code = stamp(STAGES)
-        if not code:
+        file = ModelFile.of(Path(path), LIMIT // 4) if code else None
+        if file is None:
             return None
-        try:
-            with open(path, "rb") as file:
-                state = os.fstat(file.fileno())
-                if not stat.S_ISREG(state.st_mode) or not 0 < state.st_size <= LIMIT // 4:
-                    return None
-                mapped = mmap.mmap(file.fileno(), state.st_size, access=mmap.ACCESS_READ)
-                remembered = RememberedDigest(path, state)
-                digest = remembered.found or digest_of(np.frombuffer(mapped, np.uint8))
-                if identity_of(os.fstat(file.fileno())) != identity_of(state):
-                    return None
-                remembered.remember(digest)
-        except (OSError, TypeError, ValueError):
-            return None
-        about = repr((FORMAT, digest, frontend, given, code, of_code("MGX_")))
-        key = hashlib.sha256(about.encode()).hexdigest()
-        return cls(Path(path).absolute(), mapped, digest, key, state, remembered.rests)
+        return cls(file, repr((FORMAT, file.digest, frontend, given, code, of_code("MGX_"))))
+
+    @property
+    def others(self) -> list[Path]:
+        """The files but the first, wherever links lead."""
+        return [file.path.resolve() for file in self.files[1:]]
+
+    @property
+    def key(self) -> str:
+        if not self._names:
+            return self._first_key
+        digests = [file.digest for file in self.files[1:]]
+        return hashlib.sha256(repr((self._first_key, self._names, digests)).encode()).hexdigest()
+
+    @property
+    def source(self) -> Sources:
+        return Sources(*(file.bytes for file in self.files))
 
     @property
     def there(self) -> bool:
-        """True if its path still leads to the file that was read."""
-        try:
-            return identity_of(self.path.stat()) == self._state
-        except OSError:
-            return False
+        """True if all paths still lead to the files that were read."""
+        return all(file.there for file in self.files)
 
     @property
     def unchanged(self) -> bool:
-        """True if its path still leads to the file that was read, with the same contents.
-
-        The contents are read again only where a change could have left all that the system notes of the file as it was.
-        """
-        return self.there and self._whole and (self._rests or digest_of(self.source) == self.digest)
+        """True if all paths still lead to the files that were read, with the same contents."""
+        return all(file.unchanged for file in self.files)
 
     def contents(self) -> bytes:
-        """Returns the bytes that were read, whatever the path leads to now.  Errors: ParseError if they were overwritten."""
-        if self._whole:
-            data = self.source.copy()
-            if digest_of(data) == self.digest:
-                return data.tobytes()
-        raise ParseError("the file was overwritten after it was parsed; parse it again")
+        """Returns the bytes that were read, whatever the path leads to now.
 
-    @property
-    def _whole(self) -> bool:
-        """True if the file was not cut off: pages behind its end must not be touched."""
-        return self._mapped.size() >= len(self._mapped)
+        Errors: ParseError if they were overwritten, or do not hold everything.
+        """
+        data = self.files[0].contents() if not self._names else None
+        if data is None:
+            changed = "a file that it names was changed" if self._names else "the file was overwritten"
+            raise ParseError(f"{changed} after it was parsed; parse it again")
+        return data
+
+    def covers(self, files: Sequence[Any], identities: Mapping[str, tuple[int, ...]]) -> bool:
+        """Returns True if this is all that a program was just read from, each file as it is here.
+
+        files: the first is the one that was asked for; identities: of the others, by name, as they were opened (see `Program`).
+        Files that were not known before are looked at now, and must have rested when this was made: a change since then shows.
+        """
+        if not files or Path(files[0]).absolute() != self.files[0].path:
+            return False
+        if not identities:
+            return len(files) == 1 and not self._names
+        if not self._names:
+            rest = all(rested(identity, self._since) for identity in identities.values())
+            if not rest or not self._look_at(sorted(identities)):
+                return False
+        same = all(f.identity == identities.get(n) for n, f in zip(self._names, self.files[1:], strict=True))
+        return same and self._names == sorted(identities) and {*map(Path, files[1:])} == {*self.others}
+
+    def _look_at(self, names: list[str]) -> bool:
+        """Takes up files by their names in the first one's folder; returns False if one is not there, or all are too large."""
+        folder = self.files[0].path.resolve().parent
+        left = LIMIT // 4 - self.files[0].bytes.size
+        found = []
+        for name in names:
+            file = ModelFile.of(folder / name, left)
+            if file is None:
+                return False
+            found.append(file)
+            left -= file.bytes.size
+        self._names, self.files = names, (self.files[0], *found)
+        return True
 
     def look_up(self) -> Signature | None:
         """Returns what an earlier process noted of the program, and keeps it as `known`."""
-        found = DiskCache("parsed", FORMAT).get(self.key)
-        if found is None or not sealed(self.key.encode() + found[SIZE:], found[:SIZE]):
+        plain = self._noted()
+        if plain is not None and "files" in plain:
+            plain = self._noted() if self._look_at(plain["files"]) else None
+        if plain is None:
             return None
-        plain = msgpack.unpackb(found[SIZE:])
         values = Decoder(plain["symbols"])
         shapes = {name: values.shape(shape) for name, shape in plain["parameters"].items()}
         self.known = Signature(shapes, [values.shape(shape) for shape in plain["results"]], plain["outputs"])
@@ -149,8 +171,20 @@ class Origin:
             "results": [values.shape(shape) for shape in about.results],
             "outputs": list(about.output_names),
         }
-        packed = msgpack.packb({**plain, "symbols": values.table()})
-        DiskCache("parsed", FORMAT).put(self.key, seal(self.key.encode() + packed) + packed)
+        self._note(self.key, {**plain, "symbols": values.table()})
+        if self._names:
+            self._note(self._first_key, {"files": self._names})
+
+    def _noted(self) -> Any:
+        """Returns what an earlier process of this user noted under the key as it is now; None if there is nothing."""
+        found = DiskCache("parsed", FORMAT).get(self.key)
+        if found is None or not sealed(self.key.encode() + found[SIZE:], found[:SIZE]):
+            return None
+        return msgpack.unpackb(found[SIZE:])
+
+    def _note(self, key: str, plain: Any) -> None:
+        packed = msgpack.packb(plain)
+        DiskCache("parsed", FORMAT).put(key, seal(key.encode() + packed) + packed)
 
     def place(self, target: Target, context: Any, options: CompileOptions) -> Place | None:
         """Returns the place of the program's compiled form for a target; None for targets and options of which none is kept."""
@@ -181,7 +215,7 @@ class Place:
     left: int = INSTANCES  # how often it may still be written
 
     def load(self, about: Signature) -> Executable | None:
-        """Returns what an earlier process compiled; None if there is nothing, nothing intact, or if the model's file changed."""
+        """Returns what an earlier process compiled; None if there is nothing, nothing intact, or if a file changed."""
         path = _programs().path(self.key)
         if not is_private(path) or not seals() or not self.origin.there:
             return None
@@ -210,7 +244,7 @@ class Place:
             made.note(self.note)
 
     def _write(self, about: Signature, made: Executable) -> None:
-        """Writes what is compiled, unless the model's file changed since it was read or something is to be told of it."""
+        """Writes what is compiled, unless a file of the model changed since it was read or something is to be told of it."""
         try:
             if not self.left or not self.origin.there or not made.restore_saved():
                 return
@@ -227,11 +261,11 @@ class Place:
     def _unless_changed(self, chunks: Iterable[Any]) -> Iterator[Any]:
         """Yields pieces of a file.
 
-        Errors: StoreError at its end if the model's file changed meanwhile, so that it is not kept.
+        Errors: StoreError at its end if a file of the model changed meanwhile, so that it is not kept.
         """
         yield from chunks
         if not self.origin.unchanged:
-            raise StoreError("the model's file was changed")
+            raise StoreError("a file of the model was changed")
 
 
 @dataclass

@@ -16,7 +16,7 @@ from ..types.argument import Array, Value
 from ..types.mapped import forget_pages, mapped
 from .codec import dtype_named
 
-__all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "aligned"]
+__all__ = ["ALIGNMENT", "LiteralReader", "LiteralWriter", "Sources", "aligned"]
 
 ALIGNMENT: Final = 64
 COMPARED: Final = 1 << 18  # bytes that are compared at once
@@ -27,14 +27,44 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
+class Sources:
+    """The bytes of other files, mapped, which readers have too.  A place counts the bytes of the files before it."""
+
+    def __init__(self, *files: Array) -> None:
+        self.files = files
+
+    def place(self, array: Array, raw: Array) -> tuple[int, int | None]:
+        """Returns the checksum of an array's bytes, and their place in the file that it was mapped from.
+
+        The place is None if it was not mapped from one of the files, or if the bytes are not there.
+        """
+        found = mapped(array) if array.flags.c_contiguous else None
+        start = 0
+        for file in self.files:
+            if found is not None and found.bytes.size == file.size:
+                checksum, same = _compared(raw, file[found.first : found.end])
+                if same:
+                    return checksum, start + found.first
+            start += file.size
+        return zlib.crc32(raw), None
+
+    def at(self, place: int, size: int) -> Array | None:
+        """Returns as many bytes from a place on; None if no file has them."""
+        for file in self.files:
+            if 0 <= place <= file.size - size:
+                return file[place : place + size]
+            place -= file.size
+        return None
+
+
 class LiteralWriter:
     """Collects literals; each array is kept once however many literals share it.
 
-    source: the bytes of another file, which readers have, too: what lies in it is named by its place there and not copied.
+    source: other files, which readers have, too: what lies in them is named by its place there and not copied.
     """
 
-    def __init__(self, source: Array | None = None) -> None:
-        # element type, extents, offset in the section (or -1 - offset in the source), bytes, crc32
+    def __init__(self, source: Sources | None = None) -> None:
+        # element type, extents, offset in the section (or -1 - place in the sources), bytes, crc32
         self.table: list[list[Any]] = []
         self.source = source
         self.arrays: list[Array] = []
@@ -70,7 +100,7 @@ class LiteralWriter:
         if index is None:
             dtype = dt.of(array.dtype)
             raw = _raw(array)
-            checksum, there = _compared(array, raw, self.source)
+            checksum, there = (zlib.crc32(raw), None) if self.source is None else self.source.place(array, raw)
             if there is not None:
                 self.table.append([dtype.name, list(array.shape), -1 - there, raw.size, checksum])
             else:
@@ -93,9 +123,9 @@ class LiteralWriter:
 
 
 class LiteralReader:
-    """Finds literals in a section, or in the file that the writer had as its source; they are read-only views of it."""
+    """Finds literals in a section, or in the files that the writer had as its sources; they are read-only views of them."""
 
-    def __init__(self, table: Any, section: Array, check: bool, source: Array | None = None) -> None:
+    def __init__(self, table: Any, section: Array, check: bool, source: Sources | None = None) -> None:
         self.source = source
         self.table = list(table)
         self.section = section
@@ -126,8 +156,9 @@ class LiteralReader:
         wanted = math.prod(dims) * dtype.size
         if any(d < 0 for d in dims) or size != wanted or dtype.kind == "s":
             raise StoreError(f"literal {index}: {dtype}{list(dims)} takes {wanted} bytes, the file states {size}")
-        if self.source is not None and 0 <= -1 - offset <= self.source.size - size:
-            raw = self.source[-1 - offset :][:size]
+        there = None if self.source is None or offset >= 0 else self.source.at(-1 - offset, size)
+        if there is not None:
+            raw = there
         elif offset < 0 or offset % ALIGNMENT or offset + size > self.section.size:
             raise StoreError(f"literal {index}: bytes {offset} to {offset + size} of a section of {self.section.size}")
         else:
@@ -142,15 +173,8 @@ class LiteralReader:
         return array
 
 
-def _compared(array: Array, raw: Array, file: Array | None) -> tuple[int, int | None]:
-    """Returns the checksum of an array's bytes, and their offset in a file that it was mapped from.
-
-    The offset is None if it was not mapped from the file, or if the bytes are not there.
-    """
-    place = None if file is None else mapped(array)
-    if file is None or place is None or place.bytes.size != file.size or not array.flags.c_contiguous:
-        return zlib.crc32(raw), None
-    there = file[place.first : place.end]
+def _compared(raw: Array, there: Array) -> tuple[int, bool]:
+    """Returns the checksum of some bytes, and whether they are those that lie in a mapped file, whose pages are given back."""
     checksum, same = 0, True
     for at in range(0, raw.size, COMPARED):  # what the checksum has just read is still in the processor's cache
         part = raw[at : at + COMPARED]
@@ -158,7 +182,7 @@ def _compared(array: Array, raw: Array, file: Array | None) -> tuple[int, int | 
         same = same and np.array_equal(part, there[at : at + COMPARED])
     for read in (raw, there):  # compiled programs have their own copies of what is large
         forget_pages(read)
-    return checksum, place.first if same else None
+    return checksum, same
 
 
 def _raw(array: Array) -> Array:

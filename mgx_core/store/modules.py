@@ -12,10 +12,10 @@ from ..ir.module import Module
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.operation import Operation
 from ..ops.opset import OpSet
-from ..types.argument import Argument, Array
+from ..types.argument import Argument
 from ..types.shape import TupleShape, same_type
 from .codec import Decoder, Encoder
-from .literals import LiteralReader, LiteralWriter
+from .literals import LiteralReader, LiteralWriter, Sources
 
 __all__ = ["ModuleDecoder", "ModuleEncoder"]
 
@@ -26,7 +26,7 @@ class ModuleEncoder:
     Instructions are numbered as they come, those of nested modules before the instruction that runs them; inputs are numbers.
     """
 
-    def __init__(self, source: Array | None = None) -> None:
+    def __init__(self, source: Sources | None = None) -> None:
         self.values = Encoder()
         self.literals = LiteralWriter(source)
         self.numbers: dict[Instruction, int] = {}

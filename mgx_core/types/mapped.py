@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import mmap
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .dtype import Array
 
-__all__ = ["Mapped", "forget_pages", "mapped"]
+__all__ = ["Mapped", "MappedFile", "forget_pages", "identity_of", "map_file", "mapped"]
 
 
 class Mapped(NamedTuple):
@@ -19,6 +21,26 @@ class Mapped(NamedTuple):
     bytes: Array
     first: int
     end: int
+
+
+class MappedFile(NamedTuple):
+    """The bytes of a file, mapped into memory, and what the system noted of it as it was opened."""
+
+    bytes: Array
+    identity: tuple[int, ...]
+
+
+def map_file(path: Path | str | os.PathLike[str]) -> MappedFile:
+    """Returns a file's bytes, mapped into memory.  Errors: OSError."""
+    with open(path, "rb") as file:
+        state = os.fstat(file.fileno())
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if state.st_size else b""
+    return MappedFile(np.frombuffer(data, np.uint8), identity_of(state))
+
+
+def identity_of(state: os.stat_result) -> tuple[int, ...]:
+    """Returns what tells a file from another one, and from itself after a change, as far as the system notes it."""
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def mapped(array: Array) -> Mapped | None:

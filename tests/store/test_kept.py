@@ -32,9 +32,10 @@ from mgx_core.plugins import stamp as stamps
 from mgx_core.plugins.manager import Lazy, Plugins, hookimpl
 from mgx_core.run.executable import Executable
 from mgx_core.seen import FirstSight
-from mgx_core.store import digests, kept, literals
+from mgx_core.store import digests, kept, literals, model_file
 from mgx_core.store.container import msgpack_chunks, read_file
-from mgx_core.store.literals import LiteralWriter
+from mgx_core.store.literals import LiteralReader, LiteralWriter, Sources
+from mgx_core.types import mapped
 from mgx_core.version import IMPORTED
 from mgx_cpu_dnnl.runner import CpuRunner
 from mgx_cpu_dnnl.saved_runner import RestoredRunner
@@ -312,8 +313,8 @@ def test_by_default_a_first_compilation_takes_no_digest_and_no_stamp(path, monke
         raise AssertionError("looked at")
 
     monkeypatch.delenv("MGX_KEEP_PROGRAMS")
-    for part in ("digest_of", "stamp"):
-        monkeypatch.setattr(kept, part, failing)
+    monkeypatch.setattr(model_file, "digest_of", failing)
+    monkeypatch.setattr(kept, "stamp", failing)
     assert runners(compiled(path)) == [CpuRunner]
 
 
@@ -359,7 +360,7 @@ def test_what_another_user_could_have_written_is_not_taken(path):
 
 def test_a_model_is_known_by_a_digest_that_nobody_can_match(path):
     origin = kept.Origin.of(path, "onnx", {})
-    assert origin.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert origin.files[0].digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_the_digest_of_a_file_that_rests_is_taken_once(path, monkeypatch):
@@ -369,31 +370,31 @@ def test_the_digest_of_a_file_that_rests_is_taken_once(path, monkeypatch):
         taken.append(1)
         return ours(source)
 
-    ours = kept.digest_of
-    monkeypatch.setattr(kept, "digest_of", digest)
-    of = [kept.Origin.of(path, "onnx", {}).digest for _ in range(2)]
+    ours = model_file.digest_of
+    monkeypatch.setattr(model_file, "digest_of", digest)
+    of = [kept.Origin.of(path, "onnx", {}).files[0].digest for _ in range(2)]
     assert (len(taken), entries("digests")) == (2, [])  # it was written just now
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
-    of += [kept.Origin.of(path, "onnx", {}).digest for _ in range(3)]
+    of += [kept.Origin.of(path, "onnx", {}).files[0].digest for _ in range(3)]
     assert (len(taken), len(set(of))) == (3, 1)
     (entry,) = entries("digests")
     entry.write_bytes(entry.read_bytes()[:-1])
-    assert (kept.Origin.of(path, "onnx", {}).digest, len(taken)) == (of[0], 4)
+    assert (kept.Origin.of(path, "onnx", {}).files[0].digest, len(taken)) == (of[0], 4)
     state = path.stat()
     overwrite(path)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert kept.Origin.of(path, "onnx", {}).digest not in of
+    assert kept.Origin.of(path, "onnx", {}).files[0].digest not in of
     assert len(taken) == 5
 
 
 def test_a_remembered_digest_without_the_users_seal_is_not_taken(path, monkeypatch):
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
-    right = kept.Origin.of(path, "onnx", {}).digest
+    right = kept.Origin.of(path, "onnx", {}).files[0].digest
     (entry,) = entries("digests")
     other = DiskCache("digests", digests.FORMAT)
     monkeypatch.setattr(DiskCache, "path", lambda self, key: entry)
     other.put("", b"x" * kept.SIZE + b"0" * 64)
-    assert kept.Origin.of(path, "onnx", {}).digest == right
+    assert kept.Origin.of(path, "onnx", {}).files[0].digest == right
 
 
 def test_switched_off_nothing_is_written_read_or_looked_at(path, monkeypatch):
@@ -419,8 +420,7 @@ def test_a_setting_that_is_no_switch_is_refused(path, monkeypatch):
         mgx.parse_onnx(path)
 
 
-def test_external_data_and_warnings_keep_a_program_out(tmp_path):
-    compiled(model(tmp_path / "c.onnx", external=True))
+def test_warnings_keep_a_program_out(tmp_path):
     program = compiled(model(tmp_path / "d.onnx"), map_input_dims={"x": [3, 32, 20, 20], "words": [3]})
     assert result(program, 3).shape == (3, 96)  # told by a warning, which would be missing the next time
     assert entries() == []
@@ -454,6 +454,155 @@ def test_what_takes_too_much_room_is_not_kept(path, monkeypatch):
     entries()[0].unlink()
     compiled(path)
     assert entries() == []
+
+
+# weights that lie beside the model
+
+
+@pytest.fixture
+def rest(monkeypatch):
+    """Files rest as soon as they are written."""
+    monkeypatch.setattr(digests, "SLACK", -(1 << 62))
+
+
+def test_a_model_whose_weights_lie_beside_it_is_not_parsed_again(tmp_path, rest, request):
+    path = model(tmp_path / "c.onnx", external=True)
+    first = compiled(path)
+    wanted = result(first)
+    assert sum(entry.stat().st_size for entry in entries()) < path.with_name("data.bin").stat().st_size // 2
+    request.getfixturevalue("nothing_is_parsed")
+    second = compiled(path)
+    assert runners(second) == [RestoredRunner]
+    np.testing.assert_array_equal(result(second), wanted)
+    assert second.files == first.files == (path, path.with_name("data.bin").resolve())
+
+
+def test_files_beside_a_model_are_read_once_to_keep_it(tmp_path, rest, monkeypatch):
+    def digest(source: object) -> str:
+        taken.append(source.size)
+        return ours(source)
+
+    taken: list[int] = []
+    ours = model_file.digest_of
+    monkeypatch.setattr(model_file, "digest_of", digest)
+    path = model(tmp_path / "c.onnx", external=True)
+    for _ in range(3):
+        compiled(path)
+    assert taken == [path.stat().st_size, path.with_name("data.bin").stat().st_size]
+
+
+def test_files_beside_a_model_that_changed_lately_keep_it_out(tmp_path):
+    compiled(model(tmp_path / "c.onnx", external=True))
+    assert (entries(), entries("parsed")) == ([], [])
+
+
+@pytest.mark.parametrize("how", ["overwritten", "replaced"])
+def test_other_weights_beside_a_model_are_another_model(tmp_path, rest, how):
+    path = model(tmp_path / "c.onnx", external=True)
+    (tmp_path / "2").mkdir()
+    other = model(tmp_path / "2" / "c.onnx", seed=2, external=True)
+    other.write_bytes(path.read_bytes())  # small constants lie in it
+    before, wanted = result(compiled(path)), result(compiled(other))
+    data, new = path.with_name("data.bin"), other.with_name("data.bin")
+    state = data.stat()
+    if how == "replaced":
+        os.replace(new, data)
+    else:
+        with data.open("r+b") as file:
+            file.write(new.read_bytes())
+    os.utime(data, ns=(state.st_atime_ns, state.st_mtime_ns))  # of equal size and age
+    after = result(compiled(path))
+    np.testing.assert_array_equal(after, wanted)
+    assert not np.array_equal(after, before)
+
+
+def test_a_link_beside_a_model_that_leads_elsewhere_is_another_file(tmp_path, rest):
+    path = model(tmp_path / "c.onnx", external=True)
+    data = path.with_name("data.bin")
+    data.rename(tmp_path / "1")
+    model(tmp_path / "other.onnx", seed=2, external=True)
+    data.rename(tmp_path / "2")
+    results = []
+    for name in "121":
+        data.unlink(missing_ok=True)
+        data.symlink_to(name)
+        results.append(result(compiled(path)))
+    np.testing.assert_array_equal(results[0], results[2])
+    assert not np.array_equal(results[0], results[1])
+    assert len(entries()) == 2
+
+
+def test_weights_beside_a_model_that_change_while_it_is_read_leave_no_entry(tmp_path, rest, monkeypatch):
+    def parse(self: object, *given: object, **options: object) -> mgx.Program:
+        program = ours(self, *given, **options)
+        os.utime(tmp_path / "data.bin")
+        return program
+
+    ours = OnnxFrontend.parse
+    monkeypatch.setattr(OnnxFrontend, "parse", parse)
+    compiled(model(tmp_path / "c.onnx", external=True))
+    assert (entries(), entries("parsed")) == ([], [])
+
+
+def test_weights_beside_a_model_that_change_while_it_is_kept_leave_no_entry(tmp_path, rest, monkeypatch):
+    def chunks(*given: object) -> object:
+        yield from ours(*given)
+        os.utime(tmp_path / "data.bin")
+
+    ours = kept.kept_chunks
+    monkeypatch.setattr(kept, "kept_chunks", chunks)
+    compiled(model(tmp_path / "c.onnx", external=True))
+    assert (entries(), entries("parsed")) == ([], [])
+
+
+def test_a_program_whose_weights_changed_beside_it_is_not_mixed_up(tmp_path, rest):
+    path = model(tmp_path / "c.onnx", external=True)
+    compiled(path)
+    program = mgx.parse_onnx(path)
+    os.utime(tmp_path / "data.bin")
+    with pytest.raises(ParseError, match="a file that it names was changed after it was parsed"):
+        program.compile(mgx.get_target("cpu"))
+
+
+def test_a_missing_file_beside_a_model_is_told_by_the_parser(tmp_path, rest):
+    path = model(tmp_path / "c.onnx", external=True)
+    compiled(path)
+    (tmp_path / "data.bin").unlink()
+    with pytest.raises(ParseError, match="is not a file in the model's folder"):
+        mgx.parse_onnx(path)
+
+
+def test_a_folder_of_the_callers_own_keeps_a_program_out(tmp_path, rest):
+    path = model(tmp_path / "c.onnx", external=True)
+    compiled(path, external_data_path=str(tmp_path))
+    assert entries() == []
+
+
+def test_files_beside_a_model_count_for_its_size(tmp_path, rest, monkeypatch):
+    path = model(tmp_path / "c.onnx", external=True)
+    both = path.stat().st_size + path.with_name("data.bin").stat().st_size
+    monkeypatch.setattr(kept, "LIMIT", 4 * (both - 1))
+    compiled(path)
+    assert entries() == []
+    monkeypatch.setattr(kept, "LIMIT", 4 * both)
+    compiled(path)
+    assert len(entries()) == 1
+
+
+def test_places_run_through_the_files_one_after_another(tmp_path):
+    maps = []
+    for name, first in (("a", 1), ("b", 2), ("c", 3)):
+        np.full(100, first, np.uint8).tofile(tmp_path / name)
+        maps.append(mapped.map_file(tmp_path / name).bytes)
+    sources = Sources(*maps)
+    writer = LiteralWriter(sources)
+    for array in (maps[2][10:30], maps[0], maps[1][100:]):
+        writer.array(array)
+    assert [row[2] for row in writer.table] == [-211, -1, -1]
+    reader = LiteralReader(writer.table, np.zeros(0, np.uint8), True, sources)
+    assert [reader.array(n).tolist() for n in range(3)] == [[3] * 20, [1] * 100, []]
+    with pytest.raises(StoreError, match="of a section of 0"):
+        LiteralReader([["uint8", [20], -91, 20, 0]], np.zeros(0, np.uint8), True, sources).array(0)
 
 
 # files that change
@@ -494,8 +643,8 @@ def test_a_file_that_rests_is_read_once_to_keep_it(path, monkeypatch):
         return ours(source)
 
     taken: list[int] = []
-    ours = kept.digest_of
-    monkeypatch.setattr(kept, "digest_of", digest)
+    ours = model_file.digest_of
+    monkeypatch.setattr(model_file, "digest_of", digest)
     compiled(path)
     assert len(taken) == 2  # it was written just now
     monkeypatch.setattr(digests, "SLACK", -(1 << 62))
@@ -814,9 +963,9 @@ def test_what_is_read_of_the_model_to_keep_it_is_given_back(tmp_path):
     np.arange(1 << 18, dtype=np.float32).tofile(path)
     with path.open("rb") as file:
         source, read = (np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8) for _ in range(2))
-    assert kept.digest_of(source) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert digests.digest_of(source) == hashlib.sha256(path.read_bytes()).hexdigest()
     assert resident_of(path) == 0
-    writer = LiteralWriter(source)
+    writer = LiteralWriter(Sources(source))
     writer.array(read.view(np.float32).reshape(512, 512))
     assert writer.table[0][2] == -1  # it lies where it did
     assert resident_of(path) == 0
@@ -833,7 +982,7 @@ def test_weights_are_named_by_their_place_only_where_all_bytes_are_there(tmp_pat
         bytes_.tofile(tmp_path / name)
         with (tmp_path / name).open("rb") as file:
             maps.append(np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8))
-    writer = LiteralWriter(maps[0])
+    writer = LiteralWriter(Sources(maps[0]))
     writer.array(maps[1])
     assert writer.table == [["uint8", [data.size], -1 if changed is None else 0, data.size, zlib.crc32(data)]]
 
@@ -843,7 +992,7 @@ def test_comparing_with_the_file_takes_little_memory(tmp_path):
     np.zeros(1 << 23, np.uint8).tofile(path)
     with path.open("rb") as file:
         source, read = (np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8) for _ in range(2))
-    writer = LiteralWriter(source)
+    writer = LiteralWriter(Sources(source))
     tracemalloc.start()
     try:
         writer.array(read)

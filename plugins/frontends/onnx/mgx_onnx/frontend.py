@@ -37,6 +37,8 @@ class OnnxFrontend(Frontend):
         folder = record.external_data_path or Path(path).resolve().parent
         program = parse_model(model.proto, record, folder, weights=model.weights)
         program.files = (Path(path), *program.files)
+        if record.external_data_path:  # a folder that may be another one for another process
+            program.beside = {}
         return program
 
     def parse_buffer(self, data: bytes, **options: Any) -> Program:

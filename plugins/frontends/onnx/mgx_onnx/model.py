@@ -11,9 +11,10 @@ from google.protobuf.message import DecodeError
 from mgx_core import ParseError, UnsupportedError
 from mgx_core.records import dataclass
 from mgx_core.types.argument import Array
+from mgx_core.types.mapped import map_file
 
 from .messages import onnx
-from .weights import map_file, split_weights
+from .weights import split_weights
 
 __all__ = ["Model", "NEWEST_OPSET", "functions_of", "opsets_of", "read_model", "read_model_bytes"]
 
@@ -31,7 +32,7 @@ class Model:
 def read_model(path: str | os.PathLike[str]) -> Model:
     """Returns the model in a file.  Errors: ParseError if the file is missing, truncated or no model."""
     try:
-        text, weights = split_weights(map_file(path))
+        text, weights = split_weights(map_file(path).bytes)
     except OSError as error:
         raise ParseError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from None
     try:

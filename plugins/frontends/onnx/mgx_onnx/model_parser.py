@@ -65,4 +65,5 @@ def parse_proto(
     main.sweep()
     program = Program(Graph(main), [o.name for o in model.graph.output])
     program.files = context.folder.files
+    program.beside = context.folder.identities
     return program

@@ -13,6 +13,7 @@ from mgx_core import OptionalShape, ParseError, SequenceShape, Shape, Unsupporte
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+from mgx_core.types.mapped import MappedFile, map_file
 from mgx_onnx.ops.maps import map_shape
 
 from .messages import onnx
@@ -50,12 +51,17 @@ class DataFolder:
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = Path(path).resolve() if path else None
-        self._maps: dict[Path, Array] = {}
+        self._files: dict[str, tuple[Path, MappedFile]] = {}
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that data was borrowed from so far."""
-        return tuple(self._maps)
+        return tuple(dict.fromkeys(path for path, _ in self._files.values()))
+
+    @property
+    def identities(self) -> dict[str, tuple[int, ...]]:
+        """Identities of the files as they were opened, by their locations in the folder."""
+        return {location: file.identity for location, (_, file) in self._files.items()}
 
     def read(self, tensor: onnx.TensorProto, size: int) -> Array:
         """Returns the raw bytes of an external tensor, memory-mapped.
@@ -66,21 +72,7 @@ class DataFolder:
         location = entry.get("location", "")
         if not location:
             raise ParseError("external data without a location")
-        if self.path is None:
-            raise ParseError(
-                f"external data {location!r} needs a folder: parse from a file, or give external_data_path"
-            )
-        if os.path.isabs(location) or "\x00" in location or ".." in Path(location).parts or "\\" in location:
-            raise ParseError(f"external data {location!r} leads outside the model's folder")
-        try:
-            file = (self.path / location).resolve()
-            found = file.is_file()
-        except (OSError, RuntimeError, ValueError) as error:  # loops of links, names that no file system has
-            raise ParseError(f"external data {location[:100]!r} cannot be read: {type(error).__name__}") from None
-        if not file.is_relative_to(self.path):
-            raise ParseError(f"external data {location!r} leads outside the model's folder")
-        if not found:
-            raise ParseError(f"external data {location!r} is not a file in the model's folder")
+        data = self._bytes(location)
         try:
             offset = int(entry.get("offset", "0"))
             length = int(entry.get("length", str(size)))
@@ -92,12 +84,32 @@ class DataFolder:
             )
         if size == 0:
             return np.zeros(0, np.uint8)
-        if file not in self._maps:
-            self._maps[file] = np.memmap(file, np.uint8, "r") if file.stat().st_size else np.zeros(0, np.uint8)
-        data = self._maps[file]
         if offset + size > data.size:
             raise ParseError(f"external data {location!r} ends at byte {data.size}, {offset + size} are required")
         return data[offset : offset + size]
+
+    def _bytes(self, location: str) -> Array:
+        """Returns the bytes of a file, opened once.  Errors: ParseError unless a file in the folder lies there."""
+        if location in self._files:
+            return self._files[location][1].bytes
+        if self.path is None:
+            raise ParseError(
+                f"external data {location!r} needs a folder: parse from a file, or give external_data_path"
+            )
+        if os.path.isabs(location) or "\x00" in location or ".." in Path(location).parts or "\\" in location:
+            raise ParseError(f"external data {location!r} leads outside the model's folder")
+        try:
+            file = (self.path / location).resolve()
+            inside = file.is_relative_to(self.path)
+            opened = map_file(file) if inside and file.is_file() else None
+        except (OSError, RuntimeError, ValueError) as error:  # loops of links, names that no file system has
+            raise ParseError(f"external data {location[:100]!r} cannot be read: {type(error).__name__}") from None
+        if not inside:
+            raise ParseError(f"external data {location!r} leads outside the model's folder")
+        if opened is None:
+            raise ParseError(f"external data {location!r} is not a file in the model's folder")
+        self._files[location] = file, opened
+        return opened.bytes
 
 
 def tensor_array(tensor: onnx.TensorProto, folder: DataFolder, limit: int, raw: Array | None = None) -> Array:

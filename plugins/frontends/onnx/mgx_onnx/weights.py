@@ -7,30 +7,17 @@ expected is left in, so that protobuf reports what is wrong with it.
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
-
-import numpy as np
 
 from mgx_core.types.argument import Array
 
-__all__ = ["map_file", "split_weights"]
+__all__ = ["split_weights"]
 
 GRAPH: Final = 7  # ModelProto.graph
 INITIALIZER: Final = 5  # GraphProto.initializer
 RAW_DATA: Final = 9  # TensorProto.raw_data
 LARGE: Final = 1 << 12  # bytes; smaller ones cost nothing in protobuf
-
-
-def map_file(path: str | os.PathLike[str]) -> Array:
-    """Returns a file's bytes, memory-mapped."""
-    if not Path(path).stat().st_size:
-        return np.zeros(0, np.uint8)
-    with open(path, "rb") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 class _Malformed(Exception):
