@@ -12,7 +12,7 @@ from run_loops import run_numpy
 from mgx_core import DeviceError
 from mgx_core.cache import DiskCache
 from mgx_core.types.shape import Shape
-from mgx_cpu_dnnl.jit.code import Code, V, constant
+from mgx_cpu_dnnl.jit.code import LONG, Code, V, constant
 from mgx_cpu_dnnl.jit.engine import FORMAT, Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.jit.pointwise import compile_copy
@@ -43,6 +43,27 @@ def test_one_function_per_key():
     assert engine.function("other", doubling) is not first
     assert doubled(first) == [0, 2, 4, 6, 8]
     assert engine.compiled == 2
+
+
+@pytest.mark.parametrize("times", [1, LONG])
+def test_indices_of_long_loops_are_hidden_from_strength_reduction(times):
+    """LLVM weighs all ways of counting all addresses of a loop, which takes more time than it saves in long ones."""
+    texts = []
+
+    def several(c: Code) -> None:
+        base = c.load(c.gep(V("%buffers", "ptr", 0), 0, "ptr"), "ptr", 0)
+
+        def step(i, _):
+            at = c.gep(base, i, "float")
+            for _ in range(times):
+                c.store(at, c.op("fadd", c.load(at, "float", 0), c.const(1.0, V("", "float", 0))))
+            return []
+
+        c.loop(V("%begin", "i64", 0), V("%end", "i64", 0), 1, step)
+        texts.append(c.text("several"))
+
+    assert doubled(Engine(cache=None).function("several", several)) == [x + times for x in range(5)]
+    assert texts[0].count(' asm "", "=r,0"') == (times == LONG)
 
 
 def test_cache_on_disk(tmp_path):

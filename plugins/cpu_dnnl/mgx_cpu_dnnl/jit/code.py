@@ -14,6 +14,9 @@ __all__ = ["BITS", "Code", "V", "i64"]
 
 BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
 FLOATS: Final = frozenset({"half", "float", "double"})
+# lines of a loop's body from which on LLVM is not shown that its index runs in steps: its loop strength reduction would weigh
+# each way of counting each address, which took two thirds of the time of compiling attention and made no loop of many faster
+LONG: Final = 32
 
 
 class V(NamedTuple):
@@ -253,6 +256,8 @@ class Code:
         following = body(i, phis)
         ref = step.ref if isinstance(step, V) else str(step)
         onward = self.make(f"add nsw i64 {i.ref}, {ref}", "i64", 0)
+        if len(self.lines) - at > LONG:
+            onward = self.make(f'call i64 asm "", "=r,0"(i64 {onward.ref})', "i64", 0)
         latch = self.block
         self.emit(f"br label %{head}")
         rows = [f"  {i.ref} = phi i64 [{begin.ref}, %{before}], [{onward.ref}, %{latch}]"]
