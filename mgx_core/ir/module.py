@@ -180,6 +180,20 @@ class Module(InstructionList):
                     user.result = TupleShape([i.result for i in user.inputs])
                 self._touch(user)
 
+    def replace_each(self, others: Mapping[Instruction, Instruction]) -> None:
+        """Lets everything that reads a key read its value, of the same type and no key itself; each reader changes once."""
+        readers: dict[Instruction, None] = {}
+        for old, new in others.items():
+            for user, count in old._users.items():
+                new._users[user] = new._users.get(user, 0) + count
+                readers[user] = None
+            old._users.clear()
+        for user in readers:
+            user.inputs = tuple([others.get(i, i) for i in user.inputs])
+            if user.is_return:
+                user.result = TupleShape([i.result for i in user.inputs])
+            self._touch(user)
+
     def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
         """Gives an instruction other inputs; its shape is inferred again.
 

@@ -19,31 +19,37 @@ class MergeCommon(Pass):
     name: str = "merge-common"
 
     def apply(self, module: Module) -> bool:
-        return self._apply(module, {})
-
-    def _apply(self, module: Module, outer: dict[Any, Instruction]) -> bool:
-        seen = dict(outer)
-        changed = False
-        for ins in module:
-            for inner in ins.modules:
-                changed |= self._apply(inner, {} if ins.op.fused else seen)  # a group reads its inputs alone
-            if ins.is_param or ins.is_return or ins.is_absent or ins.modules or ins.op.random or ins.op.effect:
-                continue
-            key = _key(ins)
-            if key is None:
-                continue
-            first = seen.setdefault(key, ins)
-            if first is not ins and first.result == ins.result:
-                first.sources = tuple(dict.fromkeys((*first.sources, *ins.sources)))
-                module.replace(ins, first)
-                changed = True
-        return changed
+        merged: dict[Instruction, Instruction] = {}
+        _merge(module, {}, merged)
+        names: dict[Instruction, dict[str, None]] = {}
+        for ins, first in merged.items():
+            names.setdefault(first, dict.fromkeys(first.sources)).update(dict.fromkeys(ins.sources))
+        for first, sources in names.items():
+            first.sources = tuple(sources)
+        module.replace_each(merged)
+        return bool(merged)
 
 
-def _key(ins: Instruction) -> Any:
+def _merge(module: Module, outer: dict[Any, Instruction], merged: dict[Instruction, Instruction]) -> None:
+    """Finds what is computed a second time, with the first instruction that computes it; nothing is changed yet."""
+    seen = dict(outer)
+    for ins in module:
+        for inner in ins.modules:
+            _merge(inner, {} if ins.op.fused else seen, merged)  # a group reads its inputs alone
+        if ins.is_param or ins.is_return or ins.is_absent or ins.modules or ins.op.random or ins.op.effect:
+            continue
+        key = _key(ins, merged)
+        if key is None:
+            continue
+        first = seen.setdefault(key, ins)
+        if first is not ins and first.result == ins.result:
+            merged[ins] = first
+
+
+def _key(ins: Instruction, merged: dict[Instruction, Instruction]) -> Any:
     if ins.literal is not None:
         value = ins.literal.value
         if not hasattr(value, "tobytes") or value.dtype == object or value.size > 4096:
             return None
         return "literal", ins.result, value.tobytes()
-    return ins.op, ins.inputs
+    return ins.op, tuple([merged.get(i, i) for i in ins.inputs])

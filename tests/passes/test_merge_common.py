@@ -122,3 +122,22 @@ module inner
   @return(%6)""")
     (inner,) = module.outputs[1].modules
     assert all(read.parent is inner for ins in inner for read in ins.inputs)
+
+
+def test_what_reads_many_equal_values_changes_once():
+    """Else a join of n equal values takes n times n steps."""
+    count = 50
+    values = "".join(f"  %{n} = relu(%x)  # node{n}\n" for n in range(1, count + 1))
+    parts = ", ".join(f"%{n}" for n in range(1, count + 1))
+    text = f'module main\n  %x = @param["x"] -> float32[2]\n{values}  %0 = concat[axis=0]({parts})\n  @return(%0)'
+    module = parse_module(text, STANDARD)
+    before = module.version
+    assert MergeCommon().apply(module)
+    assert module.version - before == 2  # of the reader's module, and of the one that the pass was given
+    (joined,) = module.outputs
+    (first,) = set(joined.inputs)
+    assert first.users == (joined,)
+    assert first.sources == tuple(f"node{n}" for n in range(1, count + 1))
+    module.sweep()
+    assert verify(module) == []
+    assert [i.name for i in module] == ["@param", "relu", "concat", "@return"]
