@@ -91,7 +91,7 @@ def load_everything(plugins: Plugins) -> None:
                 record.fail("frontends", f"operators() of frontend {name!r}: {type(error).__name__}: {error}", error)
     for name in plugins.named("commands"):
         quietly(plugins.load, "commands", name, click.Command)
-    plugins.opset()
+    list(plugins.opset())  # which names lost ops on the records
     for target in ("", *targets):
         plugins.kernels(target)
         plugins.rules(target)

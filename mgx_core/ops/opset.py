@@ -15,7 +15,8 @@ __all__ = ["OpSet", "declared_in"]
 class OpSet:
     """Ops by name; a value, joined with ``|``.  Two different ops of one name are an error that names both.
 
-    later: functions that give more ops, called in order until one of an asked name is found.
+    later: functions that give more ops, called in order until one of an asked name is found.  Of a set that one gives, what is
+    said of contested and unknown names is taken over.
     """
 
     __slots__ = ("_by_name", "_contested", "_lacking", "_later", "_lock", "_plain")
@@ -49,7 +50,11 @@ class OpSet:
         if self._later and (until is None or until not in self._by_name):
             with self._lock:
                 while self._later and (until is None or until not in self._by_name):
-                    self._add(self._later[0]())
+                    more = self._later[0]()
+                    self._add(more)
+                    if isinstance(more, OpSet):
+                        self._contested.update(more._contested)
+                        self._lacking = self._lacking or more._lacking
                     self._later.pop(0)
         return self._by_name
 
@@ -85,9 +90,10 @@ class OpSet:
 
     def get(self, name: str) -> type[Operation] | None:
         """Returns the op's class, or None.  Errors: PluginError for a contested name."""
+        found = self._all(name).get(name)
         if name in self._contested:
             raise PluginError(self._contested[name])
-        return self._all(name).get(name)
+        return found
 
     def contesting(self, name: str, why: str) -> OpSet:
         """Returns the set without the op of a name, for which it raises PluginError(why) from now on."""
@@ -95,6 +101,11 @@ class OpSet:
         out._contested = {**self._contested, name: why}
         out._lacking = self._lacking
         return out
+
+    def followed_by(self, more: Callable[[], OpSet]) -> OpSet:
+        """Returns the set joined with another, which is made when a name is asked for that this one lacks, or all ops are."""
+        with self._lock:
+            return OpSet(self._by_name.values(), [*self._later, more])
 
     def lacking(self, why: str) -> OpSet:
         """Returns the same set; messages on unknown names end with why others are lacking."""

@@ -226,13 +226,19 @@ class Plugins:
         raise UnsupportedError(missing(self.records, "target", "ref", ()))
 
     def opset(self) -> OpSet:
-        """The standard ops joined with those of all plugins; a name that two plugins give is refused when it is asked for."""
+        """The standard ops joined with those of all plugins; a name that two plugins give is refused when it is asked for.
+
+        Plugins' ops are imported when a name is asked for that is not a standard op's, or all ops are.
+        """
         if "opset" not in self._loaded:
             from ..ops import STANDARD
             from .joining import joined
 
-            ops = joined(STANDARD, self.tables("operations"))
-            self._loaded["opset"] = ops.lacking(absent(self.records, "operations"))
+            def every() -> OpSet:
+                ops = joined(STANDARD, self.tables("operations"))
+                return ops.lacking(absent(self.records, "operations"))
+
+            self._loaded["opset"] = STANDARD.followed_by(every)
         found_ops: OpSet = self._loaded["opset"]
         return found_ops
 

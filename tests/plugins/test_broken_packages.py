@@ -277,6 +277,7 @@ def test_an_op_that_the_core_has(installed):
     made = installed(("broken", package(operations=[Lazy("ops", "broken_objects:relu")]), "broken-dist"))
     assert made.opset().get("relu") is type(mgx.op("relu"))
     assert made.opset().get("relu") is not Relu
+    assert "relu" in made.opset().names()  # for which all plugins' ops are looked at
     check(made, "two ops are called 'relu': mgx_core.ops.activation.Relu and ")
 
 

@@ -156,6 +156,16 @@ def test_operations_that_do_not_load_are_left_out(monkeypatch, good):
     assert "'ops' could not be loaded from 'bad_ops:NOTHING': AttributeError" in manager.records[0].error
 
 
+def test_a_standard_op_is_found_without_those_of_plugins(monkeypatch, good):
+    """Reading a compiled program asks for standard ops alone, mostly."""
+    bad = module(monkeypatch, "bad_ops", operations=lambda: [Lazy("ops", "bad_ops:NOTHING")])
+    manager = installed(monkeypatch, bad=bad, good=good)
+    assert manager.opset().get("add") is type(mgx.op("add"))
+    assert manager.records[0].state == "ok"
+    assert manager.opset().get("none of all") is None
+    assert manager.records[0].state == "failed"
+
+
 def test_two_plugins_with_one_name(monkeypatch, good):
     other = module(monkeypatch, "other_plugin", targets=lambda: [Lazy("one", "other_plugin:Two")])
     manager = installed(monkeypatch, good=good, other=other)
