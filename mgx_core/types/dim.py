@@ -133,6 +133,12 @@ def _call_of(d: Dim, function: str) -> Call | None:
 
 
 def _bounds_call(call: Call) -> tuple[int, int]:
+    if call.bounds is None:  # extents are made of others over and over
+        call.bounds = _found_bounds(call)
+    return call.bounds
+
+
+def _found_bounds(call: Call) -> tuple[int, int]:
     (alo, ahi), (blo, bhi) = bounds(call.args[0]), bounds(call.args[1])
     match call.function:
         case "max":
@@ -204,8 +210,9 @@ def symbols_of(d: Dim) -> set[Symbol]:
                 if isinstance(atom, Symbol):
                     out.add(atom)
                 else:
-                    for arg in atom.args:
-                        out |= symbols_of(arg)
+                    if atom.symbols is None:
+                        atom.symbols = frozenset(s for arg in atom.args for s in symbols_of(arg))
+                    out |= atom.symbols
     return out
 
 

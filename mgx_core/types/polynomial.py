@@ -48,16 +48,26 @@ class Symbol:
 class Call:
     """An integer function that is not a polynomial: floordiv, mod, max, min, or broadcast (the one that is not 1)."""
 
-    __slots__ = ("_hash", "_text", "args", "function")
+    __slots__ = ("_hash", "_text", "args", "bounds", "function", "symbols")
 
     def __init__(self, function: str, args: tuple[Dim, ...]) -> None:
         self.function = function
         self.args = args
         self._hash = hash((function, args))
         self._text = ""  # made when first asked for: terms are sorted by text
+        self.bounds: tuple[int, int] | None = None  # kept here once `mgx_core.types.dim` has found them
+        self.symbols: frozenset[Symbol] | None = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Call) and (self.function, self.args) == (other.function, other.args)
+        if self is other:
+            return True
+        if not isinstance(other, Call) or self._hash != other._hash or self.function != other.function:
+            return False
+        if self.args is not other.args:
+            if self.args != other.args:
+                return False
+            other.args = self.args  # a part that occurs many times below is compared once
+        return True
 
     def __hash__(self) -> int:
         return self._hash
@@ -107,7 +117,15 @@ class Sym:
         return None
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Sym) and self.terms == other.terms)
+        if self is other:
+            return True
+        if not isinstance(other, Sym) or self._hash != other._hash:
+            return False
+        if self.terms is not other.terms:
+            if self.terms != other.terms:
+                return False
+            other.terms = self.terms  # a part that occurs many times below is compared once
+        return True
 
     def __hash__(self) -> int:
         return self._hash

@@ -13,6 +13,7 @@ from mgx_core.errors import ParseError, ShapeError
 from mgx_core.types.dim import Dim, Sym
 from mgx_core.types.dim_text import parse
 from mgx_core.types.dynamic_dimension import DynamicDimension
+from mgx_core.types.polynomial import Call, of_atom
 
 SYMBOLS = {"a": (0, 9), "b": (1, 7), "c": (2, 12), "n?3": (0, 5)}
 ATOMS = {name: dim.symbol(name, lo, hi) for name, (lo, hi) in SYMBOLS.items()}
@@ -300,3 +301,41 @@ def test_symbols_are_replaced_at_once_and_not_by_what_replaced_others():
     for made in (lambda x, y: x, lambda x, y: 2 * x + 3 * y, lambda x, y: x // 2 + y, lambda x, y: x * y):
         assert dim.substitute(made(a, b), renamed) == made(b, c)
     assert dim.substitute(a * b, {"a": b, "b": 1}) == b
+
+
+@pytest.mark.parametrize("function", ["bounds", "symbols_of"])
+def test_a_part_that_occurs_many_times_is_looked_at_once(monkeypatch, function):
+    """Extents of windowed attention hold others twice, and these others again: a tree of them has 2^18 leaves."""
+
+    def counted(d: Dim) -> Any:
+        asked.append(d)
+        return ours(d)
+
+    asked: list[Dim] = []
+    ours = getattr(dim, function)
+    monkeypatch.setattr(dim, function, counted)
+    found = getattr(dim, function)(doubled(18))
+    assert found == ((3, 9) if function == "bounds" else {dim.symbol("n", 3, 9).symbol})
+    assert len(asked) < 100
+
+
+def test_extents_with_parts_that_occur_many_times_are_compared_once(monkeypatch):
+    def counted(one: Call, other: object) -> bool:
+        asked.append(one)
+        return ours(one, other)
+
+    asked: list[Call] = []
+    ours = Call.__eq__
+    one, other, longer = doubled(18), doubled(18), doubled(19)
+    monkeypatch.setattr(Call, "__eq__", counted)
+    assert one == other
+    assert one != longer
+    assert len(asked) < 100
+
+
+def doubled(depth: int) -> Dim:
+    """Returns an extent that holds another one twice, which holds another one twice, and so on."""
+    d: Dim = dim.symbol("n", 3, 9)
+    for _ in range(depth):
+        d = of_atom(Call("max", (d, of_atom(Call("floordiv", (d, 2))))))
+    return d
