@@ -273,6 +273,11 @@ def _unnamed(d: Dim) -> bool:
 
 def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
     """The extent with symbols replaced by name, and products and calls that are known as a whole by their text; others stay."""
+    return _substituted(d, values, {})
+
+
+def _substituted(d: Dim, values: Mapping[str, Dim], calls: dict[Call, Dim]) -> Dim:
+    """calls: what has been put in the place of calls so far."""
     if not isinstance(d, Sym):
         return d
     if d.symbol is not None:  # most are
@@ -284,9 +289,12 @@ def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
             if isinstance(atom, Symbol):
                 term = term * values.get(atom.name, of_atom(atom))
             else:
-                first, second = (substitute(a, values) for a in atom.args)
-                made = FUNCTIONS[atom.function](first, second)
-                term = term * (values.get(str(made), made) if _unnamed(made) else made)
+                made = calls.get(atom)
+                if made is None:
+                    first, second = (_substituted(a, values, calls) for a in atom.args)
+                    made = FUNCTIONS[atom.function](first, second)
+                    made = calls[atom] = values.get(str(made), made) if _unnamed(made) else made
+                term = term * made
         if len(atoms) > 1 and _unnamed(term):
             term = values.get(str(term), term)
         out = out + coefficient * term

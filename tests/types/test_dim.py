@@ -319,6 +319,17 @@ def test_a_part_that_occurs_many_times_is_looked_at_once(monkeypatch, function):
     assert len(asked) < 100
 
 
+def test_what_stands_for_a_part_that_occurs_many_times_is_made_once(monkeypatch):
+    def counted(a: Dim, b: Dim) -> Dim:
+        asked.append((a, b))
+        return max(a, b)
+
+    asked: list[tuple[Dim, Dim]] = []
+    monkeypatch.setitem(dim.FUNCTIONS, "max", counted)
+    assert dim.substitute(doubled(18), {"n": 5}) == 5
+    assert len(asked) == 18
+
+
 def test_extents_with_parts_that_occur_many_times_are_compared_once(monkeypatch):
     def counted(one: Call, other: object) -> bool:
         asked.append(one)
