@@ -270,6 +270,8 @@ class Batcher(Deployment):
 
     def _ended(self, job: Job, running: asyncio.Future[Ran | None]) -> None:
         self._answers.give_up(job.gone)
+        if self._next is job:
+            self._next = None  # which would keep the memory of its requests until others come
         error = running.exception()
         if error is not None:
             self._failed(job.batch, error)

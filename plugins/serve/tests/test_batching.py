@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -291,6 +293,39 @@ def test_a_thread_that_finds_nothing_ends_its_turn() -> None:
         assert [rows for (rows, _), _ in model.runs] == [2, 2]
 
     asyncio.run(ask())
+
+
+def test_requests_are_let_go_of_once_they_are_answered() -> None:
+    async def ask() -> None:
+        model: Any = Watched(max_batch=4)
+        began, end = threading.Event(), threading.Event()
+        plain = model.run
+
+        def run(feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
+            began.set()
+            assert end.wait(60)
+            return list(plain(feeds, wanted))
+
+        model.run = run
+        batcher = Batcher(model, NoRecorder())
+        given = [np.ones((1, 4), np.float32) for _ in range(3)]
+        kept = [weakref.ref(x) for x in given]
+        asked = [asyncio.create_task(batcher.infer({"x": given.pop()}))]
+        await asyncio.to_thread(began.wait, 60)
+        while given:
+            asked.append(asyncio.create_task(batcher.infer({"x": given.pop()})))
+            await asyncio.sleep(0.02)
+        end.set()
+        await asyncio.gather(*asked)
+        asked.clear()
+        await until(lambda: not any(x() is not None for x in kept))
+        await batcher.close()
+
+    gc.disable()
+    try:
+        asyncio.run(ask())
+    finally:
+        gc.enable()
 
 
 def test_requests_that_others_may_join_wait_where_they_can() -> None:
