@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import bisect
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
-
-import numpy as np
+from typing import Any, Protocol
 
 from .model import Model
 from .pace import Spent
+from .stacks import Stack, Stacks
 from .tensors import Array, Lying, arrays_of
 
 __all__ = [
@@ -28,6 +26,7 @@ __all__ = [
     "kind_of",
     "run",
     "shapes_of",
+    "size_of",
     "together",
 ]
 
@@ -49,12 +48,13 @@ class Done(Protocol):
 class Form:
     """What requests of the same shapes have in common.
 
-    key: equal in requests that can be joined, None for what is run by itself; priority: lower ones go first; limit: seconds after
-    which one is given up; wanted: positions of the outputs that it is answered with.
+    key: equal in requests that can be joined, None for what is run by itself; size: bytes of the inputs, 0 where one holds text;
+    priority: lower ones go first; limit: seconds after which one is given up; wanted: positions of the outputs that it gets.
     """
 
     rows: int
     key: Any
+    size: int
     priority: int
     limit: float
     wanted: Sequence[int]
@@ -63,86 +63,19 @@ class Form:
 class Request:
     """One request in the queue.
 
-    deadline: by `time.monotonic`, after which it is given up; for the rest, see `Form`.
+    deadline: by `time.monotonic`, after which it is given up; laid: in what its rows were put as they came; for the rest, see
+    `Form`.
     """
 
-    __slots__ = ("arrived", "deadline", "done", "feeds", "key", "priority", "rows", "started", "wanted")
+    __slots__ = ("arrived", "deadline", "done", "feeds", "key", "laid", "priority", "rows", "size", "started", "wanted")
 
     def __init__(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done, arrived: float) -> None:
         self.feeds, self.done, self.arrived = feeds, done, arrived
-        self.rows, self.key, self.priority, self.wanted = form.rows, form.key, form.priority, form.wanted
+        self.rows, self.key, self.size = form.rows, form.key, form.size
+        self.priority, self.wanted = form.priority, form.wanted
         self.deadline = arrived + form.limit
         self.started = 0.0
-
-
-class Stack:
-    """The memory of one batch at a time.
-
-    memory: returns bytes, unset; rows: of the largest run, for which it is taken at once.
-    """
-
-    def __init__(self, memory: Callable[[int], Array], rows: int) -> None:
-        self._memory, self._rows = memory, rows
-        self._held: dict[str, Array] = {}
-
-    def joined(self, name: str, values: Sequence[Array | Lying], spare: int) -> Array:
-        """Returns an input's values joined along the first axis, the last row repeated `spare` times: a row that the model takes.
-
-        It is valid until the next batch is put together here.
-        """
-        given = [v for v in values if v.shape[0]] or list(values)
-        first = given[0]
-        if first.dtype.hasobject:
-            objects = cast("list[Array]", given)  # of which none lies elsewhere
-            return np.concatenate([*objects, *[objects[-1][-1:]] * spare])
-        rows = sum([v.shape[0] for v in given])
-        lens = (rows + spare if rows else 0, *first.shape[1:])
-        row = math.prod(lens[1:]) * first.dtype.itemsize
-        held = self._held.get(name)
-        if held is None or held.nbytes < lens[0] * row:
-            held = self._held[name] = self._memory(max(lens[0], self._rows) * row)
-        place: Array = held[: lens[0] * row].view(first.dtype).reshape(lens)
-        arrays = [v for v in given if not isinstance(v, Lying)]
-        if len(arrays) == len(given):
-            np.concatenate(arrays, out=place[:rows])
-        else:
-            _read(given, place)
-        if rows < len(place):
-            place[rows:] = place[rows - 1]
-        return place
-
-
-def _read(values: Sequence[Array | Lying], place: Array) -> None:
-    """Joins values along the first axis from the first row of an array on, each copied once.  Errors: BadRequest."""
-    start = 0
-    for value in values:
-        end = start + value.shape[0]
-        if isinstance(value, Lying):
-            value.read_into(place[start:end])
-        else:
-            place[start:end] = value
-        start = end
-
-
-class Stacks:
-    """Stacks that batches use one after another; several threads may take and give back.
-
-    memory, rows: see `Stack`.  Fresh memory would be mapped and zeroed page by page for each batch.
-    """
-
-    def __init__(self, memory: Callable[[int], Array], rows: int) -> None:
-        self._memory, self._rows = memory, rows
-        self._idle: list[Stack] = []
-
-    def take(self) -> Stack:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return Stack(self._memory, self._rows)
-
-    def give_back(self, stack: Stack) -> None:
-        """Lets another batch have it, once nothing reads what was put together in it."""
-        self._idle.append(stack)
+        self.laid: object = None
 
 
 Made = Mapping[int, Array]  # outputs of a run by their positions
@@ -167,11 +100,13 @@ def kind_of(batch: Sequence[Request]) -> tuple[int, Any]:
 def shapes_of(model: Model, batch: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
     """Returns the shapes of the inputs of a run."""
     first = batch[0]
-    given = [first.feeds[t.name].shape for t in model.signature.inputs]
     if first.key is None:
-        return tuple(given)
-    size = _size(model.sizes, first, sum(r.rows for r in batch))
-    return tuple([(size, *shape[1:]) for shape in given])
+        return tuple([first.feeds[t.name].shape for t in model.signature.inputs])
+    return _shapes(model, first, size_of(model, batch))
+
+
+def _shapes(model: Model, like: Request, rows: int) -> tuple[tuple[int, ...], ...]:
+    return tuple([(rows, *like.feeds[t.name].shape[1:]) for t in model.signature.inputs])
 
 
 def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool = False) -> Together:
@@ -181,7 +116,7 @@ def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool
     """
     first = batch[0]
     rows = sum(r.rows for r in batch)
-    spare = _size(model.sizes, first, rows) - rows
+    spare = size_of(model, batch) - rows
     sooner = ahead and model.own_memory and first.key is not None and rows <= model.settings.max_batch
     if len(batch) == 1 and not spare and not sooner:
         return arrays_of(first.feeds), None
@@ -223,7 +158,12 @@ def apart(made: Made, batch: Sequence[Request]) -> list[list[Array]]:
     return results
 
 
-def _size(sizes: Sequence[int], first: Request, rows: int) -> int:
-    """Returns the rows of a run: the next size, where there are sizes."""
-    at = bisect.bisect_left(sizes, rows)
-    return rows if first.key is None or at == len(sizes) else sizes[at]
+def size_of(model: Model, batch: Sequence[Request]) -> int:
+    """Returns the rows of a run of requests: the next size, where there are sizes."""
+    rows = sum([r.rows for r in batch])
+    return rows if batch[0].key is None else _size(model, rows)
+
+
+def _size(model: Model, rows: int) -> int:
+    at = bisect.bisect_left(model.sizes, rows)
+    return rows if at == len(model.sizes) else model.sizes[at]

@@ -7,24 +7,25 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from .ahead import Ahead, Inputs
 from .answers import Answers
-from .batch import Done, Form, Made, Ran, Request, Stacks, Together, alone, kind_of, run, shapes_of, together
+from .batch import Done, Form, Made, Ran, Request, alone, kind_of, run, shapes_of
 from .deployment import Deployment
 from .errors import Busy, Unavailable
 from .metrics import Recorder
 from .model import Model, Signature
 from .pace import Paces, Spent
+from .stacks import Stacks
 from .tensors import Array, Lying
 from .waiting import Waiting
 
 __all__ = ["Batcher"]
 
-AT_ONCE = 1 << 17  # bytes of inputs: to put fewer together takes no longer than to wake a thread that does
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
 
 
@@ -32,11 +33,11 @@ SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from n
 class Job:
     """What a thread is to do: a batch, or what waits when it begins.
 
-    inputs: gives those of the batch, if they are put together sooner; gone: requests that are not run.
+    inputs: gives those of the batch; gone: requests that are not run.
     """
 
     batch: list[Request] = field(default_factory=list)
-    inputs: Callable[[], Together] | None = None
+    inputs: Inputs | None = None
     gone: Sequence[Request] = ()
     begun: bool = False
 
@@ -70,8 +71,8 @@ class Batcher(Deployment):
         self._idle = asyncio.Event()
         self._again: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
-        self._ahead = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}-inputs")
         self._stacks = Stacks(model.host_memory, self._settings.max_batch)
+        self._ahead = Ahead(model, self._stacks, self._settings.instances)
         self._paces = Paces()
         self._answers = Answers(self.signature, metrics)
 
@@ -93,7 +94,8 @@ class Batcher(Deployment):
         self.signature.check(feeds)
         rows, key = self._joinable(feeds)
         priority, limit = priority or self._settings.priority, timeout or self._settings.timeout
-        return Form(rows, key, priority, limit, self.signature.chosen(wanted))
+        size = 0 if any(v.dtype.hasobject for v in feeds.values()) else sum([v.nbytes for v in feeds.values()])
+        return Form(rows, key, size, priority, limit, self.signature.chosen(wanted))
 
     def put(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done) -> Request:
         """Lets a request wait for its run.
@@ -141,7 +143,7 @@ class Batcher(Deployment):
             self._idle.clear()
             await self._idle.wait()
         self._threads.shutdown()
-        self._ahead.shutdown()
+        self._ahead.close()
         self._answers.deadlines.close()
 
     def _schedule(self) -> None:
@@ -163,10 +165,11 @@ class Batcher(Deployment):
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            batch = self._take()
-            if batch:
-                self._run(batch)
+            batch, inputs = self._take()
+            if inputs is not None:
+                self._run(batch, inputs)
         self._go_on()
+        self._lay()
         self._idle.set()
 
     def _due(self) -> None:
@@ -187,13 +190,28 @@ class Batcher(Deployment):
         left = oldest + delay - time.monotonic()
         return left if left > SHORTEST_WAIT else 0.0
 
-    def _take(self) -> list[Request]:
-        """Returns the requests of the next batch."""
+    def _take(self) -> tuple[list[Request], Inputs | None]:
+        """Returns the requests of the next batch, and what gives their inputs."""
         with self._lock:
-            batch, gone = self._waiting.take()
+            batch, gone, inputs = self._taken(sooner=False)
         self._answers.give_up(gone)
         self.metrics.waiting(self.signature, len(self._waiting))
-        return batch
+        return batch, inputs
+
+    def _taken(self, sooner: bool) -> tuple[list[Request], Sequence[Request], Inputs | None]:
+        """Takes the next batch out of the queue, whose lock is held.  sooner: its inputs are put together during another run."""
+        batch, gone = self._waiting.take()
+        if not batch:
+            self._ahead.forget()
+            return batch, gone, None
+        return batch, gone, self._ahead.inputs(batch, sooner)
+
+    def _lay(self) -> None:
+        """Has inputs copied that the next batch takes."""
+        if self.model.batches:
+            with self._lock:
+                if self._waiting:  # a thread may have taken them
+                    self._ahead.lay(self._waiting.all_of_them())
 
     def _go_on(self) -> None:
         """Lets the threads go on with what waits, when all of them have a run."""
@@ -217,18 +235,15 @@ class Batcher(Deployment):
         with self._lock:
             if job.begun:
                 return
-            job.batch, gone = self._waiting.take()
-            if job.batch:
-                job.inputs = self._sooner(job.batch)
+            job.batch, gone, job.inputs = self._taken(sooner=True)
         self._answers.give_up(gone)
 
-    def _run(self, batch: list[Request]) -> None:
+    def _run(self, batch: list[Request], inputs: Inputs) -> None:
         kind = kind_of(batch)
         if not self._paces.short(kind):
-            self._submit(Job(batch))
+            self._submit(Job(batch, inputs))
             return
         self._free -= 1
-        inputs: Callable[[], Together] = functools.partial(together, self.model, batch, self._stacks)
         try:
             made, spent = run(self.model, batch, self._stacks, inputs)
         except Exception as error:
@@ -250,23 +265,10 @@ class Batcher(Deployment):
         with self._lock:
             job.begun = True
             if not job.batch:
-                job.batch, job.gone = self._waiting.take()
-        if not job.batch:
+                job.batch, job.gone, job.inputs = self._taken(sooner=False)
+        if job.inputs is None:
             return None
-        inputs = job.inputs or functools.partial(together, self.model, job.batch, self._stacks)
-        return run(self.model, job.batch, self._stacks, inputs)
-
-    def _sooner(self, batch: Sequence[Request]) -> Callable[[], Together]:
-        """Has the inputs of a batch put together while another one runs; returns what gives them."""
-        whole = len(batch) * sum([v.nbytes for v in batch[0].feeds.values()])  # requests of a batch are mostly alike
-        if whole > AT_ONCE:
-            return self._ahead.submit(together, self.model, batch, self._stacks, True).result
-        made: Future[Together] = Future()
-        try:
-            made.set_result(together(self.model, batch, self._stacks, True))
-        except Exception as error:
-            made.set_exception(error)
-        return made.result
+        return run(self.model, job.batch, self._stacks, job.inputs)
 
     def _ended(self, job: Job, running: asyncio.Future[Ran | None]) -> None:
         self._answers.give_up(job.gone)

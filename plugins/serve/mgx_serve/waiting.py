@@ -48,6 +48,10 @@ class Waiting:
         """Returns when the oldest request came.  Errors: ValueError if there is none."""
         return min([r.arrived for r in self._requests])
 
+    def all_of_them(self) -> Sequence[Request]:
+        """Returns all of them, in their order."""
+        return self._requests
+
     def take(self) -> tuple[list[Request], Sequence[Request]]:
         """Takes out the next batch: the first request and those that can join it.
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from mgx_core import DeviceError, ParameterError
-from mgx_serve import ModelSettings
-from mgx_serve.batch import Stack, run
+from mgx_serve import ModelSettings, ahead
+from mgx_serve.batch import run
 from mgx_serve.batching import Batcher
 from mgx_serve.errors import BadRequest
 from mgx_serve.metrics import Recorder
@@ -27,6 +27,7 @@ from mgx_serve.model import Model, Signature, batch_sizes
 from mgx_serve.pace import Spent
 from mgx_serve.settings import model_settings
 from mgx_serve.shared_memory import Memory, Place, Region, Regions
+from mgx_serve.stacks import Stack, put
 from mgx_serve.tensors import Layout, Lying, Tensor
 
 
@@ -413,23 +414,29 @@ async def until(seen: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("columns", [4, 1 << 16])
 def test_inputs_are_put_together_while_another_batch_runs(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    put: list[int] = []
+    copied: list[int] = []
     joined = Stack.joined
 
     def noted(self: Stack, name: str, values: Sequence[Any], spare: int) -> Any:
         made = joined(self, name, values, spare)
-        put.append(threading.get_ident())
+        copied.append(threading.get_ident())
         return made
 
+    def noted_rows(values: Sequence[Any], place: Any) -> None:
+        put(values, place)
+        copied.append(threading.get_ident())
+
     monkeypatch.setattr(Stack, "joined", noted)
+    monkeypatch.setattr(ahead, "put", noted_rows)
+    rows = 1 if columns == 4 else 2  # that are copied by themselves
 
     async def ask() -> None:
         model: Any = Slow(max_batch=2)
         batcher = Batcher(model, NoRecorder())
         asked = [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in range(6)]
-        await until(lambda: len(put) == 2)
+        await until(lambda: len(copied) == 2 * rows)
         assert len(model.given) == 1 and not model.runs
-        assert (put[1] == threading.get_ident()) == (columns == 4)  # a thread for those that take long
+        assert (copied[-1] == threading.get_ident()) == (columns == 4)  # a thread for those that take long
         for _ in range(3):
             model.end.release()
         for n, (_, (y, _)) in enumerate(await asyncio.gather(*asked)):
@@ -437,6 +444,136 @@ def test_inputs_are_put_together_while_another_batch_runs(columns: int, monkeypa
         await batcher.close()
 
     asyncio.run(ask())
+
+
+class Rows:
+    """Requests of one row whose elements are their number, beside a run that has begun.
+
+    What is copied by threads is noted by its number; a request is worth a thread.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.model: Any = Slow(**settings)
+        self.batcher = Batcher(self.model, NoRecorder())
+        self.copied: list[float] = []
+        self.asked: list[asyncio.Task[Any]] = []
+        monkeypatch.setattr(ahead, "PART", 1)
+        monkeypatch.setattr(ahead, "LARGE", 1)
+        monkeypatch.setattr(ahead, "put", self._noted)
+
+    def _noted(self, values: Sequence[Any], place: Any) -> None:
+        put(values, place)
+        self.copied.append(float(place[0, 0]))
+
+    async def begun(self, *numbers: float, **given: Any) -> None:
+        """Asks for numbers, one after the other, and waits until the first run has begun."""
+        for number in numbers:
+            x = np.full((1, 4), number, np.float32)
+            self.asked.append(asyncio.create_task(self.batcher.infer({"x": x}, **given)))
+            await until(lambda: len(self.model.given) >= 1)
+            await asyncio.sleep(0)
+
+    async def ended(self, runs: int) -> list[Any]:
+        for _ in range(runs):
+            self.model.end.release()
+        async with asyncio.timeout(60):
+            made = await asyncio.gather(*self.asked, return_exceptions=True)
+        await self.batcher.close()
+        return [m if isinstance(m, BaseException) else float(m[1][0][0, 0]) for m in made]
+
+
+def test_large_requests_are_copied_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=8)
+        await rows.begun(0, 1, 2, 3)
+        await until(lambda: sorted(rows.copied) == [1, 2, 3])
+        assert not rows.model.runs, "while the run before has not ended"
+        assert await rows.ended(2) == [0, 2, 4, 6]
+        assert [shape[0] for shape, _ in rows.model.runs] == [1, 3]
+        assert len(rows.copied) == 3, "once each"
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("own", "copied"), [(False, []), (True, [1.0])])
+def test_a_request_that_nobody_joins_is_copied_for_targets_with_memory_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, own: bool, copied: list[float]
+) -> None:
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=8)
+        rows.model.own_memory = own
+        await rows.begun(0, 1)
+        await asyncio.sleep(0.05)
+        assert rows.copied == copied
+        assert await rows.ended(2) == [0, 2]
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_a_request_that_left_after_it_was_copied_leaves_the_others_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=8)
+        await rows.begun(0, 1, 2, 3)
+        await until(lambda: len(rows.copied) == 3)
+        rows.asked[left].cancel()
+        await rows.begun(4)
+        made = await rows.ended(2)
+        assert isinstance(made.pop(left), asyncio.CancelledError)
+        assert made == [2.0 * n for n in range(5) if n != left]
+        assert [shape[0] for shape, _ in rows.model.runs] == [1, 3]
+
+    asyncio.run(ask())
+
+
+def test_urgent_requests_go_before_those_that_were_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=3)
+        await rows.begun(0, priority=5)
+        await rows.begun(1, 2, priority=5)
+        await until(lambda: len(rows.copied) == 2)
+        urgent = [{"x": np.full((1, 4), n, np.float32)} for n in (3, 4)]
+        rows.asked += [asyncio.create_task(rows.batcher.infer(x, priority=1)) for x in urgent]
+        await asyncio.sleep(0.01)
+        assert await rows.ended(3) == [0, 2, 4, 6, 8]
+        assert [sorted(given[:, 0]) for given in rows.model.given] == [[0], [1, 3, 4], [2]]
+
+    asyncio.run(ask())
+
+
+def test_requests_of_another_shape_wait_for_their_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=8)
+        await rows.begun(0, 1, 2)
+        wide = [asyncio.create_task(rows.batcher.infer({"x": np.full((1, 6), n, np.float32)})) for n in (7, 8)]
+        await asyncio.sleep(0)
+        rows.asked += wide
+        await rows.begun(3)
+        assert await rows.ended(3) == [0, 2, 4, 14, 16, 6]
+        assert [shape for shape, _ in rows.model.runs] == [(1, 4), (3, 4), (2, 6)]
+
+    asyncio.run(ask())
+
+
+def test_inputs_that_were_copied_are_free_once_they_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=8)
+        memories = [Counted(X + n) for n in range(3)]
+        given = await inputs_in(*memories)
+        await rows.begun(0)
+        rows.asked += [asyncio.create_task(rows.batcher.infer({"x": given.pop()})) for _ in memories]
+        await until(lambda: len(rows.copied) == 3)
+        await rows.ended(2)
+        rows.asked.clear()
+        await until(lambda: all(m.closed for m in memories))
+
+    gc.disable()
+    try:
+        asyncio.run(ask())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("columns", [4, 1 << 16])
@@ -450,6 +587,7 @@ def test_a_batch_that_cannot_be_put_together_is_run_one_by_one(columns: int, mon
         asked = [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in range(2)]
         await until(lambda: len(model.given) == 1)
         monkeypatch.setattr(Stack, "joined", refused)
+        monkeypatch.setattr(Stack, "place", refused)
         asked += [asyncio.create_task(batcher.infer({"x": np.full((1, columns), n, np.float32)})) for n in (2, 3)]
         for _ in range(3):
             model.end.release()
@@ -577,20 +715,20 @@ class CountedRegion(Region):
         return self.memory
 
 
-def inputs_of(*memories: Counted) -> list[Lying]:
+async def inputs_in(*memories: Counted) -> list[Lying]:
     """Returns the contents of memories as inputs; their regions are unregistered by then."""
+    regions, given = Regions(True), []
+    for number, memory in enumerate(memories):
+        size = len(memory.data)
+        await regions.register(CountedRegion(f"r{number}", size, memory))
+        layout = Layout.of("x", "FP32", [size // 16, 4])
+        given.append(regions.input(layout, Place(f"r{number}", size)))
+    regions.unregister(CountedRegion)
+    return given
 
-    async def made() -> list[Lying]:
-        regions, given = Regions(True), []
-        for number, memory in enumerate(memories):
-            size = len(memory.data)
-            await regions.register(CountedRegion(f"r{number}", size, memory))
-            layout = Layout.of("x", "FP32", [size // 16, 4])
-            given.append(regions.input(layout, Place(f"r{number}", size)))
-        regions.unregister(CountedRegion)
-        return given
 
-    return asyncio.run(made())
+def inputs_of(*memories: Counted) -> list[Lying]:
+    return asyncio.run(inputs_in(*memories))
 
 
 def test_inputs_are_copied_once_to_the_memory_of_their_batch() -> None:

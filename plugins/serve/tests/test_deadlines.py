@@ -81,7 +81,7 @@ def test_requests_that_are_answered_leave_nothing() -> None:
         loop, deadlines = asyncio.get_running_loop(), Deadlines("m")
 
         def request(limit: float) -> Any:
-            return Request(X, Form(1, None, 0, limit, (0,)), loop.create_future(), time.monotonic())
+            return Request(X, Form(1, None, 0, 0, limit, (0,)), loop.create_future(), time.monotonic())
 
         answered, left = request(0.02), request(0.03)
         for one in (answered, left):

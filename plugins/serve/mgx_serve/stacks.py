@@ -1,0 +1,94 @@
+"""Memory that the inputs of batches lie in, used again by one after another."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+
+from .tensors import Array, Lying
+
+__all__ = ["Stack", "Stacks", "put"]
+
+
+class Stack:
+    """The memory of one batch at a time.
+
+    memory: returns bytes, unset; rows: of the largest run, for which it is taken at once.
+    """
+
+    def __init__(self, memory: Callable[[int], Array], rows: int) -> None:
+        self._memory, self._rows = memory, rows
+        self._held: dict[str, Array] = {}
+        self._lock = threading.Lock()
+
+    def place(self, name: str, like: Array | Lying, rows: int) -> Array:
+        """Returns where so many rows of an input go, with the element type and the other extents of one of its values.
+
+        Several threads may ask for the places of one batch.
+        """
+        lens = (rows, *like.shape[1:])
+        row = math.prod(lens[1:]) * like.dtype.itemsize
+        with self._lock:
+            held = self._held.get(name)
+            if held is None or held.nbytes < rows * row:
+                held = self._held[name] = self._memory(max(rows, self._rows) * row)
+        made: Array = held[: rows * row].view(like.dtype).reshape(lens)
+        return made
+
+    def joined(self, name: str, values: Sequence[Array | Lying], spare: int) -> Array:
+        """Returns an input's values joined along the first axis, the last row repeated `spare` times: a row that the model takes.
+
+        It is valid until the next batch is put together here.
+        """
+        given = [v for v in values if v.shape[0]] or list(values)
+        first = given[0]
+        if first.dtype.hasobject:
+            objects = cast("list[Array]", given)  # of which none lies elsewhere
+            return np.concatenate([*objects, *[objects[-1][-1:]] * spare])
+        rows = sum([v.shape[0] for v in given])
+        place = self.place(name, first, rows + spare if rows else 0)
+        arrays = [v for v in given if not isinstance(v, Lying)]
+        if len(arrays) == len(given):
+            np.concatenate(arrays, out=place[:rows])
+        else:
+            put(given, place)
+        if rows < len(place):
+            place[rows:] = place[rows - 1]
+        return place
+
+
+def put(values: Sequence[Array | Lying], place: Array) -> None:
+    """Joins values along the first axis from the first row of an array on, each copied once.  Errors: BadRequest."""
+    start = 0
+    for value in values:
+        end = start + value.shape[0]
+        if isinstance(value, Lying):
+            value.read_into(place[start:end])
+        else:
+            place[start:end] = value
+        start = end
+
+
+class Stacks:
+    """Stacks that batches use one after another; several threads may take and give back.
+
+    memory, rows: see `Stack`.  Fresh memory would be mapped and zeroed page by page for each batch.
+    """
+
+    def __init__(self, memory: Callable[[int], Array], rows: int) -> None:
+        self._memory, self._rows = memory, rows
+        self._idle: list[Stack] = []
+
+    def take(self) -> Stack:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Stack(self._memory, self._rows)
+
+    def give_back(self, stack: Stack) -> None:
+        """Lets another batch have it, once nothing reads what was put together in it."""
+        self._idle.append(stack)
