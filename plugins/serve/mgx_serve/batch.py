@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from .model import Model
 from .pace import Spent
@@ -28,7 +29,10 @@ __all__ = [
     "shapes_of",
     "size_of",
     "together",
+    "worth",
 ]
+
+BETWEEN: Final = 100e-6  # seconds between two runs
 
 
 class Done(Protocol):
@@ -107,6 +111,30 @@ def shapes_of(model: Model, batch: Sequence[Request]) -> tuple[tuple[int, ...], 
 
 def _shapes(model: Model, like: Request, rows: int) -> tuple[tuple[int, ...], ...]:
     return tuple([(rows, *like.feeds[t.name].shape[1:]) for t in model.signature.inputs])
+
+
+def worth(model: Model, batch: Sequence[Request]) -> int:
+    """Returns how many requests of a batch are to be run together, from the first on.
+
+    Where a run would be filled up to the next size, and two runs without it were measured to end sooner, the others are left for
+    the next one.
+    """
+    if len(batch) < 2 or (rows := sum([r.rows for r in batch])) == size_of(model, batch):
+        return len(batch)
+    below, count, kept = model.sizes[bisect.bisect_left(model.sizes, rows) - 1], 0, 0
+    for request in batch:
+        if kept + request.rows > below:
+            break
+        kept, count = kept + request.rows, count + 1
+    if not count:
+        return len(batch)
+    together, first, rest = (_seconds(model, batch[0], n) for n in (rows, kept, rows - kept))
+    return count if first + rest + BETWEEN < together else len(batch)
+
+
+def _seconds(model: Model, like: Request, rows: int) -> float:
+    """Returns how long a run of so many rows takes; NaN if that was not measured."""
+    return model.seconds.get(_shapes(model, like, _size(model, rows)), math.nan)
 
 
 def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool = False) -> Together:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .ahead import Ahead, Inputs
 from .answers import Answers
-from .batch import Done, Form, Made, Ran, Request, alone, kind_of, run, shapes_of
+from .batch import Done, Form, Made, Ran, Request, alone, kind_of, run, shapes_of, worth
 from .deployment import Deployment
 from .errors import Busy, Unavailable
 from .metrics import Recorder
@@ -61,7 +61,7 @@ class Batcher(Deployment):
         self.model, self.metrics, self.signature = model, metrics, model.signature
         self._settings = model.settings
         self._loop = asyncio.get_running_loop()
-        self._waiting = Waiting(self._settings.max_batch)
+        self._waiting = Waiting(self._settings.max_batch, functools.partial(worth, model))
         self._lock = threading.Lock()  # of the queue, which threads take from
         self._free = self._settings.instances  # below 0: jobs wait for a thread
         self._next: Job | None = None  # one that waits for a thread and takes what is there when it begins

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .batch import Request, first_come
 
@@ -14,11 +14,11 @@ __all__ = ["Waiting"]
 class Waiting:
     """Requests that wait, first come, first served within a priority.  One thread adds to them, several may take.
 
-    most: rows of a batch.
+    most: rows of a batch; worth: returns how many of the requests of one are to be run together, from the first on.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, worth: Callable[[Sequence[Request]], int] = len) -> None:
+        self._most, self._worth = most, worth
         self._requests: list[Request] = []  # changed in place by the thread that adds, and replaced by those that take
 
     def __len__(self) -> int:
@@ -73,5 +73,10 @@ class Waiting:
                     break
             else:
                 others.append(request)
+        count = self._worth(batch)
+        if count < len(batch):
+            out = {id(request) for request in (*batch[:count], *gone)}
+            others = [request for request in self._requests[:seen] if id(request) not in out]
+            del batch[count:]
         self._requests = others + self._requests[seen:]
         return batch, gone

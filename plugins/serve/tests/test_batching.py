@@ -510,6 +510,18 @@ def test_a_request_that_nobody_joins_is_copied_for_targets_with_memory_of_their_
     asyncio.run(ask())
 
 
+def test_requests_that_a_batch_leaves_out_are_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=8)
+        rows.model.seconds = {((n, 4),): n for n in rows.model.sizes}
+        await rows.begun(*range(6))
+        await until(lambda: len(rows.copied) == 5)
+        assert await rows.ended(3) == [0, 2, 4, 6, 8, 10]
+        assert [list(given[:, 0]) for given in rows.model.given] == [[0], [1, 2, 3, 4], [5]]
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize("left", [1, 2, 3])
 def test_a_request_that_left_after_it_was_copied_leaves_the_others_as_they_are(
     monkeypatch: pytest.MonkeyPatch, left: int
@@ -539,6 +551,43 @@ def test_urgent_requests_go_before_those_that_were_copied(monkeypatch: pytest.Mo
         await asyncio.sleep(0.01)
         assert await rows.ended(3) == [0, 2, 4, 6, 8]
         assert [sorted(given[:, 0]) for given in rows.model.given] == [[0], [1, 3, 4], [2]]
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("each", "rows", "wanted"),
+    [
+        (lambda n: n, [1] * 5, [4, 1]),  # seconds of a run: 4 + 1 rows take less than 6
+        (lambda n: n, [1] * 7, [6, 1]),
+        (lambda n: n, [1] * 8, [8]),
+        (lambda n: n, [2, 3, 2], [8]),  # 6 would hold two of them, and be filled up, too
+        (lambda n: n, [5], [6]),  # no request is divided
+        (lambda n: n, [1, 4, 1, 1], [6, 1]),
+        (lambda n: n, [3, 2], [3, 2]),
+        (lambda n: 10 + n, [1] * 5, [6]),  # two runs take longer than a larger one
+        (None, [1] * 5, [6]),  # nothing was measured
+    ],
+)
+def test_batches_are_filled_up_where_two_runs_take_longer(
+    each: Callable[[int], float] | None, rows: list[int], wanted: list[int]
+) -> None:
+    async def ask() -> None:
+        model: Any = Slow(max_batch=8)
+        if each is not None:
+            model.seconds = {((n, 4),): each(n) for n in model.sizes}
+        batcher = Batcher(model, NoRecorder())
+        first = asyncio.create_task(batcher.infer({"x": np.zeros((1, 4), np.float32)}))
+        await until(lambda: len(model.given) == 1)
+        asked = [asyncio.create_task(batcher.infer({"x": np.full((n, 4), i, np.float32)})) for i, n in enumerate(rows)]
+        await asyncio.sleep(0.01)
+        for _ in range(len(wanted) + 1):
+            model.end.release()
+        for i, (n, (_, (y, _))) in enumerate(zip(rows, await asyncio.gather(*asked), strict=True)):
+            np.testing.assert_array_equal(y, np.full((n, 4), 2 * i))
+        await first
+        await batcher.close()
+        assert [shape[0] for shape, _ in model.runs[1:]] == wanted
 
     asyncio.run(ask())
 
