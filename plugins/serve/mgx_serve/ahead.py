@@ -208,8 +208,7 @@ def _parts(rows: Rows) -> list[Rows]:
 
 
 def _copied(laid: Laid, rows: Rows, most: int) -> None:
-    """Errors: BadRequest for elements that are gone."""
+    """Copies rows that follow each other.  Errors: BadRequest for elements that are gone."""
+    _, start = rows[0]
     for name, like in laid.like.items():
-        place = laid.stack.place(name, like, most)
-        for request, start in rows:
-            put([request.feeds[name]], place[start : start + request.rows])
+        put([request.feeds[name] for request, _ in rows], laid.stack.place(name, like, most)[start:])

@@ -51,11 +51,7 @@ class Stack:
             return np.concatenate([*objects, *[objects[-1][-1:]] * spare])
         rows = sum([v.shape[0] for v in given])
         place = self.place(name, first, rows + spare if rows else 0)
-        arrays = [v for v in given if not isinstance(v, Lying)]
-        if len(arrays) == len(given):
-            np.concatenate(arrays, out=place[:rows])
-        else:
-            put(given, place)
+        put(given, place)
         if rows < len(place):
             place[rows:] = place[rows - 1]
         return place
@@ -63,6 +59,10 @@ class Stack:
 
 def put(values: Sequence[Array | Lying], place: Array) -> None:
     """Joins values along the first axis from the first row of an array on, each copied once.  Errors: BadRequest."""
+    arrays = [v for v in values if not isinstance(v, Lying)]
+    if len(arrays) == len(values):  # without the interpreter's lock from the first to the last of them
+        np.concatenate(arrays, out=place[: sum([v.shape[0] for v in arrays])])
+        return
     start = 0
     for value in values:
         end = start + value.shape[0]
