@@ -14,10 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from .budget import JSON_COST, TENSOR_COST, Share
 from .errors import ServeError, TooLarge, TooSlow
 from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
+from .http_protocol import WHOLE, WholeBody
 from .inference import Inference
 from .packed import Packed
 
-__all__ = ["INFERENCE", "Headers", "InferPaths", "headers_of", "read_body", "refusal", "send_response"]
+__all__ = ["INFERENCE", "Headers", "InferPaths", "headers_of", "read_body", "read_whole", "refusal", "send_response"]
 
 LARGE: Final = 1 << 18  # bytes of JSON
 FEW: Final = 1 << 16  # bytes that are joined sooner than they are sent in parts
@@ -45,17 +46,22 @@ class InferPaths:
         try:
             headers = headers_of(scope)
             self.inference.access.check(headers.get("authorization"), matched[1])
-            status, given, parts = await self._answered(matched[1], matched[2] or "", headers, receive)
+            whole = scope.get("extensions", {}).get(WHOLE)
+            status, given, parts = await self._answered(matched[1], matched[2] or "", headers, receive, whole)
         except Exception as error:
             status, given, parts = refusal(error, f"POST {scope['path']}")
         await send_response(send, status, given, parts)
 
     async def _answered(
-        self, name: str, version: str, headers: Headers, receive: Receive
+        self, name: str, version: str, headers: Headers, receive: Receive, whole: WholeBody | None
     ) -> tuple[int, Headers, list[bytes | memoryview]]:
         length_given = headers.get(HEADER_LENGTH.lower())
         with Share(self.inference.budget) as share:
-            body = await read_body(receive, headers, self.max_bytes, share)
+            body: bytes | memoryview
+            if whole is None or "content-encoding" in headers:
+                body = await read_body(receive, headers, self.max_bytes, share)
+            else:
+                body = await read_whole(whole, self.max_bytes, share)
             text = json_length(body, length_given)
             share.take(text * JSON_COST)
             given = (name, version, body, length_given)
@@ -110,6 +116,23 @@ async def read_body(receive: Receive, headers: Headers, limit: int, share: Share
     if packed is not None:
         packed.require_end()
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def read_whole(whole: WholeBody, limit: int, share: Share) -> memoryview:
+    """Returns a large body that is not compressed.  share: takes what comes.
+
+    Errors: TooLarge, TooSlow, ClientLeft as `read_body`; TooLarge before anything is read where the head says so.
+    """
+    if whole.size > limit:
+        raise TooLarge(f"a request has at most {limit} bytes")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await whole.read(lambda came: share.take(came * TENSOR_COST))
+    except TimeoutError:
+        raise TooSlow(f"the request's body did not come within {BODY_SECONDS} s") from None
+    if body is None:
+        raise ClientLeft
+    return body
 
 
 def refusal(error: Exception, what: str) -> tuple[int, Headers, list[bytes | memoryview]]:

@@ -17,14 +17,14 @@ __all__ = ["HEADER_LENGTH", "answer_body", "json_length", "read_call"]
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
-def read_call(model: str, version: str, body: bytes, header_length: str | None) -> tuple[Call, set[str]]:
+def read_call(model: str, version: str, body: bytes | memoryview, header_length: str | None) -> tuple[Call, set[str]]:
     """Returns the request and the names of outputs that are wanted as bytes ("*" for all).
 
     header_length: bytes of JSON before the binary tensors; None if all is JSON.
     Errors: BadRequest.
     """
     size = json_length(body, header_length)
-    head = _object(body[:size])
+    head = _object(bytes(body[:size]))
     rest = memoryview(body)[size:]
     feeds: dict[str, Any] = {}
     stored: dict[str, Stored] = {}
@@ -67,7 +67,7 @@ def read_call(model: str, version: str, body: bytes, header_length: str | None) 
     return Call(model, version, feeds, stored, names, identity, first, limit, places, classes=classes), binary
 
 
-def json_length(body: bytes, header_length: str | None) -> int:
+def json_length(body: bytes | memoryview, header_length: str | None) -> int:
     """Returns the bytes of JSON that a body begins with.  Errors: BadRequest."""
     if header_length is None:
         return len(body)

@@ -11,16 +11,15 @@ from typing import Any, Final
 import grpc
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mgx_core import ParameterError
 
+from .http_protocol import TimedProtocol
 from .settings import Settings
 from .sharing import Part, Sharer
 
 __all__ = ["Listening", "reserved"]
 
-HEAD_SECONDS: Final = 30.0
 BACKLOG: Final = 2048
 
 
@@ -69,7 +68,7 @@ class Listening:
         self.http_port = listening.getsockname()[1]
         config = uvicorn.Config(
             app,
-            http=_TimedProtocol,
+            http=TimedProtocol,
             log_config=None,
             access_log=False,
             limit_concurrency=given.connections,
@@ -97,7 +96,7 @@ class Listening:
         server, loop = self._http, asyncio.get_running_loop()
 
         def protocol() -> asyncio.Protocol:
-            return _TimedProtocol(server.config, server.server_state, server.lifespan.state)
+            return TimedProtocol(server.config, server.server_state, server.lifespan.state)
 
         task = loop.create_task(loop.connect_accepted_socket(protocol, connected, ssl=server.config.ssl))
         self._handed.add(task)
@@ -171,36 +170,6 @@ def _server(host: str, port: int, **options: Any) -> socket.socket:
             f"--host must be a name or an address of this machine, IPv6 without brackets (::1), got {host!r}: {error.strerror}"
         ) from None
     return socket.create_server((host, port), family=family, dualstack_ipv6=both, **options)
-
-
-class _TimedProtocol(HttpToolsProtocol):
-    """Closes connections whose next request does not begin, or whose head does not end, in time."""
-
-    _head: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._expect_head()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._expect_head()
-
-    def on_headers_complete(self) -> None:
-        self._head_came()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
-        super().connection_lost(exc)
-
-    def _expect_head(self) -> None:
-        self._head_came()
-        self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-
-    def _head_came(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
 
 
 class _Uvicorn(uvicorn.Server):

@@ -214,7 +214,7 @@ def test_slow_and_lost_clients_leave_others_alone(server: Any) -> None:
 
 
 def test_connections_without_a_whole_head_are_closed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mgx_serve.listening.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("mgx_serve.http_protocol.HEAD_SECONDS", 0.2)
 
     async def talk() -> None:
         server = Server(models, Settings(http_port=0, grpc_port=-1, model=ModelSettings(target="ref")))

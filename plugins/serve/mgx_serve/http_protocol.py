@@ -1,0 +1,157 @@
+"""HTTP's protocol of one connection: time limits of heads, and large bodies that are read to where they stay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import httptools
+import numpy as np
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+__all__ = ["WHOLE", "TimedProtocol", "WholeBody"]
+
+HEAD_SECONDS: Final = 30.0
+WHOLE: Final = "mgx.whole_body"  # among the extensions of a request's scope: a `WholeBody`, where its body is large
+LARGE: Final = 1 << 16  # bytes
+AT_A_TIME: Final = (
+    1 << 16
+)  # bytes of heads and small bodies that are read from a socket, and of what nobody wants any more
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+Took = Callable[[int], None]
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """Closes connections whose next request does not begin, or whose head does not end, in time."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        transport.max_size = (
+            AT_A_TIME  # of asyncio's sockets: more would be a part of a large body, and copied on its way
+        )
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+        size = _announced(self.headers)
+        if size > LARGE:
+            extensions: Any = {WHOLE: WholeBody(self, self.cycle, size)}
+            self.scope["extensions"] = extensions
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def body_came(self, cycle: RequestResponseCycle) -> None:
+        """Goes on with the next request, after a body that did not pass the parser."""
+        self.transport.set_protocol(self)
+        self.parser = httptools.HttpRequestParser(self)
+        cycle.more_body = False
+        cycle.message_event.set()
+
+    def _expect_head(self) -> None:
+        self._head_came()
+        self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+
+
+class WholeBody:
+    """The body of a request whose head says that it has `size` bytes.
+
+    Without it, a body is cut to pieces by the parser, and copied by each of those who join them again.
+    """
+
+    def __init__(self, protocol: TimedProtocol, cycle: RequestResponseCycle, size: int) -> None:
+        self._protocol, self._cycle, self.size = protocol, cycle, size
+
+    async def read(self, took: Took) -> memoryview | None:
+        """Returns the body, read from the socket to memory of its own; None if the client leaves before.
+
+        took: called with the number of bytes whenever some have come; what it raises ends this.
+        """
+        protocol, cycle = self._protocol, self._cycle
+        if cycle.disconnected:
+            return None
+        made = memoryview(np.empty(self.size, np.uint8))
+        at = len(cycle.body)
+        made[:at] = cycle.body
+        cycle.body = bytearray()
+        took(at)
+        if not cycle.more_body:
+            return made
+        rest = _Rest(protocol, cycle, made[at:], took)
+        protocol.transport.set_protocol(rest)
+        if cycle.waiting_for_100_continue and not protocol.transport.is_closing():
+            protocol.transport.write(CONTINUE)
+            cycle.waiting_for_100_continue = False
+        protocol.flow.resume_reading()
+        try:
+            return made if await rest.done else None
+        finally:
+            rest.discard()
+
+
+class _Rest(asyncio.BufferedProtocol):
+    """Takes the place of a connection's protocol until the rest of a body has come.
+
+    place: where it goes; done: True once all of it is there, False once the client has left.
+    """
+
+    def __init__(self, protocol: TimedProtocol, cycle: RequestResponseCycle, place: memoryview, took: Took) -> None:
+        self._protocol, self._cycle, self._took = protocol, cycle, took
+        self._left = len(place)
+        self._place: memoryview | None = place
+        self.done: asyncio.Future[bool] = protocol.loop.create_future()
+
+    def discard(self) -> None:
+        """Lets go of the memory: nobody waits for the body any more, and what comes of it is not kept."""
+        self._place = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(bytearray(min(self._left, AT_A_TIME))) if self._place is None else self._place
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._left -= nbytes
+        if self._place is not None:
+            self._place = self._place[nbytes:]
+            try:
+                self._took(nbytes)
+            except Exception as error:
+                self.discard()
+                if not self.done.done():
+                    self.done.set_exception(error)
+        if not self._left:
+            self._protocol.body_came(self._cycle)
+            self._end(True)
+
+    def _end(self, came: bool) -> None:
+        if not self.done.done():
+            self.done.set_result(came)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(False)
+        self._protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+
+def _announced(headers: Sequence[tuple[bytes, bytes]]) -> int:
+    """Returns the bytes that a body has by its head; 0 where it comes in pieces that say their own sizes."""
+    given = dict(headers)
+    length = given.get(b"content-length", b"")
+    return int(length) if length.isdigit() and b"transfer-encoding" not in given else 0
