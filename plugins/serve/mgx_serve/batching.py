@@ -66,6 +66,7 @@ class Batcher(Deployment):
         self._free = self._settings.instances  # below 0: jobs wait for a thread
         self._next: Job | None = None  # one that waits for a thread and takes what is there when it begins
         self._goes_on = True  # runs are long enough for threads
+        self._unanswered = 0  # runs that have ended
         self._closing = self._hurrying = self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -139,7 +140,7 @@ class Batcher(Deployment):
     async def close(self) -> None:
         self._closing = True
         self.hurry()
-        while self._waiting or self._free < self._settings.instances:
+        while self._waiting or self._free < self._settings.instances or self._unanswered:
             self._idle.clear()
             await self._idle.wait()
         self._threads.shutdown()
@@ -283,6 +284,7 @@ class Batcher(Deployment):
         self._start()  # before the answers: the instance may have nothing to do
         result = running.result()
         if result is not None:  # a turn later: the thread has the interpreter's lock sooner
+            self._unanswered += 1
             self._loop.call_soon(self._note, job.batch, *result)
 
     def _note(self, batch: Sequence[Request], made: Made, spent: Spent) -> None:
@@ -292,6 +294,8 @@ class Batcher(Deployment):
         self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(shapes_of(self.model, batch), math.inf))
         self._goes_on = not self._paces.short(kind)
         self._answers.ran(batch, kind[0], made, spent)
+        self._unanswered -= 1
+        self._idle.set()
 
     def _failed(self, batch: Sequence[Request], error: BaseException) -> None:
         if len(batch) == 1:

@@ -329,6 +329,32 @@ def test_requests_are_let_go_of_once_they_are_answered() -> None:
         gc.enable()
 
 
+def test_a_queue_is_closed_once_its_runs_are_answered() -> None:
+    ran: list[int] = []
+
+    class Noted(NoRecorder):
+        def ran(self, model: Signature, queued: Any, seconds: float, rows: int) -> None:
+            ran.append(rows)
+
+    async def ask() -> None:
+        model: Any = Slow(max_batch=4)
+        batcher = Batcher(model, Noted())
+        asked = asyncio.create_task(batcher.infer({"x": np.ones((3, 4), np.float32)}))
+        await until(lambda: len(model.given) == 1)
+
+        async def close() -> list[int]:
+            await batcher.close()
+            return ran.copy()
+
+        closing = asyncio.create_task(close())
+        await asyncio.sleep(0.01)
+        model.end.release()
+        assert await closing == [3], "figures that come later would be those of a model that is not there"
+        await asked
+
+    asyncio.run(ask())
+
+
 def test_requests_that_others_may_join_wait_where_they_can() -> None:
     async def ask() -> None:
         model: Any = Watched(max_batch=4)
