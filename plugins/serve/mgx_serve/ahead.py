@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from .batch import Request, Together, size_of, together
 from .model import Model
@@ -20,6 +20,7 @@ AT_ONCE: Final = 1 << 17  # bytes of inputs: to put fewer together takes no long
 LARGE: Final = 1 << 15  # bytes of a request whose rows are put in their place when it has come
 PART: Final = 1 << 22  # bytes that are worth waking a thread for
 MOST_THREADS: Final = 4  # two of them copy as fast as many machines' memory allows
+T = TypeVar("T")
 Inputs = Callable[[], Together]
 Rows = Sequence[tuple[Request, int]]  # requests, and the number of the first row of each in its batch
 
@@ -151,19 +152,27 @@ class Ahead:
 
     def _drop(self, laid: Laid) -> None:
         laid.all_of_them()
-        self._threads.submit(self._give_back, laid)
+        self._submit(self._give_back, laid)
 
     def _give_back(self, laid: Laid) -> None:
-        for copy in laid.copies:
-            copy.exception()
-        self._stacks.give_back(laid.stack)
+        if not [copy for copy in laid.copies if copy.exception() is not None]:  # which may still be made
+            self._stacks.give_back(laid.stack)
+
+    def _submit(self, function: Callable[..., T], *given: Any) -> Future[T]:
+        """Returns what a thread will have made, or the error where none can be started."""
+        try:
+            return self._threads.submit(function, *given)
+        except RuntimeError as error:
+            failed: Future[T] = Future()
+            failed.set_exception(error)
+            return failed
 
     def _plain(self, batch: Sequence[Request], sooner: bool) -> Inputs:
         make = partial(together, self._model, batch, self._stacks, sooner)
         if not sooner:
             return make
         if sum([r.size for r in batch]) > AT_ONCE:
-            return self._threads.submit(make).result
+            return self._submit(make).result
         made: Future[Together] = Future()
         try:
             made.set_result(make())
@@ -173,7 +182,7 @@ class Ahead:
 
     def _copy(self, laid: Laid, rows: Rows) -> None:
         for part in _parts(rows):
-            laid.copies.append(self._threads.submit(_copied, laid, part, self._most))
+            laid.copies.append(self._submit(_copied, laid, part, self._most))
 
     def _made(self, laid: Laid, last: Rows, size: int) -> Together:
         """Returns the inputs once all rows are in their place.  last: rows that this thread copies."""

@@ -258,7 +258,11 @@ class Batcher(Deployment):
 
     def _submit(self, job: Job) -> None:
         self._free -= 1
-        running = self._loop.run_in_executor(self._threads, self._work, job)
+        try:
+            running = self._loop.run_in_executor(self._threads, self._work, job)
+        except RuntimeError as error:  # no thread can be started
+            self._failed(job.batch, error)
+            return
         running.add_done_callback(functools.partial(self._ended, job))
 
     def _work(self, job: Job) -> Ran | None:

@@ -21,7 +21,7 @@ from mgx_core import DeviceError, ParameterError
 from mgx_serve import ModelSettings, ahead
 from mgx_serve.batch import run
 from mgx_serve.batching import Batcher
-from mgx_serve.errors import BadRequest
+from mgx_serve.errors import BadRequest, Internal
 from mgx_serve.metrics import Recorder
 from mgx_serve.model import Model, Signature, batch_sizes
 from mgx_serve.pace import Spent
@@ -433,7 +433,7 @@ def test_a_program_is_run_for_some_of_its_results(small_model: Any, tmp_path: Pa
 
 
 async def until(seen: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(20):
         while not seen():
             await asyncio.sleep(0.001)
 
@@ -501,7 +501,7 @@ class Rows:
     async def ended(self, runs: int) -> list[Any]:
         for _ in range(runs):
             self.model.end.release()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(20):
             made = await asyncio.gather(*self.asked, return_exceptions=True)
         await self.batcher.close()
         return [m if isinstance(m, BaseException) else float(m[1][0][0, 0]) for m in made]
@@ -561,6 +561,45 @@ def test_a_request_that_left_after_it_was_copied_leaves_the_others_as_they_are(
         assert isinstance(made.pop(left), asyncio.CancelledError)
         assert made == [2.0 * n for n in range(5) if n != left]
         assert [shape[0] for shape, _ in rows.model.runs] == [1, 3]
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_no_request_is_lost_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=3)
+        rows.model.own_memory = own
+        await rows.begun(0)
+        monkeypatch.setattr(rows.batcher._ahead._threads, "submit", refused)
+        await rows.begun(1, 2, 3, 4, 5)
+        assert await rows.ended(6) == [0, 2, 4, 6, 8, 10]
+        assert not rows.copied
+
+    asyncio.run(ask())
+
+
+def test_a_run_that_has_no_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    async def ask() -> None:
+        model: Any = Watched(max_batch=3)
+        batcher = Batcher(model, NoRecorder())
+        plain = batcher._threads.submit
+        for asked in (1, 3):
+            monkeypatch.setattr(batcher._threads, "submit", refused)
+            x = {"x": np.ones((1, 4), np.float32)}
+            async with asyncio.timeout(20):
+                made = await asyncio.gather(*(batcher.infer(x) for _ in range(asked)), return_exceptions=True)
+            assert [type(m) for m in made] == [Internal] * asked
+            monkeypatch.setattr(batcher._threads, "submit", plain)
+            _, (y, _) = await batcher.infer(x)
+            np.testing.assert_array_equal(y, np.full((1, 4), 2))
+        await batcher.close()
 
     asyncio.run(ask())
 
