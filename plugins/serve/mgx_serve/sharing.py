@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import mmap
 import os
 import socket
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 __all__ = ["Part", "Sharer", "Sharing"]
 
+log = logging.getLogger("mgx_serve")
 ABSENT: Final = 1 << 40  # the count of a process that takes none
 ITEM: Final = 8  # bytes of a count
 
@@ -76,8 +78,9 @@ class Sharing:
         """Has nobody hand connections to a process that has ended, and closes those that it did not take."""
         with self._counts.locked() as counts:
             counts[number] = ABSENT
-        while (connected := taken(self._ways[number][0])) is not None:
-            connected.close()
+        while (found := taken(self._ways[number][0])) is not None:
+            for connected in found:
+                connected.close()
 
     def close(self) -> None:
         for number, way in enumerate(self._ways):
@@ -125,8 +128,12 @@ class Sharer:
         """Has connections served that others hand on."""
 
         def come() -> None:
-            while (connected := taken(self._takes)) is not None:
-                serve(_Connected(self, connected))
+            while (found := taken(self._takes)) is not None:
+                for connected in found:
+                    serve(_Connected(self, connected))
+                if not found:
+                    self.closed()
+                    log.error("a connection was lost: this process has as many files open as it may (ulimit -n)")
 
         asyncio.get_running_loop().add_reader(self._takes, come)
 
@@ -166,10 +173,10 @@ class _Connected(socket.socket):
             sharer.closed()
 
 
-def taken(takes: socket.socket) -> socket.socket | None:
-    """Returns a connection that was handed on; None if there is none."""
+def taken(takes: socket.socket) -> list[socket.socket] | None:
+    """Returns a connection that was handed on; none of it where this process may open no more; None if there is none."""
     try:
         _, numbers, *_ = socket.recv_fds(takes, 1, 1)
     except BlockingIOError:
         return None
-    return socket.socket(fileno=numbers[0])
+    return [socket.socket(fileno=number) for number in numbers]

@@ -8,6 +8,7 @@ import dataclasses
 import http.client
 import itertools
 import os
+import resource
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -98,6 +99,29 @@ def test_connections_that_end_make_room() -> None:
             assert given.counts() == [2, 2, 2]
 
     asyncio.run(shared())
+
+
+def test_connections_that_a_process_has_no_files_for_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
+    async def shared() -> None:
+        with parts() as given:
+            loop, takes = asyncio.get_running_loop(), given.sharers[2]._takes
+            loop.remove_reader(takes)
+            given.connect(0, 3)
+            assert given.counts() == [1, 1, 1]
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            given.sharers[2].take(given.kept[2].append)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # fewer than there are
+            try:
+                await asyncio.sleep(0.05)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            assert [len(k) for k in given.kept[1:]] == [0, 0] and given.counts() == [1, 0, 0]
+            given.connect(0, 2)
+            await asyncio.sleep(0.05)
+            assert [len(k) for k in given.kept] == given.counts() == [1, 1, 1]
+
+    asyncio.run(shared())
+    assert "ulimit -n" in caplog.text
 
 
 def test_nothing_is_handed_to_a_process_that_has_ended() -> None:
