@@ -32,7 +32,11 @@ class Share:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
         self._budget.taken -= self._taken
+        self._taken = 0
 
     def take(self, size: int) -> None:
         budget = self._budget

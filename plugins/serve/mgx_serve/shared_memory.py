@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from .errors import BadRequest, NotFound, Unsupported
 from .tensors import Array, Layout, Lying
 
-__all__ = ["Memory", "Place", "Region", "Regions"]
+__all__ = ["AT_ONCE", "Memory", "Place", "Region", "Regions"]
 
 MOST = 4096  # regions
 AT_ONCE = 1 << 18  # bytes: a copy of more would keep the event loop from others for longer than a thread takes to start
@@ -175,12 +175,18 @@ class Regions:
 
     async def write(self, place: Place, data: bytes | memoryview) -> None:
         """Errors: BadRequest if the place is too small."""
+        await _copied(len(data), self._writing(place, data))
+
+    def write_now(self, place: Place, data: bytes | memoryview) -> None:
+        """As `write`, in this thread: for at most `AT_ONCE` bytes."""
+        self._writing(place, data)()
+
+    def _writing(self, place: Place, data: bytes | memoryview) -> Callable[[], None]:
+        """Returns what writes an output.  Errors: BadRequest if the place is too small."""
         put = self._at(place).write
         if len(data) > place.size:
             raise BadRequest(f"region {place.region!r}: {len(data)} bytes are required for an output, got {place.size}")
-        copying = _copied(len(data), functools.partial(put, place.offset, data))
-        del put  # as `_copied` says
-        await copying
+        return functools.partial(put, place.offset, data)
 
     def _at(self, place: Place) -> _Open:
         found = self._open.get(place.region)

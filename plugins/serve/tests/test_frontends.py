@@ -139,7 +139,7 @@ def test_a_new_front_end_has_its_own_requests() -> None:
             waiting.append(asyncio.get_running_loop().create_future())
             return await waiting[-1]
 
-        service: Any = SimpleNamespace(metrics=SimpleNamespace(records={}), budget=None)
+        service: Any = SimpleNamespace(metrics=SimpleNamespace(records={}), budget=None, regions=None)
         asked: Any = Asked(service, None, None)  # type: ignore[arg-type]
         asked._kinds["find"] = find
         channels = [Kept(), Kept()]

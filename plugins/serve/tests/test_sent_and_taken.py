@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ from mgx_serve.inference import Call, Stored
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Signature
 from mgx_serve.settings import ModelSettings, Settings
-from mgx_serve.shared_memory import Place
+from mgx_serve.shared_memory import Memory, Place, Region, Regions
 from mgx_serve.tensors import Tensor
 from mgx_serve.tracing import NoTraces
 
@@ -60,7 +61,10 @@ class Parts:
     def __init__(self, model: Any, limit: int) -> None:
         self.metrics, self.batchers = Metrics(NoTraces()), {"m": Batcher(model, Metrics(NoTraces()))}
         repository = SimpleNamespace(find=self._find)
-        service: Any = SimpleNamespace(repository=repository, metrics=self.metrics, budget=Budget(limit))
+        self.budget, self.regions = Budget(limit), Regions(True)
+        service: Any = SimpleNamespace(
+            repository=repository, metrics=self.metrics, budget=self.budget, regions=self.regions
+        )
         self.asked = Asked(service, None, None)  # type: ignore[arg-type]
         self.engine = Engine(Settings(), lambda *_: None)
 
@@ -68,6 +72,15 @@ class Parts:
         if name not in self.batchers:
             raise NotFound(f"there is no model {name!r}")
         return self.batchers[name]
+
+    async def lying(self, at: int, count: int = 2, room: int = 32, **given: Any) -> Any:
+        """Returns the place of y for rows that lie in a region at `at`; y goes behind them."""
+        stored = {"x": Stored("FP32", (count, 4), Place("mine", 16 * count, at))}
+        call = Call("m", "", {}, stored, places={"y": Place("mine", room, at + 64)}, **given)
+        answer = await self.engine.infer(call, Share(self.engine.budget))
+        ((tensor, y),) = answer.outputs
+        assert (tensor.name, y.shape) == ("y", (count, 4))
+        return answer.places["y"]
 
     async def infer(self, x: Any, model: str = "m", **given: Any) -> Any:
         answer = await self.engine.infer(Call(model, "", {"x": x}, **given), Share(self.engine.budget))
@@ -195,6 +208,94 @@ def test_what_is_under_way_is_refused_when_the_engine_ends() -> None:
                 await asked
             with pytest.raises(ServeError, match="has ended"):
                 await parts.infer(rows(1, 1))
+
+    asyncio.run(ask())
+
+
+class Bytes(Memory):
+    """The memory of a region; writes to `full` and behind it fail as on a full disk."""
+
+    def __init__(self, size: int, full: int) -> None:
+        self.bytes, self.full = bytearray(size), full
+
+    def read(self, at: int, size: int) -> memoryview:
+        return memoryview(bytes(self.bytes[at : at + size]))
+
+    def write(self, at: int, data: bytes | memoryview) -> None:
+        if at >= self.full:
+            raise OSError("no space is left")
+        self.bytes[at : at + len(data)] = data
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Known(Region):
+    memory: Bytes
+
+    def opened(self) -> Memory:
+        return self.memory
+
+
+async def filled(parts: Parts, *values: float, full: int = 1 << 20) -> Bytes:
+    """Registers a region that has two rows of each value, 128 bytes after each other."""
+    memory = Bytes(128 * len(values), full)
+    for n, value in enumerate(values):
+        memory.bytes[128 * n : 128 * n + 32] = rows(2, value).tobytes()
+    await parts.regions.register(Known("mine", len(memory.bytes), memory))
+    return memory
+
+
+def test_tensors_in_shared_memory_share_a_run_with_others() -> None:
+    async def ask() -> None:
+        model = Doubling()
+        async with connected(model) as parts:
+            memory = await filled(parts, 1, 2, 3)
+            for _ in range(2):
+                *places, y = await asyncio.gather(*(parts.lying(128 * n) for n in range(3)), parts.infer(rows(1, 7)))
+                np.testing.assert_array_equal(y, rows(1, 14))
+                assert places == [Place("mine", 32, 128 * n + 64) for n in range(3)]
+            found = np.frombuffer(memory.bytes, np.float32).reshape(3, 2, 16)[:, 1, :8]
+            np.testing.assert_array_equal(found, np.repeat([[2], [4], [6]], 8, axis=1))
+            assert model.rows == [7, 7] and parts.budget.taken == 0
+            assert parts.asked._taken is not None and not parts.asked._tasks
+
+    asyncio.run(ask())
+
+
+def test_refusals_of_tensors_in_shared_memory_leave_others_alone() -> None:
+    async def ask() -> None:
+        async with connected(Doubling()) as parts:
+            await filled(parts, 1, -1, 3, 4, full=3 * 128)
+            asked = [parts.lying(0), parts.lying(128), parts.lying(256, room=31), parts.lying(500), parts.lying(384)]
+            asked += [parts.lying(0, count=-1), parts.lying(0, count=True), parts.lying(0, outputs=["q"])]
+            made = await asyncio.gather(*asked, parts.lying(256), return_exceptions=True)
+            assert [type(m) for m in made[1:-1]] == [Internal, BadRequest, BadRequest, ServeError, *[BadRequest] * 3]
+            assert made[0] == Place("mine", 32, 64) and made[-1] == Place("mine", 32, 320)
+            parts.regions.unregister(Known)
+            with pytest.raises(BadRequest, match="no region 'mine'"):
+                await parts.lying(0)
+            assert parts.budget.taken == 0
+
+    asyncio.run(ask())
+
+
+def test_tensors_in_shared_memory_take_of_the_memory_for_requests_until_they_are_answered() -> None:
+    async def ask() -> None:
+        async with connected(Doubling(queue_delay=30.0), 130) as parts:
+            await filled(parts, 1, 2)
+            waiting = [asyncio.create_task(parts.lying(128 * n)) for n in range(2)]
+            await asyncio.sleep(0.05)
+            assert parts.budget.taken == 128
+            with pytest.raises(Busy):
+                await parts.lying(0)
+            with pytest.raises(TooLarge):
+                await parts.lying(0, count=5)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            await asyncio.sleep(0.05)
+            assert parts.budget.taken == 0
 
     asyncio.run(ask())
 

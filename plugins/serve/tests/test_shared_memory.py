@@ -25,9 +25,9 @@ X = np.arange(8, dtype=np.float32).reshape(2, 4)
 MODULES = [tritonclient.http, tritonclient.grpc]
 
 
-@pytest.fixture(scope="module")
-def sharing(serve: Callable[..., Any], models: Path) -> Any:
-    return serve(models, "--shared-memory")
+@pytest.fixture(scope="module", params=[0, 2])
+def sharing(request: pytest.FixtureRequest, serve: Callable[..., Any], models: Path) -> Any:
+    return serve(models, "--shared-memory", "--frontends", request.param)
 
 
 @pytest.fixture
@@ -204,10 +204,13 @@ def test_long_copies_leave_the_event_loop_alone() -> None:
     asyncio.run(copies())
 
 
-def test_one_that_may_not_use_it_learns_nothing(serve: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_that_may_not_use_it_learns_nothing(
+    serve: Callable[..., Any], models: Path, tmp_path: Path, count: int
+) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text('all = ["*"]\none = ["double"]\n')
-    server = serve(models, "--shared-memory", "--tokens", tokens)
+    server = serve(models, "--shared-memory", "--tokens", tokens, "--frontends", count)
     for module in MODULES:  # there is no such region, which only those are told that may use regions
         for token, said in (("one", "does not allow"), ("all", "no region")):
             headers = {("Authorization" if module is tritonclient.http else "authorization"): f"Bearer {token}"}

@@ -8,18 +8,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgpack
+import numpy as np
 
 from ..errors import Unavailable
 from ..inference import Answer, Call
-from ..tensors import Tensor, datatype_of, to_bytes
+from ..shared_memory import AT_ONCE, Place
+from ..tensors import DATATYPES, Tensor, datatype_of, elements, to_bytes
 from .arena import Bytes
 from .channel import Channel
-from .wire import read_error, read_tensor
+from .wire import place_fields, read_error, read_tensor
 
-__all__ = ["Lost", "Sent", "is_plain"]
+__all__ = ["Lost", "Sent", "is_plain", "lies_plainly"]
 
 HEADS: Final = 1024  # that are kept
 LARGEST_HEAD: Final = 4096  # bytes of one that is kept
+TEXT: Final = "BYTES"
 Made = tuple[Sequence[Any], list[Bytes]]  # of an answer: model, version and outputs, and their elements
 
 
@@ -32,11 +35,20 @@ def is_plain(call: Call) -> bool:
     return not (call.stored or call.places or call.classes or any(a.dtype.hasobject for a in call.feeds.values()))
 
 
+def lies_plainly(call: Call) -> bool:
+    """Returns True for one that is as plain but for tensors in shared memory, of which the outputs are written at once."""
+    if call.classes or any(s.datatype == TEXT for s in call.stored.values()):
+        return False
+    small = all(p.size <= AT_ONCE for p in call.places.values())
+    return small and not any(a.dtype.hasobject for a in call.feeds.values())
+
+
 class Sent:
     """Requests of this process to another one that are not answered yet.
 
     The requests of one turn of the event loop leave as one message.  A request is its number, its head and its tensors; the head
-    names the model, the outputs and the shapes of the inputs, and is written once for all requests that are alike.
+    names the model, the outputs, the shapes of the inputs and the places in shared memory, and is written once for all requests
+    that are alike.
     """
 
     def __init__(self, channel: Callable[[], Channel | None]) -> None:
@@ -48,11 +60,14 @@ class Sent:
         self._parts: list[Bytes] = []
 
     async def infer(self, call: Call) -> Answer:
-        """Returns the answer to a plain request.  Errors: any `ServeError`; Lost if the other process ends."""
-        number, reply = next(self._numbers), self._loop.create_future()
+        """Returns the answer to a request that `is_plain`, or `lies_plainly` where the other process has the regions.
+
+        Errors: any `ServeError`; Lost if the other process ends.
+        """
+        head, number, reply = self._head(call), next(self._numbers), self._loop.create_future()
         if not self._records:
             self._loop.call_soon(self.flush)
-        self._records += (number, self._head(call), len(call.feeds))
+        self._records += (number, head, len(call.feeds))
         self._parts += map(to_bytes, call.feeds.values())
         self._waiting[number] = reply
         try:
@@ -63,19 +78,31 @@ class Sent:
             raise
         finally:
             del self._waiting[number]
-        made = [
-            (Tensor(n, kind, tuple(s)), read_tensor(n, kind, s, p))
-            for (n, kind, s), p in zip(outputs, parts, strict=True)
-        ]
-        return Answer(model, version, call.id, made)
+        made, places = [], {}
+        for (name, kind, shape), part in zip(outputs, parts, strict=True):
+            lies = call.places.get(name)
+            if lies is None:
+                array = read_tensor(name, kind, shape, part)
+            else:  # the elements are there, and their size is all that comes
+                places[name] = Place(lies.region, int.from_bytes(part, "little"), lies.offset)
+                array = np.broadcast_to(np.zeros((), DATATYPES[kind]), shape)
+            made.append((Tensor(name, kind, tuple(shape)), array))
+        return Answer(model, version, call.id, made, places)
 
     def _head(self, call: Call) -> bytes:
         feeds = tuple([(name, array.dtype, array.shape) for name, array in call.feeds.items()])
-        key = (call.model, call.version, tuple(call.outputs), call.priority, call.timeout, feeds)
+        for name, lies in call.stored.items():
+            elements(name, lies.shape)  # extents are looked up by their values below
+        stored = tuple([(name, s.datatype, tuple(s.shape), s.place) for name, s in call.stored.items()])
+        places = tuple(call.places.items())
+        asked = (call.model, call.version, tuple(call.outputs), call.priority, call.timeout)
+        key = (asked, feeds, stored, places)
         head = self._heads.get(key)
         if head is None:
             named = [(name, datatype_of(dtype), shape) for name, dtype, shape in feeds]
-            head = msgpack.packb([*key[:-1], named], unicode_errors="surrogatepass")
+            lying = [(name, datatype, shape, place_fields(place)) for name, datatype, shape, place in stored]
+            placed = [(name, place_fields(place)) for name, place in places]
+            head = msgpack.packb([*asked, named, lying, placed], unicode_errors="surrogatepass")
             if len(head) <= LARGEST_HEAD:
                 if len(self._heads) >= HEADS:
                     self._heads.clear()

@@ -16,7 +16,8 @@ from ..batching import Batcher
 from ..budget import TENSOR_COST, Budget, Share
 from ..errors import ServeError
 from ..inference import held
-from ..tensors import DATATYPES, Array, to_bytes
+from ..shared_memory import Place, Regions
+from ..tensors import DATATYPES, Array, Layout, Lying, to_bytes
 from .arena import Bytes
 from .wire import error_message
 
@@ -24,6 +25,7 @@ __all__ = ["Taken"]
 
 HEADS: Final = 1024  # that are kept
 LARGEST_HEAD: Final = 4096  # bytes of one that is kept
+SIZE_BYTES: Final = 8  # of a number of bytes
 log = logging.getLogger("mgx_serve")
 
 
@@ -31,23 +33,29 @@ log = logging.getLogger("mgx_serve")
 class Kind:
     """Requests of one head, which was checked once for all of them.
 
-    layouts: name, element type and extents of each input; alike: model, version, and names and types of the outputs, as messages
-    have them.
+    layouts: name, element type and extents of each input in the message; stored: the inputs in shared memory; alike: model,
+    version, and names and types of the outputs, as messages have them; places: in shared memory, of those that go there.
     """
 
     queue: Batcher
     form: Form
     layouts: Sequence[tuple[str, Any, Sequence[int]]]
+    stored: Sequence[tuple[Layout, Place]]
     alike: Sequence[Any]
+    places: Sequence[Place | None]
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A request that is not answered yet; a batch calls it as it does a future."""
+    """A request that is not answered yet; a batch calls it as it does a future.
+
+    share: of the memory for requests, for inputs in shared memory; the others are part of what the front end has.
+    """
 
     owner: Taken
     number: int
     kind: Kind
+    share: Share | None = None
     ended: bool = False
 
     def done(self) -> bool:
@@ -65,18 +73,24 @@ class Waiting:
 class Taken:
     """Requests of one process.
 
-    find: returns the queue of a model's version; budget: of the memory for requests; send: sends a message and its byte strings.
+    find: returns the queue of a model's version; budget: of the memory for requests; send: sends a message and its byte strings;
+    regions: those that requests may name, None where no request does.
     A request costs no task and no future here: its record waits in the queue of its model, and the answers that are there at the
     end of a turn of the event loop leave as one message.
     """
 
     def __init__(
-        self, find: Callable[[str, str], Batcher], budget: Budget, send: Callable[[Any, Sequence[Bytes]], None]
+        self,
+        find: Callable[[str, str], Batcher],
+        budget: Budget,
+        send: Callable[[Any, Sequence[Bytes]], None],
+        regions: Regions | None = None,
     ) -> None:
+        self._regions = regions
         self._find, self._budget, self._send, self._loop = find, budget, send, asyncio.get_running_loop()
         self._kinds: dict[bytes, Kind] = {}
         self._waiting: dict[int, Waiting] = {}
-        self._answers: list[tuple[Waiting, list[Array]]] = []
+        self._answers: list[tuple[Waiting, list[tuple[int, ...]], list[Bytes]]] = []
         self._refusals: list[tuple[int, Any]] = []
 
     def take(self, records: Sequence[Any], parts: list[Bytes]) -> None:
@@ -87,25 +101,40 @@ class Taken:
             end = at + count
             try:
                 kind = self._kinds.get(head) or self._kind(head)
-                feeds = {
+                feeds: dict[str, Array | Lying] = {
                     name: np.frombuffer(part, dtype).reshape(shape)
                     for (name, dtype, shape), part in zip(kind.layouts, parts[at:end], strict=True)
                 }
                 self._waiting[number] = waiting = Waiting(self, number, kind)
+                if kind.stored:
+                    self._add_stored(feeds, waiting)
                 kind.queue.put(feeds, kind.form, waiting)
             except Exception as error:
                 self.refuse(number, error)
             at = end
 
+    def _add_stored(self, feeds: dict[str, Array | Lying], waiting: Waiting) -> None:
+        """Adds the inputs in shared memory.  Errors: BadRequest, TooLarge, Busy."""
+        assert self._regions is not None, "only an engine's process is asked for tensors in regions"
+        waiting.share = share = Share(self._budget)
+        for layout, place in waiting.kind.stored:
+            share.take(place.size * TENSOR_COST)
+            feeds[layout.name] = self._regions.input(layout, place)
+
     def _kind(self, head: bytes) -> Kind:
         """Errors: any `ServeError` for a request that does not fit."""
-        model, version, outputs, priority, timeout, feeds = msgpack.unpackb(head, unicode_errors="surrogatepass")
+        given = msgpack.unpackb(head, unicode_errors="surrogatepass")
+        model, version, outputs, priority, timeout, feeds, stored, places = given
         queue = self._find(model, version)
         layouts = [(name, DATATYPES[datatype], tuple(shape)) for name, datatype, shape in feeds]
-        empty = {name: np.broadcast_to(np.zeros((), dtype), shape) for name, dtype, shape in layouts}
+        lying = [(Layout.of(name, datatype, tuple(shape)), Place(*place)) for name, datatype, shape, place in stored]
+        every = [*layouts, *((layout.name, layout.dtype, layout.shape) for layout, _ in lying)]
+        empty = {name: np.broadcast_to(np.zeros((), dtype), shape) for name, dtype, shape in every}
         form, found = queue.form(empty, priority, timeout, outputs), queue.signature
         told = [(found.outputs[n].name, found.outputs[n].datatype) for n in form.wanted]
-        made = Kind(queue, form, layouts, [found.name, found.version, told])
+        placed = {name: Place(*place) for name, place in places}
+        alike = [found.name, found.version, told]
+        made = Kind(queue, form, layouts, lying, alike, [placed.get(name) for name, _ in told])
         if len(head) <= LARGEST_HEAD:
             if len(self._kinds) >= HEADS:
                 self._kinds.clear()
@@ -118,9 +147,16 @@ class Taken:
 
     def cancel(self, number: int) -> None:
         """Gives up a request whose client has left."""
-        waiting = self._waiting.pop(number, None)
+        waiting = self._ended(number)
         if waiting is not None:
             waiting.ended = True
+
+    def _ended(self, number: int) -> Waiting | None:
+        """Forgets a request, if it is there; gives its memory back."""
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None and waiting.share is not None:
+            waiting.share.give_back()
+        return waiting
 
     def close(self) -> None:
         """Gives up all of them."""
@@ -131,19 +167,29 @@ class Taken:
         try:
             with Share(self._budget) as share:
                 share.take(sum([held(array) for array in result]) * TENSOR_COST)
-        except ServeError as error:
+            parts = [self._part(array, place) for array, place in zip(result, waiting.kind.places, strict=True)]
+        except Exception as error:  # others of its batch are answered
             self.refuse(waiting.number, error)
             return
         self._expect()
-        self._waiting.pop(waiting.number, None)
-        self._answers.append((waiting, result))
+        self._ended(waiting.number)
+        self._answers.append((waiting, [array.shape for array in result], parts))
+
+    def _part(self, array: Array, place: Place | None) -> Bytes:
+        """Returns an output's elements, or their size where they were written to shared memory.  Errors: BadRequest."""
+        data = to_bytes(array)
+        if place is None:
+            return data
+        assert self._regions is not None, "only an engine's process is asked for tensors in regions"
+        self._regions.write_now(place, data)
+        return len(data).to_bytes(SIZE_BYTES, "little")
 
     def refuse(self, number: int, error: BaseException) -> None:
         if not isinstance(error, ServeError):
             log.error("a request from another process", exc_info=error)
             error = ServeError("the server failed; the reason is in its log")
         self._expect()
-        self._waiting.pop(number, None)
+        self._ended(number)
         self._refusals.append((number, error_message(error)))
 
     def _expect(self) -> None:
@@ -156,11 +202,11 @@ class Taken:
         places: dict[int, int] = {}
         records: list[Any] = []
         parts: list[Bytes] = []
-        for waiting, result in answers:
+        for waiting, shapes, made in answers:
             kind = waiting.kind
             which = places.setdefault(id(kind), len(alike))
             if which == len(alike):
                 alike.append(kind.alike)
-            records.append((waiting.number, which, [array.shape for array in result]))
-            parts += map(to_bytes, result)
+            records.append((waiting.number, which, shapes))
+            parts += made
         self._send([alike, records, refusals], parts)

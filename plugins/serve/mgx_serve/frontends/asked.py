@@ -53,7 +53,7 @@ class Asked:
         """
         self._channel = channel
         answers = functools.partial(_send, channel, "answers", 0)
-        self._taken = Taken(self._queue, self._service.budget, answers)
+        self._taken = Taken(self._queue, self._service.budget, answers, self._service.regions)
         self._started = asyncio.get_running_loop().create_future()
         return self._started
 

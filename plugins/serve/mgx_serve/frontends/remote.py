@@ -10,11 +10,11 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from ..access import Access
+from ..access import EVERYTHING, Access
 from ..budget import SMALL, Budget, Share
 from ..channels.arena import Bytes
 from ..channels.channel import Channel, Ends
-from ..channels.sent import Sent, is_plain
+from ..channels.sent import Sent, is_plain, lies_plainly
 from ..channels.wire import call_message, read_answer, read_error
 from ..errors import Unavailable
 from ..http_infer import headers_of, read_body, refusal, send_response
@@ -38,6 +38,7 @@ class Engine(Inference):
         self.reads_headers = self.access.required or settings.traces
         self.ending, self.ended = asyncio.Event(), asyncio.Event()
         self._told, self._traces = told, settings.traces
+        self._has_models = settings.ray is None  # and not a process of Ray's
         self._channel: Channel | None = None
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._numbers = itertools.count(1)
@@ -55,8 +56,12 @@ class Engine(Inference):
         """Notes that other models or versions answer now."""
 
     async def infer(self, call: Call, share: Share) -> Answer:
-        if not self._traces and is_plain(call):
-            return await self._sent.infer(call)
+        if not self._traces:
+            if is_plain(call):
+                return await self._sent.infer(call)
+            if self._has_models and lies_plainly(call):
+                self.access.check(call.headers.get("authorization"), EVERYTHING)
+                return await self._sent.infer(call)
         return read_answer(*await self.asked("infer", *call_message(call, self.reads_headers)))
 
     async def grpc(self, name: str, request: bytes, headers: Mapping[str, str]) -> bytes:
