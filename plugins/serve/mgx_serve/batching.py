@@ -162,6 +162,7 @@ class Batcher(Deployment):
             if left > 0:
                 if self._timer is None:
                     self._timer = self._loop.call_later(left, self._due)
+                self._lay()
                 return
             if self._timer is not None:
                 self._timer.cancel()

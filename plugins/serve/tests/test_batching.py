@@ -520,6 +520,20 @@ def test_large_requests_are_copied_when_they_come(monkeypatch: pytest.MonkeyPatc
     asyncio.run(ask())
 
 
+def test_large_requests_are_copied_while_they_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        rows = Rows(monkeypatch, max_batch=8, queue_delay=30.0)
+        given = [np.full((1, 4), n, np.float32) for n in (1, 2, 3)]
+        rows.asked = [asyncio.create_task(rows.batcher.infer({"x": x})) for x in given]
+        await until(lambda: sorted(rows.copied) == [1, 2, 3])
+        assert not rows.model.given
+        rows.batcher.hurry()
+        assert await rows.ended(1) == [2, 4, 6]
+        assert len(rows.copied) == 3, "once each"
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize(("own", "copied"), [(False, []), (True, [1.0])])
 def test_a_request_that_nobody_joins_is_copied_for_targets_with_memory_of_their_own(
     monkeypatch: pytest.MonkeyPatch, own: bool, copied: list[float]
