@@ -303,6 +303,32 @@ def test_a_start_that_fails_leaves_no_front_end(models: Path, monkeypatch: pytes
     asyncio.run(started())
 
 
+def test_a_front_end_is_replaced_whatever_its_start_fails_with(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, tries = asyncio.create_subprocess_exec, iter((True, False, False, True))
+
+    async def fails(*given: Any, **options: Any) -> Any:
+        if not next(tries):
+            raise RuntimeError("can't start new thread")
+        return await made(*given, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fails)
+
+    async def replaced() -> None:
+        server = Server(models, Settings(http_port=0, grpc_port=-1, frontends=1))
+        await server.start(load=False)
+        (first,) = frontends_of(os.getpid())
+        files = len(os.listdir("/proc/self/fd"))
+        os.kill(first, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            while frontends_of(os.getpid()) in (set(), {first}):
+                await asyncio.sleep(0.02)
+            while len(os.listdir("/proc/self/fd")) != files:  # starts that failed leave none open
+                await asyncio.sleep(0.02)
+        await server.stop()
+
+    asyncio.run(replaced())
+
+
 def test_a_port_is_free_though_connections_of_an_ended_server_linger() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

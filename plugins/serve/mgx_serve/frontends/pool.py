@@ -122,8 +122,9 @@ class _Member:
         """Starts the process and waits until it listens.  Errors: ParameterError if it ends before."""
         size = self._settings.memory
         ours, theirs = socket.socketpair()
-        memory = [shared_memory(f"mgx-serve-{name}", size) for name in ("requests", "answers")]
+        memory: list[int] = []
         try:
+            memory += (shared_memory(f"mgx-serve-{name}", size) for name in ("requests", "answers"))
             given = (theirs.fileno(), *memory)
             part = self._sharing.part(self._number)
             self._process = await asyncio.create_subprocess_exec(
@@ -139,6 +140,7 @@ class _Member:
             )
         finally:
             theirs.close()
+            ours.close()  # unless the channel has it
             for number in memory:
                 os.close(number)
         started = self.asked.connected(channel)
@@ -165,8 +167,9 @@ class _Member:
             await asyncio.sleep(pause)
             try:
                 await self.start()
-            except (ParameterError, OSError) as error:
-                log.error("no front end could be started: %s", error)
+            except Exception as error:  # whatever it is: without this task none is ever started again
+                unforeseen = not isinstance(error, (ParameterError, OSError))
+                log.error("no front end could be started: %s", error, exc_info=unforeseen)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 pause = PAUSE
