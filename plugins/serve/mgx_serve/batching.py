@@ -45,14 +45,15 @@ class Job:
 class Batcher(Deployment):
     """The queue of one model and what takes from it; lives in one event loop.
 
-    A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request has
-    waited for the queue delay.  While others run, the threads are handed the next batch, one for each instance, which begins when
-    one of those ends, not a turn of the event loop later: where no request can join it any more, its inputs are put together
-    meanwhile; otherwise it is made of what waits when it begins.  Results are taken apart in the event loop, when the thread has
-    gone on to the next batch.  A batch that fails is run again request by request, so that a bad one fails alone.
-    Batches are filled up to one of the model's sizes.  Runs have threads of their own, but for those whose shapes were seen to be
-    done sooner than another thread would be awake.  The first run of a kind always has one: what was measured on zeros says
-    little of values that take longer.
+    A run starts as soon as an instance is free and either the largest or a preferred batch is there, or the oldest request
+    has waited for the queue delay.  While others run, the threads are handed the next batch, one for each instance, which
+    begins when one of those ends, not a turn of the event loop later: where no request can join it any more, its inputs are
+    put together meanwhile; otherwise it is made of what waits when it begins, of which large inputs are in their place by
+    then.  Results are taken apart in the event loop, when the thread has gone on to the next batch.  A batch that fails is
+    run again request by request, so that a bad one fails alone.  Batches are filled up to one of the model's sizes, but where
+    two runs were measured to end sooner.  Runs have threads of their own, but for those whose shapes were seen to be done
+    sooner than another thread would be awake.  The first run of a kind always has one: what was measured on zeros says little
+    of values that take longer.
     """
 
     reads_lying = True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
+import random
 import threading
 import time
 import weakref
@@ -615,6 +617,54 @@ def test_a_run_that_has_no_thread_is_refused(monkeypatch: pytest.MonkeyPatch) ->
             np.testing.assert_array_equal(y, np.full((1, 4), 2))
         await batcher.close()
 
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_every_request_gets_its_own_rows(monkeypatch: pytest.MonkeyPatch, instances: int) -> None:
+    """Requests of several shapes and priorities come and leave while runs and copies take as long as they like."""
+    draw = random.Random(instances)
+
+    def slowly(values: Sequence[Any], place: Any) -> None:
+        time.sleep(draw.choice((0, 0, 0.001)))
+        put(values, place)
+
+    class Random(Watched):
+        def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
+            made = super().run(feeds, wanted)
+            time.sleep(draw.choice((0, 0.001, 0.003)))
+            np.testing.assert_array_equal(made[0], 2 * feeds["x"])  # nobody writes to a batch that is run
+            return made
+
+    async def ask() -> None:
+        model: Any = Random(max_batch=8, instances=instances)
+        model.seconds = {((n, width),): n for n in model.sizes for width in (4, 6)}
+        model.own_memory = True
+        batcher = Batcher(model, NoRecorder())
+        batcher._ahead._threads._max_workers = 4
+
+        async def client(number: int) -> int:
+            answered = 0
+            for turn in range(30):
+                shape = (draw.randint(1, 3), draw.choice((4, 4, 4, 6)))
+                x = np.full(shape, 100 * number + turn, np.float32)
+                asked = asyncio.create_task(batcher.infer({"x": x}, priority=draw.choice((1, 1, 2))))
+                if draw.random() < 0.2:
+                    await asyncio.sleep(draw.choice((0, 0.001, 0.003)))
+                    asked.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    _, (y, z) = await asked
+                    np.testing.assert_array_equal(y, 2 * x)
+                    np.testing.assert_array_equal(z, -x)
+                    answered += 1
+            return answered
+
+        assert sum(await asyncio.gather(*map(client, range(16)))) > 300
+        await batcher.close()
+
+    monkeypatch.setattr(ahead, "PART", 1)
+    monkeypatch.setattr(ahead, "LARGE", 1)
+    monkeypatch.setattr(ahead, "put", slowly)
     asyncio.run(ask())
 
 
