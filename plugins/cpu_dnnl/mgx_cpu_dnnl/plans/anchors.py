@@ -24,6 +24,7 @@ from .precision import narrowed, widened
 __all__ = ["Run", "floats_around", "offer_anchor", "offer_widened", "windowed"]
 
 WHOLE_SUM: Final = 4  # weights that are this many times smaller than the cache do not have oneDNN cut sums in parts
+BACKWARD: Final = "conv:"  # kernels of transposed convolutions that are the backward pass of a convolution
 
 # from the op, its two operands and what comes after it (None: nothing) to the result
 Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
@@ -112,6 +113,8 @@ def windowed(
         made.impl, prod(weights.lens) // lens[1] * x.shape.dtype.size
     ):
         raise Refused(f"oneDNN's {made.impl} is wrong where it sums in parts and more than the sum is asked for")
+    if epilogue is not None and made.impl.startswith(BACKWARD):
+        raise Refused(f"oneDNN's {made.impl} does what comes behind it by its reference, element by element")
     constant = e.constant(w) is not None
     packed = e.packed(weights, w_md, made.weights) if constant else e.reordered(weights, w_md, made.weights)
     bound = {_native.ARG_SRC: x, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
