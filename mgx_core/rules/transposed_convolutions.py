@@ -59,8 +59,8 @@ def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
         return No("the weights are not constant")
     dims, out = x.shape.dims, i.shape.dims
     strides, dilations, begins, _, _ = op.plan(len(dims) - 2, w.shape[2:])
-    if any(bounds(n)[0] < 1 for n in (*dims[1:], *out[1:])):
-        return No("an extent may be 0")
+    if any(isinstance(n, int) and n == 0 for n in (*dims, *out)):
+        return No("there are no elements")
     axes = []
     for n, *each in zip(dims[2:], out[2:], w.shape[2:], strides, dilations, begins, strict=True):
         axis = _axis(n, *each)
@@ -79,10 +79,12 @@ def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
     if prod(steps) > 1:
         image = made.shape.dims[2:]
         apart = (dims[0], op.group, *steps, out[1] // op.group, *image)
-        made, rank = b.add(Reshape(dims=apart), made), len(axes)
+        empty = any(bounds(n)[0] < 1 for n in apart)  # perhaps
+        made, rank = b.add(Reshape(dims=apart, allowzero=empty), made), len(axes)
         places = [axis for n in range(rank) for axis in (3 + rank + n, 2 + n)]
         made = b.add(Transpose(permutation=(0, 1, 2 + rank, *places)), made)
-        made = b.add(Reshape(dims=(*out[:2], *(n * s for n, s in zip(image, steps, strict=True)))), made)
+        whole = (*out[:2], *(n * s for n, s in zip(image, steps, strict=True)))
+        made = b.add(Reshape(dims=whole, allowzero=empty), made)
     cut = [(n + 2, a) for n, a in enumerate(axes) if (a.begin, a.extent) != (0, made.shape.dims[n + 2])]
     if cut:
         ends = tuple(a.begin + a.extent for _, a in cut)
