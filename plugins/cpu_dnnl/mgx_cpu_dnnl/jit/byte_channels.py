@@ -30,7 +30,7 @@ SLACK: Final = 256  # bytes that are written behind others
 
 
 class Fours(NamedTuple):
-    """How taps are taken four by four, as `byte_channels.h` has it."""
+    """The way in which taps are taken four by four, as `byte_channels.h` has it."""
 
     upright: bool
     groups: int

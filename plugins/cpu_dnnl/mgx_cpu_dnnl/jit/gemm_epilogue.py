@@ -77,7 +77,7 @@ class Epilogue:
         nodes = {n.ident: n for n in walk(self.graph.outputs)}
         place = {
             ident: n for n, ident in enumerate(nodes)
-        }  # equal graphs share code, and so number what they read alike
+        }  # equal graphs share code, which numbers what it reads
         self.loads = sorted((x for x in self.loads if x[0].ident in place), key=lambda x: place[x[0].ident])
         self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype is dt.float32]
 
