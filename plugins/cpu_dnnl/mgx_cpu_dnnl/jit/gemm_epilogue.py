@@ -75,9 +75,7 @@ class Epilogue:
         if fast:
             combine_sums(self.graph)
         nodes = {n.ident: n for n in walk(self.graph.outputs)}
-        place = {
-            ident: n for n, ident in enumerate(nodes)
-        }  # equal graphs share code, which numbers what it reads
+        place = {ident: n for n, ident in enumerate(nodes)}  # equal graphs share code, which numbers what it reads
         self.loads = sorted((x for x in self.loads if x[0].ident in place), key=lambda x: place[x[0].ident])
         self.numbers = [n for n in nodes.values() if n.kind == "const" and n.dtype is dt.float32]
 
