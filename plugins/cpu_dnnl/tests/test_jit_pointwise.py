@@ -317,10 +317,11 @@ def test_copies(engine, dtype, order, to):
 
 @pytest.mark.parametrize(("dims", "source", "target", "inner", "outer"), [
     ((300, 3, 64), (3, 1, 900), (3, 1, 900), 300, (64, 3)),  # a factor lies along the long steps, which are not taken
-    ((64, 40, 2, 40, 2), (4, 40 * 256, 2, 256, 1), (6400, 160, 80, 2, 1), 40, (40, 64, 2, 2)),  # depth to space
+    ((64, 40, 2, 40, 2), (4, 40 * 256, 2, 256, 1), (6400, 160, 80, 2, 1), 20, (40, 2, 64, 2, 2)),  # depth to space
+    ((196, 64, 4), (1, 196, 64 * 196), (256, 4, 1), 64, (196, 4)),  # all axes turned
 ])  # fmt: skip
 def test_short_inner_axes(engine, dims, source, target, inner, outer):
-    """Vectors run along the axis with the smallest steps of those that are long enough, lines are used up before the next."""
+    """Vectors run along the axis, or a part of it, whose lines take the least of a near cache, and these are used up first."""
     shapes = [Shape("float32", dims, source), Shape("float32", dims[1:])]
     out = Shape("float32", dims, target)
     graph = Graph(dims, frozenset())

@@ -17,7 +17,12 @@ __all__ = ["BLOCK", "Plan", "make_plan"]
 
 SHORT = 64  # elements of a row that take less time than finding where it lies
 MANY = 64  # items, of which all threads have enough
-LONG = 32  # elements along an axis that are enough for vectors: of longer ones that with the smallest steps is taken
+LINE = 16  # elements of 4 bytes in a line of the caches
+NEAR = 8192  # elements whose lines a near cache holds
+CROWDED = 256  # elements between neighbours of which the first cache holds few, and what these count for
+CROWD = 16
+MOST = 32  # elements of rows cut out of longer ones
+LONG = 16  # elements along an axis that are enough for vectors
 BLOCK = 4096  # elements of a long inner axis that make one item
 
 
@@ -60,16 +65,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
     axes.sort(key=lambda a: (-a.steps[main], -max(a.steps, default=0)))
     axes = merged(axes) or [Axis(1, (1,) * len(steps))]
     if len(axes) > 1 and axes[-1].extent < 8:  # too short for vectors: rather stride along a longer axis
-        whole = [k for k in range(len(steps)) if all(a.steps[k] for a in axes)]  # operands that fill the space
-        longest = max(
-            range(len(axes) - 1),
-            key=lambda i: (min(axes[i].extent, LONG), any(axes[i].steps[k] == 1 for k in whole), i),
-        )
-        if axes[longest].extent >= 16:
-            inner = axes.pop(longest)
-            # neighbours in some operand one after the other, so that its lines are used while a cache holds them
-            axes.sort(key=lambda a: -min((abs(s) for s in a.steps if s), default=0))
-            axes = merged([*axes, inner])
+        axes = _along_another(axes)
     plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes)
     plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
     plan.tile = _tile_axis(plan)
@@ -87,6 +83,38 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
         plan.mode = 1
     plan.key = _key(plan)
     return plan
+
+
+def _along_another(axes: list[Axis]) -> list[Axis]:
+    """Returns axes of which the innermost is a part of one that is long enough for vectors, if there is one.
+
+    The others follow from long steps to short ones, so that lines are used up while a cache holds them.
+    """
+    filled = [k for k in range(len(axes[0].steps)) if all(a.steps[k] for a in axes)]  # operands that fill the space
+    cut = [a.extent if _lines(a, filled) <= NEAR else _part(a.extent) for a in axes]
+    parts = [Axis(n, a.steps, a.reduced) for n, a in zip(cut, axes, strict=True)]
+    best = max(range(len(axes) - 1), key=lambda i: (min(cut[i], LONG), -_lines(parts[i], filled), i))
+    if cut[best] < LONG:
+        return axes
+    whole, inner = axes[best], parts[best]
+    outer = Axis(whole.extent // inner.extent, tuple(inner.extent * s for s in whole.steps), whole.reduced)
+    rest = [a for i, a in enumerate([*axes, outer]) if i != best and a.extent > 1]
+    rest.sort(key=lambda a: -min((abs(a.steps[k]) for k in filled), default=0))
+    return merged([*rest, inner])
+
+
+def _part(extent: int) -> int:
+    """Returns the largest divisor for rows of some vectors, whose lines a near cache holds; the extent if there is none."""
+    return next((n for n in range(MOST, LONG - 1, -1) if extent % n == 0), extent)
+
+
+def _lines(axis: Axis, filled: Sequence[int]) -> int:
+    """Returns how much of the near cache a row along an axis takes, of some operands, in parts of lines.
+
+    The next row uses the same lines where it lies beside this one; those that are a multiple of 1 KiB apart push each other out.
+    """
+    steps = (abs(axis.steps[k]) for k in filled)
+    return axis.extent * sum(min(step, LINE) * (CROWD if step % CROWDED == 0 else 1) for step in steps)
 
 
 def _short_rows(plan: Plan) -> bool:
