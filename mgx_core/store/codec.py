@@ -85,6 +85,9 @@ class Decoder:
 
     def __init__(self, table: Any) -> None:
         self.symbols: list[Dim] = []
+        self._dims: dict[
+            str, Dim
+        ] = {}  # by their text: the extents of a program are made of a few others over and over
         for name, lo, hi, optimals, *written in table:
             made = FRESH.fullmatch(_typed(name, str))
             self.symbols.append(
@@ -94,6 +97,13 @@ class Decoder:
     def dim(self, plain: Any) -> Dim:
         if not isinstance(plain, list):
             return int(_typed(plain, int))
+        text = repr(plain)
+        found = self._dims.get(text)
+        if found is None:
+            found = self._dims[text] = self._sum(plain)
+        return found
+
+    def _sum(self, plain: list[Any]) -> Dim:
         total: Dim = 0
         for coefficient, *factors in plain:
             term: Dim = _typed(coefficient, int)

@@ -28,6 +28,7 @@ from mgx_core.ops.operation import Operation
 from mgx_core.ops.opset import OpSet
 from mgx_core.plugins import manager as plugins
 from mgx_core.program import Program
+from mgx_core.store.codec import Decoder, Encoder
 from mgx_core.types.argument import Argument
 from mgx_core.types.dim import Dim
 from mgx_core.types.dtype import DType
@@ -545,3 +546,15 @@ def test_results_of_as_many_rows_as_open_extents_have_elements(format: str) -> N
     main.add_return([main.add(mgx.op("nonzero"), x)])
     (found,) = mgx.load_buffer(mgx.save_buffer(program, format=format)).get_output_shapes()
     assert isinstance(found, Shape) and found.rank == 2 and dim.bounds(found.dims[1]) == (0, dim.UNBOUNDED)
+
+
+def test_an_extent_that_a_file_names_many_times_is_made_once():
+    extent: Dim = dim.symbol("n", 1, 100)
+    for _ in range(8):
+        extent = dim.maximum(extent // 2, 8) + extent
+    encoder = Encoder()
+    plain = encoder.dim(extent)
+    decoder = Decoder(encoder.table())
+    found = decoder.dim(plain)
+    assert found == extent
+    assert decoder.dim(Encoder().dim(extent)) is found
