@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from .errors import ParameterError
+from .garbage import rarer_collections
 from .ops.operation import Operation
 from .ops.opset import OpSet
 from .options import CompileOptions
@@ -148,6 +149,7 @@ def save(program: Program, path: Any, format: str = "msgpack") -> None:
     store.save(program, path, format)
 
 
+@rarer_collections()
 def load(path: Any, format: str = "msgpack", *, trust: bool | None = None, check: bool = False) -> Program:
     """Reads a program that `save` wrote; which of the formats it has is recognised by itself.
 
@@ -168,6 +170,7 @@ def save_buffer(program: Program, format: str = "msgpack") -> bytes:
     return store.save_buffer(program, format)
 
 
+@rarer_collections()
 def load_buffer(data: bytes, *, trust: bool | None = None) -> Program:
     """Returns a program from bytes; see `load`.  Errors: StoreError."""
     from . import store

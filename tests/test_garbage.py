@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mgx_core as mgx
-from mgx_core import parsing
+from mgx_core import parsing, store
 from mgx_core.garbage import RARER, no_collections, rarer_collections
 from mgx_core.run import compile_module as compiling
 
@@ -159,3 +159,24 @@ def test_the_end_of_the_process_collects_where_something_is_to_be_finalized(
     )
     assert (found.stdout.split(), found.stderr) == (said, "")
     assert "open" not in what or file.read_text() == "all"
+
+
+@pytest.mark.parametrize("read", ["load", "load_buffer"])
+def test_programs_are_read_with_rarer_collections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, read: str) -> None:
+    """What a file holds becomes objects that stay, as with parsing; and a process that only loads ends as soon."""
+
+    def seen(*given: Any) -> Any:
+        thresholds.append(gc.get_threshold()[0])
+        return ours(*given)
+
+    program = mgx.Program()
+    program.get_main_module().add_return([])
+    file = tmp_path / "empty.mxr"
+    program.save(file)
+    ours = getattr(store, read)
+    thresholds: list[int] = []
+    monkeypatch.setattr(store, read, seen)
+    before = gc.get_threshold()
+    getattr(mgx, read)(file if read == "load" else file.read_bytes())
+    assert thresholds == [RARER]
+    assert gc.get_threshold() == before
