@@ -15,7 +15,7 @@ from ..garbage import rarer_collections
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
-from ..ir.symbols import introduced, learn_all, learn_symbols, mentioned
+from ..ir.symbols import introduced, learn_all, learn_symbols, mentioned, needed_for_extents
 from ..ops.builtin import Param
 from ..ops.control import GetTupleElem
 from ..ops.movement import Transpose
@@ -235,7 +235,7 @@ def _part(
             copy.replace(copies[ins], copy.add_parameter(names[ins], ins.result))
     copy.sweep()
     for p in list(copy.parameters.values()):
-        if not p.users and p not in copy.outputs:
+        if not p.users and p not in copy.outputs and not needed_for_extents(p):
             copy.remove(p)
     return copy, [names[ins] for ins in out]
 
