@@ -8,14 +8,14 @@ rows then lowers what reads it, and nothing twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..cache import Recent
 from ..garbage import rarer_collections
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
-from ..ir.symbols import introduced, learn_all, learn_symbols, mentioned, needed_for_extents
+from ..ir.symbols import introduced, learn_all, mentioned, needed_for_extents
 from ..ops.builtin import Param
 from ..ops.control import GetTupleElem
 from ..ops.movement import Transpose
@@ -34,12 +34,39 @@ KEPT: Final = 16  # runners of a part, by extents and by what was read
 R = TypeVar("R", bound=Runner)
 
 
+class Lying(NamedTuple):
+    """A value as it lies in memory, row by row; `order` has its axes from the outermost to the innermost."""
+
+    value: Any
+    order: tuple[int, ...]
+    dims: tuple[int, ...]  # of what it stands for
+
+
+class Met(NamedTuple):
+    """Extents that were met in a run, of shapes with open ones."""
+
+    open: Sequence[Shape]
+    found: Sequence[tuple[int, ...]]
+
+
+Run: TypeAlias = "list[Met]"  # in the order in which a run has met them
+Make: TypeAlias = "Callable[[Module], R]"
+
+
+def symbols_of(run: Run) -> dict[str, Dim]:
+    """Returns the symbols that follow from what a run has met."""
+    symbols: dict[str, Dim] = {}
+    for met in run:
+        learn_all(met.open, [Shape.of(s.dtype, dims) for s, dims in zip(met.open, met.found, strict=True)], symbols)
+    return symbols
+
+
 class Part(Generic[R]):
     """A module whose extents are known once its arguments are there, lowered for each set of them.
 
     gives: names of its results, which later parts take as parameters; read: the parameters whose values decide extents;
-    own: extents that the program has whatever is counted; lower: puts kernels into a module; instance_shape:
-    `Target.instance_shape`.
+    open: shapes of the parameters whose extents are open; told: those of such results, by number; own: extents that the program
+    has whatever is counted; lower: puts kernels into a module; instance_shape: `Target.instance_shape`.
     """
 
     def __init__(
@@ -58,28 +85,28 @@ class Part(Generic[R]):
         self._lower = lower
         self._instance_shape = instance_shape
         self._mentioned = mentioned(module)
-        self._open = {name: p.shape for name, p in module.parameters.items() if p.result.dynamic()}
+        self.open = {name: p.shape for name, p in module.parameters.items() if p.result.dynamic()}
+        self.told = {
+            n: o.shape for n, o in enumerate(module.outputs) if isinstance(o.result, Shape) and o.result.dynamic()
+        }
         self._extents = list(dict.fromkeys(_extents(module)))
         self._runners: Recent[R] = Recent(KEPT)
-        self._same: Recent[Hashable] = Recent(KEPT * KEPT)  # keys of runners, by what a run knows
+        self._met: Recent[Hashable] = Recent(KEPT * KEPT)  # keys of runners, by the extents that runs have met
 
     def lowered(
         self,
         dims: Mapping[str, Sequence[int]],
         values: Mapping[str, Array],
-        symbols: Mapping[str, int] | None = None,
+        symbols: Mapping[str, Dim] | None = None,
         orders: Mapping[str, Sequence[int]] | None = None,
     ) -> Module:
-        """Returns the module for these extents of its parameters and these values of what is read.
+        """Returns the module for these extents of its open parameters and these values of what is read.
 
         symbols: what is known of extents besides; orders: axes from the outermost to the innermost in memory, of parameters that
         do not lie row-major: the module takes them in that order.
         """
-        known: dict[str, Dim] = dict(symbols or {})
-        shapes = {
-            name: self._instance_shape(shape, Shape.of(shape.dtype, dims[name])) for name, shape in self._open.items()
-        }
-        self.learn(dims, known)
+        known = self._known(dims, symbols)
+        shapes = {name: self._instance_shape(s, Shape.of(s.dtype, dims[name])) for name, s in self.open.items()}
         module = self.module.clone({n: d for n, d in known.items() if n in self._mentioned}, parameters=shapes)
         for name, order in (orders or {}).items():
             _turned(module, name, order)
@@ -87,67 +114,46 @@ class Part(Generic[R]):
         for name in self.read:
             module.replace(module.parameters[name], module.add_literal(values[name], before=start))
         module = with_known_extents(module)
-        mark_extents(
-            module, self._own, self._instance_shape, {int(d): n for n, d in known.items() if isinstance(d, int)}
-        )
+        numbers = {int(d): n for n, d in known.items() if isinstance(d, int)}
+        mark_extents(module, self._own, self._instance_shape, numbers)
         self._lower(module)
         module.sweep()
         return module
 
-    def learn(self, dims: Mapping[str, Sequence[int]], symbols: dict[str, Dim]) -> None:
-        """Adds the symbols that follow from the extents of parameters to those that are known."""
-        learn_all(self._open.values(), [Shape.of(s.dtype, dims[name]) for name, s in self._open.items()], symbols)
-
-    def learn_results(self, dims: Sequence[Sequence[int]], symbols: dict[str, Dim]) -> None:
-        """Adds the symbols that follow from the extents of results."""
-        for out, found in zip(self.module.outputs, dims, strict=True):
-            if isinstance(out.result, Shape):
-                learn_symbols(out.result, Shape.of(out.shape.dtype, found), symbols)
+    def _known(self, dims: Mapping[str, Sequence[int]], symbols: Mapping[str, Dim] | None) -> dict[str, Dim]:
+        """Returns the symbols that are known with these extents of parameters."""
+        known = dict(symbols or {})
+        learn_all(self.open.values(), [Shape.of(s.dtype, dims[name]) for name, s in self.open.items()], known)
+        return known
 
     def runner(
-        self,
-        dims: Mapping[str, Sequence[int]],
-        values: Mapping[str, Array],
-        make: Callable[[Module], R],
-        symbols: Mapping[str, int] | None = None,
-        orders: Mapping[str, Sequence[int]] | None = None,
+        self, trail: Hashable, taken: Mapping[str, Lying], values: Mapping[str, Array], before: Run, make: Make[R]
     ) -> R:
-        """Returns the runner for what was read; the last ones are kept."""
-        met: Hashable = (
-            tuple([tuple(dims[name]) for name in self._open]),
-            tuple([(name, d) for name, d in (symbols or {}).items() if name in self._mentioned]),
-            tuple([(name, tuple(order)) for name, order in (orders or {}).items()]),
-        )
-        key = self._same.get(met) or self._same.put(met, self._key(dims, symbols, orders))
-        key = key, *[values[name].tobytes() for name in self.read]
-        found = self._runners.get(key)
+        """Returns the runner for what was read and counted; the last ones are kept.
+
+        trail: tells this run from those with other extents; taken: arguments of open parameters; before: the extents in the run
+        so far.
+        """
+        at = self._met.get(trail)
+        if at is None:
+            at = self._met.put(trail, self._key(taken, values, before))
+        found = self._runners.get(at)
         if found is None:
+            orders = {n: one.order for n, one in taken.items() if one.order != tuple(range(len(one.order)))}
+            dims = {name: one.dims for name, one in taken.items()}
             with rarer_collections():
-                found = self._runners.put(key, make(self.lowered(dims, values, symbols, orders)))
+                found = self._runners.put(at, make(self.lowered(dims, values, symbols_of(before), orders)))
         return found
 
-    def _key(
-        self,
-        dims: Mapping[str, Sequence[int]],
-        symbols: Mapping[str, int] | None,
-        orders: Mapping[str, Sequence[int]] | None,
-    ) -> Hashable:
-        """Returns what a lowered part depends on besides values: numbers of rows that differ may lead to equal extents."""
-        known: dict[str, Dim] = dict(symbols or {})
-        self.learn(dims, known)
-        return tuple([substitute(d, known) for d in self._extents]), *[(n, tuple(o)) for n, o in (orders or {}).items()]
+    def _key(self, taken: Mapping[str, Lying], values: Mapping[str, Array], before: Run) -> Hashable:
+        """Returns what the lowered module depends on: numbers of rows that differ may lead to equal extents."""
+        known = self._known({name: one.dims for name, one in taken.items()}, symbols_of(before))
+        extents = tuple([substitute(d, known) for d in self._extents])
+        return extents, tuple([one.order for one in taken.values()]), *[values[name].tobytes() for name in self.read]
 
     def runners(self) -> list[R]:
         """Returns those that are kept."""
         return list(self._runners.values())
-
-
-class Lying(NamedTuple):
-    """A value as it lies in memory, row by row; `order` has its axes from the outermost to the innermost."""
-
-    value: Any
-    order: tuple[int, ...]
-    dims: tuple[int, ...]  # of what it stands for
 
 
 class Parts(Generic[R]):
@@ -165,7 +171,7 @@ class Parts(Generic[R]):
         self,
         args: Sequence[Any],
         values: Mapping[str, Array],
-        make: Callable[[Module], R],
+        make: Make[R],
         lies: Callable[[Any], Lying],
     ) -> list[Any]:
         """Returns the results of a run.
@@ -174,15 +180,18 @@ class Parts(Generic[R]):
         part, whose results stay where runners take them as arguments; lies: tells how an argument or a result of one lies.
         """
         there = dict(zip(self.takes, args, strict=True))
-        symbols: dict[str, Dim] = {}
+        trail: Hashable = tuple([value.tobytes() for value in values.values()])
+        run: Run = []
         for part in self.parts:
-            taken = {name: lies(there[name]) for name in part.module.parameters}
-            dims = {name: one.dims for name, one in taken.items()}
-            orders = {name: one.order for name, one in taken.items() if one.order != tuple(range(len(one.order)))}
-            known = {name: int(d) for name, d in symbols.items() if isinstance(d, int)}
-            part.learn(dims, symbols)
-            made = part.runner(dims, values, make, known, orders).run([one.value for one in taken.values()])
-            part.learn_results([lies(value).dims for value in made], symbols)
+            taken = {name: lies(there[name]) for name in part.open}
+            met = [one.dims for one in taken.values()]
+            trail = trail, tuple([(one.dims, one.order) for one in taken.values()])
+            runner = part.runner(trail, taken, values, run, make)
+            given = [taken[name].value if name in taken else there[name] for name in part.module.parameters]
+            made = runner.run(given)
+            told = [lies(made[n]).dims for n in part.told]
+            trail = trail, tuple(told)
+            run += [Met(list(part.open.values()), met), Met(list(part.told.values()), told)]
             there.update(zip(part.gives, made, strict=True))
         return [there[name] for name in self.outputs]
 

@@ -22,6 +22,7 @@ class FirstPart(Protocol):
     """The runner of the part before a cut: its values in `staging`, which a run leaves there."""
 
     device: Any
+    inner: bool
     lock: Any
     module: Module
     offload_copy: bool
@@ -65,7 +66,8 @@ class Handover:
             else:
                 counts, values = self._read_back(args)
                 made = following.run(self._handed(args, counts), values, first.continued, as_it_lies)
-                made = [v.to_host() if copied and isinstance(v, DeviceArray) else v for v in made]
+                if not first.inner:
+                    made = [self._handed_out(v) for v in made]
             later = dict(zip(following.outputs, made, strict=True))
             results = [self._output(out, args, later, counts) for out in first.module.outputs]
             first.device.default_stream.wait()
@@ -84,7 +86,28 @@ class Handover:
             return args[first.parameters.index(out)]
         if out in self.following.counted:
             return self._counted(self.following.counted.index(out), counts)
-        return first.staging.result(first.wanted.index(out), first.offload_copy)
+        return self._left(first.wanted.index(out))
+
+    def _left(self, n: int, rows: int | None = None) -> Any:
+        """Returns an output of the first part; rows: how many of the outermost axis count.
+
+        One that is itself a part of a run leaves it where the rest of the run reads it, until its next run.
+        """
+        first = self.first
+        if first.inner:
+            return first.staging.held(n, rows)
+        return first.staging.result(n, first.offload_copy, None if rows is None else 0, rows or 0)
+
+    def _handed_out(self, value: Any) -> Any:
+        """Returns a result of the rest in memory that no later run writes."""
+        if not isinstance(value, DeviceArray):
+            return value
+        if self.first.offload_copy:
+            return value.to_host()
+        size = int(np.prod(value.dims, dtype=np.int64)) * value.dtype.size
+        fresh = self.first.device.allocate(max(size, 16))
+        self.first.device.default_stream.copy(fresh.address, value.address, size)
+        return DeviceArray(fresh, value.dtype, value.dims, value.strides)
 
     def _rows_at(self, at: int) -> int:
         """Returns the output of the first part with the rows of an op that counts them; their number follows it."""
@@ -93,7 +116,7 @@ class Handover:
     def _counted(self, at: int, counts: Sequence[int]) -> Any:
         """Returns the result of an op that counted its rows, which lie outermost in memory."""
         axis = self.following.axes[at]
-        value = self.first.staging.result(self._rows_at(at), self.first.offload_copy, 0, counts[at])
+        value = self._left(self._rows_at(at), counts[at])
         if axis == 0:
             return value
         if isinstance(value, DeviceArray):

@@ -49,7 +49,7 @@ class GpuRunner(Runner):
         inner: bool = False,
     ) -> None:
         """emitter: the one that made the schedule; kept: compiled kernels at hand; inner: it runs a part behind a border, whose
-        results stay on the device, and compiles nothing ahead."""
+        results stay where its next run writes them again, and compiles nothing ahead."""
         self.schedule = schedule
         self.module = module = schedule.module
         self.context = emitter.context
@@ -155,6 +155,10 @@ class GpuRunner(Runner):
             return self.handover.run(args)
         if not self.whole:
             return self._run_mixed(args)
+        if self.inner:
+            with self.lock:
+                self._kept = self.start(args)
+                return [self.staging.held(n) for n in range(len(self.outputs))]
         return self._run_device(args, self.offload_copy, range(len(self.outputs)))
 
     def run_some(self, args: Sequence[Any], wanted: Sequence[int]) -> list[Any]:

@@ -85,6 +85,12 @@ class Staging:
             return DeviceArray(fresh, out.shape.dtype, cut, Shape(out.shape.dtype, lens).strides())
         return DeviceArray(fresh, out.shape.dtype, lens)
 
+    def held(self, n: int, rows: int | None = None) -> DeviceArray:
+        """Returns an output where it lies until the next run writes it; rows: how many of the outermost axis count."""
+        out = self.outputs[n]
+        lens = out.lens if rows is None else [rows, *out.lens[1:]]
+        return DeviceArray(self.memory["output", n], out.shape.dtype, lens)
+
     def fits(self, n: int, place: Any) -> bool:
         """True if the steps may write a result where the caller wants it: its address is as aligned as they take it to be."""
         return bool(place.address % self.output_align[n] == 0)
