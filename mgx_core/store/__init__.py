@@ -85,9 +85,7 @@ def kept_chunks(program: Storable, source: Sources, limit: int, key: str) -> Ite
 
 
 def load_kept(path: Path, source: Sources, target: Target, context: Any, key: str) -> Contents:
-    """Reads what `kept_chunks` wrote, for a target and a context of the caller's.
-
-    All checksums are compared but those of what lies in files that are known to be as they were (see `Sources`).
+    """Reads what `kept_chunks` wrote, for a target and a context of the caller's, all checksums compared.
 
     Errors: StoreError if the file is damaged, or was not written by this user under this key.
     """

@@ -97,7 +97,7 @@ class Origin:
 
     @property
     def source(self) -> Sources:
-        return Sources(*(file.bytes for file in self.files), known=lambda: all(f.rests and f.there for f in self.files))
+        return Sources(*(file.bytes for file in self.files))
 
     @property
     def there(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -28,14 +28,10 @@ def aligned(offset: int) -> int:
 
 
 class Sources:
-    """The bytes of other files, mapped, which readers have too.  A place counts the bytes of the files before it.
+    """The bytes of other files, mapped, which readers have too.  A place counts the bytes of the files before it."""
 
-    known: whether the bytes are still those that the writer had, found out without reading them.
-    """
-
-    def __init__(self, *files: Array, known: Callable[[], bool] = bool) -> None:
+    def __init__(self, *files: Array) -> None:
         self.files = files
-        self.known = known
 
     def place(self, array: Array, raw: Array) -> tuple[int, int | None]:
         """Returns the checksum of an array's bytes, and their place in the file that it was mapped from.
@@ -167,8 +163,7 @@ class LiteralReader:
             raise StoreError(f"literal {index}: bytes {offset} to {offset + size} of a section of {self.section.size}")
         else:
             raw = self.section[offset : offset + size]
-        sound = not self.check or (there is not None and self.source is not None and self.source.known())
-        if not sound and zlib.crc32(raw) != crc:
+        if self.check and zlib.crc32(raw) != crc:
             raise StoreError(f"literal {index} ({dtype}{list(dims)}) is damaged: its checksum differs")
         array: Array = raw.view(dtype.numpy).reshape(dims) if size else np.empty(dims, dtype.numpy)
         if sys.byteorder == "big":

@@ -15,7 +15,6 @@ import zipfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -700,34 +699,13 @@ def test_a_file_that_is_replaced_is_compiled_as_it_was(path, tmp_path):
     np.testing.assert_array_equal(result(program), wanted)
 
 
-@pytest.mark.parametrize("rested", [True, False])
-def test_weights_that_were_overwritten_after_loading_are_refused(tmp_path, monkeypatch, rested):
-    if rested:
-        monkeypatch.setattr(digests, "SLACK", -(1 << 62))
+def test_weights_that_were_overwritten_after_loading_are_refused(tmp_path):
     path = model(tmp_path / "b.onnx", "n")
     result(compiled(path), 3)
     program = compiled(path)
     overwrite(path)
     with pytest.raises(StoreError, match="its checksum differs"):
         result(program, 3)
-
-
-@pytest.mark.parametrize("rests", [True, False])
-def test_weights_in_a_file_that_rests_are_not_read_to_check_them(path, monkeypatch, rests):
-    def checksum(data: object, *start: int) -> int:
-        taken.append(len(data))
-        return zlib.crc32(data, *start)
-
-    taken: list[int] = []
-    if rests:
-        monkeypatch.setattr(digests, "SLACK", -(1 << 62))
-    wanted = result(compiled(path))
-    monkeypatch.setattr(literals, "zlib", SimpleNamespace(crc32=checksum))
-    program = compiled(path)
-    assert runners(program) == [RestoredRunner]
-    np.testing.assert_array_equal(result(program), wanted)
-    table = 4 * 400 * 96  # the largest weights, which are used as they lie in the file
-    assert (table in taken) == (not rests)
 
 
 def test_a_file_that_was_cut_off_is_refused(path):
