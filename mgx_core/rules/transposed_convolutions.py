@@ -99,7 +99,8 @@ def _axis(n: Dim, out: Dim, k: int, stride: int, dilation: int, begin: int) -> _
         return None
     # steps of the stride that the result touches, before the first and after the last of x
     first, last = begin // stride, end // stride
-    padding = max(taps - 1 - first, last, 0)
+    room = -(-(taps - int(bounds(n)[0])) // 2)  # so that a window fits on the least that an open extent may be
+    padding = max(taps - 1 - first, last, room, 0)
     return _Axis(stride, taps, padding, begin - (taps - 1 - padding) * stride, out)
 
 

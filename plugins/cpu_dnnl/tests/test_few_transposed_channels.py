@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core.ir.interpreter import Interpreter
 from mgx_core.types.dim import symbol
 
 
@@ -76,6 +77,24 @@ def test_extents_that_are_open(dims: list[Any], least: int, attributes: dict[str
         values = {"x": rng.standard_normal((b, 10, h, w)).astype(np.float32)}
         found, wanted = (results[t].run(values)[0].to_numpy() for t in ("cpu", "ref"))
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("window", "padding", "dims"), [(3, 1, (2, 4, 0, 4)), (4, 2, (1, 4, 1, 1)), (3, 1, (2, 4, 5, 4))]
+)
+def test_open_images_of_which_nothing_is_left(window: int, padding: int, dims: tuple[int, ...]) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [symbol("b", 0, 64), 4, symbol("h", 0, 64), symbol("w", 0, 64)]))
+    weights = np.random.default_rng(1).standard_normal((4, 8, window, window)).astype(np.float32)
+    op = mgx.op("convolution_backwards", stride=[1, 1], dilation=[1, 1], padding=[padding, padding])
+    main.add_return([main.add(op, x, main.add_literal(weights))])
+    plain = main.clone()
+    program.compile(mgx.get_target("cpu"))
+    assert "convolution_backwards" not in str(program)
+    given = np.random.default_rng(2).standard_normal(dims).astype(np.float32)
+    (found,), (wanted,) = program.run({"x": given}), Interpreter().run(plain, [given])
+    np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_many_channels_stay(both: Callable[..., Any]) -> None:
