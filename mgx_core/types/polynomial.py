@@ -48,7 +48,7 @@ class Symbol:
 class Call:
     """An integer function that is not a polynomial: floordiv, mod, max, min, or broadcast (the one that is not 1)."""
 
-    __slots__ = ("_hash", "_text", "args", "bounds", "function", "symbols")
+    __slots__ = ("_hash", "_text", "args", "bounds", "function", "marked", "symbols")
 
     def __init__(self, function: str, args: tuple[Dim, ...]) -> None:
         self.function = function
@@ -57,6 +57,7 @@ class Call:
         self._text = ""  # made when first asked for: terms are sorted by text
         self.bounds: tuple[int, int] | None = None  # kept here once `mgx_core.types.dim` has found them
         self.symbols: frozenset[Symbol] | None = None
+        self.marked = any(isinstance(a, Sym) and a.marked for a in args)  # see `Sym.marked`
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -66,7 +67,8 @@ class Call:
         if self.args is not other.args:
             if self.args != other.args:
                 return False
-            other.args = self.args  # a part that occurs many times below is compared once
+            if not (self.marked or other.marked):
+                other.args = self.args  # a part that occurs many times below is compared once
         return True
 
     def __hash__(self) -> int:
@@ -98,6 +100,13 @@ class Sym:
         self._text = ""
 
     @property
+    def marked(self) -> bool:
+        """True if equal extents may be told apart: by a symbol with preferred values, or that a file wrote."""
+        return any(
+            a.marked if isinstance(a, Call) else a.optimals or a.written for atoms, _ in self.terms for a in atoms
+        )
+
+    @property
     def is_atom(self) -> bool:
         return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
 
@@ -124,7 +133,8 @@ class Sym:
         if self.terms is not other.terms:
             if self.terms != other.terms:
                 return False
-            other.terms = self.terms  # a part that occurs many times below is compared once
+            if not (self.marked or other.marked):
+                other.terms = self.terms  # a part that occurs many times below is compared once
         return True
 
     def __hash__(self) -> int:

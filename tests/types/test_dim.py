@@ -350,3 +350,12 @@ def doubled(depth: int) -> Dim:
     for _ in range(depth):
         d = of_atom(Call("max", (d, of_atom(Call("floordiv", (d, 2))))))
     return d
+
+
+def test_comparing_changes_nothing():
+    """Equal extents shared their parts, and with these the preferred values of one of them."""
+    preferred, plain = (dim.symbol("n", 1, 8, optimals) for optimals in ([4], []))
+    for one, other in ((preferred, plain), ((preferred + 1) // 2, (plain + 1) // 2)):
+        assert one == other
+    assert (preferred.symbol.optimals, plain.symbol.optimals) == ((4,), ())
+    assert [s.optimals for s in dim.symbols_of((plain + 1) // 2)] == [()]
