@@ -199,6 +199,8 @@ class Known:
         if ins.literal is not None or ins.is_param or not ins.inputs:
             return None if ins.literal is None else _ratios(ins.literal.value)
         op = ins.op
+        if shape.dtype.is_float and shape.dtype.bits < EXACT:
+            return None
         args = [self._exact(i) for i in ins.inputs]
         if any(a is None for a in args):
             return None
@@ -254,6 +256,8 @@ def _whole(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def _rounded(up: int) -> Callable[[Any], Any]:
     return lambda q: (q.a + up * (q.b - 1)) // q.b if isinstance(q, _Quotient) else q
 
+
+EXACT: Final = 32  # bits of floats that hold extents: whole numbers below 2^24 are exact in them
 
 # ops on floats: exact below 2^24, where a quotient that is not whole is not rounded to one
 WHOLE: Final[dict[type[Operation], Callable[..., Any]]] = {

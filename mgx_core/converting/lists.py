@@ -24,7 +24,12 @@ def parts_of(
     """Returns the parts of a tensor along an axis as a sequence; parts that all have length 1 as those of no given lengths."""
     if split is not None and split.shape.ranked and split.shape.rank == 1:
         known = n.dims(split)
-        if _all_ones(n, split) or (known is not None and known and all(d == 1 for d in known)):
+        ones = _all_ones(n, split) or (known is not None and known and all(d == 1 for d in known))
+        length = x.shape.dims[n.axes([axis], x.shape.rank)[0]] if x.shape.ranked else None
+        given = n.constant(split)
+        if given is not None and isinstance(length, int) and int(given.sum()) != length:
+            n.fail(f"the parts must be as long as axis {axis} together, {length}, got {given.tolist()}")
+        if ones and split.shape.dims[0] == length:
             split, keepdims = None, True
     return n.add("split_to_sequence", x, split, axis=axis, keepdims=keepdims)
 

@@ -149,3 +149,15 @@ def test_lengths_of_ranges_of_floats_are_known() -> None:
     assert count(-1.5, 0.5) == [3, 5, 7, 17] and count(3.0, -1.0) == [3, 2, 1, 0]
     assert count(0.1, 1.0) is None and count(0.0, 0.0) is None
     assert known.extents(wide) is None  # floats are no extents
+
+
+def test_extents_in_floats_of_16_bits_are_not_known() -> None:
+    """2,049 is no float16: the extent is what a run computes."""
+    module = mgx.Module("main")
+    x = module.add_parameter("x", mgx.Shape.of(dt.float32, [symbol("n", 1, 9000)]))
+    extents = module.add(mgx.op("dimensions_of", end=1), x)
+    for dtype, known in ((dt.float32, True), (dt.float16, False)):
+        number = module.add(mgx.op("convert", target_type=dtype), extents)
+        doubled = module.add(mgx.op("mul"), number, module.add_literal(np.asarray([2], dtype.numpy)))
+        found = Known().extents(module.add(mgx.op("convert", target_type=dt.int64), doubled))
+        assert (found is not None) == known

@@ -226,3 +226,13 @@ def test_slices_of_a_fixed_number_repeated_one_after_the_other(order: list[int],
         np.testing.assert_array_equal(
             found.to_numpy(), np.concatenate([np.repeat(x[k : k + 1], counts[k], 0) for k in order])
         )
+
+
+def test_parts_that_are_not_the_whole_axis_are_refused() -> None:
+    text = """g (float[4, 3] x) => (float[m, 3] y) {
+        ones = Constant<value_ints = [1, 1, 1]>()
+        rows = SplitToSequence<axis = 0>(x, ones)
+        y = ConcatFromSequence<axis = 0>(rows)
+    }"""
+    with pytest.raises(mgx.ParseError, match=r"SplitToSequence.*as long as axis 0 together, 4, got \[1, 1, 1\]"):
+        program_of(text)
