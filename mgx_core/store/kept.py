@@ -116,7 +116,8 @@ class Origin:
         """
         data = self.files[0].contents() if not self._names else None
         if data is None:
-            changed = "a file that it names was changed" if self._names else "the file was overwritten"
+            moved = next((file.path for file in self.files if not file.there), None) if self._names else None
+            changed = "the file was overwritten" if moved is None else f"{str(moved)!r} was changed"
             raise ParseError(f"{changed} after it was parsed; parse it again")
         return data
 
