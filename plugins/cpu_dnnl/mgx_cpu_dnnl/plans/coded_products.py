@@ -117,11 +117,6 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
     native_loop(e, op.name, f"coded_row_{isa}", [a, units, codes, scale, *given, out], [out], numbers, n, grain)
 
 
-def fills_panels(e: CpuEmitter, op: Any, codes: Value, k: int) -> bool:
-    """True with AVX-512 if blocks are of whole bytes, and there are codes for all numbers."""
-    return bool(e.engine.wide and op.block_size * op.bits % 8 == 0 and codes.lens[1] * 8 >= k * op.bits)
-
-
 def panels(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
     """The product of many rows: codes of some columns become floats in the nearest caches, which all rows then read."""
     *outer, k = a.lens
