@@ -24,7 +24,7 @@ from ..rules.shapes import SHAPES
 from ..types.dim import bounds
 from ..types.shape import Shape, TupleShape, symbols_in
 from .kernel import Launch, op_of
-from .segment import Segment
+from .segment import KEEPING, Keeping, Segment
 from .static_part import given, given_fixed, read_whole
 
 __all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "can_be_static"]
@@ -51,8 +51,10 @@ class Item:
         return self.what.needs if isinstance(self.what, Segment) else reads(self.what)
 
 
-def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
+def cut(module: Module, static: Mapping[Instruction, Any], keeping: Keeping = KEEPING) -> list[Item]:
     """Returns what follows the static part of a module: segments, and between them the ops that are decided at run time.
+
+    keeping: of the segments' runners.
 
     Such ops are control flow, those whose extents depend on data, and those on anything but tensors of numbers.
     """
@@ -98,7 +100,7 @@ def cut(module: Module, static: Mapping[Instruction, Any]) -> list[Item]:
         if group:
             inside = set(group)
             results = [i for i in group if i in module.outputs or not inside.issuperset(i.users)]
-            found.append(Item(Segment(group, results, f"{module.name}:{at}")))
+            found.append(Item(Segment(group, results, f"{module.name}:{at}", keeping)))
         found += [Item(ins) for ins in between.get(at, [])]
     last = {need: item for item in found for need in item.needs}
     for need, reader in last.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import Lock
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,10 +18,17 @@ from ..types.shape import Shape
 from .runner import Runner
 from .static_part import fixed_tensor
 
-__all__ = ["Make", "Segment"]
+__all__ = ["KEEPING", "Keeping", "Make", "Segment"]
 
-KEPT: Final = 128  # runners of a segment, one for each set of shapes
-WORTH: Final = 8  # least average runs of dropped runners
+
+class Keeping(NamedTuple):
+    """Limits on the runners of a segment, of which there is one for each set of shapes."""
+
+    runners: int = 128  # that are kept
+    runs: int = 8  # of those that were dropped, on average, for further ones to be made
+
+
+KEEPING: Final = Keeping()
 
 Make: TypeAlias = Callable[[Module], Runner]  # the runner of a lowered module with static extents
 
@@ -32,13 +39,16 @@ class Segment:
     results: what it gives, instructions of the module that it was taken from; needs: what it is given.
     """
 
-    def __init__(self, members: Sequence[Instruction], results: Sequence[Instruction], name: str) -> None:
+    def __init__(
+        self, members: Sequence[Instruction], results: Sequence[Instruction], name: str, keeping: Keeping = KEEPING
+    ) -> None:
         self.members = list(members)
         self.results = list(results)
         self.module, self.needs = extract(members, results, name)
         self._labels = list(self.module.parameters)
         self._open = sorted(mentioned(self.module))
-        self._made: Recent[Runner] = Recent(KEPT)
+        self._made: Recent[Runner] = Recent(keeping.runners)
+        self._keeping = keeping
         self._last: tuple[Any, Runner] | None = None
         self._found = 0  # how often a kept runner served
         self._lock = Lock()
@@ -77,7 +87,8 @@ class Segment:
             if found is not None:
                 self._found += 1
                 return found
-            if len(self._made) >= KEPT and self._found < WORTH * (self._made.dropped + 1):
+            full = len(self._made) >= self._keeping.runners
+            if full and self._found < self._keeping.runs * (self._made.dropped + 1):
                 return None
             shapes = {label: Shape(dtype, lens) for label, (dtype, lens) in zip(self._labels, wanted, strict=False)}
             equal = self.module.derive("equal bodies", equal_bodies)

@@ -20,7 +20,7 @@ from .emission import Emitter
 from .kernel import Launch
 from .op_programs import OpPrograms
 from .runner import Runner
-from .segment import Make, Segment
+from .segment import KEEPING, Keeping, Make, Segment
 from .static_part import fixed, given
 
 __all__ = ["SegmentInterpreter", "Watch"]
@@ -34,7 +34,8 @@ class SegmentInterpreter(Interpreter):
     """Runs segments and the bodies of control flow by runners for the shapes that come, and ops one by one by their kernels.
 
     make: a runner for a lowered module with static extents; None: all is run op by op.
-    worth: tells of instructions whether a runner is worth more than running them op by op; None: it always is.
+    worth: tells of instructions whether a runner is worth more than running them op by op; None: it always is; keeping: of
+    the runners of bodies.
     programs, emitter: run ops whose kernels emit steps, with the emitter's settings; None: they are called from Python.
     """
 
@@ -44,8 +45,10 @@ class SegmentInterpreter(Interpreter):
         programs: OpPrograms | None = None,
         emitter: Emitter | None = None,
         worth: Callable[[Sequence[Instruction]], bool] | None = None,
+        keeping: Keeping = KEEPING,
     ) -> None:
         super().__init__()
+        self._keeping = keeping
         self._make = make
         self._worth = worth
         self._worthy: dict[Segment, bool] = {}
@@ -182,6 +185,6 @@ class SegmentInterpreter(Interpreter):
             if not worthy or any(o.is_absent for o in module.outputs):
                 self._bodies[module] = None
             else:
-                part = Segment(members, module.outputs, module.name)
+                part = Segment(members, module.outputs, module.name, self._keeping)
                 self._bodies[module] = part, [(position.get(n), n) for n in part.needs]
         return self._bodies[module]

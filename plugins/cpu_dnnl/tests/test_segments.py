@@ -10,7 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import Instruction, Module, Program, Shape
-from mgx_core.targets.segment import KEPT, Segment
+from mgx_core.targets.segment import KEEPING, Segment
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.runner import CpuRunner
 
@@ -216,11 +216,11 @@ def test_programs_are_made_no_more_often_than_shapes_come_again():
     main.add_return([main.add(mgx.op("get_tuple_elem", index=0), loop)])
     program.compile(mgx.get_target("cpu"))
     for _ in range(3):
-        (found,) = program.run({"x": np.ones((1, 3), np.float32), "trips": np.int64(KEPT + 40)})
-        assert np.asarray(found).shape == (KEPT + 41, 3)
+        (found,) = program.run({"x": np.ones((1, 3), np.float32), "trips": np.int64(KEEPING.runners + 40)})
+        assert np.asarray(found).shape == (KEEPING.runners + 41, 3)
     (bodies,) = [p for p, _ in program.executable.instances()[0].runner._segments._bodies.values()]
-    assert len(bodies._made) == KEPT
-    assert bodies._made.dropped <= 2 * KEPT // 8
+    assert len(bodies._made) == KEEPING.runners
+    assert bodies._made.dropped <= 2 * KEEPING.runners // 8
 
 
 @pytest.mark.parametrize("opened", [False, True])

@@ -29,7 +29,7 @@ from .codegen.source import KernelSource, Tensor
 from .codegen.writing import Write, source_of
 from .context import GpuContext
 from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
-from .stretches import on_device
+from .stretches import KEEPING, on_device
 from .workspaces import share_workspaces
 
 __all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "tensor_of"]
@@ -128,7 +128,7 @@ class GpuEmitter(Emitter):
             self.continuation = Continuation(module, static, found, self._lower, shape)
             self.dynamic = self.continuation.dynamic()
         elif rest:
-            self.items = cut(module, static)
+            self.items = cut(module, static, KEEPING)
             self._on_device = on_device(self.items)
         share_workspaces(self.steps)
         made = self.planned(module, outputs, Split(static, rest, wanted))

@@ -26,7 +26,7 @@ from .runtime import DeviceArray
 from .saved_code import Kept, keep_code
 from .staging import Staging
 from .steps import CalledStep
-from .stretches import worth_launches
+from .stretches import KEEPING, worth_launches
 from .timing import in_a_row, marked, timings
 from .watch import DeviceWatch
 from .watched_recordings import WatchedRecordings, read_by
@@ -65,7 +65,7 @@ class GpuRunner(Runner):
         self.wanted, self.outputs = schedule.split.wanted, schedule.outputs
         self.continuation = emitter.continuation
         self.rest = [] if self.continuation is not None else schedule.split.rest
-        self._segments = SegmentInterpreter(self._stretch, worth=worth_launches)
+        self._segments = SegmentInterpreter(self._stretch, worth=worth_launches, keeping=KEEPING)
         self.inputs = [v for v in schedule.inputs if v is not None and v.buffer.first >= 0]
         self.handover = None if self.continuation is None else Handover(self, self.continuation)
         self.whole = schedule.whole and self.continuation is None

@@ -8,15 +8,16 @@ from typing import Final
 from mgx_core import Instruction
 from mgx_core.targets.cut import Item
 from mgx_core.targets.kernel import Launch
-from mgx_core.targets.segment import Segment
+from mgx_core.targets.segment import Keeping, Segment
 from mgx_core.targets.static_part import fixed, given
 from mgx_core.targets.view_steps import VIEWS
 
-__all__ = ["on_device", "worth_launches"]
+__all__ = ["KEEPING", "on_device", "worth_launches"]
 
 LAUNCHES: Final = (
     4  # a run of a graph and the copies of its values take some 100 us, a launch by its definition some 30
 )
+KEEPING: Final = Keeping(16, 0)  # each runner has memory of its own, and numpy is slower than making one
 WEIGHTS: Final = 4096  # elements of a constant that is multiplied with
 
 
