@@ -28,8 +28,8 @@ from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
 from .codegen.writing import Write, source_of
 from .context import GpuContext
+from .device_segments import KEEPING, on_device
 from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
-from .stretches import KEEPING, on_device
 from .workspaces import share_workspaces
 
 __all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "tensor_of"]
@@ -72,7 +72,7 @@ class GpuEmitter(Emitter):
         self.module: Module | None = None
         self.continuation: Continuation[Any] | None = None
         self.dynamic: set[Instruction] = set()  # what of the rest stays on the host
-        self.items: list[Item] = []  # the rest in stretches, where no continuation takes it
+        self.items: list[Item] = []  # the rest in segments and ops between them, where no continuation takes it
         self._on_device: set[Instruction] = set()  # of these, what the device runs
 
     @classmethod

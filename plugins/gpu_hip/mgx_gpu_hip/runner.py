@@ -18,6 +18,7 @@ from mgx_core.types.memory_limit import ALIGNMENT
 
 from .bound_steps import BoundStep, codes, required_alignment
 from .compile.build import build
+from .device_segments import KEEPING, worth_launches
 from .emitter import GpuEmitter
 from .handover import Handover
 from .named import Named, kernel_steps
@@ -26,7 +27,6 @@ from .runtime import DeviceArray
 from .saved_code import Kept, keep_code
 from .staging import Staging
 from .steps import CalledStep
-from .stretches import KEEPING, worth_launches
 from .timing import in_a_row, marked, timings
 from .watch import DeviceWatch
 from .watched_recordings import WatchedRecordings, read_by
@@ -65,7 +65,7 @@ class GpuRunner(Runner):
         self.wanted, self.outputs = schedule.split.wanted, schedule.outputs
         self.continuation = emitter.continuation
         self.rest = [] if self.continuation is not None else schedule.split.rest
-        self._segments = SegmentInterpreter(self._stretch, worth=worth_launches, keeping=KEEPING)
+        self._segments = SegmentInterpreter(self._segment, worth=worth_launches, keeping=KEEPING)
         self.inputs = [v for v in schedule.inputs if v is not None and v.buffer.first >= 0]
         self.handover = None if self.continuation is None else Handover(self, self.continuation)
         self.whole = schedule.whole and self.continuation is None
@@ -302,8 +302,8 @@ class GpuRunner(Runner):
         made = dict(zip(self.wanted, values, strict=True))
         return self._segments.finish(self.module, self.emitter.items, on_host, made)
 
-    def _stretch(self, module: Module) -> GpuRunner:
-        """Returns the runner of a stretch between ops that the host decides, whose arguments and results the host has."""
+    def _segment(self, module: Module) -> GpuRunner:
+        """Returns the runner of a segment between ops that the host decides, whose arguments and results the host has."""
         mark_extents(module, static_extents(self.module), self.context.target.instance_shape)
         emitter = self.emitter.fresh()
         return GpuRunner(emitter.schedule(module), emitter, replace(self.options, offload_copy=True), self.kept)

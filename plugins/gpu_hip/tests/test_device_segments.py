@@ -1,4 +1,4 @@
-"""Stretches between ops that the host decides: what the device runs of them, and that reports say so."""
+"""Segments between ops that the host decides: what the device runs of them, and that reports say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stretches between ops that the host decides at run time: which of them the device runs."""
+"""Segments between ops that the host decides at run time: which of them the device runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from mgx_core.targets.view_steps import VIEWS
 
 __all__ = ["KEEPING", "on_device", "worth_launches"]
 
-LAUNCHES: Final = (
-    4  # a run of a graph and the copies of its values take some 100 us, a launch by its definition some 30
-)
+LAUNCHES: Final = 4  # a run of a graph and the copies of its values take some 100 us, a launch by its definition 30
 KEEPING: Final = Keeping(16, 0)  # each runner has memory of its own, and numpy is slower than making one
 WEIGHTS: Final = 4096  # elements of a constant that is multiplied with
 
 
 def worth_launches(members: Sequence[Instruction]) -> bool:
-    """Returns True if a stretch has work enough for the device: weights, or many launches.
+    """Returns True if a segment has work enough for the device: weights, or many launches.
 
     The extents of its values play no part, since most are known in a run alone, and reports say before where it runs.
     """
@@ -49,7 +47,8 @@ def _bodies(ins: Instruction) -> Iterator[Sequence[Instruction]]:
     """Yields what the device runs of the modules of control flow."""
     for module in ins.modules if ins.op.control else ():
         members = [i for i in module if not given(i)]
-        if all(map(fixed, members)) and worth_launches(members):
+        whole = all(map(fixed, members)) and not any(o.is_absent for o in module.outputs)
+        if whole and worth_launches(members):
             yield members
         else:
             for inner in members:
