@@ -28,7 +28,7 @@ __all__ = [
     "waits_for_shapes",
 ]
 
-_READERS: Final = tuple(dict.fromkeys(root for rule in SHAPES.rules for root in rule.roots))  # they may read extents
+_READERS: Final = SHAPES.roots  # they may read extents
 
 
 def waits_for_shapes(module: Module) -> bool:

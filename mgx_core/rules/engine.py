@@ -81,6 +81,11 @@ class Rules:
         self.name = name
         self.rules = list(rules)
 
+    @property
+    def roots(self) -> tuple[type[Operation], ...]:
+        """The ops at which some rule is asked, each once."""
+        return tuple(dict.fromkeys(root for rule in self.rules for root in rule.roots))
+
     def on(self, *roots: type[Operation], changes: int = EXACT) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: offer a function for instructions whose op is one of `roots`, or of a class derived from one."""
 

@@ -31,9 +31,7 @@ __all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "can_be_sta
 
 LARGEST: Final = 1 << 32  # bytes of a result at its upper bound
 READ: Final = 64  # elements of an operand that is read at a border
-_ROOTS: Final = tuple(
-    dict.fromkeys(root for rule in SHAPES.rules for root in rule.roots)
-)  # ops with operands for extents
+_ROOTS: Final = SHAPES.roots  # ops with operands for extents
 
 
 @dataclass
