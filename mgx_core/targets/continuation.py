@@ -17,7 +17,6 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..ir.ordering import reads
 from ..ir.symbols import needed_for_extents
-from ..ops.movement import Transpose
 from ..types.argument import Array
 from ..types.dim import Sym
 from ..types.memory_limit import static_bytes
@@ -25,7 +24,7 @@ from ..types.shape import AnyShape, Shape
 from .cut import Border, can_be_static
 from .kernel import Launch
 from .marking import static_extents
-from .parts import Lying, Part, Parts, cut_in_parts
+from .parts import Lying, Part, Parts, cut_in_parts, in_order
 from .row_independence import independent
 from .runner import Runner
 
@@ -199,7 +198,7 @@ def _parameter(copy: Module, name: str, ins: Instruction, border: Border, before
     given = copy.add_parameter(name, Shape.of(ins.shape.dtype, [ins.shape.dims[a] for a in order]))
     if order == sorted(order):
         return given
-    return copy.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), given, before=before)
+    return in_order(copy, given, order, before)
 
 
 def _bytes(module: Module) -> int:

@@ -27,7 +27,7 @@ from .marking import mark_extents, static_extents
 from .runner import Runner
 from .static_part import given
 
-__all__ = ["Lying", "Part", "Parts", "cut_in_parts"]
+__all__ = ["Lying", "Part", "Parts", "cut_in_parts", "in_order"]
 
 KEPT: Final = 16  # runners of a part, by extents and by what was read
 
@@ -108,9 +108,9 @@ class Part(Generic[R]):
         known = self._known(dims, symbols)
         shapes = {name: self._instance_shape(s, Shape.of(s.dtype, dims[name])) for name, s in self.open.items()}
         module = self.module.clone({n: d for n, d in known.items() if n in self._mentioned}, parameters=shapes)
-        for name, order in (orders or {}).items():
-            _turned(module, name, order)
         start = next(i for i in module if not i.is_param)
+        for name, order in (orders or {}).items():
+            _turned(module, name, order, start)
         for name in self.read:
             module.replace(module.parameters[name], module.add_literal(values[name], before=start))
         module = with_known_extents(module)
@@ -310,14 +310,18 @@ def _extents(module: Module) -> Iterator[Sym]:
             yield from ins.op.extents()
 
 
-def _turned(module: Module, name: str, order: Sequence[int]) -> None:
+def in_order(module: Module, lying: Instruction, order: Sequence[int], before: Instruction) -> Instruction:
+    """Adds the value whose axes lie in this order in memory, `lying` with them in that of memory."""
+    return module.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), lying, before=before)
+
+
+def _turned(module: Module, name: str, order: Sequence[int], before: Instruction) -> None:
     """Lets a module take a parameter as it lies in memory, with its axes in this order."""
     p = module.parameters[name]
-    first = next((i for i in module if not i.is_param), None)
     users, shape = list(p.users), p.shape
     lying = Shape.of(shape.dtype, [shape.dims[a] for a in order])
     module.replace_op(p, Param(label=name, shape=lying), lying)
-    seen = module.add(Transpose(permutation=tuple(order.index(a) for a in range(len(order)))), p, before=first)
+    seen = in_order(module, p, order, before)
     seen.result = shape
     for user in users:
         assert user.parent is not None
