@@ -77,13 +77,18 @@ class Staging:
                 return array
             stream.wait()
             return np.ascontiguousarray(array[(*[slice(None)] * axis, slice(rows))])
-        size = int(np.prod(lens, dtype=np.int64)) * out.shape.dtype.size
-        fresh = self.device.allocate(max(size, 16))
-        stream.copy(fresh.address, held.address, size)
+        fresh = self.copied(DeviceArray(held, out.shape.dtype, lens))
         if axis is not None and not first:
             cut = [rows if a == axis else d for a, d in enumerate(lens)]
-            return DeviceArray(fresh, out.shape.dtype, cut, Shape(out.shape.dtype, lens).strides())
-        return DeviceArray(fresh, out.shape.dtype, lens)
+            return DeviceArray(fresh.buffer, fresh.dtype, cut, fresh.strides)
+        return fresh
+
+    def copied(self, value: DeviceArray) -> DeviceArray:
+        """Returns a value that lies without gaps, copied to memory of its own when the stream gets there."""
+        size = int(np.prod(value.dims, dtype=np.int64)) * value.dtype.size
+        fresh = self.device.allocate(max(size, 16))
+        self.device.default_stream.copy(fresh.address, value.address, size)
+        return DeviceArray(fresh, value.dtype, value.dims, value.strides)
 
     def held(self, n: int, rows: int | None = None) -> DeviceArray:
         """Returns an output where it lies until the next run writes it; rows: how many of the outermost axis count."""
