@@ -48,8 +48,7 @@ class FuseElementwise(Pass):
     pointwise ops on its result, or on that broadcast back, join too: softmax, layer and group normalisation in any form they
     were written become one group.  Nothing moves past an instruction that reads a member.
     reduce: whether reductions are grouped at all; costly: primitives that a product of integers leaves to a loop behind it;
-    most: the most members of one group; inputs: the most inputs of one, without
-    numbers that it holds itself.
+    most: the most members of one group; inputs: the most inputs of one, without numbers that it holds itself.
     """
 
     reduce: bool = True
