@@ -298,18 +298,24 @@ def test_a_thread_that_finds_nothing_ends_its_turn() -> None:
     asyncio.run(ask())
 
 
+def held_up() -> tuple[Any, threading.Event, threading.Event]:
+    """A model whose runs wait, with what tells that one began and what lets them end."""
+    model: Any = Watched(max_batch=4)
+    began, end = threading.Event(), threading.Event()
+    plain = model.run
+
+    def run(feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
+        began.set()
+        assert end.wait(60)
+        return list(plain(feeds, wanted))
+
+    model.run = run
+    return model, began, end
+
+
 def test_requests_are_let_go_of_once_they_are_answered() -> None:
     async def ask() -> None:
-        model: Any = Watched(max_batch=4)
-        began, end = threading.Event(), threading.Event()
-        plain = model.run
-
-        def run(feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
-            began.set()
-            assert end.wait(60)
-            return list(plain(feeds, wanted))
-
-        model.run = run
+        model, began, end = held_up()
         batcher = Batcher(model, NoRecorder())
         given = [np.ones((1, 4), np.float32) for _ in range(3)]
         kept = [weakref.ref(x) for x in given]
@@ -359,16 +365,7 @@ def test_a_queue_is_closed_once_its_runs_are_answered() -> None:
 
 def test_requests_that_others_may_join_wait_where_they_can() -> None:
     async def ask() -> None:
-        model: Any = Watched(max_batch=4)
-        began, end = threading.Event(), threading.Event()
-        plain = model.run
-
-        def run(feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
-            began.set()
-            assert end.wait(60)
-            return list(plain(feeds, wanted))
-
-        model.run = run
+        model, began, end = held_up()
         batcher = Batcher(model, NoRecorder())
         x = np.ones((1, 4), np.float32)
         asked = [asyncio.create_task(batcher.infer({"x": x}))]
