@@ -7,34 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_programs import compare, runner_of
 
 import mgx_core as mgx
 from mgx_core import Instruction, Module, Program, Shape
 from mgx_core.errors import ParameterError
-from mgx_core.ir.interpreter import Interpreter
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.runner import CpuRunner
 
 rng = np.random.default_rng(3)
 WIDTH = 6
-
-
-def by_definition(program: Program, given: dict[str, Any]) -> list[Any]:
-    module = program.get_main_module()
-    return Interpreter().run(module, [given[name] for name in module.parameters])
-
-
-def runner_of(program: Program) -> CpuRunner:
-    assert program.executable is not None
-    runner = program.executable.instances()[-1].runner
-    assert isinstance(runner, CpuRunner)
-    return runner
-
-
-def compare(program: Program, given: dict[str, Any], compiled: Program) -> None:
-    for found, expected in zip(compiled.run(given), by_definition(program, given), strict=True):
-        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
 
 
 def branch(main: Module, condition: Instruction, then: Module, other: Module, item: int = 0) -> Instruction:
