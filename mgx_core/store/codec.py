@@ -85,9 +85,8 @@ class Decoder:
 
     def __init__(self, table: Any) -> None:
         self.symbols: list[Dim] = []
-        self._dims: dict[
-            str, Dim
-        ] = {}  # by their text: the extents of a program are made of a few others over and over
+        # by their text: the extents of a program are made of a few others over and over
+        self._dims: dict[str, Dim] = {}
         for name, lo, hi, optimals, *written in table:
             made = FRESH.fullmatch(_typed(name, str))
             self.symbols.append(
