@@ -1,16 +1,19 @@
-"""Lists of tensors that loops fill: joined tensors in place of sequences, where all that is done to a list is to append."""
+"""Rows of a loop in place of lists of tensors, and of tensors that each trip would copy, where all that is done is to append."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ir.symbols import introduced
+from ..ir.symbols import introduced, mentioned
+from ..ops.concat import Concat
 from ..ops.index import Gather
 from ..ops.sequence import SequenceConstruct, SequenceEmpty, SequenceInsert, SplitToSequence
-from ..types.dim import Dim, product
+from ..types.dim import Dim, Sym, product
 from ..types.shape import SequenceShape, Shape, symbols_in
 from .builder import InstructionBuilder
 from .repeats import Cut, repeat_of
@@ -97,16 +100,18 @@ def length_of(n: InstructionBuilder, sequence: Instruction) -> Instruction:
 class Lists(NamedTuple):
     """A loop without the lists that it fills.
 
-    body: rows of `rows` follow its own; made: sequences that are known without the loop; rows: the lists, by the number of the
-    state, whose items are rows of the loop now, in order.
+    body: rows of `rows` follow its own; made: sequences that are known without the loop; rows: the lists and tensors, by the
+    number of the state, whose items are rows of the loop now, in order, and the axis along which a tensor is extended.
     """
 
     body: Module
     made: dict[int, Instruction]
-    rows: list[int]
+    rows: dict[int, int]
 
-    def sequence(self, n: InstructionBuilder, first: Instruction, rows: Instruction) -> Instruction:
-        """Returns the list of a state as the parts of the items that it began with and of the loop's rows."""
+    def filled(self, n: InstructionBuilder, state: int, first: Instruction, rows: Instruction) -> Instruction:
+        """Returns what a state is behind the loop, of what it began with and of the loop's rows."""
+        if isinstance(first.result, Shape):
+            return _extended(n, first, rows, self.rows[state])
         items = [n.unsqueeze(i, [0]) for i in first.inputs]
         whole = n.add("concat", *items, rows, axis=0) if items else rows
         return n.add("split_to_sequence", whole, axis=0, keepdims=False)
@@ -115,17 +120,23 @@ class Lists(NamedTuple):
 def without_lists(
     n: InstructionBuilder, body: Module, states: Sequence[Instruction], trips: Dim | None
 ) -> Lists | None:
-    """Returns a loop's body without the lists that each trip appends one item to; None if there are none.
+    """Returns a loop's body without the lists and tensors that each trip appends one item to; None if there are none.
 
-    Lists begin empty or with items that are named.
+    Lists begin empty or with items that are named; what is appended to a tensor is as long in each trip.
 
     body: (iteration, condition, *states) -> (condition, *states, *rows); trips: how many there are, if that is known.
     """
     parameters = list(body.parameters.values())
     made: dict[int, Instruction] = {}
     rows: dict[int, Instruction] = {}
+    axes: dict[int, int] = {}
     for k, (state, parameter) in enumerate(zip(states, parameters[2:], strict=True)):
-        item = _appended(state, parameter, body.outputs[1 + k], body)
+        after = body.outputs[1 + k]
+        grown = _grown(parameter, after, body)
+        if grown is not None:
+            rows[k], axes[k] = _with_known_dims(body, after, grown), grown
+            continue
+        item = _appended(state, parameter, after, body)
         if item is None:
             continue
         known = None if trips is None or state.inputs else _repeated(n, body, item, trips)
@@ -133,10 +144,51 @@ def without_lists(
         if known is not None:
             made[k] = known
         elif not own and all(i.result == item.result for i in state.inputs):
-            rows[k] = item
+            rows[k], axes[k] = item, 0
     if not made and not rows:
         return None
-    return Lists(_rebuilt(body, states, {*made, *rows}, list(rows.values())), made, list(rows))
+    return Lists(_rebuilt(body, states, {*made, *rows}, list(rows.values())), made, axes)
+
+
+def _grown(parameter: Instruction, after: Instruction, body: Module) -> int | None:
+    """Returns the axis along which each trip appends an equally long item to a tensor, if it is all that is done to it."""
+    if not isinstance(after.op, Concat) or len(after.inputs) != 2 or not _is_all(parameter, after, body):
+        return None
+    item, rank = after.inputs[1], after.shape.rank
+    axis = after.op.axis % rank
+    if after.inputs[0] is not parameter or not isinstance(item.shape.dims[axis], int):
+        return None
+    off = Shape.of(after.shape.dtype, (d for a, d in enumerate(after.shape.dims) if a != axis))
+    own = symbols_in(parameter.result)
+    told = mentioned(i for i in body if i is not parameter and i is not after)
+    return None if own & told or own & symbols_in(off) else axis
+
+
+def _with_known_dims(body: Module, after: Instruction, axis: int) -> Instruction:
+    """Returns what is appended to a tensor, with the extents that the tensor has on the other axes."""
+    item, dims = after.inputs[1], after.shape.dims
+    wanted = [item.shape.dims[axis] if a == axis else d for a, d in enumerate(dims)]
+    if list(item.shape.dims) == wanted or any(isinstance(d, Sym) for d in wanted):
+        return item
+    none = np.zeros([0 if a == axis else d for a, d in enumerate(wanted)], after.shape.dtype.numpy)
+    return body.add(after.op, body.add_literal(none, before=after), item, sources=after.sources, before=after)
+
+
+def _extended(n: InstructionBuilder, first: Instruction, rows: Instruction, axis: int) -> Instruction:
+    """Returns a tensor with a loop's rows appended along an axis."""
+    rank = rows.shape.rank
+    order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+    moved = n.transpose(rows, order)
+    dims = moved.shape.dims
+    return n.add(
+        "concat", first, n.reshape(moved, (*dims[:axis], dims[axis] * dims[axis + 1], *dims[axis + 2 :])), axis=axis
+    )
+
+
+def _is_all(parameter: Instruction, after: Instruction, body: Module) -> bool:
+    """Returns True if a state's next value is all that is made of it, and is read by nothing in the body."""
+    ends = all(u.is_return for u in after.users) and body.outputs.count(after) == 1
+    return list(parameter.users) == [after] and ends and after.inputs.count(parameter) == 1
 
 
 def _appended(state: Instruction, parameter: Instruction, after: Instruction, body: Module) -> Instruction | None:
@@ -144,13 +196,7 @@ def _appended(state: Instruction, parameter: Instruction, after: Instruction, bo
     if not isinstance(state.op, (SequenceEmpty, SequenceConstruct)) or not isinstance(after.op, SequenceInsert):
         return None
     sequence, item, *position = after.inputs
-    ends = all(u.is_return for u in after.users) and body.outputs.count(after) == 1
-    if (
-        sequence is not parameter
-        or list(parameter.users) != [after]
-        or not ends
-        or any(not p.is_absent for p in position)
-    ):
+    if sequence is not parameter or not _is_all(parameter, after, body) or any(not p.is_absent for p in position):
         return None
     shape = item.result
     element = state.result.element if isinstance(state.result, SequenceShape) else None

@@ -236,3 +236,80 @@ def test_parts_that_are_not_the_whole_axis_are_refused() -> None:
     }"""
     with pytest.raises(mgx.ParseError, match=r"SplitToSequence.*as long as axis 0 together, 4, got \[1, 1, 1\]"):
         program_of(text)
+
+
+GROWN = """g (float[n, 3] x, float[{first}] start, int64 trips, bool go) => (float[{out}] y, float[3] last) {{
+    zero = Constant<value_floats = [0.0, 0.0, 0.0]>()
+    three = Constant<value_int = 3>()
+    none = Constant<value_ints = [0]>()
+    one = Constant<value_ints = [1]>()
+    final, y = Loop (trips, go, zero, start) <body = b (int64 i, bool c, float[3] a, float[{first}] s)
+        => (bool d, float[3] sum, float[{out}] t) {{
+        row = Gather(x, i)
+        sum = Add(a, row)
+        flat = Constant<value_ints = [{item}]>()
+        item = Reshape(sum, flat)
+        {append}
+        d = Less(i, three)
+    }}>
+    last = Identity(final)
+}}"""
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3, 7])
+@pytest.mark.parametrize("begun", [0, 2])
+@pytest.mark.parametrize(("axis", "item"), [(0, (1, 3)), (1, (3, 1)), (-1, (3, 1)), (1, (1, 3))])
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_tensors_that_loops_extend(trips: int, begun: int, axis: int, item: tuple[int, int], target: str) -> None:
+    start = np.full([begun if a == axis % 2 else n for a, n in enumerate(item)], 7, np.float32)
+    out = ", ".join("m" if a == axis % 2 else str(n) for a, n in enumerate(item))
+    append = f"t = Concat<axis = {axis}>(s, item)"
+    text = GROWN.format(first=", ".join(map(str, start.shape)), out=out, item=f"{item[0]}, {item[1]}", append=append)
+    program = program_of(text, target)
+    loop = next(i for i in program.get_main_module() if i.modules)
+    assert "concat" not in str(loop.modules[0])
+    x = np.arange(21, dtype=np.float32).reshape(7, 3) ** 2
+    rows = np.cumsum(x[: min(trips, 4)], 0)
+    given = {"x": x, "start": start, "trips": np.int64(trips), "go": np.bool_(True)}
+    found, last = (r.to_numpy() for r in program.run(given))
+    np.testing.assert_array_equal(found, np.concatenate([start, *(r.reshape(item) for r in rows)], axis))
+    np.testing.assert_array_equal(last, rows[-1] if trips else np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("append", "wanted"),
+    [
+        ("t = Concat<axis = 0>(item, s)", lambda rows: rows[::-1]),
+        ("u = Concat<axis = 0>(s, item)\n t = Mul(u, u)", None),
+        ("n = Shape(s)\n k = Slice(n, none, one)\n f = Cast<to = 1>(k)\n more = Add(item, f)\n"
+         "t = Concat<axis = 0>(s, more)", None),
+    ],
+    ids=["in front", "changed after", "extents are read"],
+)  # fmt: skip
+def test_tensors_that_are_more_than_extended_are_states(append: str, wanted: Any) -> None:
+    text = GROWN.format(first="0, 3", out="m, 3", item="1, 3", append=append)
+    program = program_of(text)
+    loop = next(i for i in program.get_main_module() if i.modules)
+    assert "concat" in str(loop.modules[0])
+    x = np.arange(9, dtype=np.float32).reshape(3, 3) / 8
+    given = {"x": x, "start": np.zeros((0, 3), np.float32), "trips": np.int64(3), "go": np.bool_(True)}
+    rows = np.cumsum(x, 0)
+    if wanted is None:
+        grown = np.zeros((0, 3), np.float32)
+        for row in rows:
+            more = row[None] + np.float32(len(grown)) if "Shape" in append else row[None]
+            grown = np.concatenate([grown, more])
+            grown = grown * grown if "Mul" in append else grown
+    else:
+        grown = wanted(rows)
+    np.testing.assert_array_equal(program.run(given)[0].to_numpy(), grown)
+
+
+def test_an_item_that_does_not_fit_the_tensor_is_refused() -> None:
+    append = "p = NonZero(item)\n r = Transpose(p)\n q = Cast<to = 1>(r)\n t = Concat<axis = 1>(s, q)"
+    text = GROWN.format(first="2, 0", out="2, m", item="3", append=append)
+    program = program_of(text)
+    x = np.asarray([[1, 0, 0], [0, 0, 0], [0, 0, 0]], np.float32)
+    given = {"x": x, "start": np.zeros((2, 0), np.float32), "trips": np.int64(2), "go": np.bool_(True)}
+    with pytest.raises(mgx.MgxError):
+        program.run(given)

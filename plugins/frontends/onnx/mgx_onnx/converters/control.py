@@ -63,7 +63,7 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
     items = _run(n, most, [trips, cond, *kept], lists.body, sure is not None)
     after, rows = iter(items[: len(kept)]), items[len(kept) : len(items) - len(lists.rows)]
     filled = dict(zip(lists.rows, items[len(items) - len(lists.rows) :], strict=True))
-    found = lists.made | {k: lists.sequence(n, states[k], x) for k, x in filled.items()}
+    found = lists.made | {k: lists.filled(n, k, states[k], x) for k, x in filled.items()}
     return (*(found.get(k) or next(after) for k in range(len(states))), *(_filled(n, r) for r in rows))
 
 

@@ -1,0 +1,31 @@
+"""Ops that run one by one because their extents depend on data: when a program of their own is made for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "made"),
+    [("concat", {"axis": 0}, [0, 0, 0, 1, 1, 2, 2]), ("dot", {}, [1, 2, 3, 3, 3, 3, 4])],
+)
+def test_programs_are_made_at_once_or_for_shapes_that_come_again(
+    name: str, attributes: dict[str, int], made: list[int]
+) -> None:
+    target, options = mgx.get_target("cpu"), mgx.CompileOptions()
+    context = target.get_context()
+    kernels = target.kernels(context)
+    emitter = target.emitter(kernels, context, options)
+    op, found = mgx.op(name, **attributes), []
+    for count in (1, 2, 3, 3, 3, 2, 4):
+        x = np.arange(6 * count, dtype=np.float32).reshape(count, 6)
+        args = [x, x if name == "concat" else np.ones((6, 2), np.float32)]
+        shapes = [mgx.Shape("float32", a.shape) for a in args]
+        kernel = kernels.pick(op, shapes, context, ()).kernel
+        value = context.programs.run(kernel, op, (), args, emitter)
+        np.testing.assert_array_equal(value, np.concatenate(args) if name == "concat" else args[0] @ args[1])
+        found.append(len(context.programs))
+    assert found == made
