@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, SupportsInt, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from mgx_core.targets.tuning import KernelTuning
 from mgx_core.types.argument import Array
 
 from .codegen.source import DeviceTraits
+from .compile.build import Code, Key
 from .constants import Constants
 from .library.vendor import Libraries
 from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, Stream, in_use, open_device, properties_of
@@ -37,6 +39,7 @@ class GpuContext(Context):
         self.kind = kind
         self.device_id = device_id
         self.constants = Constants()
+        self.codes: WeakValueDictionary[Key, Code] = WeakValueDictionary()  # those that runners hold
         self.kernel_tuning: KernelTuning | None = None  # once kernels are timed
 
     @cached_property

@@ -128,7 +128,7 @@ class GpuRunner(Runner):
     def _load(self, kept: Kept | None) -> None:
         kernels = kernel_steps(self.schedule)
         self.named = [Named(s) for s in kernels]
-        self.codes = build(self.named, self.device.arch, kept=kept)
+        self.codes = build(self.named, self.device.arch, kept=kept, loaded=self.context.codes)
         self.functions: dict[int, dict[str, Any]] = {}
         for step, code in zip(kernels, self.codes, strict=True):
             module = self.device.load(code.image)

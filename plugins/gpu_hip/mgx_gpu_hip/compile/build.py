@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from mgx_core.cache import DiskCache
 from mgx_core.errors import DeviceError
+from mgx_core.records import dataclass
 from mgx_core.settings import setting
 
 from .compiler import CompileError, Compiler
 from .compilers import compiler_for
 from .source import complete, kernels
 
-__all__ = ["Code", "KernelCache", "Source", "build", "digest", "flags_of"]
+__all__ = ["Code", "KernelCache", "Key", "Source", "build", "digest", "flags_of"]
 
 JOBS = 8
 
@@ -34,11 +35,15 @@ class Source(Protocol):
     def text(self) -> str: ...
 
 
-class Code(NamedTuple):
+@dataclass(frozen=True)
+class Code:
     """A compiled text, by the name of its source; several may share one image."""
 
     name: str
     image: bytes
+
+
+Key: TypeAlias = "tuple[str, tuple[str, ...]]"  # a text and its flags
 
 
 def build(
@@ -50,10 +55,12 @@ def build(
     jobs: int = 0,
     batch: int = 0,
     kept: Mapping[str, bytes] | None = None,
+    loaded: MutableMapping[Key, Code] | None = None,
 ) -> list[Code]:
     """Code for every source, in order.  Equal texts are compiled once.
 
     kept: code that exists already, by `digest`; a compiler is looked for only if other code is needed.
+    loaded: code for this architecture that programs in this process hold, which is asked for first, and added to.
     jobs: compilations at a time, by default as many as the machine has cores, at most 8 (run-time compilers share locks).
     batch: kernels per translation unit; 0: enough to keep every job busy, at most 16 (parsing the prelude is most of the
     work for a small kernel).  Texts that share a unit keep their helpers to themselves, but macros would leak: a text that
@@ -62,23 +69,24 @@ def build(
     Errors: CompileError that names the kernel and the nodes it was made from.
     """
     dump = setting("MGX_DUMP_KERNELS")
-    units: dict[tuple[str, tuple[str, ...]], Source] = {}
+    units: dict[Key, Source] = {}
     for source in sources:
-        units.setdefault((source.text, flags_of(source)), source)
+        units.setdefault(_key_of(source), source)
         if dump:
             Path(dump).mkdir(parents=True, exist_ok=True)
             (Path(dump) / f"{source.name}.hip").write_text(source.text)
-    images: dict[tuple[str, tuple[str, ...]], bytes] = {}
+    found = {key: code for key in units if (code := (loaded or {}).get(key)) is not None}
+    images = {key: code.image for key, code in found.items()}
     if kept:
-        here = {key: kept.get(digest(*key, arch)) for key in units}
-        images = {key: image for key, image in here.items() if image is not None}
+        here = {key: kept.get(digest(*key, arch)) for key in units.keys() - images}
+        images |= {key: image for key, image in here.items() if image is not None}
     missing = [source for key, source in units.items() if key not in images]
     if missing:
         compiler = compiler or compiler_for(arch)
         store = store or KernelCache()
-        cached = {(s.text, flags_of(s)): store.get(_key(store, compiler, s.text, flags_of(s), arch)) for s in missing}
+        cached = {_key_of(s): store.get(_key(store, compiler, s.text, flags_of(s), arch)) for s in missing}
         images |= {key: image for key, image in cached.items() if image is not None}
-        missing = [source for source in missing if (source.text, flags_of(source)) not in images]
+        missing = [source for source in missing if _key_of(source) not in images]
     if missing:
         assert compiler is not None
         assert store is not None
@@ -87,7 +95,21 @@ def build(
         with ThreadPoolExecutor(max(1, min(workers, len(groups)))) as pool:
             for made in pool.map(partial(_compile, arch=arch, compiler=compiler, store=store), groups):
                 images.update(made)
-    return [Code(s.name, images[s.text, flags_of(s)]) for s in sources]
+    codes = []
+    for source in sources:
+        key = _key_of(source)
+        code = found.get(key)
+        if code is None or code.name != source.name:
+            code = Code(source.name, images[key])
+            found.setdefault(key, code)
+        codes.append(code)
+    if loaded is not None:
+        loaded.update(found)
+    return codes
+
+
+def _key_of(source: Source) -> Key:
+    return source.text, flags_of(source)
 
 
 def digest(text: str, flags: tuple[str, ...], arch: str) -> str:
@@ -124,9 +146,7 @@ def _groups(sources: list[Source], batch: int) -> list[list[Source]]:
     return groups
 
 
-def _compile(
-    group: list[Source], arch: str, compiler: Compiler, store: KernelCache
-) -> dict[tuple[str, tuple[str, ...]], bytes]:
+def _compile(group: list[Source], arch: str, compiler: Compiler, store: KernelCache) -> dict[Key, bytes]:
     flags = flags_of(group[0])
     if len(group) > 1:
         text = "".join(f"namespace unit_{i} {{\n{s.text}\n}}\n" for i, s in enumerate(group))

@@ -69,6 +69,20 @@ def test_compiled_once_and_run(store):
     assert (device.download(np.empty(8, np.float32), buffer) == 4).all()
 
 
+def test_code_that_is_held_is_not_looked_for(store, tmp_path):
+    from weakref import WeakValueDictionary
+
+    compiler, held = Counting(), WeakValueDictionary()
+    codes = build([adder(1), adder(2)], "host32", compiler=compiler, store=store, batch=1, loaded=held)
+    assert len(held) == 2
+    elsewhere = KernelCache(tmp_path / "empty")
+    again = build([adder(2), adder(3)], "host32", compiler=compiler, store=elsewhere, batch=1, loaded=held)
+    assert again[0] is codes[1] and len(compiler.texts) == 3
+    again.clear()
+    codes.clear()
+    assert not held
+
+
 def test_batches_keep_helpers_apart(store):
     import numpy as np
 
