@@ -1,9 +1,9 @@
 """Emission cache: records the steps emitted for one instruction and replays them for others (repeated network layers).
 
 Contract: what a kernel emits depends on its op, its modules and `operand_key` of its operands alone.  The emitter records what
-it can do again: allocations, literals, and the steps added through `Emitter.repeatable`.  Everything else that an emit function
-asks of its emitter (the numbers of a constant, a step of its own, a note, a trial) makes the recording uncacheable, and the
-kernel is emitted again for the next instruction.
+it can do again: allocations, literals, notes, and the steps added through `Emitter.repeatable`; what is taken back is no longer
+recorded.  Everything else that an emit function asks of its emitter (the numbers of a constant, a step of its own) makes the
+recording uncacheable, and the kernel is emitted again for the next instruction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
+from ..ir.instruction import Instruction
 from ..types.shape import Shape
+from .schedule import Call
 from .values import Buffer, Value
 
 __all__ = ["Recording", "operand_key"]
@@ -72,9 +74,19 @@ class _Derived(NamedTuple):
         buffers.append(self.make(e, buffers[self.number]))
 
 
+class _Note(NamedTuple):
+    text: str
+
+    def replay(self, e: Any, buffers: list[Buffer]) -> None:
+        e.note(self.text)
+
+
 class _Repeat(NamedTuple):
+    """Steps that were added for `call`, of which there may be several: a group's members that are emitted one by one."""
+
     add: Callable[[Any, Sequence[Value]], None]
     places: list[_Place]
+    call: Call | None
 
     def replay(self, e: Any, buffers: list[Buffer]) -> None:
         self.add(e, [Value(shape, buffers[number], offset) for shape, number, offset in self.places])
@@ -83,15 +95,16 @@ class _Repeat(NamedTuple):
 class Recording:
     """The repeatable calls of an emitter for one instruction.
 
-    cacheable: False once something was asked that depends on more than the operands' key.
+    sources: of the instruction; cacheable: False once something was asked that depends on more than the operands' key.
     """
 
-    def __init__(self, args: Sequence[Value | None]) -> None:
+    def __init__(self, args: Sequence[Value | None], sources: tuple[str, ...] = ()) -> None:
         self.cacheable = True
+        self._sources = sources
         self._numbers: dict[int, int] = {}
         self._kept: list[Buffer] = []  # so that ids stay theirs
         self._derived: dict[int, tuple[int, Hashable]] = {}  # by id of the buffer that was made
-        self._calls: list[_Allocate | _Literal | _Derived | _Repeat] = []
+        self._calls: list[_Allocate | _Literal | _Derived | _Note | _Repeat] = []
         self._results: _Place | list[_Place] = []
         for value in args:
             if value is not None:
@@ -138,19 +151,45 @@ class Recording:
         elif self._derived.get(id(result)) != (number, key):  # two operands hold the same here, and need not elsewhere
             self.cacheable = False
 
-    def repeat(self, add: Callable[[Any, Sequence[Value]], None], values: Sequence[Value]) -> None:
-        """Steps that ``add(emitter, values)`` adds again for the values in the same roles."""
-        self._calls.append(_Repeat(add, [*map(self._place, values)]))
+    def repeat(
+        self, add: Callable[[Any, Sequence[Value]], None], values: Sequence[Value], call: Call | None = None
+    ) -> None:
+        """Steps that ``add(emitter, values)`` adds again, for a call, for the values in the same roles."""
+        self._calls.append(_Repeat(add, [*map(self._place, values)], call))
+
+    def noted(self, text: str) -> None:
+        self._calls.append(_Note(text))
+
+    def marks(self) -> tuple[int, int]:
+        """Returns the numbers of calls and of buffers so far, to which `take_back` goes back."""
+        return len(self._calls), len(self._kept)
+
+    def take_back(self, calls: int, buffers: int) -> None:
+        """Forgets what was recorded after `marks` gave these numbers, but for notes."""
+        self._calls[calls:] = [call for call in self._calls[calls:] if isinstance(call, _Note)]
+        for buffer in self._kept[buffers:]:
+            del self._numbers[id(buffer)]
+            self._derived.pop(id(buffer), None)
+        del self._kept[buffers:]
 
     def gave(self, results: Value | tuple[Value, ...]) -> None:
         self._results = [*map(self._place, results)] if isinstance(results, tuple) else self._place(results)
 
     # replaying
 
-    def replay(self, e: Any, args: Sequence[Value | None]) -> Value | tuple[Value, ...]:
-        """Returns the same calls for operands of the same key; returns the results."""
+    def replay(
+        self, e: Any, args: Sequence[Value | None], instruction: Instruction | None = None
+    ) -> Value | tuple[Value, ...]:
+        """Makes the same calls for operands of the same key, for another instruction; returns the results."""
         buffers = list(dict.fromkeys([value.buffer for value in args if value is not None]))
+        made: dict[int, Call] = {}
         for call in self._calls:
+            if isinstance(call, _Repeat) and call.call is not None:
+                old = call.call
+                e.call = made.get(id(old))
+                if e.call is None:
+                    sources = e.sources if old.sources == self._sources else old.sources
+                    e.call = made[id(old)] = Call(old.op, old.kernel, sources, old.refused, old.host, instruction)
             call.replay(e, buffers)
         if isinstance(self._results, list):
             return tuple([place.on(buffers) for place in self._results])

@@ -106,11 +106,10 @@ class KernelEmitter(HostSteps):
         key = (kernel, modules, key)
         recording = self._recordings.get(key)
         if recording is not None:
-            self.call = Call(launch.of, kernel.name, self.sources, launch.refused, "", ins)
-            results = recording.replay(self, args)
+            results = recording.replay(self, args, ins)
             self.call = None
             return results
-        recording = self._recording = Recording(args)
+        recording = self._recording = Recording(args, self.sources)
         try:
             results = self.run_kernel(kernel, launch.of, modules, args, launch.refused)
             recording.gave(results)

@@ -158,7 +158,7 @@ class StepList(ABC):
         if recording is None:
             add(self, values)
             return
-        recording.repeat(add, values)
+        recording.repeat(add, values, self.call)
         self._recording = None
         try:
             add(self, values)
@@ -188,7 +188,8 @@ class StepList(ABC):
 
     def note(self, text: str) -> None:
         """Keeps a refusal for the report."""
-        self.uncacheable()
+        if self._recording is not None:
+            self._recording.noted(text)
         self.notes.append(f"{', '.join(self.sources)}: {text}" if self.sources else text)
 
     def label(self, kind: str) -> str:
@@ -212,11 +213,13 @@ class StepList(ABC):
 
     def marks(self) -> tuple[int, ...]:
         """Returns lengths of all lists that `take_back` truncates."""
-        return len(self.steps), len(self.literals)
+        recorded = (0, 0) if self._recording is None else self._recording.marks()
+        return len(self.steps), len(self.literals), *recorded
 
     def take_back(self, marks: tuple[int, ...]) -> None:
         """Undo all since `marks` were taken."""
-        self.uncacheable()
+        if self._recording is not None:
+            self._recording.take_back(*marks[2:4])
         del self.steps[marks[0] :]
         while len(self.literals) > marks[1]:
             self.literals.popitem()

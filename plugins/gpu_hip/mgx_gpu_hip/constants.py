@@ -16,13 +16,14 @@ ALIGNMENT = 256  # of constants on the device
 
 
 class Derived:
-    """An array made from another, which must not go away as long: its address stands for it."""
+    """An array made from another, which must not go away as long, nor what keeps that alive: its address stands for it."""
 
-    __slots__ = ("__weakref__", "array", "source")
+    __slots__ = ("__weakref__", "array", "owner", "source")
 
-    def __init__(self, array: Array, source: Array) -> None:
+    def __init__(self, array: Array, source: Array, owner: object) -> None:
         self.array = array
         self.source = source
+        self.owner = owner
 
 
 class Constants:
@@ -32,12 +33,15 @@ class Constants:
         self._derived: WeakValueDictionary[Hashable, Derived] = WeakValueDictionary()
         self._uploaded: WeakValueDictionary[Hashable, DeviceBuffer] = WeakValueDictionary()
 
-    def derived(self, source: Array, how: Hashable, make: Callable[[], Array]) -> Derived:
-        """Returns what `make` gives, made once for a source and a way.  The caller keeps it."""
+    def derived(self, source: Array, how: Hashable, make: Callable[[], Array], owner: object = None) -> Derived:
+        """Returns what `make` gives, made once for a source and a way.  The caller keeps it.
+
+        owner: keeps the source; where that was derived itself, it is found again as long as this is held.
+        """
         key = (_place(source), how)
         found = self._derived.get(key)
         if found is None:
-            found = self._derived[key] = Derived(make(), source)
+            found = self._derived[key] = Derived(make(), source, owner)
         return found
 
     def uploaded(self, arrays: Sequence[Array], device: Device) -> list[DeviceBuffer]:

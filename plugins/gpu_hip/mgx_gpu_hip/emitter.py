@@ -19,7 +19,7 @@ from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import DeviceFunction, HostFunction, Tuning
 from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.static_part import Split, fixed_tensor, split
-from mgx_core.targets.values import Value, packed_strides
+from mgx_core.targets.values import Buffer, Value, packed_strides
 from mgx_core.types.argument import Array
 
 from .codegen.extents import marked
@@ -184,12 +184,22 @@ class GpuEmitter(Emitter):
 
     def made_constant(self, value: Value, key: Sequence[Hashable], make: Callable[[Array], Array]) -> Value | None:
         """A constant made from a constant in a way named by `key`, once for all instances of the program; None for others."""
-        array, source = self.constant(value), value.buffer.array
-        if array is None or source is None:
+        if not self.is_constant(value):
             return None
-        where = (*key, value.offset, tuple(value.lens), tuple(value.strides))
-        made = self.context.constants.derived(source, where, lambda: np.ascontiguousarray(make(array)))
-        return self.literal(made.array, made)
+        offset, lens, strides = value.offset, tuple(value.lens), tuple(value.strides)
+        where = (*key, offset, lens, strides)
+
+        def made(e: GpuEmitter, source: Buffer) -> Buffer:
+            array = e.constant(Value(value.shape, source, offset))
+            assert array is not None and source.array is not None
+            found = e.context.constants.derived(
+                source.array, where, lambda: np.ascontiguousarray(make(array)), source.owner
+            )
+            return e.literal(found.array, found).buffer
+
+        buffer = self.derived(value.buffer, where, made)
+        assert buffer.array is not None
+        return Value(Shape(buffer.array.dtype, buffer.array.shape), buffer)
 
     def packed(self, value: Value, strides: Sequence[int]) -> Value:
         """Returns a constant laid out by dense strides, made once now; anything else is copied at run time."""
@@ -244,6 +254,15 @@ class GpuEmitter(Emitter):
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
         """Adds the launches of a kernel on its operands.  Errors: Refused for what the device does not launch."""
         require_limits(source, self.context.traits)
+        given = [v is not None for v in inputs]
+        values = [*(v for v in inputs if v is not None), *outputs]
+        self.repeatable(lambda e, values: e.add_kernel(source, given, values), values)
+
+    def add_kernel(self, source: KernelSource, given: Sequence[bool], values: Sequence[Value]) -> None:
+        """Adds the launches of a kernel on its operands, and then its results; given: tells which operands are not absent."""
+        left = iter(values)
+        inputs = [next(left) if there else None for there in given]
+        outputs = list(left)
         scratch = [self.scratch(size) for size in source.scratch]
         self.add(
             KernelStep(
@@ -271,6 +290,14 @@ class GpuEmitter(Emitter):
             known = value.align(DEVICE_ALIGNMENT)
             if known % aligns[word]:
                 raise Refused(f"operand {word} lies at multiples of {known} bytes, the plan needs {aligns[word]}")
+        words = list(operands)
+        self.repeatable(
+            lambda e, values: e.add_plan(plan, result, dict(zip(words, values, strict=True)), aligns),
+            list(operands.values()),
+        )
+
+    def add_plan(self, plan: Any, result: str, operands: Mapping[str, Value], aligns: Mapping[str, int]) -> None:
+        """Adds the launch of a library's plan on operands that lie as it takes them."""
         workspace = self.scratch(plan.workspace) if plan.workspace else None
         reads = [v.buffer for k, v in operands.items() if k != result]
         writes = [operands[result].buffer, *([] if workspace is None else [workspace])]

@@ -168,7 +168,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     """Returns the fastest way, by measured times and an estimate for what runs besides."""
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
-    constant = e.constant(w) is not None
+    constant = e.is_constant(w)
     if tuner is None:
         plan = libraries.plan(p)
         return plan if isinstance(plan, No) else Route(Timed.of(plan, 0.0), 0.0, p.dims[1])
@@ -287,6 +287,7 @@ def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
 
     See `rounded_columns`.  They hold what an activation makes of zero, so that weights of zeros make nothing of them.
     """
+    e.uncacheable()  # the step before decides
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
     if x.offset or not x.lies(channels_last(lens)):
         return None

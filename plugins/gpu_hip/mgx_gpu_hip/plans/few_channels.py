@@ -89,7 +89,7 @@ def offer_tile(table: Kernels, place: int) -> None:
         group = ProductGroup.of(modules[0], Convolution)
         if group.chain:
             raise Refused("something stands between the convolution and what follows it")
-        behind = group.behind(args, lambda v: e.constant(v) is not None)
+        behind = group.behind(args, e.is_constant)
         env: dict[Instruction, Any] = dict(zip(group.body.parameters.values(), args, strict=True))
         x, w = group.anchor.inputs
         return _emit(e, group.anchor.op, [_image(e, x, env), _made(e, w, env)], modules, behind, group.body, place)

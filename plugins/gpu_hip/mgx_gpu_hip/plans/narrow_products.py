@@ -75,7 +75,7 @@ def emit_group(e: GpuEmitter, modules: Sequence[Module], args: Sequence[Value], 
     if not any(isinstance(i.op, PointwiseGroup) for i in modules[0]):
         raise Refused("nothing follows the product")
     operands, _ = group.operands(e, args)
-    behind = group.behind(args, lambda v: e.constant(v) is not None)
+    behind = group.behind(args, e.is_constant)
     return _emit(e, group.anchor.op, operands, modules, behind, group.body, place)
 
 

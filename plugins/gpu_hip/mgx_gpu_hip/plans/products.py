@@ -131,7 +131,7 @@ def _longer_rows(
     None where the product with such operands and the copy are not measured to be faster than `us` microseconds.
     """
     k, more = problem.k, -problem.k % COLUMNS
-    if not more or a.shape.dtype.size != 2 or e.context.tuner is None or e.constant(b) is None:
+    if not more or a.shape.dtype.size != 2 or e.context.tuner is None or not e.is_constant(b):
         return None
     longer = replace(
         problem,

@@ -26,6 +26,7 @@ PLANS = Kernels("gpu")
 @offer(PLANS, Group, name="side by side", when=tagged(BESIDE, "one of instructions side by side"))
 def emit_beside(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Returns one launch."""
+    e.uncacheable()  # steps of members are taken for one
     first = len(e.steps)
     results = e.emit_body(modules[0], args)
     steps = [s for s in e.steps[first:] if isinstance(s, KernelStep)]
