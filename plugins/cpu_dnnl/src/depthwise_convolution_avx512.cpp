@@ -59,8 +59,8 @@ struct Tile {
 };
 
 // Input q of a row at x; `at`: where it is if all lie inside, moved on.
-template <bool inside, int q> [[gnu::always_inline]] inline __m512 input(const Tile &tile, const float *x, const float *&at) {
-    if constexpr (!inside) return _mm512_maskz_loadu_ps(tile.counted[q], x + tile.at[q]);
+template <bool inside> [[gnu::always_inline]] inline __m512 input(const Tile &tile, const float *x, const float *&at, int q) {
+    if (!inside) return _mm512_maskz_loadu_ps(tile.counted[q], x + tile.at[q]);
     const __m512 one = _mm512_loadu_ps(at);
     at += tile.x_column;
     opaque(at);
@@ -77,15 +77,16 @@ template <int K, int S, int R, int P, bool inside, int first, int last>
         for (int j = 0; j < K; ++j)
             some[r][j] = load(weights + (j - r * K) * lanes);
     const float *at = x;
-    each<S *(P - 1) + K>([&](auto q) __attribute__((always_inline)) {
-        const auto one = (Floats)input<inside, q>(tile, x, at);
-        each<K>([&](auto j) __attribute__((always_inline)) {
-            if constexpr (q >= j && (q - j) % S == 0 && (q - j) / S < P)
+    MGX_UNROLLED
+    for (int q = 0; q < S * (P - 1) + K; ++q) {
+        const auto one = (Floats)input<inside>(tile, x, at, q);
+        MGX_UNROLLED
+        for (int j = 0; j < K; ++j)
+            if (q >= j && (q - j) % S == 0 && (q - j) / S < P)
                 MGX_UNROLLED
                 for (int r = first; r <= last; ++r)
                     add_product(sums[r][(q - j) / S], one, some[r][j]);
-        });
-    });
+    }
 }
 
 constexpr int four = 4;             // inputs of a group that are spread together: a quarter of a vector
@@ -94,6 +95,16 @@ constexpr int four = 4;             // inputs of a group that are spread togethe
 template <int G, int B> [[gnu::always_inline]] inline __m512 quarters(__m512 channels) {
     if constexpr (G == four) return channels;
     return _mm512_shuffle_f32x4(channels, channels, B == 0 ? 0xa0 : 0xf5);
+}
+
+// Number u of the four channels in each quarter of a vector, in all lanes of the quarter; the instruction wants a constant.
+[[gnu::always_inline]] inline Floats spread(__m512 quarters, int u) {
+    switch (u) {
+        case 0: return (Floats)_mm512_permute_ps(quarters, 0x00);
+        case 1: return (Floats)_mm512_permute_ps(quarters, 0x55);
+        case 2: return (Floats)_mm512_permute_ps(quarters, 0xaa);
+        default: return (Floats)_mm512_permute_ps(quarters, 0xff);
+    }
 }
 
 // A row of inputs times a row of weights, those of four inputs of each group.
@@ -106,16 +117,17 @@ template <int K, int S, int P, bool inside, int G, int B>
         for (int u = 0; u < four; ++u)
             some[j][u] = load(weights + ((B * K + j) * four + u) * lanes);
     const float *at = x;
-    each<S *(P - 1) + K>([&](auto q) __attribute__((always_inline)) {
-        const __m512 channels = input<inside, q>(tile, x, at);
-        const __m512 near = quarters<G, B>(channels);
-        each<four>([&](auto u) __attribute__((always_inline)) {
-            const auto one = (Floats)_mm512_permute_ps(near, 0x55 * u);
-            each<K>([&](auto j) __attribute__((always_inline)) {
-                if constexpr (q >= j && (q - j) % S == 0 && (q - j) / S < P) add_product(sums[0][(q - j) / S], one, some[j][u]);
-            });
-        });
-    });
+    MGX_UNROLLED
+    for (int q = 0; q < S * (P - 1) + K; ++q) {
+        const __m512 near = quarters<G, B>(input<inside>(tile, x, at, q));
+        MGX_UNROLLED
+        for (int u = 0; u < four; ++u) {
+            const Floats one = spread(near, u);
+            MGX_UNROLLED
+            for (int j = 0; j < K; ++j)
+                if (q >= j && (q - j) % S == 0 && (q - j) / S < P) add_product(sums[0][(q - j) / S], one, some[j][u]);
+        }
+    }
 }
 
 // What sums begin at beside the bias.
