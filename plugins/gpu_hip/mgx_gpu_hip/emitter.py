@@ -22,7 +22,7 @@ from mgx_core.targets.static_part import Split, fixed_tensor, split
 from mgx_core.targets.values import Buffer, Value, packed_strides
 from mgx_core.types.argument import Array
 
-from .codegen.extents import marked
+from .codegen.extents import is_symbolic, marked
 from .codegen.limits import require_limits
 from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
@@ -134,7 +134,7 @@ class GpuEmitter(Emitter):
         made = self.planned(module, outputs, Split(static, rest, wanted))
         self.finish()
         if self.context.tuner is not None:
-            self.context.tuner.done()
+            self.context.tuner.done(any(is_symbolic(p.result) for p in module.parameters.values()))
         if self.tuning is not None:
             self.tuning.save()
         return made

@@ -28,6 +28,7 @@ from .runtime import Device
 
 __all__ = ["Timed", "Tuner"]
 
+OPEN: Final = 4  # timing one set of shapes takes as long as some thousand runs gain by it
 KNOWN = 512  # problems whose plans are kept at hand
 DRY_RUNS: Final = 3
 GUESS = 2e8  # operations in a microsecond, where nothing was measured
@@ -56,8 +57,8 @@ class Timed:
 class Tuner(TuningStore):
     """Asks libraries for several plans of a problem and keeps the fastest.
 
-    A program whose shapes keep changing would spend its time on measuring: after `budget` sets of shapes the library's own
-    choice is taken for unknown problems.  For `exhaustive` questions (the compile option ``exhaustive_tune``) the number of
+    A program whose shapes keep changing would spend its time on measuring: after `budget` sets of shapes, of which one of a
+    program with open extents counts as `OPEN`, the library's own choice is taken for unknown problems.  For `exhaustive` questions (the compile option ``exhaustive_tune``) the number of
     timed problems has no limit, more plans are tried, also those that are compiled for the problem, and choices of other
     questions are ignored.
 
@@ -149,9 +150,9 @@ class Tuner(TuningStore):
     def _hurried(self, exhaustive: bool) -> bool:
         return not (self.measures and (self.budget or exhaustive))
 
-    def done(self) -> None:
-        """Another set of shapes has its plans."""
-        self.budget = max(self.budget - 1, 0)
+    def done(self, open_extents: bool = False) -> None:
+        """Another set of shapes has its plans; open_extents: of a program that is run on others, too."""
+        self.budget = max(self.budget - (OPEN if open_extents else 1), 0)
         self.save()
 
     def asked(self) -> dict[str, Any]:

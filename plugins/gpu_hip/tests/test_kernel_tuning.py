@@ -189,7 +189,7 @@ class Untimed:
     def narrow(self, problem: Any, exhaustive: bool) -> No:
         return No("nothing")
 
-    def done(self) -> None:
+    def done(self, open_extents: bool = False) -> None:
         pass
 
     def asked(self) -> dict[str, Any]:

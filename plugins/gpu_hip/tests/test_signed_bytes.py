@@ -108,7 +108,7 @@ class Recorder:
         self.asked.append(problem)
         return No("nothing")
 
-    def done(self) -> None:
+    def done(self, open_extents: bool = False) -> None:
         pass
 
 

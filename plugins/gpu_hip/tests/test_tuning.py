@@ -122,6 +122,16 @@ def test_after_many_sets_of_shapes_the_librarys_choice_is_taken(tuned) -> None:
     assert library.asked == ["all", "first"]
 
 
+def test_sets_of_shapes_of_an_open_program_count_as_several(tuned) -> None:
+    library = Library()
+    tuner = tuned(library, budget=5)
+    tuner.done(open_extents=True)
+    tuner.gemm(PROBLEM)
+    tuner.done(open_extents=True)
+    tuner.gemm(OTHER)
+    assert library.asked == ["all", "first"]
+
+
 @pytest.mark.parametrize("exhaustive", [False, True])
 def test_programs_that_run_rarely_take_known_choices_and_the_librarys(tuned, exhaustive) -> None:
     library = Library()

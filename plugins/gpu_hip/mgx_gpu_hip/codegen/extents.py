@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Recorder", "SymbolicInt", "arguments", "marked", "plain", "symbolic"]
+__all__ = ["Recorder", "SymbolicInt", "arguments", "is_symbolic", "marked", "plain", "symbolic"]
 
 Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names that are multiplied
 
@@ -211,6 +211,13 @@ def marked(shape: Any, like: Any) -> Any:
         return shape
     dims = [old if isinstance(old, SymbolicInt) else new for new, old in zip(like.dims, shape.dims, strict=True)]
     return Shape.of(shape.dtype, dims) if shape.standard() else Shape(shape.dtype, dims, shape.strides())
+
+
+def is_symbolic(shape: Any) -> bool:
+    """Returns True for a static shape of which an extent is another in other instances of the program."""
+    from mgx_core import Shape
+
+    return isinstance(shape, Shape) and shape.ranked and any(isinstance(d, SymbolicInt) for d in shape.dims)
 
 
 def symbolic(declared: Any, given: Any) -> Any:
