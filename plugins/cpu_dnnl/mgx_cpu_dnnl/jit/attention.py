@@ -14,6 +14,7 @@ from .attention_plan import Plan, add_args, chunk_of, key_of, lay_out_scratch, t
 from .body import read
 from .code import Code
 from .engine import Engine
+from .given import given_numbers
 from .graph import Graph, walk
 from .kernel import JitKernel
 
@@ -56,12 +57,12 @@ def compile_attention(
     graph = None if score is None else _scores(score, [*batch, m, n], extra)
     if isinstance(graph, No):
         return graph
-    nodes = [] if graph is None else walk(graph.outputs)
+    nodes = [] if graph is None else list(walk(graph.outputs))
     loads = [node for node in nodes if node.kind == "load" and node.extra[0] != 0]
     across = vectors_across(e, engine)
     tile = engine.lanes * across
     plan = Plan(
-        q, k, v, out, extra, graph, loads,
+        q, k, v, out, extra, graph, loads, given_numbers(nodes),
         rows=tile_rows(m), causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
         packed=m > 1 or k.strides()[-1] != 1, across=across, even=e % tile == 0, guarded=guarded,
         closes=closes, lengths=lengths,

@@ -7,6 +7,7 @@ from mgx_core.types.dtype import DType
 from .attention_plan import Plan
 from .code import Code, V, i64
 from .element import MEMORY
+from .given import given_value
 
 __all__ = ["Item"]
 
@@ -14,8 +15,9 @@ __all__ = ["Item"]
 class Item:
     """A chunk of query rows of one head.
 
-    part: addresses of the parts of scratch; here: addresses of the item's queries, keys, values and results (q, k, v, o);
-    extra: addresses of the score's other operands; first, count: the item's rows; seen: keys that its sample has.
+    given: the score's numbers that are arguments; part: addresses of the parts of scratch; here: addresses of the item's
+    queries, keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's
+    rows; seen: keys that its sample has.
     """
 
     def __init__(self, c: Code, plan: Plan) -> None:
@@ -30,6 +32,7 @@ class Item:
         self.refs = plan.args.load(c)
         self.m, self.n, self.d, self.e = (self.arg(w) for w in "mnde")
         self.wide, self.chunk = self.arg("wide"), self.arg("chunk")
+        self.given = [(node, given_value(c, self.arg(f"number{i}"))) for i, node in enumerate(plan.given)]
         names = ("keys", "values", "weights", "lanes", "tops", "sums", "safe", "shrink", "result")
         self.part = {name: c.gep(scratch, self.arg(name), "float") for name in names}
 
@@ -62,8 +65,7 @@ class Item:
         for j, node in enumerate(plan.loads):
             base = self.bases[3 + node.extra[0] - 1]
             for axis, x in enumerate(batch):
-                if node.extra[1][axis]:
-                    base = c.gep(base, c.op("mul", x, self.arg(f"x{j}.{axis}")), MEMORY[node.dtype])
+                base = c.gep(base, c.op("mul", x, self.arg(f"x{j}.{axis}")), MEMORY[node.dtype])
             self.extra.append(base)
         self.seen = self.n
         for node, base in zip(plan.loads, self.extra, strict=True):

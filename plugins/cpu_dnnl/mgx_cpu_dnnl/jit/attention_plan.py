@@ -9,6 +9,7 @@ from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
 from .engine import Engine
+from .given import enter_given, text_of_number
 from .graph import Graph, Node, text_of, walk
 from .space import Args
 
@@ -30,6 +31,7 @@ class Plan:
     extra: Sequence[Shape]
     graph: Graph | None
     loads: list[Node]
+    given: list[Node]  # numbers of the score that are arguments
     rows: int
     causal: bool
     turned: bool  # keys lie as [.., d, n] in memory
@@ -101,6 +103,7 @@ def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: i
         args.enter({f"{word}{i}": step for i, step in enumerate(shape.strides())})
     for j, node in enumerate(plan.loads):
         args.enter({f"x{j}.{i}": step for i, step in enumerate(node.extra[1])})
+    enter_given(args, plan.given)
 
 
 def key_of(plan: Plan) -> str:
@@ -111,7 +114,9 @@ def key_of(plan: Plan) -> str:
     words.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
     words.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))
     if plan.graph is not None:
-        words.append(
-            text_of(list(walk(plan.graph.outputs)), lambda x: (x.extra[0], [min(s, 2) for s in x.extra[1]]))[0]
+        nodes = list(walk(plan.graph.outputs))
+        text, _ = text_of(
+            nodes, lambda x: (x.extra[0], [min(s, 2) for s in x.extra[1][-2:]]), text_of_number(plan.given)
         )
+        words.append(text)
     return "\n".join(words)

@@ -155,7 +155,10 @@ class Scores:
                 shared[k, v if by_key else -1] = out
             return out
 
-        return Scope(c, n, load).value(graph.outputs[0])
+        scope = Scope(c, n, load)
+        for node, given in self.item.given:
+            scope.set(node, given)
+        return scope.value(graph.outputs[0])
 
 
 def larger(c: Code, a: V, b: V) -> V:

@@ -9,6 +9,7 @@ from mgx_core import dtype as dt
 from .accumulators import combine, identity, taken
 from .code import BITS, Code, V, i64
 from .element import elem_of
+from .given import given_value
 from .graph import Node
 from .operands import Operands
 from .reduce_plan import Plan, moving
@@ -119,6 +120,8 @@ class _Writer:
             return self.operands.fetch(k, self.bases_here[k], across, self.width, mask)
 
         self.row = Scope(c, self.width, load_row)
+        for i, node in enumerate(plan.given):
+            self.row.set(node, given_value(c, self.refs[plan.args.places[f"number{i}"]]))
         if self.phase == 2:
             self._join()
         for level in range(0 if self.phase == 2 else self.levels):

@@ -13,6 +13,7 @@ from mgx_core.types.shape import Shape
 from .code import BITS
 from .element import elem_of
 from .engine import Engine
+from .given import enter_given, given_numbers, text_of_number
 from .graph import Graph, Node, text_of, walk
 from .scope import loop_mode
 from .space import Args, Axis, axes_of, merged
@@ -48,6 +49,7 @@ class Plan:
     steps: dict[tuple[int, int], int] = field(default_factory=dict)
     extents: list[int] = field(default_factory=list)
     row_count: int = 0  # the arg that holds `count`
+    given: list[Node] = field(default_factory=list)  # numbers that are arguments
     store: list[Node] = field(default_factory=list)  # values kept between passes, as scratch rows in this order
     near: bool = True  # steps along the axis that vectors run along are small
     mode: int = 0  # properties of the extent that vectors run along, see `loop_mode`
@@ -113,6 +115,11 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
         plan.mode = loop_mode(plan.reduced[-1].extent, engine.lanes)
     plan.stride = plan.args.add(padded(plan.count * plan.width))
     _cut(plan, engine.lanes)
+    varying = moving(plan)
+    plan.given = given_numbers(
+        nodes, lambda user: user.ident not in varying
+    )  # in a row's loop they would take registers
+    enter_given(plan.args, plan.given)
     plan.key = _key(plan)
     return plan
 
@@ -241,7 +248,7 @@ def moving(plan: Plan) -> set[int]:
 
 
 def _key(plan: Plan) -> str:
-    text, number = text_of(plan.nodes)
+    text, number = text_of(plan.nodes, const=text_of_number(plan.given))
     words = [f"reduce columns={plan.columns} kept={len(plan.kept)} reduced={len(plan.reduced)} buffers={plan.inputs}"]
     words += [text, str([number[r.ident] for r in plan.results])]
     words.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))

@@ -1,0 +1,71 @@
+"""Numbers that loops are given as arguments: layers that differ in them alone share code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from run_loops import run_numpy
+
+import mgx_core as mgx
+from mgx_core import dtype as dt
+from mgx_cpu_dnnl.jit.attention import compile_attention
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import JitKernel
+from mgx_cpu_dnnl.jit.reduce import compile_reduce
+
+
+@pytest.fixture(params=["host", "avx2"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return Engine(cache=None) if request.param == "host" else Engine("x86-64-v3", cache=None)
+
+
+def repeated(m: mgx.Module, number: float, lens: tuple[int, ...]) -> mgx.Instruction:
+    return m.add(mgx.op("multibroadcast", out_lens=lens), m.add_literal(np.array([number], np.float32)))
+
+
+def scaled(number: float, op: str = "mul") -> mgx.Module:
+    m = mgx.Module("score")
+    x = m.add_parameter("x", mgx.Shape(dt.float32, [2, 5, 7]))
+    m.add_return([m.add(mgx.op(op), x, repeated(m, number, (2, 5, 7)))])
+    return m
+
+
+def test_scales_of_attention(engine: Engine) -> None:
+    """The numbers of scores are arguments, but those for which code is simpler, and those that are not added or multiplied."""
+    q, k, v = (np.random.default_rng(i).standard_normal((2, n, 8)).astype(np.float32) for i, n in enumerate((5, 7, 7)))
+    shapes = [mgx.Shape(dt.float32, x.shape) for x in (q, k, v, q)]
+    wide = q.astype(np.float64) @ k.swapaxes(1, 2)
+    cases = [("mul", 0.25, 1), ("mul", -3.0, 1), ("mul", 0.1, 1), ("mul", 1.0, 2), ("max", 0.5, 3), ("max", 0.25, 4)]
+    for op, number, compiled in cases:
+        kernel = compile_attention(*shapes, engine, score=scaled(number, op))
+        assert isinstance(kernel, JitKernel)
+        out = np.empty_like(q)
+        run_numpy(kernel, [q, k, v, out])
+        power = np.exp(wide * number if op == "mul" else np.maximum(wide, number))
+        np.testing.assert_allclose(out, power @ v / power.sum(-1, keepdims=True), rtol=2e-5, atol=2e-6)
+        assert engine.compiled == compiled, (op, number)
+
+
+def squared(epsilon: float) -> mgx.Module:
+    m = mgx.Module("norm")
+    x = m.add_parameter("x", mgx.Shape(dt.float32, [3, 72]))
+    mean = m.add(mgx.op("reduce_mean", axes=(1,)), m.add(mgx.op("mul"), x, x))
+    root = m.add(mgx.op("rsqrt"), m.add(mgx.op("add"), mean, repeated(m, epsilon, (3, 1))))
+    m.add_return([m.add(mgx.op("mul"), x, m.add(mgx.op("multibroadcast", out_lens=(3, 72)), root))])
+    return m
+
+
+def test_what_norms_add_to_variances(engine: Engine) -> None:
+    x: Any = np.random.default_rng(0).standard_normal((3, 72)).astype(np.float32)
+    shape = mgx.Shape(dt.float32, x.shape)
+    for epsilon, compiled in ((0.5, 1), (1e-3, 1), (0.0, 2)):
+        kernel = compile_reduce(squared(epsilon), [1], [shape], [shape], engine)
+        assert isinstance(kernel, JitKernel)
+        out = np.empty_like(x)
+        run_numpy(kernel, [x, out])
+        wide = x.astype(np.float64)
+        exact = wide / np.sqrt((wide * wide).mean(1, keepdims=True) + epsilon)
+        np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-6)
+        assert engine.compiled == compiled, epsilon
