@@ -34,6 +34,34 @@ inline Tile tile_at(const Job &job, int64_t n) {
     return {rest / job.tile_rows, rest % job.tile_rows, column};
 }
 
+inline Tile tile_after(const Job &job, Tile tile) {
+    if (++tile.column == job.tile_columns) {
+        tile.column = 0;
+        if (++tile.row == job.tile_rows) {
+            tile.row = 0;
+            ++tile.image;
+        }
+    }
+    return tile;
+}
+
+// Keeps the compiler from computing addresses from their first base, which takes more instructions than the sums do.
+template <typename T>
+MGX_INLINE void rebase(T *&at) { asm("" : "+r"(at)); }
+
+// f(address, number) for COUNT addresses, `step` apart: three of each base are a base and a scaled index.
+template <int COUNT, typename T, typename F>
+MGX_INLINE void along(T *at, int64_t step, const F &f) {
+#pragma GCC unroll 12
+    for (int n = 0; n < COUNT; ++n) {
+        if (n % 3 == 0 && n > 0) {
+            at += 3 * step;
+            rebase(at);
+        }
+        f(at + n % 3 * step, n);
+    }
+}
+
 // M outputs of R taps along an axis from `reach` inputs, by products at n points; the next tile begins `advance` inputs on.
 template <int M, int R>
 struct Axis {
@@ -73,59 +101,68 @@ struct Halving {
     }
 };
 
-// One vector of channels of a tile: patch(i, j) gives its inputs.
-template <typename H, typename W, typename Patch>
-MGX_INLINE void transform_vector(float *to, int64_t step, const Patch &patch) {
-    Floats half[W::reach * H::n];
+// One vector of channels of a tile; read(i, to) gives the inputs of its row i, for one row after the other.
+template <typename H, typename W, typename Read>
+MGX_INLINE void transform_vector(float *to, int64_t step, const Read &read) {
+    Floats half[H::reach * W::n];
 #pragma GCC unroll 12
-    for (int j = 0; j < W::reach; ++j) {
-        Floats column[H::reach];
-#pragma GCC unroll 12
-        for (int i = 0; i < H::reach; ++i)
-            column[i] = patch(i, j);
-        H::inputs(column, 1, half + j * H::n);
+    for (int i = 0; i < H::reach; ++i) {
+        Floats inputs[W::reach];
+        read(i, inputs);
+        W::inputs(inputs, 1, half + i * W::n);
     }
 #pragma GCC unroll 12
-    for (int i = 0; i < H::n; ++i) {
-        Floats row[W::n];
-        W::inputs(half + i, H::n, row);
-#pragma GCC unroll 12
-        for (int j = 0; j < W::n; ++j)
-            store(to + (i * W::n + j) * step, row[j]);
+    for (int j = 0; j < W::n; ++j) {
+        Floats values[H::n];
+        H::inputs(half + j, W::n, values);
+        along<H::n>(to, W::n * step, [&](float *at, int i) { store(at, values[i]); });
+        to += step;
+        rebase(to);
     }
 }
+
+// Where N inputs along an axis lie from `first` on; -1 beyond the edge.
+template <int N>
+struct Places {
+    int64_t at[N];
+    Places(int64_t first, int64_t extent, int64_t stride) {
+        for (int n = 0; n < N; ++n)
+            at[n] = first + n >= 0 && first + n < extent ? (first + n) * stride : -1;
+    }
+};
 
 template <typename H, typename W>
 void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
     static const float nothing[lanes] = {};
     const int64_t top = tile.row * H::advance - job.pad_top, left = tile.column * W::advance - job.pad_left;
-    const int64_t step = values_step(job), whole = job.channels / lanes * lanes;
-    const int64_t row = job.x_row, column = job.x_column;
-    const float *first = x + tile.image * job.x_image + top * row + left * column;
-    if (top >= 0 && left >= 0 && top + H::reach <= job.height && left + W::reach <= job.width) {
-        for (int64_t c = 0; c < whole; c += lanes)
-            transform_vector<H, W>(to + c, step, [&](int i, int j) { return load(first + c + i * row + j * column); });
-        if (whole < job.channels)
-            transform_vector<H, W>(to + whole, step, [&](int i, int j) {
-                return load_some(first + whole + i * row + j * column, job.channels - whole);
+    const int64_t step = values_step(job), row = job.x_row, column = job.x_column, whole = job.channels / lanes * lanes;
+    const float *image = x + tile.image * job.x_image;
+    const bool inside = top >= 0 && left >= 0 && top + H::reach <= job.height && left + W::reach <= job.width;
+    if (inside)
+        for (int64_t c = 0; c < whole; c += lanes) {
+            const float *from = image + c + top * row + left * column;
+            transform_vector<H, W>(to + c, step, [&](int, Floats *inputs) {
+                along<W::reach>(from, column, [&](const float *at, int j) { inputs[j] = load(at); });
+                from += row;
+                rebase(from);
             });
-        return;
-    }
-    // beyond the edge a fixed block of zeros is read
-    const float *at[H::reach][W::reach];
-    int64_t there[H::reach][W::reach];
-    for (int i = 0; i < H::reach; ++i)
-        for (int j = 0; j < W::reach; ++j) {
-            const bool inside = top + i >= 0 && top + i < job.height && left + j >= 0 && left + j < job.width;
-            at[i][j] = inside ? first + i * row + j * column : nothing;
-            there[i][j] = inside ? -1 : 0;
         }
-    for (int64_t c = 0; c < whole; c += lanes)
-        transform_vector<H, W>(to + c, step, [&](int i, int j) { return load(at[i][j] + (c & there[i][j])); });
-    if (whole < job.channels)
-        transform_vector<H, W>(to + whole, step, [&](int i, int j) {
-            return load_some(at[i][j] + (whole & there[i][j]), job.channels - whole);
+    if (inside && whole == job.channels) return;
+    // beyond the edge a fixed block of zeros is read
+    const Places<H::reach> down(top, job.height, row);
+    const Places<W::reach> across(left, job.width, column);
+    auto transform = [&](int64_t c, auto read) {
+        transform_vector<H, W>(to + c, step, [&](int i, Floats *inputs) {
+            const float *from = image + c + down.at[i];
+#pragma GCC unroll 12
+            for (int j = 0; j < W::reach; ++j)
+                inputs[j] = read((down.at[i] | across.at[j]) < 0 ? nothing : from + across.at[j]);
         });
+    };
+    for (int64_t c = inside ? whole : 0; c < whole; c += lanes)
+        transform(c, [](const float *at) { return load(at); });
+    if (whole < job.channels)
+        transform(whole, [&](const float *at) { return load_some(at, job.channels - whole); });
 }
 
 // m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..]; what lies `ahead` of b is fetched meanwhile.
@@ -195,14 +232,30 @@ MGX_INLINE void outputs_of(const float *products, int64_t step, Floats *out) {
 #pragma GCC unroll 12
     for (int j = 0; j < W::n; ++j) {
         Floats column[H::n];
-#pragma GCC unroll 12
-        for (int i = 0; i < H::n; ++i)
-            column[i] = load(products + (i * W::n + j) * step);
+        along<H::n>(products, W::n * step, [&](const float *at, int i) { column[i] = load(at); });
         H::outputs(column, 1, half + j * H::m);
+        products += step;
+        rebase(products);
     }
 #pragma GCC unroll 12
     for (int i = 0; i < H::m; ++i)
         W::outputs(half + i, H::m, out + i * W::m);
+}
+
+// f(address, number) for the outputs of a tile.
+template <typename H, typename W, typename T, typename F>
+MGX_INLINE void over(T *at, int64_t row, int64_t column, const F &f) {
+#pragma GCC unroll 12
+    for (int i = 0; i < H::m; ++i) {
+        along<W::m>(at, column, [&](T *there, int j) { f(there, i * W::m + j); });
+        at += row;
+        rebase(at);
+    }
+}
+
+inline const float *operand_of(const Link &link, void *const *buffers, Tile tile, int64_t top, int64_t left, int64_t o) {
+    return static_cast<const float *>(buffers[link.buffer]) + tile.image * link.image + top * link.row + left * link.column
+            + o * link.channel;
 }
 
 // The output channels [begin, end) of a tile, with what follows the convolution.
@@ -219,27 +272,42 @@ void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile t
         Floats out[size];
         outputs_of<H, W>(products + (o - begin), step, out);
         part.count = least(lanes, end - o);
-        for (int64_t n = 0; n < job.links; ++n) {
-            const Link &link = links[n];
-            const float *from = nullptr;
-            if (link.kind <= LinkKind::min)
-                from = static_cast<const float *>(buffers[link.buffer]) + tile.image * link.image + top * link.row
-                        + left * link.column + o * link.channel;
-            apply<W::m, size>(link, out, from, part);
-        }
-        if (whole && part.count == lanes) {
+        const bool full = whole && part.count == lanes;
+        int64_t done = 0;
+        // what most convolutions end in stays in registers
+        for (; full && done < job.links; ++done) {
+            const Link &link = links[done];
+            if (link.kind == LinkKind::add && link.channel == 1) {
+                const float *from = operand_of(link, buffers, tile, top, left, o);
+                over<H, W>(from, link.row, link.column, [&](const float *at, int n) { out[n] += load(at); });
+            } else if (link.kind == LinkKind::relu && link.alpha == 0.0f) {
 #pragma GCC unroll 16
-            for (int n = 0; n < size; ++n)
-                store(to + n / W::m * row + n % W::m * column + o, out[n]);
+                for (int n = 0; n < size; ++n)
+                    out[n] = larger(all(0.0f), out[n]);
+            } else {
+                break;
+            }
+        }
+        if (full && done == job.links) {
+            over<H, W>(to + o, row, column, [&](float *at, int n) { store(at, out[n]); });
             continue;
+        }
+        Floats rest[size];
+#pragma GCC unroll 16
+        for (int n = 0; n < size; ++n)
+            rest[n] = out[n];
+        for (; done < job.links; ++done) {
+            const Link &link = links[done];
+            const float *from = link.kind <= LinkKind::min ? operand_of(link, buffers, tile, top, left, o) : nullptr;
+            apply<W::m, size>(link, rest, from, part);
         }
         for (int n = 0; n < size; ++n) {
             if (n / W::m >= part.rows || n % W::m >= part.columns) continue;
             float *at = to + n / W::m * row + n % W::m * column + o;
             if (part.count == lanes)
-                store(at, out[n]);
+                store(at, rest[n]);
             else
-                store_some(at, out[n], part.count);
+                store_some(at, rest[n], part.count);
         }
     }
 }
@@ -265,8 +333,9 @@ struct Loops {
         const Arguments given = arguments_from(args);
         const Job &job = given.job;
         const int64_t width = up(job.channels, lanes);
-        for (int64_t n = begin; n < end; ++n)
-            transform_tile<H, W>(job, static_cast<const float *>(buffers[0]), tile_at(job, n),
+        Tile tile = tile_at(job, begin);
+        for (int64_t n = begin; n < end; ++n, tile = tile_after(job, tile))
+            transform_tile<H, W>(job, static_cast<const float *>(buffers[0]), tile,
                     static_cast<float *>(buffers[1]) + n / job.block * points * values_step(job) + n % job.block * width);
     }
 
@@ -276,9 +345,9 @@ struct Loops {
         const int64_t end = least(begin + job.span, job.out_channels);
         const int64_t tiles = least(job.block, tiles_of(job) - block * job.block);
         multiply_block(job, points, values, static_cast<const float *>(buffers[1]), tiles, begin, end, products);
-        for (int64_t n = 0; n < tiles; ++n)
-            finish_tile<H, W>(job, given.links, buffers, tile_at(job, block * job.block + n), begin, end,
-                    products + n * job.span);
+        Tile tile = tile_at(job, block * job.block);
+        for (int64_t n = 0; n < tiles; ++n, tile = tile_after(job, tile))
+            finish_tile<H, W>(job, given.links, buffers, tile, begin, end, products + n * job.span);
     }
 
     // buffers: values, packed weights, y, operands of the links
@@ -298,8 +367,9 @@ struct Loops {
         auto *values = static_cast<float *>(scratch), *products = values + points * values_step(job);
         for (int64_t block = begin; block < end; ++block) {
             const int64_t first = block * job.block, last = least(first + job.block, tiles_of(job));
-            for (int64_t n = first; n < last; ++n)
-                transform_tile<H, W>(job, static_cast<const float *>(buffers[0]), tile_at(job, n),
+            Tile tile = tile_at(job, first);
+            for (int64_t n = first; n < last; ++n, tile = tile_after(job, tile))
+                transform_tile<H, W>(job, static_cast<const float *>(buffers[0]), tile,
                         values + (n - first) * up(job.channels, lanes));
             for (int64_t o = 0; o < job.out_channels; o += job.span)
                 span(given, buffers, values, block, o, products);

@@ -168,6 +168,37 @@ def test_what_follows_is_done_in_the_same_step(only: Any, name: str) -> None:
     assert not any(s.startswith("loop") for s in steps), steps
 
 
+@pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
+@pytest.mark.parametrize("channels", [32, 24])
+def test_residuals_and_relu_on_sums_in_registers(only: Any, tile: Tile, channels: int) -> None:
+    """A bias for each channel, a residual for each output, relu, which keeps what is not a number; whole and other tiles."""
+    only(tile)
+    x = rng.standard_normal((1, 16, 17, 18)).astype(np.float32)
+    w = rng.standard_normal((channels, 16, tile.taps_down, tile.taps_across)).astype(np.float32) * 0.1
+    bias = rng.standard_normal((channels, 1, 1))
+    padding = [tile.taps_down // 2, tile.taps_across // 2] * 2
+    wanted = direct(x, w, padding, np.float64, tile.stride) + bias
+    other = rng.standard_normal((1, 8, *wanted.shape[2:])).astype(np.float32)
+    other[0, 5, 2, 3] = other[0, 7, -1, -1] = np.nan
+    first = rng.standard_normal((channels, 8, 1, 1)).astype(np.float32)
+    program = mgx.Program()
+    m = program.get_main_module()
+    given, beside = (
+        m.add_parameter(n, mgx.shape(type="float32", lens=list(v.shape))) for n, v in (("x", x), ("r", other))
+    )
+    y = m.add(mgx.op("convolution", padding=padding, stride=[tile.stride] * 2), given, m.add_literal(w))
+    residual = m.add(mgx.op("convolution"), beside, m.add_literal(first))
+    y = m.add(mgx.op("add"), m.add(mgx.op("add"), y, broadcast(m, bias, y)), residual)
+    m.add_return([m.add(mgx.op("relu"), y)])
+    program.compile(CpuTarget())
+    (found,) = program.run({"x": x, "r": other})
+    wanted = np.maximum(wanted + direct(other, first, [0] * 4, np.float64), 0)
+    np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-5, atol=2e-5)
+    steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
+    assert any("winograd" in s for s in steps), steps
+    assert not any(s.startswith("loop") for s in steps), steps
+
+
 def test_tanh_keeps_its_digits_near_zero(only: Any) -> None:
     only(winograd.TILES[0])
     x = rng.standard_normal((1, 16, 12, 12)).astype(np.float32)
