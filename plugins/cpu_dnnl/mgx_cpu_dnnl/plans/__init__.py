@@ -31,6 +31,7 @@ from . import (
     selecting,
     sequences,
     trees,
+    window_products,
     winograd,
 )
 
@@ -42,6 +43,7 @@ PLANS: Kernels = (
     + pointwise_convolution.PLANS
     + grouped_convolution.PLANS
     + depthwise_convolution.PLANS
+    + window_products.PLANS
     + convolution.PLANS
     + products.PLANS
     + byte_channels.PLANS

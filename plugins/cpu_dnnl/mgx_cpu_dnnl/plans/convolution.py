@@ -27,7 +27,7 @@ from .epilogues import Epilogue
 from .offer import FLOATS, only
 from .volumes import Depthwise, depthwise_volumes
 
-__all__ = ["PLANS", "grouped", "one_result_a_channel"]
+__all__ = ["PLANS", "bordered", "grouped", "one_result_a_channel"]
 
 PLANS = Kernels("cpu")
 TILE: Final = 32  # channels of bfloat16 in a row of a tile of AMX
@@ -54,7 +54,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     lines = False
     if group > 1 and group == x.lens[1] == lens[1]:
         if max(dilations) > 1 and max(*begin, *end) > BORDER:
-            x, begin, end = _bordered(e, x, begin, end), (0,) * len(window), (0,) * len(window)
+            x, begin, end = bordered(e, x, begin, end), (0,) * len(window), (0,) * len(window)
         if len(window) == 3:
             windows = {"strides": strides, "dilations": dilations, "padding_begin": begin, "padding_end": end}
             arranged = partial(grouped, group=group)
@@ -101,7 +101,7 @@ def as_image(value: Value) -> Value:
     return Value(Shape(value.shape.dtype, [n, c, 1, w], [by_n, by_c, by_w * w, by_w]), value.buffer, value.offset)
 
 
-def _bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
+def bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
     """x [n, c, ..] with zeros around it, channels last."""
     from ..jit.move import compile_pad
 

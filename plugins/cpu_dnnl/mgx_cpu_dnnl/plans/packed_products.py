@@ -13,6 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused, or_refused
 from mgx_core.ops.control import PointwiseGroup
 from mgx_core.ops.linear import Dot
+from mgx_core.records import dataclass
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dtype import DType
@@ -23,7 +24,10 @@ from ..packing import is_bfloat16
 from .loops import results_of
 from .offer import FLOATS
 
-__all__ = ["Finish", "Prepare", "extent", "group_of_product", "innermost", "packed_group", "packed_product"]
+__all__ = [
+    "Finish", "Panels", "Prepare", "extent", "group_of_product", "innermost", "packed_group", "packed_product",
+    "product_with_panels",
+]  # fmt: skip
 
 # With AVX-512 oneDNN's blocked products are as fast for few rows and for very many, unless the work behind them is dear: its
 # transcendental functions take twice the time of ours.  Between them ours are faster, as they load weights ahead.
@@ -34,6 +38,16 @@ Matrices: TypeAlias = Callable[[CpuEmitter, Any, Value, Value], tuple[Value, Val
 # from a pointwise body, the parameter of it that is the product, and the others to the body's results
 Finish: TypeAlias = Callable[["Module | None", int, Sequence[Value]], list[Value]]
 Prepare: TypeAlias = Callable[[CpuEmitter, Any, "Sequence[Value | None]"], Finish]
+
+
+@dataclass
+class Panels:
+    """Constant weights [depth, columns] of a product in panels of type `kept`, that `make` packs where they are used."""
+
+    depth: int
+    columns: int
+    kept: DType
+    make: Callable[[], list[Value]]
 
 
 def packed_product(
@@ -51,23 +65,31 @@ def packed_product(
     are fine); the other parameters are `extra`; axis: of n in the body's results, which is innermost in memory.
     Errors: Refused where oneDNN is faster, or with another reason.
     """
-    from ..jit.gemm import compile_gemm
-    from ..jit.gemm_epilogue import Product
-    from ..jit.gemm_plan import FEW
-
     m, k, n = _serves(e, a, b)
     if any(step == 0 and count > 1 for count, step in zip(b.lens[-2:], b.strides[-2:], strict=True)):
         array = e.constant(b)  # with repeated elements, as models with synthetic weights have them
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
-    rows = _rows(e, a, m, k)
+    kept = _kept_in(e, b, m)
+    return product_with_panels(e, a, Panels(k, n, kept, lambda: _panels(e, b, k, n, kept)), body, at, extra, axis)
+
+
+def product_with_panels(
+    e: CpuEmitter, a: Value, weights: Panels, body: Module | None, at: int, extra: Sequence[Value], axis: int
+) -> list[Value]:
+    """Returns what `packed_product` does, with weights that are packed in a way of their own.  Errors: Refused."""
+    from ..jit.gemm import compile_gemm
+    from ..jit.gemm_epilogue import Product
+    from ..jit.gemm_plan import FEW
+
+    n, kept = weights.columns, weights.kept
+    m = a.shape.elements() // weights.depth
+    rows = _rows(e, a, m, weights.depth)
     results = [_plain_result(a.shape, n)] if body is None else [innermost(o.shape, axis) for o in body.outputs]
     result = results[0]
     if extent(result, axis) != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
         raise Refused(f"the group on a product of {m} x {n} gives {results}")
     extra = [_beside(e, x, result, axis) for x in extra]
-    kept = _kept_in(e, b, m)
-    panels = _panels(e, b, k, n, kept)
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
     product = Product(rows.shape, n, results, body, at, others, threads, axis)
@@ -77,8 +99,8 @@ def packed_product(
         return compile_gemm(product, kept, e.engine, least)
 
     about = ("gemm", n, kept, at, threads, axis)
-    kernel = e.shared.kernels.kernel(body, about, [rows.shape, b.shape, *results, *others], make)
-    given = [rows, *panels, *extra]
+    kernel = e.shared.kernels.kernel(body, about, [rows.shape, *results, *others], make)
+    given = [rows, *weights.make(), *extra]
     outs = results_of(e, kernel, given, results)
     e.loop(kernel, given, outs, "gemm")
     return outs

@@ -1,0 +1,124 @@
+"""Convolutions with more weights than caches hold, as products of a matrix of windows with one of weights.
+
+oneDNN goes through all weights of a panel of results for each row of an image. Where the second-level cache does not hold
+them, they come from farther away each time. A product reads them once for many pixels, part of its depth after part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core import dtype as dt
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group
+from mgx_core.ops.convolution import Convolution
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.shape import AnyShape
+
+from ..emitter import CpuEmitter
+from ..layout import as_channels_last
+from ..native_library import native
+from .anchors import floats_around
+from .convolution import bordered
+from .offer import offer
+from .packed_products import Finish, Panels, group_of_product, product_with_panels
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("cpu")
+PANEL: Final = 32  # results that oneDNN's loops make together
+
+
+def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, w = inputs
+    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
+        return No(f"a convolution of {x} with {w}")
+    if op.group != 1 or not all(isinstance(n, int) for n in (*x.dims, *w.dims)):
+        return No(f"{op.group} groups, extents {list(x.dims)} and {list(w.dims)}")
+    if prod(w.lens()[2:]) == 1:
+        return No("a window of one element")
+    return (
+        None
+        if _far(w.lens())
+        else No(f"the second-level cache keeps {w.lens()[1:]} weights of each of {PANEL} results")
+    )
+
+
+def _far(weights: Sequence[int]) -> bool:
+    """Returns True if the second-level cache does not keep a panel's weights [o, c, ..] beside what is multiplied by them."""
+    size: int = native().cache_sizes().get("l2", 0)
+    return 4 * PANEL * prod(weights[1:]) > size // 2
+
+
+@offer(PLANS, Convolution, when=fits, name="windows")
+def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x, w = args
+    weights, rows = _panels(e, w), _rows(e, op, x, w)
+    lens = [x.lens[0], w.lens[0], *rows.lens[1:-1]]
+    (found,) = product_with_panels(e, rows, weights, None, 0, (), -1)
+    return found.seen_as(0, Shape(found.shape.dtype, lens, channels_last(lens)))
+
+
+@offer(PLANS, Group, when=floats_around(Convolution, fits), name="windows")
+def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+    def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish:
+        x, w = operands
+        assert x is not None and w is not None
+        weights, rows = _panels(e, w), _rows(e, op, x, w)
+        return lambda body, at, extra: product_with_panels(e, rows, weights, body, at, extra, 1)
+
+    return group_of_product(e, modules[0], [a for a in args if a is not None], (Convolution,), prepared)
+
+
+def _rows(e: CpuEmitter, op: Any, x: Value, w: Value) -> Value:
+    """Returns the windows of x [n, c, ..] as [n, .., window and c], copied.  Errors: Refused."""
+    window = w.lens[2:]
+    moves = op.sliding(x.lens[2:], window)
+    places = list(op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()[2:])
+    if x.lens[0] * prod(places) > w.lens[0]:
+        raise Refused(f"copies of windows at {prod(places)} places of {x.lens[0]} images take more than the weights")
+    if min(*moves.begins, *moves.ends) < 0:
+        raise Refused("negative padding")
+    x = as_channels_last(e, x)
+    if any((*moves.begins, *moves.ends)):
+        x = bordered(e, x, moves.begins, moves.ends)
+    first, _, *steps = x.strides
+    onward = [a * b for a, b in zip(steps, moves.stride, strict=True)]
+    within = [a * b for a, b in zip(steps, moves.dilation, strict=True)]
+    seen = Shape(x.shape.dtype, [x.lens[0], *places, *window, x.lens[1]], [first, *onward, *within, 1])
+    depth = prod(w.lens[1:])
+    return e.row_major(x.seen_as(0, seen)).seen_as(0, Shape(x.shape.dtype, [x.lens[0], *places, depth]))
+
+
+def _panels(e: CpuEmitter, w: Value) -> Panels:
+    """Returns constant weights [o, c, ..] as those of a product [.. and c, o].  Errors: Refused."""
+    from ..jit.gemm_plan import panel_width
+
+    if not e.is_constant(w):
+        raise Refused("the weights are not constant")
+    width = panel_width(e.engine)
+    full, rest = divmod(w.lens[0], width)
+    if not full:
+        raise Refused(f"{w.lens[0]} results fill no panel")
+
+    def make() -> list[Value]:
+        (by_result, *steps), depth = w.strides, [*w.lens[2:], w.lens[1]]
+        wanted = [full, *depth, width]
+        desc = native().MemoryDesc
+        plain = desc(wanted, "f32", [width * by_result, *steps[1:], steps[0], by_result])
+        panels = [e.packed(w, plain, desc(wanted, "f32", Shape(dt.float32, wanted).strides()))]
+        if rest:
+            array = e.constant(w)
+            assert array is not None
+            last = np.zeros((*depth, width), np.float32)
+            last[..., :rest] = np.moveaxis(array[full * width :], (0, 1), (-1, -2))
+            panels.append(e.literal(last))
+        return panels
+
+    return Panels(prod(w.lens[1:]), w.lens[0], dt.float32, make)
