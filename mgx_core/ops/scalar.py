@@ -71,7 +71,8 @@ def same(args: list[Any], like: np.dtype[Any]) -> list[Any]:
 
 def widen(x: Array) -> Array:
     """Returns a narrow float array as float32, a sub-byte integer array as a byte; others unchanged."""
-    if x.dtype.isbuiltin == 1 and x.dtype != np.float16:
+    # 2 is a registered type; numpy's own give 1, or 0 where the dtype came out of a pickle or was brought to this byte order
+    if x.dtype.isbuiltin != 2 and x.dtype != np.float16:
         return x
     if x.dtype.name.startswith("int"):
         return x.astype(np.int8)

@@ -125,7 +125,7 @@ class Argument:
     def __array_interface__(self) -> dict[str, Any]:
         array = self._value
         # ml_dtypes have no type string, and nothing would keep a copy of device memory: leave these to __array__ and DLPack
-        if not isinstance(array, np.ndarray) or array.dtype.isbuiltin != 1:
+        if not isinstance(array, np.ndarray) or array.dtype.isbuiltin == 2:
             raise AttributeError("__array_interface__")
         return dict(array.__array_interface__, _owner=array)
 

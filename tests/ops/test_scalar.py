@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -138,6 +139,13 @@ def test_narrow_floats_compute_in_float32(t):
 def test_sub_byte_integers_compute_in_bytes():
     assert run(x0 + x0, np.array([7, -8], np.int8).astype(ml_dtypes.int4)).tolist() == [14, -16]
     assert widen(np.zeros(1, ml_dtypes.uint2)).dtype == np.uint8
+
+
+@pytest.mark.parametrize("t", [t for t in dt.ALL if t.numpy.isbuiltin == 1 and t is not dt.float16], ids=str)
+def test_types_out_of_a_pickle_or_brought_to_this_byte_order_are_numpys_own(t):
+    x = np.array([100, 1]).astype(t.numpy)
+    assert widen(pickle.loads(pickle.dumps(x))).dtype == x.dtype
+    assert widen(x.astype(x.dtype.newbyteorder("="))).dtype == x.dtype
 
 
 @pytest.mark.parametrize("t", [dt.int8, dt.uint8, dt.int32, dt.uint32, dt.int64, dt.uint64], ids=str)

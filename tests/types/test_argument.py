@@ -4,6 +4,7 @@ import array
 import ctypes
 import gc
 import io
+import pickle
 import struct
 import sys
 import weakref
@@ -126,6 +127,10 @@ def test_numpy_reads_every_type(t):
     argument = generate_argument(Shape(t, [3, 2]))
     assert np.asarray(argument).dtype == t.numpy
     assert hasattr(argument, "__array_interface__") is (t.numpy.isbuiltin == 1)
+
+
+def test_arrays_out_of_a_pickle_have_an_array_interface():
+    assert Argument(pickle.loads(pickle.dumps(FLOATS))).__array_interface__["typestr"] == FLOATS.dtype.str
 
 
 def test_equality():
