@@ -79,9 +79,11 @@ def transpose(n: Node, x: Instruction) -> Instruction:
     perm = n.attr("perm", None)
     if perm is None:
         perm = list(reversed(range(x.shape.rank)))
-    if sorted(perm) != list(range(x.shape.rank)):
+    # the standard has no negative axes here, but torch's older exporter writes them (`repeat_interleave` along the last axis)
+    counted = [axis + x.shape.rank if axis < 0 else axis for axis in perm]
+    if sorted(counted) != list(range(x.shape.rank)):
         n.fail(f"perm must order the {x.shape.rank} axes, got {perm}")
-    return n.transpose(x, perm)
+    return n.transpose(x, counted)
 
 
 @converts("Squeeze")
