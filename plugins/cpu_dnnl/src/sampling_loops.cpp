@@ -77,6 +77,82 @@ struct Tap {
     W weight;
 };
 
+// Places along one axis of images that are sampled by one or two neighbours each, without reflection.
+template <typename P>
+struct Pairs {
+    static constexpr int64_t most = 64; // places
+    int64_t first[most];
+    P part[most];
+
+    void find(const Sampling &sampling, const P *at, int64_t count, int64_t size) {
+        const P grown = sampling.align ? P(size - 1) : P(size), shift = sampling.align ? P(0) : P(1), far = P(1 << 30);
+        const P last = P(size - 1), low = sampling.align ? P(0) : P(-0.5), high = last - low;
+        for (int64_t p = 0; p < count; ++p) { // without branches: the compiler computes several places at once
+            P where = ((at[p] + 1) * grown - shift) / 2;
+            where = where - where == 0 ? std::min(std::max(where, -far), far) : P(-2);
+            if (sampling.mode == nearest) where = std::nearbyint(where);
+            if (sampling.padding == border) where = (where < low) | (where > high) ? std::min(std::max(where, P(0)), last) : where;
+            const P floor = std::floor(where);
+            part[p] = where - floor;
+            first[p] = static_cast<int64_t>(floor);
+        }
+    }
+};
+
+// The taps of `count` places of images, from `origin` on `apart` from each other: one or four `corners` around each.
+template <int64_t corners, typename W, typename P>
+void pairs_of_axes(const Sampling &sampling, const P (&at)[2][Pairs<P>::most], int64_t count, const int64_t *sizes,
+        const int64_t *steps, int64_t origin, int64_t apart, Tap<W> *taps, int64_t most, int64_t *used) {
+    Pairs<P> axes[2];
+    for (int a = 0; a < 2; ++a)
+        axes[a].find(sampling, at[a], count, sizes[a]);
+    for (int64_t p = 0; p < count; ++p) {
+        Tap<W> *tap = taps + p * most;
+        int64_t many = 0;
+        for (int64_t t = 0; t < corners; ++t) {
+            int64_t down = axes[0].first[p] + t / 2, across = axes[1].first[p] + t % 2;
+            if (sampling.padding == border) {
+                down = std::min(std::max(down, int64_t {0}), sizes[0] - 1);
+                across = std::min(std::max(across, int64_t {0}), sizes[1] - 1);
+            }
+            const P weight = (t / 2 ? axes[0].part[p] : 1 - axes[0].part[p]) * (t % 2 ? axes[1].part[p] : 1 - axes[1].part[p]);
+            const bool inside = (down >= 0) & (down < sizes[0]) & (across >= 0) & (across < sizes[1]);
+            tap[many] = {origin + p * apart + down * steps[0] + across * steps[1], static_cast<W>(weight)};
+            many += inside; // the next one takes the place of one outside
+        }
+        used[p] = many;
+    }
+}
+
+constexpr int64_t most_taps = 64; // of a place: four neighbours along three axes
+
+// Every combination of the neighbours of a place along the axes; returns how many there are.
+template <typename P, typename G, typename W>
+int64_t combined(const Sampling &sampling, const G *at, int64_t coordinate, int64_t rank, const int64_t *sizes, const int64_t *steps,
+        int64_t origin, Tap<W> *taps) {
+    P factors[2][most_taps];
+    int64_t many = 1, places[2][most_taps];
+    factors[0][0] = 1;
+    places[0][0] = origin;
+    for (int64_t a = 0; a < rank; ++a) {
+        const auto found = sampling.around<P>(widened(at[(rank - 1 - a) * coordinate]), sizes[a]);
+        const P *factor = factors[a % 2];
+        const int64_t *place = places[a % 2];
+        P *wider = factors[(a + 1) % 2];
+        int64_t next = 0, *further = places[(a + 1) % 2];
+        for (int64_t m = 0; m < many; ++m)
+            for (int64_t t = 0; t < sampling.taps(); ++t) {
+                if (found.index[t] < 0) continue;
+                wider[next] = factor[m] * found.weight[t];
+                further[next++] = place[m] + found.index[t] * steps[a];
+            }
+        many = next;
+    }
+    for (int64_t m = 0; m < many; ++m)
+        taps[m] = {places[rank % 2][m], static_cast<W>(factors[rank % 2][m])};
+    return many;
+}
+
 // Sums of taps of a place for all channels, which lie side by side.
 template <typename T, typename W>
 void mixed(const T *x, const Tap<W> *taps, int64_t used, T *out, int64_t channels) {
@@ -112,7 +188,6 @@ template <typename T, typename G>
 void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using W = Wide<T>;
     using P = Wide<G>;
-    constexpr int64_t block = 16, most = 64; // places at once, taps of each
     auto *x = static_cast<const T *>(buffers[0]);
     auto *grid = static_cast<const G *>(buffers[1]);
     auto *out = static_cast<T *>(buffers[2]);
@@ -123,34 +198,26 @@ void grid_sample(void *const *buffers, const int64_t *args, int64_t begin, int64
     const int64_t rank = numbers.next(), coordinate = numbers.next();
     const int64_t *sizes = numbers.next(rank), *steps = numbers.next(rank);
     const Box<3> box(numbers);
+    const bool pairs = mode != cubic && padding != reflection && rank == 2;
+    const int64_t block = pairs ? Pairs<P>::most : 16, most = pairs ? 4 : most_taps; // places at once, taps of each
     auto *taps = static_cast<Tap<W> *>(scratch);
     box.runs(begin, end, [&](const int64_t *offset, int64_t total) {
         for (int64_t first = 0; first < total; first += block) {
             const int64_t count = std::min(block, total - first);
-            int64_t used[block];
-            for (int64_t p = 0; p < count; ++p) {
-                const G *at = grid + offset[1] + (first + p) * box.step(1);
-                P factors[2][most];
-                int64_t many = 1, places[2][most];
-                factors[0][0] = 1;
-                places[0][0] = offset[0] + (first + p) * box.step(0);
-                for (int64_t a = 0; a < rank; ++a) { // every combination of the axes' neighbours
-                    const auto found = sampling.around<P>(widened(at[(rank - 1 - a) * coordinate]), sizes[a]);
-                    const P *factor = factors[a % 2];
-                    const int64_t *place = places[a % 2];
-                    P *wider = factors[(a + 1) % 2];
-                    int64_t next = 0, *further = places[(a + 1) % 2];
-                    for (int64_t m = 0; m < many; ++m)
-                        for (int64_t t = 0; t < sampling.taps(); ++t) {
-                            if (found.index[t] < 0) continue;
-                            wider[next] = factor[m] * found.weight[t];
-                            further[next++] = place[m] + found.index[t] * steps[a];
-                        }
-                    many = next;
-                }
-                used[p] = many;
-                for (int64_t m = 0; m < many; ++m)
-                    taps[p * most + m] = {places[rank % 2][m], static_cast<W>(factors[rank % 2][m])};
+            int64_t used[Pairs<P>::most];
+            const G *at = grid + offset[1] + first * box.step(1);
+            const int64_t origin = offset[0] + first * box.step(0);
+            if (pairs) {
+                P where[2][Pairs<P>::most];
+                for (int64_t a = 0; a < 2; ++a)
+                    for (int64_t p = 0; p < count; ++p)
+                        where[a][p] = widened(at[p * box.step(1) + (1 - a) * coordinate]);
+                auto find = mode == nearest ? &pairs_of_axes<1, W, P> : &pairs_of_axes<4, W, P>;
+                find(sampling, where, count, sizes, steps, origin, box.step(0), taps, most, used);
+            } else {
+                for (int64_t p = 0; p < count; ++p)
+                    used[p] = combined<P>(sampling, at + p * box.step(1), coordinate, rank, sizes, steps, origin + p * box.step(0),
+                            taps + p * most);
             }
             auto element = [&](int64_t p, int64_t c) {
                 const Tap<W> *tap = taps + p * most;

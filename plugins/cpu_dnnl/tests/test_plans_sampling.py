@@ -32,6 +32,16 @@ def test_grids(agrees: Check, mode: str, padding: str, corners: bool) -> None:
         agrees(op, floats(2, 3, *lens), places, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_grids_of_more_places_than_are_looked_up_at_once(agrees: Check, mode: str, padding: str, corners: bool) -> None:
+    op = mgx.op("grid_sample", mode=mode, padding_mode=padding, align_corners=corners)
+    x, places = floats(2, 3, 12, 10), (rng.random((2, 13, 11, 2)) * 3 - 1.5).astype(np.float32)
+    x[rng.random(x.shape) < 0.05] = np.inf
+    agrees(op, x, places)
+
+
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("grid", ["float32", "float64"])
 def test_grids_of_other_types(agrees: Check, name: str, grid: str) -> None:
