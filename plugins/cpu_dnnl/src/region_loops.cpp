@@ -1,4 +1,4 @@
-// Regions of images read between their elements.
+// Regions of images, read between their elements or element by element.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -183,6 +183,64 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     }
 }
 
+// The pixels [low, high) of each of `count` cells between two places, both inclusive.
+struct Cells {
+    std::vector<int64_t> low, high;
+
+    Cells(double first, double last, int64_t count, int64_t size) : low(count), high(count) {
+        const double step = std::max(last - first + 1, 1.0) / static_cast<double>(count), most = static_cast<double>(size);
+        for (int64_t c = 0; c < count; ++c) {
+            const auto at = static_cast<double>(c);
+            low[c] = static_cast<int64_t>(std::min(std::max(std::floor(at * step) + first, 0.0), most));
+            high[c] = static_cast<int64_t>(std::min(std::max(std::ceil((at + 1) * step) + first, 0.0), most));
+        }
+    }
+};
+
+// Buffers: x, rois, out.  Numbers: cells down and across, bits of the scale; images, channels, rows and columns of x, its four
+// strides; two strides of rois, four of out.  A cell without pixels is 0; NaN counts as larger than all.  Work: regions.
+template <typename T>
+void max_roi_pool(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    using W = Wide<T>;
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *rois = static_cast<const T *>(buffers[1]);
+    auto *out = static_cast<T *>(buffers[2]);
+    Numbers numbers(args);
+    const int64_t height = numbers.next(), width = numbers.next();
+    const auto scale = same_bits<double>(numbers.next());
+    const int64_t *dims = numbers.next(4), *in = numbers.next(4), *box = numbers.next(2), *over = numbers.next(4);
+    for (int64_t r = begin; r < end; ++r) {
+        const T *roi = rois + r * box[0];
+        const double named = static_cast<double>(widened(roi[0]));
+        if (!(named > -1 && named < static_cast<double>(dims[0])))
+            return mgx_loop_failed(1, std::isfinite(named) ? static_cast<int64_t>(named) : -1);
+        double corner[4];
+        for (int64_t i = 0; i < 4; ++i) {
+            const double at = static_cast<double>(widened(roi[(i + 1) * box[1]])) * scale;
+            if (!std::isfinite(at)) return mgx_loop_failed(4, r);
+            corner[i] = std::copysign(std::floor(std::fabs(at) + 0.5), at);
+        }
+        const Cells rows(corner[1], corner[3], height, dims[2]), columns(corner[0], corner[2], width, dims[3]);
+        for (int64_t c = 0; c < dims[1]; ++c) {
+            const T *plane = x + static_cast<int64_t>(named) * in[0] + c * in[1];
+            for (int64_t i = 0; i < height; ++i)
+                for (int64_t j = 0; j < width; ++j) {
+                    const bool none = rows.low[i] >= rows.high[i] || columns.low[j] >= columns.high[j];
+                    W best = none ? W(0) : -std::numeric_limits<W>::infinity();
+                    bool strange = false;
+                    for (int64_t y = rows.low[i]; y < rows.high[i]; ++y)
+                        for (int64_t z = columns.low[j]; z < columns.high[j]; ++z) {
+                            const W value = widened(plane[y * in[2] + z * in[3]]);
+                            strange |= is_nan(value);
+                            best = value > best ? value : best;
+                        }
+                    if (strange) best = std::numeric_limits<W>::quiet_NaN();
+                    store(out[r * over[0] + c * over[1] + i * over[2] + j * over[3]], best);
+                }
+        }
+    }
+}
+
 // Buffers: x, channels last; offsets; mask, or anything; columns [images, rows, columns, taps, channels], dense.
 // Numbers: channels, rows and columns of x, its strides of images, rows and columns; rows and columns of the result; offset groups;
 // taps, steps between windows, steps between taps, padding before, each down and across; four strides of offsets; whether there is a
@@ -239,8 +297,10 @@ void deformed(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
 
 void add_region_loops(NamedLoops &loops) {
     loops["deformed"] = &deformed;
-    each(Floating {}, floating_names,
-            [&](auto element, const char *name) { loops[std::string("roialign_") + name] = &roialign<decltype(element)>; });
+    each(Floating {}, floating_names, [&](auto element, const char *name) {
+        loops[std::string("roialign_") + name] = &roialign<decltype(element)>;
+        loops[std::string("max_roi_pool_") + name] = &max_roi_pool<decltype(element)>;
+    });
 }
 
 } // namespace mgx

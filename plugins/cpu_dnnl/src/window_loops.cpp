@@ -1,4 +1,4 @@
-// The maximum of each window of an image, and where it was found.  NaN counts as larger than all, as it does in numpy: oneDNN's
+// The maximum of each window of an image, and where it was found; windows summed back into an image.  NaN counts as larger than all, as it does in numpy: oneDNN's
 // maximum passes over it, and starts from the lowest finite number instead of minus infinity.
 #include "box.h"
 #include "loops.h"
@@ -76,6 +76,64 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
         }
         store(values[n], best);
         places[n] = where + image * size;
+    }
+}
+
+// Buffers: windows [planes, taps, places]; images [planes, pixels], both row-major.  Numbers: spatial axes; five numbers of each
+// (extent, taps, stride, dilation, padding before); places along each.  Scratch memory: a plane of sums for narrow floats.
+// Work: planes.
+template <typename T>
+void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    using W = Wide<T>;
+    auto *x = static_cast<const T *>(buffers[0]);
+    auto *out = static_cast<T *>(buffers[1]);
+    Numbers numbers(args);
+    const int64_t rank = numbers.next(), *axes = numbers.next(5 * rank), *counts = numbers.next(rank), row = counts[rank - 1];
+    int64_t pixels = 1, taps = 1, lines = 1;
+    for (int64_t a = 0; a < rank; ++a) {
+        pixels *= axes[5 * a];
+        taps *= axes[5 * a + 1];
+        lines *= a + 1 < rank ? counts[a] : 1;
+    }
+    const int64_t *last = axes + 5 * (rank - 1), extent = last[0], stride = last[2];
+    for (int64_t plane = begin; plane < end; ++plane) {
+        W *sums;
+        if constexpr (std::is_same_v<T, W>)
+            sums = out + plane * pixels;
+        else
+            sums = static_cast<W *>(scratch);
+        std::fill_n(sums, pixels, W(0));
+        const T *from = x + plane * taps * lines * row;
+        for (int64_t tap = 0; tap < taps; ++tap) {
+            int64_t shift[most_axes], rest = tap;
+            for (int64_t a = rank; a-- > 0; rest /= axes[5 * a + 1])
+                shift[a] = rest % axes[5 * a + 1] * axes[5 * a + 3] - axes[5 * a + 4];
+            const int64_t start = shift[rank - 1], room = extent - start;
+            const int64_t low = start < 0 ? std::min(row, (-start + stride - 1) / stride) : 0;
+            const int64_t high = room > 0 ? std::min(row, (room + stride - 1) / stride) : 0;
+            for (int64_t line = 0; line < lines; ++line, from += row) {
+                int64_t place = start, step = extent;
+                bool inside = true;
+                rest = line;
+                for (int64_t a = rank - 1; a-- > 0; rest /= counts[a]) {
+                    const int64_t i = rest % counts[a] * axes[5 * a + 2] + shift[a];
+                    inside = inside && i >= 0 && i < axes[5 * a];
+                    place += i * step;
+                    step *= axes[5 * a];
+                }
+                if (!inside) continue;
+                W *__restrict__ to = sums + place;
+                if (stride == 1)
+                    for (int64_t j = low; j < high; ++j)
+                        to[j] = static_cast<W>(to[j] + widened(from[j]));
+                else
+                    for (int64_t j = low; j < high; ++j)
+                        to[j * stride] = static_cast<W>(to[j * stride] + widened(from[j]));
+            }
+        }
+        if constexpr (!std::is_same_v<T, W>)
+            for (int64_t i = 0; i < pixels; ++i)
+                store(out[plane * pixels + i], sums[i]);
     }
 }
 
@@ -220,7 +278,10 @@ void add_window_loops(NamedLoops &loops) {
     loops["max_pool_bfloat16"] = &maxima_channels_last<BFloat>;
     each(Numeric {}, numeric_names, [&](auto element, const char *name) {
         using T = decltype(element);
-        if constexpr (!std::is_same_v<T, Bool>) loops[std::string("max_pool_indices_") + name] = &maxima<T>;
+        if constexpr (!std::is_same_v<T, Bool>) {
+            loops[std::string("max_pool_indices_") + name] = &maxima<T>;
+            loops[std::string("folded_") + name] = &folded<T>;
+        }
     });
 }
 

@@ -56,3 +56,9 @@ def test_maxima_along_one_axis_after_the_other_are_those_of_windows(
     found, wanted, steps = both(program, {"x": values})
     np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
     assert sum(name.startswith("pooling") for name in steps) == rank
+
+
+@pytest.mark.parametrize(("mode", "name"), [("max", "float32"), ("average", "float32"), ("max", "uint8")])
+def test_windows_of_no_images(agrees: Callable[..., None], mode: str, name: str) -> None:
+    for lens in ((0, 3, 6, 6), (2, 0, 6, 6)):
+        agrees(mgx.op("pooling", mode=mode, lengths=(2, 2)), np.zeros(lens, name))

@@ -86,6 +86,37 @@ def test_regions(agrees: Check, mode: str, coordinates: str, ratio: int, name: s
         agrees(op, floats(2, 5, 11, 13, name=name), rois, rng.integers(0, 2, 9).astype(kind), tolerance=TOLERANCE[name])
 
 
+@pytest.mark.parametrize("name", ["float32", "float16", "float64", "bfloat16"])
+def test_maxima_of_regions(agrees: Check, name: str) -> None:
+    x, corners = floats(2, 5, 11, 13, name=name), rng.random((9, 2)) * 20 - 4
+    rois = np.concatenate([rng.integers(0, 2, (9, 1)), corners, corners + rng.random((9, 2)) * 15 - 1], 1)
+    x[0, 1, 4, 4], x[1, 2] = np.nan, -np.inf
+    agrees(mgx.op("max_roi_pool", pooled_shape=(3, 4), spatial_scale=0.75), x, rois.astype(x.dtype))
+    agrees(mgx.op("max_roi_pool", pooled_shape=(3, 4)), x, rois[:0].astype(x.dtype))
+
+
+def test_maxima_of_regions_that_are_none(fails: Check) -> None:
+    x, op = floats(1, 2, 5, 5), mgx.op("max_roi_pool", pooled_shape=(2, 2))
+    here, there = (np.array([[image, 0, 0, 3, 3]], np.float32) for image in (0, 1))
+    fails("index 1 is out of bounds", op, [x, there], [x, here])
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16", "int8", "int64"])
+@pytest.mark.parametrize("lens", [(9,), (7, 10), (4, 5, 6)])
+def test_windows_summed_into_images(agrees: Check, name: str, lens: tuple[int, ...]) -> None:
+    for length, moves in (
+        (2, {}),
+        (2, {"stride": (2,) * len(lens)}),
+        (3, {"padding": (1,) * len(lens), "stride": (2,) * len(lens)}),
+        (3, {"padding": (3, 0) * len(lens)}),
+        (2, {"dilation": (2,) * len(lens), "padding": (2,) * len(lens)}),
+    ):
+        op = mgx.op("col2im", image_shape=lens, block_shape=(length,) * len(lens), **moves)
+        windows = int(np.prod([int(n) for n in op.counts(lens, op.block_shape)]))
+        x = (rng.standard_normal((2, 3 * length ** len(lens), windows)) * 4).astype(dt.of(name).numpy)
+        agrees(op, x, tolerance=TOLERANCE.get(name, 0.0))
+
+
 def test_regions_that_are_none(fails: Check) -> None:
     x, roi, op = floats(1, 2, 5, 5), np.array([[0, 0, 3, 3]], np.float32), mgx.op("roialign")
     bad = np.array([[0, 0, np.inf, 3]], np.float32)

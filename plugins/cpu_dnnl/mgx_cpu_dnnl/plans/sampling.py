@@ -12,10 +12,12 @@ import numpy as np
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.ops.columns import Col2im
 from mgx_core.ops.pointwise import Add
 from mgx_core.ops.pooling import MaxPoolIndices
-from mgx_core.ops.roi import Roialign
+from mgx_core.ops.roi import MaxRoiPool, Roialign
 from mgx_core.ops.sample import DeformConv, GridSample
+from mgx_core.ops.window import per_axis
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 
@@ -80,6 +82,45 @@ def emit_roialign(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     numbers = [int(op.mode == "max"), int(aligned), op.output_height, op.output_width, op.sampling_ratio, scale]
     numbers += [*x.lens, *x.strides, *rois.strides, images.strides[0], *out.strides]
     native_loop(e, op.name, f"roialign_{x.shape.dtype}", [x, rois, images, out], [out], numbers, count, 1)
+    return out
+
+
+@offer(PLANS, MaxRoiPool, when=only(FLOATS), name="native")
+def emit_max_roi_pool(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x, rois = args
+    count = rois.lens[0]
+    out = e.allocate(x.shape.dtype, [count, x.lens[1], *op.pooled_shape])
+    if not out.shape.elements():
+        return out
+    (scale,) = struct.unpack("q", struct.pack("d", float(op.spatial_scale)))
+    numbers = [*op.pooled_shape, scale, *x.lens, *x.strides, *rois.strides, *out.strides]
+    native_loop(e, op.name, f"max_roi_pool_{x.shape.dtype}", [x, rois, out], [out], numbers, count, 1)
+    return out
+
+
+def spread(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    if len(inputs) > 1:
+        return No("the windows are known at run time only")
+    return only(NUMBERS - {dt.bool_})(op, inputs, modules)
+
+
+@offer(PLANS, Col2im, when=spread, name="native")
+def emit_folded(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    (x,) = args
+    image, rank = [int(d) for d in op.image_shape], len(op.image_shape)
+    block = per_axis(op.block_shape, rank, "block_shape")
+    moves, counts = op.sliding(rank), [int(c) for c in op.counts(image, block)]
+    out = e.allocate(x.shape.dtype, [x.lens[0], x.lens[1] // prod(block), *image])
+    if not out.shape.elements():
+        return out
+    if 0 in x.lens:
+        raise Refused("there are no windows")
+    x = e.row_major(x)
+    axes = zip(image, block, moves.stride, moves.dilation, moves.begins, strict=True)
+    numbers = [rank, *(n for axis in axes for n in axis), *counts]
+    work = prod(out.lens[:2])
+    scratch = 4 * prod(image) if x.shape.dtype in (dt.float16, dt.bfloat16) else 0
+    native_loop(e, op.name, f"folded_{x.shape.dtype}", [x, out], [out], numbers, work, grain_of(work, [x]), scratch)
     return out
 
 
