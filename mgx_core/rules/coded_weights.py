@@ -35,8 +35,8 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     values = None if given is None else aligned(given.values)
     if given is None or values is None or x.is_literal:
         return None
-    scale = aligned(given.scale)
-    zero = None if given.zero_point is None else aligned(given.zero_point)
+    scale = _repeated(given.scale, given.op.block_size)
+    zero = None if given.zero_point is None else _repeated(given.zero_point, given.op.block_size)
     if scale is None or (given.zero_point is not None and zero is None):
         return No("the weights' scale or zero point is not constant")
     if wide.shape.dtype is not float32:
@@ -69,6 +69,12 @@ def weights_as_codes(i: Instruction, b: Builder) -> Instruction | No | None:
     literals = [codes, scales] + ([] if points is None else [points])
     made = [b.literal(v) for v in literals]
     return b.add(DequantDot(bits=4 if bits == 4 else 8, block_size=size), x, *made)
+
+
+def _repeated(ins: Instruction, block: int) -> Array | None:
+    """Returns the value of a constant scale or zero point: of blocks one for each, also where all are one number."""
+    value = aligned(ins)
+    return np.broadcast_to(value, [int(d) for d in ins.shape.dims]) if value is not None and block else value
 
 
 def _by_column(numbers: Array, columns: int, block: int) -> Array:

@@ -151,6 +151,31 @@ def test_zero_points_in_the_middle_are_left_out(point: int, operands: int) -> No
     np.testing.assert_allclose(np.asarray(program.run({"x": x})[0]), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("repeated", ["scale", "point", "both"])
+def test_one_number_repeated_for_all_blocks(repeated: str) -> None:
+    """Scales and zero points of blocks that are one constant, repeated: what MatMulNBits of 2 bits without zero points is."""
+    rng = np.random.default_rng(7)
+    codes = rng.integers(0, 4, (16, 6)).astype(np.uint8)
+    values = {"scale": rng.uniform(0.1, 1, (2, 6)).astype(np.float32), "point": rng.integers(1, 4, (2, 6), np.uint8)}
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 16]))
+    operands = []
+    for name, one in values.items():
+        if repeated in (name, "both"):
+            values[name] = np.full((2, 6), one[0, 0])
+            operands.append(m.add(mgx.op("multibroadcast", out_lens=(2, 6)), m.add_literal(one[0, 0])))
+        else:
+            operands.append(m.add_literal(one))
+    wide = m.add(mgx.op("dequantizelinear", axis=0, block_size=8), m.add_literal(codes), *operands)
+    m.add_return([m.add(mgx.op("dot"), x, wide)])
+    program.compile(mgx.get_target("ref"))
+    assert "dequant_dot" in str(program)
+    value = rng.normal(size=(1, 16)).astype(np.float32)
+    wanted = value @ ((codes - values["point"].repeat(8, 0).astype(np.float32)) * values["scale"].repeat(8, 0))
+    np.testing.assert_allclose(np.asarray(program.run({"x": value})[0]), wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("rows", [1, 5])
 def test_rows_of_open_length_fit_the_weights(rows: int) -> None:
     """Rows of codes may be longer than what multiplies them, so such a product would compute where the definition refuses."""
