@@ -32,11 +32,13 @@ class DequantDot(Operation):
 
     a float [.., m, k]; codes uint8 [n, bytes], rows of at least k codes, of 4 bits two in a byte with the earlier one in the low
     half; scale float and zero_point uint8 [n, ceil(k / block_size)]; without zero_point it is half the range of the codes.
+    activation_bits: 8 allows a target to round the numbers of a that meet one block to 127 steps on each side of 0.
     Result [.., m, n] of a's dtype.  Errors: ShapeError for other ranks, dtypes or extents.  Source: com.microsoft MatMulNBits-1.
     """
 
     bits: Literal[4, 8] = 4
     block_size: int = 32
+    activation_bits: Literal[0, 8] = 0
 
     def check(self) -> None:
         if self.block_size < 1 or (self.bits == 4 and self.block_size % 2):

@@ -355,13 +355,13 @@ module pointwise_0
   %2 = @literal(4.0) -> float32[1, 1]
   %3 = @literal(1, 2, 3, 4, 5, 6) -> uint8[3, 2]
   %4 = @literal(0.5, 0.25, 0.125, 1.0, 2.0, 3.0) -> float32[3, 2]
-  %5 = dequant_dot[bits=4, block_size=2](%x, %3, %4) -> float32[1, 3]
+  %5 = dequant_dot[bits=4, block_size=2, activation_bits=0](%x, %3, %4) -> float32[1, 3]
   %6 = @literal(0.5, 1.5, 0.0) -> float32[3]
   %7 = multibroadcast[out_lens=[1, 3]](%6) -> float32[1, 3]
   %8 = add(%5, %7) -> float32[1, 3]
   %9 = slice[axes=[1], starts=[0], ends=[2], steps=[]](%8) -> float32[1, 2]
   %10 = slice[axes=[1], starts=[2], ends=[3], steps=[]](%8) -> float32[1, 1]
-  %11 = dequant_dot[bits=4, block_size=4](%x, %1, %2) -> float32[1, 1]
+  %11 = dequant_dot[bits=4, block_size=4, activation_bits=0](%x, %1, %2) -> float32[1, 1]
   @return(%9, %10, %11)""",
         [("fuse-horizontal", 1, 0, "")],
     ),

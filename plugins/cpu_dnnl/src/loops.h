@@ -29,6 +29,7 @@ void add_tree_loops(NamedLoops &loops);
 void add_open_loops(NamedLoops &loops);
 void add_byte_loops(NamedLoops &loops);
 void add_byte_loops_vbmi(NamedLoops &loops);
+void add_coded_bytes(NamedLoops &loops);
 void add_coded_loops_avx2(NamedLoops &loops);
 void add_coded_loops_avx512(NamedLoops &loops);
 void add_coded_loops_amx(NamedLoops &loops);

@@ -24,6 +24,7 @@ const NamedLoops &table() {
         add_open_loops(loops);
         add_byte_loops(loops);
         add_byte_loops_vbmi(loops);
+        add_coded_bytes(loops);
         add_coded_loops_avx2(loops);
         add_coded_loops_avx512(loops);
         add_coded_loops_amx(loops);

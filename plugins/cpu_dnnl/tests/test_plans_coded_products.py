@@ -19,9 +19,12 @@ WIDE = shared().engine.wide
 TILES = native().multiplies_tiles() and "amx_bf16" in native().cpu_features()
 
 
-def products(x: Any, operands: list[Any], block: int, bits: int = 4) -> tuple[Any, Any, list[str]]:
-    """The products here and by the definition, and the kinds of the steps."""
-    op = mgx.op("dequant_dot", bits=bits, block_size=block)
+def products(x: Any, operands: list[Any], block: int, bits: int = 4, kept: int = 0) -> tuple[Any, Any, list[str]]:
+    """The products here and by the definition, and the kinds of the steps.
+
+    kept: bits of the rows.
+    """
+    op = mgx.op("dequant_dot", bits=bits, block_size=block, activation_bits=kept)
     program = mgx.Program()
     main = program.get_main_module()
     given = [main.add_literal(o) for o in operands]
@@ -198,3 +201,62 @@ def test_weights_that_are_not_finite(rows: int, size: int, scale: float) -> None
     got, wanted, _ = products(x, [codes, scales], size)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-2)
+
+
+def rounded(x: Any, block: int, bits: int) -> Any:
+    """Rows of which each part of a block, of at most as many numbers as 64 bytes of codes, is 127 steps of its largest."""
+    held = 512 // bits
+    parts = np.pad(x, ((0, 0), (0, -x.shape[1] % held))).reshape(len(x), -1, block if held % block == 0 else held)
+    most = np.abs(parts).max(-1, keepdims=True)
+    factor = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
+    return (np.rint(parts * factor) * (most / np.float32(127))).reshape(len(x), -1)[:, : x.shape[1]]
+
+
+@pytest.mark.skipif(not BYTES, reason="the processor has no dot products of bytes")
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    ("rows", "k", "n", "block"),
+    [(1, 500, 70, 16), (1, 1000, 39, 32), (1, 640, 7, 64), (1, 1100, 9, 256), (1, 90, 6, 90), (2, 500, 70, 16),
+     (13, 1000, 39, 32), (7, 640, 7, 64), (9, 1100, 33, 256), (70, 90, 32, 90)],
+)  # fmt: skip
+def test_rows_that_may_be_rounded_to_bytes(rows: int, k: int, n: int, block: int, bits: int, points: bool) -> None:
+    """Rows and columns that fill no tile, parts of units and blocks of several, more units than a panel holds."""
+    blocks = -(-k // block)
+    codes = rng.integers(0, 256, (n, blocks * block // 2 if bits == 4 else k)).astype(np.uint8)
+    operands = [codes, rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)]
+    if points:
+        operands.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    x = rng.standard_normal((rows, k)).astype(np.float32)
+    x[0, 16:32] = 0
+    got, exact, steps = products(x, operands, block, bits, 8)
+    assert steps == ["round", "dequant_dot"]
+    _, wanted, _ = products(rounded(x, block, bits), operands, block, bits)
+    largest = np.abs(wanted).max()
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4 * largest)
+    assert 1e-4 * largest < np.abs(got - exact).max() < 0.05 * largest
+
+
+@pytest.mark.skipif(not BYTES, reason="the processor has no dot products of bytes")
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize("number", [np.inf, np.nan, 1e-40])
+def test_rounded_rows_with_numbers_that_have_no_scale(rows: int, number: float) -> None:
+    """One that is not finite makes its row NaN, and no other; ones too small for a scale are 0."""
+    operands = [rng.integers(0, 256, (40, 128)).astype(np.uint8), np.full((40, 8), 0.5, np.float32)]
+    x = np.full((rows, 256), 1e-40, np.float32)
+    x[0, 200] = number
+    got, _, _ = products(x, operands, 32, kept=8)
+    assert np.isnan(got[0]).all() == (number != 1e-40)
+    np.testing.assert_array_equal(got[1:], np.zeros((rows - 1, 40), np.float32))
+
+
+@pytest.mark.parametrize(("bits", "block"), [(4, 48), (8, 40), (4, 8)])
+def test_blocks_that_parts_of_units_do_not_fill_keep_floats(bits: int, block: int) -> None:
+    operands = [
+        rng.integers(0, 256, (7, 240 * bits // 8)).astype(np.uint8),
+        rng.uniform(0.1, 1, (7, 240 // block)).astype(np.float32),
+    ]
+    x = rng.standard_normal((6, 240)).astype(np.float32)
+    got, wanted, steps = products(x, operands, block, bits, 8)
+    assert "round" not in steps
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())

@@ -15,7 +15,7 @@ from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from .native_loops import native_loop
+from .native_loops import ENOUGH, native_loop
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -32,6 +32,9 @@ SLOW: Final = 3  # the same where each row's own product has no quick form: code
 UNIT: Final = 128  # codes of 4 bits in a vector
 PARTS: Final = frozenset({16, 32, 64})  # sizes of blocks that a unit holds several of
 UNIT_BYTES: Final = 512  # of the integers that 128 numbers become
+HELD_BITS: Final = 512  # of codes that a vector holds
+LEAST_PART: Final = 16  # numbers of a row with a scale of their own
+UNIT_TABLES: Final = 192  # bytes of the sums and scales beside those of a unit
 STREAMS: Final = 1 << 18  # bytes of codes that are read as four streams, each of many pages
 
 TILED: Final = 16  # rows of floats from which three products of tiles take less time than one of vectors
@@ -57,6 +60,9 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     if not rows or not n or not k:
         raise Refused("an extent is 0")
     codes, scale = e.row_major(codes), e.row_major(scale)
+    if op.activation_bits == 8 and fills_parts(e, op, scale):
+        in_bytes(e, op, e.row_major(a), codes, scale, points, out)
+        return out
     if op.bits == 4 and rows >= TILED and op.block_size % 32 == 0 and fills_tiles(e, codes, scale):
         tiled(e, op, e.row_major(a), codes, scale, points, out)
         return out
@@ -94,6 +100,33 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     grain = max(16 if rows > 4 else 2, 65536 // max(row_bytes * -(-rows // 4), 1))
     native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, grain)
     return out.seen_as(0, Shape(dt.float32, out.lens))
+
+
+def fills_parts(e: CpuEmitter, op: Any, scale: Value) -> bool:
+    """True if there are dot products of bytes, and each part of a vector of codes lies in one block."""
+    held, block = HELD_BITS // op.bits, op.block_size
+    halves = block >= LEAST_PART and held % block == 0
+    return "avx512_vnni" in e.features and (halves or block % held == 0 or scale.lens[1] == 1)
+
+
+def in_bytes(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
+    """The product of rows that may be rounded to 8 bits: dot products of bytes."""
+    *outer, k = a.lens
+    rows, (n, row_bytes), blocks = prod(outer), codes.lens, scale.lens[1]
+    held = HELD_BITS // op.bits
+    part = op.block_size if blocks > 1 and op.block_size < held else held
+    count = -(-k // held)
+    units = e.allocate(dt.uint8, [rows, count, HELD_BITS // op.bits + UNIT_TABLES])
+    given = [] if points is None else [e.row_major(points)]
+    point = -1 if given else 1 << (op.bits - 1)
+    numbers = [rows, k, blocks, op.block_size, row_bytes, n, point, count, part]
+    loop = f"coded_bytes_{op.bits}"
+    native_loop(e, "round", f"{loop}_round", [a, units], [units], numbers, rows, max(1, ENOUGH // k))
+    read = [units, codes, scale, *given]
+    if rows == 1:
+        native_loop(e, op.name, f"{loop}_row", [*read, out], [out], numbers, n, max(4, STREAMS // row_bytes))
+    else:
+        native_loop(e, op.name, f"{loop}_panels", [*read, out], [out], numbers, -(-n // WIDTH), 1)
 
 
 def fills_units(e: CpuEmitter, op: Any, codes: Value, scale: Value) -> bool:

@@ -7,7 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
+import mgx_core as mgx
 from mgx_core import MgxError
 
 RNG = np.random.default_rng(31)
@@ -105,10 +107,28 @@ def test_matmul_nbits_may_name_the_accuracy_of_its_sums(run: Any, caplog: pytest
     given = {"N": 2, "K": 16, "bits": 4, "block_size": 16, **MS}
     (exact,) = run("MatMulNBits", x, weights, scales, **given)
     (allowed,) = run("MatMulNBits", x, weights, scales, accuracy_level=4, **given)
-    np.testing.assert_array_equal(allowed, exact)
+    np.testing.assert_array_equal(allowed, exact)  # the definition keeps floats
     assert not caplog.records
     with pytest.raises(MgxError, match="accuracy_level must be from 0 to 4, got 5"):
         run("MatMulNBits", x, weights, scales, accuracy_level=5, **given)
+
+
+@pytest.mark.parametrize(("level", "bits"), [(0, 0), (1, 0), (2, 0), (3, 0), (4, 8)])
+def test_matmul_nbits_of_level_4_lets_targets_round_its_rows(level: int, bits: int) -> None:
+    given = {"N": 2, "K": 16, "bits": 4, "block_size": 16, "accuracy_level": level, **MS}
+    node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], **given)
+    constants = {"w": narrow(np.uint8, 2, 1, 8), "s": np.ones((2, 1), F)}
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("x", 1, (1, 16))],
+        [helper.make_tensor_value_info("y", 1, (1, 2))],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(MS["domain"], 1)]
+    program = mgx.parse_onnx_buffer(helper.make_model(graph, opset_imports=imports).SerializeToString())
+    (product,) = [i for i in program.get_main_module() if i.op.name == "dequant_dot"]
+    assert product.op.activation_bits == bits
 
 
 @pytest.mark.parametrize("kind", [0, 1])

@@ -58,9 +58,7 @@ def matmul_nbits(
         n.fail(f"bits must be 2, 4 or 8, got {bits}")
     level = n.attr("accuracy_level", 0)
     if level not in range(5):
-        n.fail(
-            f"accuracy_level must be from 0 to 4, got {level}"
-        )  # the least that sums may keep: floats do for all of them
+        n.fail(f"accuracy_level must be from 0 to 4, got {level}")
     if n.attr("weight_prepacked", 0):
         n.unsupported("weights packed for one device cannot be read")
     if isinstance(a.shape.dims[-1], int) and a.shape.dims[-1] != k:
@@ -81,7 +79,9 @@ def matmul_nbits(
         if zero_points is not None:
             operands.append(codes_of(n, zero_points, rows, blocks, bits))
         left = a if a.shape.rank > 1 else n.unsqueeze(a, [0])
-        y = n.add("dequant_dot", left, *operands, bits=bits, block_size=size)
+        # the least that A may keep: 4 is 8 bits, others are floats, of which A's own do for all
+        rounded = 8 if level == 4 else 0
+        y = n.add("dequant_dot", left, *operands, bits=bits, block_size=size, activation_bits=rounded)
         y = y if a.shape.rank > 1 else n.squeeze(y, [0])
         return y if bias is None else n.pointwise("add", y, bias)
     codes = unpacked(n, n.reshape(b, (rows, blocks * blob)), bits)
