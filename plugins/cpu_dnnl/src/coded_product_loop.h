@@ -124,40 +124,58 @@ void nibbles(const Job &job, int64_t row, int64_t first) {
             job.out[(first + m) * job.out_step + row + r] = sum(sums[m][r][0]) + sum(sums[m][r][1]);
 }
 
+#define MGX_UNROLLED _Pragma("GCC unroll 4")
+
+// The same for bytes; weights are read as R streams.
 template <int M, int R>
 void whole_bytes(const Job &job, int64_t row, int64_t first) {
     Floats sums[M][R];
-    float rest[M][R];
+    float rest[M][R] = {};
+    MGX_UNROLLED
     for (int m = 0; m < M; ++m)
-        for (int r = 0; r < R; ++r) {
+        MGX_UNROLLED
+        for (int r = 0; r < R; ++r)
             sums[m][r] = zeros();
-            rest[m][r] = 0;
-        }
     const float *a = job.a + first * job.a_step;
+    const uint8_t *codes = job.codes + row * job.row_bytes;
     for (int64_t b = 0; b < job.blocks; ++b) {
-        const int64_t begin = b * job.block, end = std::min(begin + job.block, job.row_bytes);
+        const int64_t end = std::min((b + 1) * job.block, job.row_bytes);
+        Ints points[R];
+        Floats parts[M][R];
+        MGX_UNROLLED
         for (int r = 0; r < R; ++r) {
-            const int point = job.point_of(row + r, b);
-            const float scale = job.scales[(row + r) * job.blocks + b];
-            const Ints points = all_ints(point);
-            const uint8_t *codes = job.codes + (row + r) * job.row_bytes;
-            Floats part[M];
+            points[r] = all_ints(job.point_of(row + r, b));
+            MGX_UNROLLED
             for (int m = 0; m < M; ++m)
-                part[m] = zeros();
-            int64_t k = begin;
-            for (; k + lanes <= end; k += lanes) {
-                const Floats w = less(bytes(codes + k), points);
+                parts[m][r] = zeros();
+        }
+        int64_t k = b * job.block;
+        for (; k + lanes <= end; k += lanes)
+            MGX_UNROLLED
+            for (int r = 0; r < R; ++r) {
+                const uint8_t *at = codes + r * job.row_bytes + k;
+                _mm_prefetch(reinterpret_cast<const char *>(at + R * job.row_bytes), _MM_HINT_T0); // as above
+                const Floats w = less(bytes(at), points[r]);
+                MGX_UNROLLED
                 for (int m = 0; m < M; ++m)
-                    part[m] = fma(w, load(a + m * job.a_step + k), part[m]);
+                    parts[m][r] = fma(w, load(a + m * job.a_step + k), parts[m][r]);
             }
+        MGX_UNROLLED
+        for (int r = 0; r < R; ++r) {
+            const float scale = job.scales[(row + r) * job.blocks + b];
+            MGX_UNROLLED
             for (int m = 0; m < M; ++m)
-                sums[m][r] = fma(part[m], all(scale), sums[m][r]);
-            for (; k < end; ++k)
+                sums[m][r] = fma(parts[m][r], all(scale), sums[m][r]);
+            for (int64_t i = k; i < end; ++i)
+                MGX_UNROLLED
                 for (int m = 0; m < M; ++m)
-                    rest[m][r] += static_cast<float>(codes[k] - point) * a[m * job.a_step + k] * scale;
+                    rest[m][r] += static_cast<float>(codes[r * job.row_bytes + i] - job.point_of(row + r, b))
+                            * a[m * job.a_step + i] * scale;
         }
     }
+    MGX_UNROLLED
     for (int m = 0; m < M; ++m)
+        MGX_UNROLLED
         for (int r = 0; r < R; ++r)
             job.out[(first + m) * job.out_step + row + r] = sum(sums[m][r]) + rest[m][r];
 }
@@ -165,11 +183,14 @@ void whole_bytes(const Job &job, int64_t row, int64_t first) {
 template <int M>
 void rows(const Job &job, bool half, int64_t begin, int64_t end, int64_t first) {
     int64_t n = begin;
-    if (half && M < 4)
-        for (; n + 4 <= end; n += 4)
+    if (M < 4)
+        for (; half && n + 4 <= end; n += 4)
             nibbles<M, 4>(job, n, first);
-    for (; n + 2 <= end; n += 2)
-        half ? nibbles<M, 2>(job, n, first) : whole_bytes<M, 2>(job, n, first);
+    constexpr int streams = 4 / M; // sums and operands fit the registers
+    for (; !half && n + streams <= end; n += streams)
+        whole_bytes<M, streams>(job, n, first);
+    for (; half && n + 2 <= end; n += 2)
+        nibbles<M, 2>(job, n, first);
     for (; n < end; ++n)
         half ? nibbles<M, 1>(job, n, first) : whole_bytes<M, 1>(job, n, first);
 }

@@ -57,6 +57,21 @@ def test_rows_and_blocks_of_any_count(rows: int, k: int, block: int, points: boo
         assert steps == ["dequant_dot"] if panels else ["order", "dequant_dot"]
 
 
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+@pytest.mark.parametrize(("k", "n", "block"), [(1000, 39, 16), (300, 9, 300), (512, 70, 128), (5, 3, 5)])
+def test_few_rows_and_codes_of_8_bits(rows: int, k: int, n: int, block: int, points: bool) -> None:
+    """Blocks that end within a vector, and weights that are no whole number of streams."""
+    blocks = -(-k // block)
+    operands = [rng.integers(0, 256, (n, k), np.uint8), rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)]
+    if points:
+        operands.append(rng.integers(0, 256, (n, blocks), np.uint8))
+    x = rng.standard_normal((rows, k)).astype(np.float32)
+    got, wanted, steps = products(x, operands, block, 8)
+    assert steps == ["dequant_dot"]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+
+
 @pytest.mark.skipif(not WIDE, reason="the processor has no AVX-512")
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize(
