@@ -58,9 +58,9 @@ class Tuner(TuningStore):
     """Asks libraries for several plans of a problem and keeps the fastest.
 
     A program whose shapes keep changing would spend its time on measuring: after `budget` sets of shapes, of which one of a
-    program with open extents counts as `OPEN`, the library's own choice is taken for unknown problems.  For `exhaustive` questions (the compile option ``exhaustive_tune``) the number of
-    timed problems has no limit, more plans are tried, also those that are compiled for the problem, and choices of other
-    questions are ignored.
+    program with open extents counts as `OPEN`, the library's own choice is taken for unknown problems.  For `exhaustive`
+    questions (the compile option ``exhaustive_tune``) the number of timed problems has no limit, more plans are tried, also
+    those that are compiled for the problem, and choices of other questions are ignored.
 
     folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
     measures: False for one that knows choices of earlier measurements and makes none.
