@@ -99,8 +99,10 @@ class StepList(ABC):
 
     def memory(self, value: Value) -> Array | None:
         """Returns the whole array behind a literal value, None for others; what is emitted from its numbers is not repeated."""
+        if value.buffer.kind != "literal":
+            return None
         self.uncacheable()
-        return value.buffer.array if value.buffer.kind == "literal" else None
+        return value.buffer.array
 
     def constant(self, value: Value) -> Array | None:
         """Returns the array of a literal value, views of one included; None for others."""
