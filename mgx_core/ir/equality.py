@@ -11,7 +11,7 @@ from ..types.shape import Shape
 from .instruction import Instruction
 from .module import Module, nested
 
-__all__ = ["equal_bodies", "signature"]
+__all__ = ["Classes", "equal_bodies", "signature"]
 
 SMALL = 16  # bytes of a constant that is compared by value
 
@@ -74,6 +74,22 @@ def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashab
             return None
         parts.append((None if ins.is_param else ins.op, inputs, ins.result, constant, *inner))
     return tuple(parts)
+
+
+class Classes:
+    """Modules that compute the same, with the modules that they run."""
+
+    def __init__(self) -> None:
+        self._first: dict[Module, Module] = {}
+        self._members: dict[Hashable, Module] = {}
+
+    def key(self, module: Module) -> Hashable | None:
+        """Returns what is equal for modules that compute the same; None where `signature` is None."""
+        for body in _bodies(module):
+            key = signature(body, self._first)
+            if key is not None:
+                self._first[body] = self._members.setdefault(key, body)
+        return signature(module, self._first)
 
 
 def _bodies(module: Module) -> Iterator[Module]:

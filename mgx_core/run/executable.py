@@ -34,6 +34,7 @@ from .tracing import Traced, Tracer
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..targets.lowered import Lowered
+    from .pieces import Changing, Pieces, Ran
 
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
@@ -85,6 +86,8 @@ class Executable:
             listen()
         self._tracing: Recent[Traced] = Recent(max(1, options.instances))
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
+        self._changing: Changing | None = None  # once an instance with open extents was made
+        self._cut: tuple[frozenset[str], Pieces | None] | None = None  # by the extents that changed
         self._instances = Instances(self.parameters, options.instances, self._instantiate, self._forget_repeats)
 
     @property
@@ -293,7 +296,7 @@ class Executable:
         return self._noted(*self._instances.of_types(tuple(types)))
 
     def _noted(self, found: Instance, made: bool) -> Instance:
-        if made and self.on_instance is not None and found.literals is not None:
+        if made and self.on_instance is not None and found.literals is not None and not found.passing:
             self.on_instance(self)
         return found
 
@@ -305,9 +308,47 @@ class Executable:
     def _instantiate(self, shapes: Mapping[str, AnyShape]) -> Instance:
         given = {n: s for n, s in shapes.items() if self.parameters[n].dynamic()}
         saved = self._saved.get(tuple(given.items()))
-        return instantiated(
-            given, self._lowered(given), saved, self.target, self.context, self.options, self.note, self.note_lost
-        )
+        lowered = self._lowered(given)
+
+        def whole() -> Instance:
+            return instantiated(
+                given, lowered, saved, self.target, self.context, self.options, self.note, self.note_lost
+            )
+
+        pieces = self._in_pieces(given) if given and saved is None else None
+        if pieces is None:
+            return whole()
+        from .pieces import InPieces, PiecesRunner
+
+        runner = PiecesRunner(pieces, lambda: whole().runner)
+        return Instance(given, runner, InPieces(lowered, lambda: runner.ran), self.module, passing=True)
+
+    def _in_pieces(self, given: Mapping[str, AnyShape]) -> Pieces | None:
+        """Returns the program in pieces if its shapes keep changing and little of it depends on those that do."""
+        if self.target.own_memory or self.overwritten or self.watches or self.options.validate:
+            return None
+        from ..compile.run_shapes import selects_modules, waits_for_shapes
+        from .pieces import WHOLE, Changing, Pieces
+
+        with self._lock:
+            self._changing = self._changing or Changing()
+            changing = self._changing.note([self.parameters[n] for n in given], list(given.values()))
+            if self._changing.count <= WHOLE:
+                return None
+            if self._cut is None or self._cut[0] != changing:
+                waits = any(self.module.derive(w.__name__, w) for w in (selects_modules, waits_for_shapes))
+                self._cut = changing, None if waits else Pieces.of(self.module, changing, self._piece)
+            return self._cut[1]
+
+    def _piece(self, body: Module) -> Callable[[Sequence[Value]], tuple[list[Value], Ran]]:
+        """Returns what runs a part of the optimised module for values of any shapes."""
+        part = Executable(body, self.target, self.context, self.options)
+
+        def call(values: Sequence[Value]) -> tuple[list[Value], Ran]:
+            instance = part.instance(values)
+            return part.run_values(values, instance), instance
+
+        return call
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module

@@ -27,7 +27,7 @@ class Instance:
     """An executable made concrete for one set of input shapes.
 
     saved: the placements of one that came out of a program file, which is lowered and planned only if its module or its plan
-    is looked at.
+    is looked at.  passing: nothing of it is worth keeping for later processes.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Instance:
         lowered: Lowered,
         literals: Module | None,
         saved: Sequence[Placement] | None = None,
+        passing: bool = False,
     ) -> None:
         self.shapes = dict(shapes)
         self.key: tuple[AnyShape, ...] = ()  # by which the executable finds it
@@ -47,6 +48,7 @@ class Instance:
         self.literals = literals  # the module whose constants the runner reads (None: only from a file)
         self._lowered = lowered
         self._saved = saved
+        self.passing = passing
 
     def replaced(self, shapes: Mapping[str, AnyShape], runner: Runner) -> Instance:
         """Returns the same lowered module with another runner, for arguments of other shapes."""

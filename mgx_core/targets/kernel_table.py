@@ -20,6 +20,11 @@ __all__ = ["Kernels", "Picked"]
 Plan = Callable[..., "Kernel | No"]
 
 
+@functools.cache
+def _takes_options(plan: Plan) -> bool:
+    return "options" in inspect.signature(plan).parameters
+
+
 class Picked(NamedTuple):
     """The kernel that was picked, the plan that made it, and the refusals of the plans asked before."""
 
@@ -76,7 +81,7 @@ class Kernels:
         return found
 
     def _bound(self, plan: Plan) -> Plan:
-        if self._options is None or "options" not in inspect.signature(plan).parameters:
+        if self._options is None or not _takes_options(plan):
             return plan
         return functools.update_wrapper(functools.partial(plan, options=self._options), plan)
 

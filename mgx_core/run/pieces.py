@@ -1,0 +1,334 @@
+"""Programs whose shapes keep changing, cut in pieces: of what a changing extent does not touch nothing is made again.
+
+A decoder that generates text reads a longer cache at each step.  Compiling all of it for each length would take longer than its
+run.  So the module is cut where values begin and cease to depend on the extents that were seen to change: pieces that do not
+depend on them are compiled once, and pieces that are equal (the attention of each layer) once for all layers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from ..errors import MgxError
+from ..ir.equality import Classes
+from ..ir.extract import extract
+from ..ir.instruction import Instruction
+from ..ir.interpreter import Interpreter, bind_all
+from ..ir.module import Module, nested
+from ..ir.ordering import reads
+from ..ir.symbols import introduced, learn_all, mentioned
+from ..ops.control import GetTupleElem, PointwiseGroup
+from ..ops.elementwise import Pointwise
+from ..ops.fill import DimensionsOf, DynamicRange
+from ..targets.lowered import Lowered
+from ..targets.placement import Placement
+from ..targets.runner import Runner, Timing
+from ..types.argument import Value
+from ..types.dim import Dim, Sym
+from ..types.shape import AnyShape, Shape, symbols_in
+
+__all__ = ["Changing", "InPieces", "Pieces", "PiecesRunner", "Ran"]
+
+WHOLE: Final = 3  # sets of shapes for which a program is compiled whole before it is cut
+RUNS: Final = 8  # of one set of shapes in pieces, before it is compiled whole
+LESS: Final = 3  # of so many instructions one may be left that is compiled for each set of shapes
+
+FEW: Final = 1 << 14  # elements of all results of a piece that numpy computes sooner than it is compiled
+
+
+class Ran(Protocol):
+    """Runner of a piece, as it stands in reports."""
+
+    @property
+    def placements(self) -> Sequence[Placement]: ...
+
+
+Call: TypeAlias = "Callable[[Sequence[Value]], tuple[list[Value], Ran]]"
+
+
+class _ByDefinition:
+    """A piece that computes extents, positions and masks, by the definition of its ops where they have few elements."""
+
+    def __init__(self, body: Module) -> None:
+        self._body = body
+        self._parameters = [p.result for p in body.parameters.values()]
+        self._results = [i.result for i in body if not (i.is_param or i.is_literal or i.is_absent or i.is_return)]
+
+    def run(self, values: Sequence[Value]) -> list[Value] | None:
+        """Returns the results; None where there are too many elements."""
+        known: dict[str, int] = {}
+        bind_all(self._parameters, values, known)
+        left = FEW
+        for shape in self._results:
+            found = shape.substitute(known)
+            left -= found.elements() if isinstance(found, Shape) and found.ranked and not found.dynamic() else FEW + 1
+            if left < 0:
+                return None
+        return Interpreter().run(self._body, values)
+
+    @property
+    def placements(self) -> list[Placement]:
+        why = ("few elements, of extents that are new",)
+        computed = (i for i in self._body if not (i.is_param or i.is_literal or i.is_absent or i.is_return))
+        return [Placement(repr(i.op), i.sources, "host", f"reference {i.op.name}", why) for i in computed]
+
+
+def _by_definition(body: Module, compiled: Call) -> Call:
+    """Returns what runs a piece by the definition of its ops where it has few elements, else as `compiled` does."""
+    small = _ByDefinition(body)
+
+    def call(values: Sequence[Value]) -> tuple[list[Value], Ran]:
+        results = small.run(values)
+        return compiled(values) if results is None else (results, small)
+
+    return call
+
+
+class Changing:
+    """The extents that were seen to change from one set of shapes to the next; `count` sets were seen."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._values: dict[str, set[Dim]] = {}
+
+    def note(self, declared: Sequence[AnyShape], given: Sequence[AnyShape]) -> frozenset[str]:
+        """Takes one more set of shapes into account; returns the symbols of those that have had several values."""
+        known: dict[str, Dim] = {}
+        learn_all(declared, given, known)
+        for name, value in known.items():
+            values = self._values.setdefault(name, set())
+            if len(values) < 2:
+                values.add(value)
+        self.count += 1
+        return frozenset(name for name, values in self._values.items() if len(values) > 1)
+
+
+class _Piece(NamedTuple):
+    """A part of the module: what runs it, and the numbers of the values that it takes, gives, and reads last."""
+
+    call: Call
+    takes: list[int]
+    gives: list[int]
+    done: list[int]
+
+
+class Pieces:
+    """The pieces of a module in the order in which they run.
+
+    outputs: numbers of the module's results; its parameters have the first numbers.
+    """
+
+    def __init__(self, pieces: Sequence[_Piece], outputs: Sequence[int], count: int) -> None:
+        self._pieces = list(pieces)
+        self._outputs = list(outputs)
+        self._count = count
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def run(self, args: Sequence[Value]) -> tuple[list[Value], list[Ran]]:
+        """Returns the module's results, and what ran."""
+        values: list[Any] = [*args, *[None] * (self._count - len(args))]
+        ran: list[Ran] = []
+        for call, takes, gives, done in self._pieces:
+            results, by = call([values[n] for n in takes])
+            ran.append(by)
+            for n, value in zip(gives, results, strict=True):
+                values[n] = value
+            for n in done:
+                values[n] = None
+        return [values[n] for n in self._outputs], ran
+
+    @classmethod
+    def of(cls, module: Module, changing: frozenset[str], make: Callable[[Module], Call]) -> Pieces | None:
+        """Returns an optimised module in pieces; None where that would leave too much to be compiled for each set of shapes.
+
+        make: gives what runs a piece.
+        """
+        found = _parts(module, changing)
+        given = {p: n for n, p in enumerate(module.parameters.values())}
+        if found is None or not set(module.outputs) <= {*given, *(i for part in found[0] for i in part)}:
+            return None
+        parts, kinds = found
+        cut = [_extracted(module, part, parts, n) for n, part in enumerate(parts)]
+        bodies = [piece.body for piece in cut if piece is not None]
+        if len(bodies) < len(parts):
+            return None
+        classes = Classes()
+        keys = [(classes.key(body) or id(body), kind) for body, kind in zip(bodies, kinds, strict=True)]
+        again = {key: len(part) for key, part in zip(keys, parts, strict=True) if key[1] is _Kind.CHANGING}
+        if sum(again.values()) * LESS > sum(map(len, parts)):
+            return None
+        calls: dict[Hashable, Call] = {}
+        numbers, pieces = dict(given), []
+        for key, piece in zip(keys, cut, strict=True):
+            assert piece is not None
+            if key not in calls:
+                made = make(piece.body)
+                calls[key] = _by_definition(piece.body, made) if key[1] is _Kind.COUNTED else made
+            gives = [numbers.setdefault(r, len(numbers)) for r in piece.gives]
+            pieces.append(_Piece(calls[key], [numbers[t] for t in piece.takes], gives, []))
+        outputs = [numbers[o] for o in module.outputs]
+        last = {n: one for one in pieces for n in (*one.takes, *one.gives)}
+        for n, one in last.items():
+            if n not in outputs and n >= len(given):
+                one.done.append(n)
+        return cls(pieces, outputs, len(numbers))
+
+
+class _Extracted(NamedTuple):
+    body: Module
+    takes: list[Instruction]
+    gives: list[Instruction]
+
+
+def _touches(ins: Instruction, changing: frozenset[str]) -> bool:
+    """Returns True if an instruction's result, operands or attributes have an extent that changes, or that data decide."""
+    shapes = (ins.result, *(i.result for i in ins.inputs))
+    own = ins.op.symbols().union(*map(symbols_in, shapes))
+    return not changing.isdisjoint(own | mentioned(_within(ins))) or bool(introduced(ins))
+
+
+class _Kind(Enum):
+    """Kinds of pieces: those that no changing extent touches, numbers that follow from extents and integers, and the rest."""
+
+    FIXED = 0
+    COUNTED = 1
+    CHANGING = 2
+
+
+def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction, _Kind]) -> _Kind:
+    if not _touches(ins, changing):
+        return _Kind.FIXED
+    simple = ins.op.exact or isinstance(ins.op, (PointwiseGroup, Pointwise, DynamicRange))
+    counted = all(
+        i.is_absent
+        or kinds.get(i) is _Kind.COUNTED
+        or isinstance(ins.op, DimensionsOf)
+        or (isinstance(i.result, Shape) and i.shape.dtype.kind in "iub")
+        for i in ins.inputs
+    )
+    return _Kind.COUNTED if simple and counted and not ins.op.control else _Kind.CHANGING
+
+
+def _within(ins: Instruction) -> Iterator[Instruction]:
+    """Yields the instructions of the modules that an instruction runs."""
+    return (i for m in ins.modules for body in nested(m) for i in body)
+
+
+def _parts(module: Module, changing: frozenset[str]) -> tuple[list[list[Instruction]], list[_Kind]] | None:
+    """Returns the instructions of each piece, in an order in which pieces can run; None where effects have an order.
+
+    An instruction joins the newest piece of its kind unless it reads a newer one; elements of a tuple stay with it.
+    """
+    parts: list[list[Instruction]] = []
+    at: dict[Instruction, int] = {}
+    newest: dict[_Kind, int] = {}
+    kinds: dict[Instruction, _Kind] = {}
+    found: list[_Kind] = []
+    for ins in module:
+        if ins.is_param or ins.is_literal or ins.is_absent or ins.is_return:
+            continue
+        if any(i.op.effect and not i.is_return for i in (ins, *_within(ins))):
+            return None
+        kind = kinds[ins] = _kind(ins, changing, kinds)
+        number = newest.get(kind, -1)
+        if isinstance(ins.op, GetTupleElem):
+            number = at[ins.inputs[0]]
+        elif number < max((at.get(r, -1) for r in reads(ins)), default=-1) or number < 0:
+            number = newest[kind] = len(parts)
+            parts.append([])
+            found.append(kind)
+        parts[number].append(ins)
+        at[ins] = number
+    return parts, found
+
+
+def _extracted(
+    module: Module, part: Sequence[Instruction], parts: Sequence[Sequence[Instruction]], number: int
+) -> _Extracted | None:
+    """Returns one piece as a module; None if a value other than a tensor goes in or out, or if an extent is not told."""
+    inside = set(part)
+    read = {r for other in parts if other is not part for i in other for r in reads(i)} | set(module.outputs)
+    gives = [i for i in part if i in read]
+    body, takes = extract(part, gives, f"{module.name}:{number}")
+    if not all(isinstance(i.result, Shape) for i in (*takes, *gives)) or inside & set(takes):
+        return None
+    told = _lone(p.result for p in body.parameters.values())
+    for p in module.parameters.values():
+        missing = _untold(body, told)
+        if missing & _lone([p.result]) and p not in takes:
+            body.add_parameter(str(len(takes)), p.result)
+            takes.append(p)
+            told |= _lone([p.result])
+    return None if _untold(body, told) else _Extracted(body, takes, gives)
+
+
+def _untold(body: Module, told: set[str]) -> set[str]:
+    """Returns the symbols of a piece that neither its parameters tell nor its own ops find."""
+    found = set().union(*(introduced(i) for i in body if not i.is_param))
+    return mentioned(body) - told - found
+
+
+def _lone(shapes: Iterable[AnyShape]) -> set[str]:
+    """Returns the symbols that are extents by themselves."""
+    dims = (d for s in shapes if isinstance(s, Shape) and s.ranked for d in s.dims)
+    return {d.symbol.name for d in dims if isinstance(d, Sym) and d.symbol is not None}
+
+
+class InPieces(Lowered):
+    """Lowered form of a program that runs in pieces: that of the whole program, with the placements of the pieces."""
+
+    def __init__(self, whole: Lowered, ran: Callable[[], Sequence[Ran]]) -> None:
+        super().__init__(lambda: (whole.module, whole.records), lambda: whole.emitter, False)
+        self._whole = whole
+        self._ran = ran
+
+    @property
+    def plan(self) -> Any:
+        return self._whole.plan
+
+    @property
+    def placements(self) -> Sequence[Placement]:
+        return [p for by in self._ran() for p in by.placements] or self._whole.placements
+
+
+class PiecesRunner(Runner):
+    """Runs a program in pieces for one set of shapes, and compiled whole once that has come `RUNS` times.
+
+    whole: makes the runner of the whole program.
+    """
+
+    def __init__(self, pieces: Pieces, whole: Callable[[], Runner]) -> None:
+        self._pieces = pieces
+        self._make = whole
+        self._whole: Runner | None = None
+        self._runs = 0
+        self._lock = threading.Lock()
+        self.ran: list[Ran] = []
+
+    def run(self, args: Sequence[Value]) -> list[Value]:
+        if self._whole is not None:
+            return self._whole.run(args)
+        results, self.ran = self._pieces.run(args)
+        with self._lock:
+            self._runs += 1
+            often = self._runs == RUNS
+        if often:
+            with suppress(MgxError):  # as for lack of memory: pieces go on
+                self._compiled()
+        return results
+
+    def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing] | None:
+        """Returns the times of the whole program's instructions."""
+        return self._compiled().time(args, runs, warmup)
+
+    def _compiled(self) -> Runner:
+        with self._lock:
+            if self._whole is None:
+                self._whole, self.ran = self._make(), []
+            return self._whole

@@ -1,0 +1,191 @@
+"""Programs whose shapes keep changing: what is compiled for a new shape, and that results stay those of the whole program."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core.run import executable
+from mgx_core.run.pieces import RUNS, WHOLE, PiecesRunner
+from mgx_core.types.dim import symbol
+
+WIDTH = 16
+
+
+def weights(layers: int) -> list[list[Any]]:
+    rng = np.random.default_rng(5)
+    return [[(rng.standard_normal((WIDTH, WIDTH)) / 4).astype(np.float32) for _ in range(4)] for _ in range(layers)]
+
+
+def decoder(layers: int, target: Any) -> mgx.Program:
+    """One step of a decoder: each layer appends to its cache, and attends to all of it."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    t = symbol("t", 0, 512)
+    x = m.add_parameter("x", mgx.Shape("float32", [1, WIDTH]))
+    seen = m.add_parameter("seen", mgx.Shape("int64", [t + 1]))
+    past = [m.add_parameter(f"past{n}", mgx.Shape("float32", [t, WIDTH])) for n in range(layers)]
+    results = []
+    hidden = m.add(mgx.op("equal"), seen, m.add(mgx.op("multibroadcast", out_lens=[t + 1]), m.add_literal(np.int64(0))))
+    mask = m.add(mgx.op("convert", target_type="float32"), hidden)
+    mask = m.add(
+        mgx.op("mul"), mask, m.add(mgx.op("multibroadcast", out_lens=[t + 1]), m.add_literal(np.float32(-1e9)))
+    )
+    mask = m.add(mgx.op("unsqueeze", axes=[0]), mask)
+    for n, (wq, wk, wo, wm) in enumerate(weights(layers)):
+        q, k = (m.add(mgx.op("dot"), x, m.add_literal(w)) for w in (wq, wk))
+        cache = m.add(mgx.op("concat", axis=0), past[n], k)
+        scores = m.add(mgx.op("dot"), q, m.add(mgx.op("transpose", permutation=[1, 0]), cache))
+        attended = m.add(mgx.op("softmax", axis=-1), m.add(mgx.op("add"), scores, mask))
+        y = m.add(mgx.op("dot"), m.add(mgx.op("dot"), attended, cache), m.add_literal(wo))
+        x = m.add(mgx.op("add"), x, m.add(mgx.op("tanh"), m.add(mgx.op("dot"), y, m.add_literal(wm))))
+        results.append(cache)
+    m.add_return([x, *results])
+    program.compile(target)
+    return program
+
+
+def fed(layers: int, length: int) -> dict[str, Any]:
+    rng = np.random.default_rng(length)
+    past = {f"past{n}": rng.standard_normal((length, WIDTH)).astype(np.float32) for n in range(layers)}
+    seen = rng.integers(0, 3, length + 1)
+    seen[-1] = 1
+    return {"x": rng.standard_normal((1, WIDTH)).astype(np.float32), "seen": seen, **past}
+
+
+def expected(layers: int, given: dict[str, Any]) -> list[Any]:
+    x, caches = given["x"].astype(np.float64), []
+    for n, (wq, wk, wo, wm) in enumerate(weights(layers)):
+        cache = np.concatenate([given[f"past{n}"], x @ wk])
+        scores = np.where(given["seen"] == 0, -1e9, 0.0) + x @ wq @ cache.T
+        e = np.exp(scores - scores.max())
+        x = x + np.tanh(e / e.sum() @ cache @ wo @ wm)
+        caches.append(cache)
+    return [x, *caches]
+
+
+def check(program: mgx.Program, layers: int, length: int) -> list[Any]:
+    given = fed(layers, length)
+    got = [np.asarray(r) for r in program.run(given)]
+    for one, want in zip(got, expected(layers, given), strict=True):
+        np.testing.assert_allclose(one, want, rtol=2e-4, atol=2e-5)
+    return got
+
+
+def runner(program: mgx.Program) -> Any:
+    return program.executable.instances()[-1].runner
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was compiled for sets of shapes."""
+    found: list[Any] = []
+    make = executable.instantiated
+
+    def noting(given: Any, *rest: Any) -> Any:
+        found.append(given)
+        return make(given, *rest)
+
+    monkeypatch.setattr(executable, "instantiated", noting)
+    return found
+
+
+@pytest.mark.parametrize("layers", [2, 6])
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_a_new_length_compiles_what_depends_on_it_once_for_all_layers(
+    target: str, layers: int, made: list[Any]
+) -> None:
+    program = decoder(layers, mgx.get_target(target))
+    for length in range(1, WHOLE + 1):
+        check(program, layers, length)
+    assert len(made) == WHOLE and not isinstance(runner(program), PiecesRunner)
+    check(program, layers, 20)
+    assert isinstance(runner(program), PiecesRunner)
+    for length in (31, 5, 100):
+        before = len(made)
+        check(program, layers, length)
+        assert len(made) == before + 1
+        check(program, layers, length)
+        assert len(made) == before + 1
+    check(program, layers, 0)
+    check(program, layers, 17)
+    placements = program.executable.instances()[-1].placements
+    assert sum("softmax" in p.op or "attention" in p.op for p in placements) == layers
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_a_length_that_comes_often_is_compiled_whole(target: str, made: list[Any]) -> None:
+    program = decoder(3, mgx.get_target(target))
+    for length in range(1, WHOLE + 2):
+        check(program, 3, length)
+    first = check(program, 3, 9)
+    count = len(made)
+    for _ in range(RUNS - 2):
+        check(program, 3, 9)
+    assert len(made) == count and runner(program).ran
+    check(program, 3, 9)
+    assert len(made) == count + 1 and not runner(program).ran
+    for one, other in zip(check(program, 3, 9), first, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_times_are_those_of_the_whole_program() -> None:
+    program = decoder(2, mgx.get_target("cpu"))
+    for length in range(1, WHOLE + 2):
+        check(program, 2, length)
+    assert isinstance(runner(program), PiecesRunner)
+    assert sum(len(t.seconds) for t in program.executable.time(fed(2, WHOLE + 1), 2)) > 8
+
+
+def test_threads_run_pieces_of_one_program() -> None:
+    program, wrong = decoder(3, mgx.get_target("cpu")), []
+    for length in range(1, WHOLE + 2):
+        check(program, 3, length)
+
+    def work(start: int) -> None:
+        try:
+            for length in range(start, 40, 4):
+                check(program, 3, length)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_pieces_are_no_news_for_kept_programs_and_results_own_their_memory() -> None:
+    program, told = decoder(2, mgx.get_target("cpu")), []
+    for length in range(1, WHOLE + 1):
+        check(program, 2, length)
+    program.executable.on_instance = told.append
+    given = fed(2, 30)
+    results = [np.asarray(r) for r in program.run(given)]
+    assert isinstance(runner(program), PiecesRunner) and not told
+    copies = [r.copy() for r in results]
+    for value in given.values():
+        value[...] = 0
+    check(program, 2, 30)
+    for result, copy in zip(results, copies, strict=True):
+        np.testing.assert_array_equal(result, copy)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_program_that_depends_on_its_length_everywhere_stays_whole(layers: int) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 1, 99), WIDTH]))
+    for w, *_ in weights(layers):
+        x = m.add(mgx.op("tanh"), m.add(mgx.op("dot"), x, m.add_literal(w)))
+    m.add_return([x])
+    program.compile(mgx.get_target("cpu"))
+    for length in range(1, WHOLE + 4):
+        program.run({"x": np.ones((length, WIDTH), np.float32)})
+        assert not isinstance(runner(program), PiecesRunner)
