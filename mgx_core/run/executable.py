@@ -325,9 +325,7 @@ class Executable:
 
     def _in_pieces(self, given: Mapping[str, AnyShape]) -> Pieces | None:
         """Returns the program in pieces if its shapes keep changing and little of it depends on those that do."""
-        if (self.target.own_memory and not self.options.offload_copy) or self.overwritten or self.watches:
-            return None
-        if self.options.validate:
+        if self.target.own_memory or self.overwritten or self.watches or self.options.validate:
             return None
         from ..compile.run_shapes import selects_modules, waits_for_shapes
         from .pieces import WHOLE, Changing, Pieces
@@ -344,8 +342,7 @@ class Executable:
 
     def _piece(self, body: Module) -> Callable[[Sequence[Value]], tuple[list[Value], Ran]]:
         """Returns what runs a part of the optimised module for values of any shapes."""
-        options = dataclasses.replace(self.options, offload_copy=not self.target.own_memory)
-        part = Executable(body, self.target, self.context, options)
+        part = Executable(body, self.target, self.context, self.options)
 
         def call(values: Sequence[Value]) -> tuple[list[Value], Ran]:
             instance = part.instance(values)

@@ -27,7 +27,7 @@ from ..ops.fill import DimensionsOf, DynamicRange
 from ..targets.lowered import Lowered
 from ..targets.placement import Placement
 from ..targets.runner import Runner, Timing
-from ..types.argument import Argument, Value
+from ..types.argument import Value
 from ..types.dim import Dim, Sym
 from ..types.shape import AnyShape, Shape, symbols_in
 
@@ -68,7 +68,7 @@ class _ByDefinition:
             left -= found.elements() if isinstance(found, Shape) and found.ranked and not found.dynamic() else FEW + 1
             if left < 0:
                 return None
-        return Interpreter().run(self._body, [Argument.from_value(v).to_numpy() for v in values])
+        return Interpreter().run(self._body, values)
 
     @property
     def placements(self) -> list[Placement]:
@@ -315,7 +315,6 @@ class PiecesRunner(Runner):
         if self._whole is not None:
             return self._whole.run(args)
         results, self.ran = self._pieces.run(args)
-        results = [Argument.from_value(v).to_numpy() for v in results]  # pieces hand values on in the target's memory
         with self._lock:
             self._runs += 1
             often = self._runs == RUNS
