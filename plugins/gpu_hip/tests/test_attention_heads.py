@@ -9,6 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_core.types.dim import symbol
 from mgx_gpu_hip.target import GpuTarget
 
 
@@ -56,3 +57,35 @@ def test_shared_keys_are_not_copied(queries: int, keys: int, batch: int, masked:
     (instance,) = program.executable.instances()
     assert [s.name.split("_")[0] for s in instance.runner.schedule.steps] == ["attention"]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-3 if of == "float16" else 2e-6)
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+def test_one_kernel_for_all_numbers_of_keys(queries: int) -> None:
+    """Heads that do not share queries' rows: the repetition's attribute is a number, and was one in the kernel's text."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    t = symbol("t", 1, 512)
+    q = m.add_parameter("q", mgx.Shape("float16", [1, 8, queries, 64]))
+    k, v = (m.add_parameter(n, mgx.Shape("float16", [1, 4, t, 64])) for n in "kv")
+    mask = m.add_parameter("mask", mgx.Shape("float16", [1, 1, queries, t]))
+
+    def repeated(x: Any) -> Any:
+        x = m.add(mgx.op("multibroadcast", out_lens=[1, 4, 2, t, 64]), m.add(mgx.op("unsqueeze", axes=[2]), x))
+        return m.add(mgx.op("reshape", dims=[1, 8, t, 64]), x)
+
+    scores = m.add(mgx.op("dot"), q, m.add(mgx.op("transpose", permutation=[0, 1, 3, 2]), repeated(k)))
+    scores = m.add(mgx.op("add"), scores, m.add(mgx.op("multibroadcast", out_lens=[1, 8, queries, t]), mask))
+    m.add_return([m.add(mgx.op("dot"), m.add(mgx.op("softmax", axis=-1), scores), repeated(v))])
+    program.compile(GpuTarget("host", 0))
+    rng, names = np.random.default_rng(3), set()
+    for keys in (17, 18, 40, 5):
+        dims = {"q": [1, 8, queries, 64], "k": [1, 4, keys, 64], "v": [1, 4, keys, 64], "mask": [1, 1, queries, keys]}
+        feed = {name: (rng.standard_normal(d) / 4).astype(np.float16) for name, d in dims.items()}
+        (found,) = program.run(feed)
+        names.add(tuple(s.name for s in program.executable.instances()[-1].plan.steps))
+        wide = {n: x.astype(np.float64) for n, x in feed.items()}
+        twice = {n: np.repeat(wide[n], 2, axis=1) for n in "kv"}
+        e = np.exp(wide["q"] @ twice["k"].swapaxes(-1, -2) + wide["mask"])
+        want = e / e.sum(-1, keepdims=True) @ twice["v"]
+        np.testing.assert_allclose(np.asarray(found), want, rtol=0, atol=3e-3)
+    assert len(names) == 1 and len(next(iter(names))) == 1

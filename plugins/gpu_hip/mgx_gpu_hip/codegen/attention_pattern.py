@@ -29,6 +29,7 @@ from mgx_core.types.dtype import DType
 from .after_product import Finish, after_product
 from .bodies import VIEWS, Access, Body, flat, through_chain
 from .expressions import store_value
+from .extents import remembered
 from .geometry import offset_code
 from .source import NAME, Tensor, stored
 
@@ -143,7 +144,8 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
     try:
         q, k = read(first.inputs[0], (0, 1)), read(first.inputs[1], (1, 0))
         v = read(second.inputs[1], (0, 1))
-        dims = tuple(first.shape.lens())
+        lens = [x.lens for x in inputs]
+        dims = (*first.shape.lens()[:-2], *(remembered(n, lens) for n in first.shape.lens()[-2:]))
         sees = _weights(softmax, second)
         o, after = _way_out(module, second, inputs, out)
         pattern = Pattern(

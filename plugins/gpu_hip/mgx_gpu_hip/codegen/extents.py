@@ -8,12 +8,12 @@ value.  The text then serves every instance for which the same choices are made,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Recorder", "SymbolicInt", "arguments", "is_symbolic", "marked", "plain", "symbolic"]
+__all__ = ["Recorder", "SymbolicInt", "arguments", "is_symbolic", "marked", "plain", "remembered", "symbolic"]
 
 Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names that are multiplied
 
@@ -199,6 +199,14 @@ def arguments() -> Iterator[Recorder]:
         yield recorder
     finally:
         _recording.reset(token)
+
+
+def remembered(n: int, shapes: Iterable[Sequence[int]]) -> int:
+    """Returns a number as one of the extents that it equals and that varies, if there is one: it may come from attributes of ops,
+    which are plain numbers."""
+    if isinstance(n, SymbolicInt):
+        return n
+    return next((d for lens in shapes for d in lens if isinstance(d, SymbolicInt) and d == n), n)
 
 
 def marked(shape: Any, like: Any) -> Any:
