@@ -320,8 +320,8 @@ void coded_order(void *const *buffers, const int64_t *args, int64_t begin, int64
 } // namespace
 
 void MGX_ADD_LOOPS(NamedLoops &loops) {
-    loops[std::string("coded_product_") + MGX_ISA] = &coded_product;
-    loops[std::string("coded_order_") + MGX_ISA] = &coded_order;
+    add_loop(loops, "coded_product", MGX_ISA, &coded_product);
+    add_loop(loops, "coded_order", MGX_ISA, &coded_order);
 }
 
 } // namespace mgx

@@ -123,8 +123,8 @@ void fill(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
 void add_copy_loops(NamedLoops &loops) {
     each(Sizes {}, size_names, [&](auto element, const char *name) {
         using T = decltype(element);
-        loops[std::string("copy_") + name] = &copy<T>;
-        loops[std::string("fill_") + name] = &fill<T>;
+        add_loop(loops, "copy", name, &copy<T>);
+        add_loop(loops, "fill", name, &fill<T>);
     });
     loops["copy_rows"] = copy_rows;
     loops["weave_2"] = weave<2>;

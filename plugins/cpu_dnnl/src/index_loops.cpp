@@ -67,8 +67,8 @@ void add_gather(NamedLoops &loops, const std::string &name) {
 void add_index_loops(NamedLoops &loops) {
     each(Sizes {}, size_names, [&](auto element, const char *name) {
         using T = decltype(element);
-        loops[std::string("take_") + name] = &take<T>;
-        loops[std::string("put_none_") + name] = &put<T>;
+        add_loop(loops, "take", name, &take<T>);
+        add_loop(loops, "put_none", name, &put<T>);
         add_gather<T, true>(loops, name);
     });
     add_gather<char, false>(loops, "rows");

@@ -95,7 +95,7 @@ void move_lines(void *const *buffers, const int64_t *args, int64_t begin, int64_
 } // namespace
 
 void add_line_loops(NamedLoops &loops) {
-    each(Sizes {}, size_names, [&](auto element, const char *name) { loops[std::string("move_lines_") + name] = &move_lines<decltype(element)>; });
+    each(Sizes {}, size_names, [&](auto element, const char *name) { add_loop(loops, "move_lines", name, &move_lines<decltype(element)>); });
 }
 
 } // namespace mgx

@@ -17,6 +17,9 @@ extern "C" void mgx_loop_failed(int64_t code, int64_t value);
 
 using NamedLoops = std::map<std::string, LoopFunction>;
 
+// Adds a loop under the name `kind`_`name`.
+void add_loop(NamedLoops &loops, const char *kind, const char *name, LoopFunction loop);
+
 void add_index_loops(NamedLoops &loops);
 void add_scatter_loops(NamedLoops &loops);
 void add_selection_loops(NamedLoops &loops);

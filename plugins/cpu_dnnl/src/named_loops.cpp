@@ -49,6 +49,10 @@ const NamedLoops &table() {
 
 } // namespace
 
+void add_loop(NamedLoops &loops, const char *kind, const char *name, LoopFunction loop) {
+    loops[std::string(kind) + "_" + name] = loop;
+}
+
 void bind_named_loops(pybind11::module_ &module) {
     module.def("native_loops", [] {
         std::map<std::string, size_t> addresses;

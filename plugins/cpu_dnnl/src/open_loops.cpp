@@ -197,9 +197,9 @@ void compress(void *const *buffers, const int64_t *args, int64_t, int64_t, void 
 
 void add_open_loops(NamedLoops &loops) {
     each(Numeric {}, numeric_names,
-            [&](auto element, const char *name) { loops[std::string("nonzero_") + name] = &nonzero<decltype(element)>; });
+            [&](auto element, const char *name) { add_loop(loops, "nonzero", name, &nonzero<decltype(element)>); });
     each(Sizes {}, size_names,
-            [&](auto element, const char *name) { loops[std::string("compress_") + name] = &compress<decltype(element)>; });
+            [&](auto element, const char *name) { add_loop(loops, "compress", name, &compress<decltype(element)>); });
     loops["best_boxes_float32"] = &best_boxes<float>;
     loops["best_boxes_float64"] = &best_boxes<double>;
     loops["join_boxes"] = &join_boxes;

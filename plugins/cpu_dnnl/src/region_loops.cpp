@@ -298,8 +298,8 @@ void deformed(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
 void add_region_loops(NamedLoops &loops) {
     loops["deformed"] = &deformed;
     each(Floating {}, floating_names, [&](auto element, const char *name) {
-        loops[std::string("roialign_") + name] = &roialign<decltype(element)>;
-        loops[std::string("max_roi_pool_") + name] = &max_roi_pool<decltype(element)>;
+        add_loop(loops, "roialign", name, &roialign<decltype(element)>);
+        add_loop(loops, "max_roi_pool", name, &max_roi_pool<decltype(element)>);
     });
 }
 

@@ -71,8 +71,8 @@ void add_scan_loops(NamedLoops &loops) {
     each(Numeric {}, numeric_names, [&](auto element, const char *name) {
         using T = decltype(element);
         if constexpr (!std::is_same_v<T, Bool>) {
-            loops[std::string("scan_sum_") + name] = &scan<T, false>;
-            loops[std::string("scan_prod_") + name] = &scan<T, true>;
+            add_loop(loops, "scan_sum", name, &scan<T, false>);
+            add_loop(loops, "scan_prod", name, &scan<T, true>);
         }
     });
 }

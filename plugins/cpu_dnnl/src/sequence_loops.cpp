@@ -105,8 +105,8 @@ void pack_int4(void *const *buffers, const int64_t *args, int64_t begin, int64_t
 void add_sequence_loops(NamedLoops &loops) {
     each(Sizes {}, size_names, [&](auto element, const char *name) {
         using T = decltype(element);
-        loops[std::string("by_length_") + name] = &by_length<T>;
-        loops[std::string("put_steps_") + name] = &put_steps<T>;
+        add_loop(loops, "by_length", name, &by_length<T>);
+        add_loop(loops, "put_steps", name, &put_steps<T>);
     });
     loops["put_row"] = &put_row;
     loops["unpack_int4"] = &unpack_int4;

@@ -279,8 +279,8 @@ void add_window_loops(NamedLoops &loops) {
     each(Numeric {}, numeric_names, [&](auto element, const char *name) {
         using T = decltype(element);
         if constexpr (!std::is_same_v<T, Bool>) {
-            loops[std::string("max_pool_indices_") + name] = &maxima<T>;
-            loops[std::string("folded_") + name] = &folded<T>;
+            add_loop(loops, "max_pool_indices", name, &maxima<T>);
+            add_loop(loops, "folded", name, &folded<T>);
         }
     });
 }
