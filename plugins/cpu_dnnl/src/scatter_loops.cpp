@@ -7,8 +7,9 @@ namespace mgx {
 
 namespace {
 
-// integers wrap; a NaN on either side wins
+// integers wrap, those with a sign as those without; a NaN on either side wins
 struct Plus {
+    static constexpr bool signless = true;
     template <typename T>
     static T of(T a, T b) {
         if constexpr (std::is_integral_v<T>)
@@ -18,6 +19,7 @@ struct Plus {
     }
 };
 struct Times {
+    static constexpr bool signless = true;
     template <typename T>
     static T of(T a, T b) {
         if constexpr (std::is_integral_v<T>)
@@ -27,12 +29,14 @@ struct Times {
     }
 };
 struct Lesser {
+    static constexpr bool signless = false;
     template <typename T>
     static T of(T a, T b) {
         return (a < b) | is_nan(a) ? a : b; // without a branch, which is taken by chance
     }
 };
 struct Greater {
+    static constexpr bool signless = false;
     template <typename T>
     static T of(T a, T b) {
         return (a > b) | is_nan(a) ? a : b;
@@ -50,7 +54,8 @@ void combine(void *const *buffers, const int64_t *args, int64_t begin, int64_t e
         for (int64_t j = 0; j < count; ++j)
             combined(from + j, to + j);
     };
-    slices.each<false>(static_cast<const U *>(buffers[2]), static_cast<D *>(buffers[0]), combined, row, [=, &slice](const U *from, D *to) {
+    // one copy for indices of both widths
+    const auto all = [=, &slice](const U *from, D *to) __attribute__((noinline)) {
         slice.lines([=](const int64_t *line) {
             const U *source = from + line[0];
             D *target = to + line[1];
@@ -61,28 +66,33 @@ void combine(void *const *buffers, const int64_t *args, int64_t begin, int64_t e
                 for (int64_t j = 0; j < items; ++j)
                     combined(source + j * in, target + j * over);
         });
-    });
+    };
+    slices.each<false>(static_cast<const U *>(buffers[2]), static_cast<D *>(buffers[0]), combined, row, all);
 }
 
 template <typename How>
-void add(NamedLoops &loops, const std::string &how) {
+void add(NamedLoops &loops, const char *how) {
     each(Numeric {}, numeric_names, [&](auto element, const char *name) {
         using T = decltype(element);
-        if constexpr (!std::is_same_v<T, Bool>) loops["put_" + how + "_" + name] = &combine<How, Wide<T>, T>;
+        if constexpr (How::signless && std::is_integral_v<T>) {
+            using Bits = std::make_unsigned_t<T>;
+            add_loop(loops, how, name, &combine<How, Bits, Bits>);
+        } else if constexpr (!std::is_same_v<T, Bool>)
+            add_loop(loops, how, name, &combine<How, Wide<T>, T>);
     });
 }
 
 } // namespace
 
 void add_scatter_loops(NamedLoops &loops) {
-    add<Plus>(loops, "add");
-    add<Times>(loops, "mul");
-    add<Lesser>(loops, "min");
-    add<Greater>(loops, "max");
-    for (const char *how : {"add", "max"}) // of bools, which are 0 or 1
-        loops[std::string("put_") + how + "_bool"] = &combine<Greater, uint8_t, uint8_t>;
-    for (const char *how : {"mul", "min"})
-        loops[std::string("put_") + how + "_bool"] = &combine<Lesser, uint8_t, uint8_t>;
+    add<Plus>(loops, "put_add");
+    add<Times>(loops, "put_mul");
+    add<Lesser>(loops, "put_min");
+    add<Greater>(loops, "put_max");
+    for (const char *how : {"put_add", "put_max"}) // of bools, which are 0 or 1
+        add_loop(loops, how, "bool", &combine<Greater, uint8_t, uint8_t>);
+    for (const char *how : {"put_mul", "put_min"})
+        add_loop(loops, how, "bool", &combine<Lesser, uint8_t, uint8_t>);
 }
 
 } // namespace mgx
