@@ -9,26 +9,34 @@ namespace mgx {
 
 namespace {
 
-// An element with its place, so that no two are equal: the lesser one comes first.
-template <typename Key, typename Enable = void>
-struct Entry {
-    Key key;
-    uint32_t place;
-    bool operator<(const Entry &other) const { return key != other.key ? key < other.key : place < other.place; }
-};
-template <typename Key>
-struct Entry<Key, std::enable_if_t<sizeof(Key) <= 4>> {
-    Entry() = default;
-    Entry(Key key, uint32_t place) : both(static_cast<uint64_t>(key) << 32 | place) {}
+// A key with its place, so that no two are equal: the lesser one comes first.
+struct NarrowEntry {
+    NarrowEntry() = default;
+    NarrowEntry(uint32_t key, uint32_t place) : both(static_cast<uint64_t>(key) << 32 | place) {}
     uint64_t both;
-    bool operator<(const Entry &other) const { return both < other.both; }
+    uint32_t place() const { return static_cast<uint32_t>(both); }
+    bool operator<(const NarrowEntry &other) const { return both < other.both; }
+};
+struct WideEntry {
+    WideEntry() = default;
+    WideEntry(uint64_t key, uint32_t place) : key(key), at(place) {}
+    uint64_t key;
+    uint32_t at;
+    uint32_t place() const { return at; }
+    bool operator<(const WideEntry &other) const { return key != other.key ? key < other.key : at < other.at; }
 };
 template <typename Key>
-uint32_t place_of(const Entry<Key> &entry) {
-    if constexpr (sizeof(Key) <= 4)
-        return static_cast<uint32_t>(entry.both);
-    else
-        return entry.place;
+using Entry = std::conditional_t<sizeof(Key) <= 4, NarrowEntry, WideEntry>;
+
+// Puts the k first of some entries before the others.  This and `sort` are functions of their own, which all types of elements share.
+template <typename Entry>
+[[gnu::noinline]] void part(Entry *room, int64_t k, int64_t count) {
+    std::nth_element(room, room + k - 1, room + count);
+}
+
+template <typename Entry>
+[[gnu::noinline]] void sort(Entry *room, int64_t k) {
+    std::sort(room, room + k);
 }
 
 // The k first of n entries in order, at the start of `room`, which holds more than k; a full room is cut to the k best so far,
@@ -43,10 +51,10 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const K
         if (full && key >= limit) return; // of equals the first stays
         room[count++] = Entry<Key> {key, static_cast<uint32_t>(i)};
         if (count < size) return;
-        std::nth_element(room, room + k - 1, room + count);
+        part(room, k, count);
         count = k;
         full = true;
-        limit = key_at(place_of<Key>(room[k - 1]));
+        limit = key_at(room[k - 1].place());
     };
     int64_t i = 0;
     for (; i + block <= n; i += block) {
@@ -64,8 +72,8 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *room, int64_t size, const K
     }
     for (; i < n; ++i)
         take(key_at(i), i);
-    if (count > k) std::nth_element(room, room + k - 1, room + count);
-    std::sort(room, room + k);
+    if (count > k) part(room, k, count);
+    sort(room, k);
 }
 
 // The same where k is small: what is better than the last so far goes to its place among them.
@@ -81,7 +89,7 @@ void few_entries(int64_t n, int64_t k, Entry<Key> *room, const KeyAt &key_at) {
         for (; at > 0 && entry < room[at - 1]; --at)
             room[at] = room[at - 1];
         room[at] = entry;
-        limit = key_at(place_of<Key>(room[count - 1]));
+        limit = key_at(room[count - 1].place());
     }
 }
 
@@ -179,7 +187,7 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
         else
             find([=](int64_t i) { return static_cast<Key>(ordered(line[i * step]) ^ flip); });
         for (int64_t i = 0; i < k; ++i) {
-            const int64_t place = place_of<Key>(room[i]);
+            const int64_t place = room[i].place();
             values[offset[1] + i * along[1]] = line[place * step];
             places[offset[2] + i * along[2]] = place;
         }
@@ -246,11 +254,11 @@ void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
 void add_selection_loops(NamedLoops &loops) {
     each(Numeric {}, numeric_names, [&](auto element, const char *name) {
         using T = decltype(element);
-        loops[std::string("topk_") + name] = &topk<T>;
-        loops[std::string("argmax_") + name] = &position<T, false, false>;
-        loops[std::string("argmax_last_") + name] = &position<T, false, true>;
-        loops[std::string("argmin_") + name] = &position<T, true, false>;
-        loops[std::string("argmin_last_") + name] = &position<T, true, true>;
+        add_loop(loops, "topk", name, &topk<T>);
+        add_loop(loops, "argmax", name, &position<T, false, false>);
+        add_loop(loops, "argmax_last", name, &position<T, false, true>);
+        add_loop(loops, "argmin", name, &position<T, true, false>);
+        add_loop(loops, "argmin_last", name, &position<T, true, true>);
     });
 }
 
