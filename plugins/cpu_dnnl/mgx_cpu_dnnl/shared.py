@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from itertools import count
 from typing import Any, Final
 
+import mgx_cpu_dnnl
 from mgx_core import Module, Shape
 from mgx_core.cache import Held, Recent
 from mgx_core.errors import or_refused
@@ -28,7 +29,7 @@ class Shared:
     @cached_property
     def engine(self) -> Engine:
         """The loop compiler for this machine."""
-        return Engine()
+        return Engine(ready=list(mgx_cpu_dnnl.__path__))
 
     def held(self) -> dict[str, Held]:
         """Returns what each cache holds in memory."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from mgx_core.records import dataclass
 
 from ..native_library import native
 from .code import Code
+from .ready import ReadyLoops, file_name, kind_of, symbol_of
 
 __all__ = ["Engine", "Function"]
 
@@ -67,11 +68,17 @@ class Engine:
     """Compiles kernels for one CPU.
 
     cpu, features: LLVM's words for another machine than this one; cache: the directory of compiled objects (None: no cache;
-    default: ``jit`` in the user's cache folder).
+    default: ``jit`` in the user's cache folder); ready: folders that may hold loops compiled before, for this machine.
     Functions are cached by the text that determines them; equal texts share one function.
     """
 
-    def __init__(self, cpu: str | None = None, features: str | None = None, cache: Path | str | None = "") -> None:
+    def __init__(
+        self,
+        cpu: str | None = None,
+        features: str | None = None,
+        cache: Path | str | None = "",
+        ready: Sequence[str] = (),
+    ) -> None:
         self.cpu = cpu or ""  # empty: this machine
         self.features = features or ""
         self.wide = self._has_wide()
@@ -80,6 +87,7 @@ class Engine:
         self.divides = machine.startswith(DIVIDING)
         self.stamp = "|".join((_generator(), machine, self.features, str(LEVEL), str(self.lanes)))
         self._cache = None if cache is None else DiskCache("jit", FORMAT, Path(cache) if cache else None)
+        self._ready_in = ready
         self._functions: dict[str, Function] = {}
         self._loaded: list[Any] = []
         self._images: dict[int, tuple[str, bytes]] = {}
@@ -136,15 +144,24 @@ class Engine:
 
     def function(self, key: str, build: Callable[[Code], None]) -> Function:
         """Returns the function that `build` writes; `key` holds everything that `build` depends on."""
-        symbol = "k" + sha256(f"{self.stamp}\n{key}".encode()).hexdigest()[:24]
+        symbol = symbol_of(self.stamp, key)
         with self._lock:
             found = self._functions.get(symbol)
             if found is None:
-                found = self._functions[symbol] = Function(self, symbol)
-                image = None if self._cache is None else self._cache.get(symbol)
+                ready, image = self._ready.get(key) or (symbol, None)
+                if image is None and self._cache is not None:
+                    image = self._cache.get(symbol)
+                found = self._functions[symbol] = Function(self, ready)
                 text = "" if image is not None else self._text(symbol, build)
                 self._waiting.append(_Pending(found, build, text, image))
             return found
+
+    @cached_property
+    def _ready(self) -> ReadyLoops:
+        """The loops that the package was built with."""
+        name = file_name(kind_of(self.wide, self.divides))
+        there = (path for path in (Path(folder, name) for folder in self._ready_in) if path.is_file())
+        return ReadyLoops(next(there, Path(name)))
 
     def _text(self, symbol: str, build: Callable[[Code], None]) -> str:
         code = Code(self.lanes, self.wide, self.divides)
@@ -235,6 +252,11 @@ class Engine:
         """Returns the number of loaded functions and the bytes of their object files."""
         with self._lock:
             return Held(len(self._images), sum(len(image) for _, image in self._images.values()))
+
+    def objects(self) -> dict[str, bytes]:
+        """Returns the object files of all functions that were loaded, by symbol."""
+        with self._lock:
+            return dict(self._images.values())
 
     def image(self, address: int) -> tuple[str, bytes] | None:
         """Returns the symbol and the object file of a function that was loaded, by its address."""

@@ -1,0 +1,128 @@
+"""Loops that were compiled when the package was built: for these no process has to load LLVM.
+
+A file for each kind of processor lies beside the native module; `ready_loops` writes it.  It tells which generator its loops
+are from, and serves no other: in a checkout whose generator was edited since the build, loops are compiled when first met.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mgx_core.hashing import sha256
+
+__all__ = ["PROCESSORS", "ReadyLoops", "file_name", "generator", "kind_of", "symbol_of", "write"]
+
+MAGIC: Final = "mgx ready loops 1"
+PROCESSORS: Final = {
+    "avx2": "x86-64-v3",
+    "avx512": "x86-64-v4",
+    "avx512-dividing": "x86-64-v4",
+}  # LLVM's words, by kind
+PLACE: Final = struct.Struct("<12sIII")  # the number in a symbol; where its object begins, the bytes and their check
+
+
+def kind_of(wide: bool, divides: bool) -> str:
+    """Returns the kind of loops for a processor; without AVX-512 they do not depend on how long a division takes."""
+    return ("avx512-dividing" if divides else "avx512") if wide else "avx2"
+
+
+def file_name(kind: str) -> str:
+    """Returns the name of the file with the loops of a kind."""
+    return f"ready-{kind}.loops"
+
+
+def symbol_of(stamp: str, key: str) -> str:
+    """Returns the name of a function in its object; stamp: of the generator and the processor; key: of the function."""
+    return "k" + sha256(f"{stamp}\n{key}".encode()).hexdigest()[:24]
+
+
+class ReadyLoops:
+    """The loops in a file; none where it is absent, damaged or of another generator.
+
+    The file: lines of text (a word, the stamp of its symbols, a hash of the sources' sizes, one of their contents, how many
+    loops), places, and behind them the objects, compressed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp = ""
+        self._places: dict[bytes, tuple[int, int, int]] = {}
+        try:
+            with open(path, "rb") as file:
+                self._read(file)
+        except (OSError, ValueError, struct.error):
+            self._places = {}
+
+    def _read(self, file: Any) -> None:
+        magic, stamp, sizes, contents, count = (file.readline().decode().rstrip("\n") for _ in range(5))
+        sources = _sources()
+        if magic != MAGIC or sizes != _sizes(sources):
+            return
+        built = os.fstat(file.fileno()).st_mtime_ns
+        if any(s.st_mtime_ns >= built for s in sources.values()) and contents != _contents(sources):
+            return
+        places = file.read(int(count) * PLACE.size)
+        start = file.tell()
+        self._stamp = stamp
+        self._places = {name: (start + at, size, check) for name, at, size, check in PLACE.iter_unpack(places)}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def get(self, key: str) -> tuple[str, bytes] | None:
+        """Returns the symbol and the object of a function; None if it is not among these."""
+        if not self._places:
+            return None
+        symbol = symbol_of(self._stamp, key)
+        place = self._places.get(bytes.fromhex(symbol[1:]))
+        if place is None:
+            return None
+        at, size, check = place
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(at)
+                data = file.read(size)
+        except OSError:
+            return None
+        return (symbol, zlib.decompress(data)) if zlib.crc32(data) == check else None
+
+
+def generator() -> tuple[str, str]:
+    """Returns hashes of the sizes and the contents of the sources that write loops."""
+    sources = _sources()
+    return _sizes(sources), _contents(sources)
+
+
+def write(path: Path, stamp: str, images: Mapping[str, bytes], made_by: tuple[str, str]) -> None:
+    """Writes the objects of functions by their symbols; made_by: the generator as it was when it was imported."""
+    places, objects, at = [], [], 0
+    for symbol, image in sorted(images.items()):
+        data = zlib.compress(image, 9)
+        places.append(PLACE.pack(bytes.fromhex(symbol[1:]), at, len(data), zlib.crc32(data)))
+        objects.append(data)
+        at += len(data)
+    head = "".join(f"{x}\n" for x in (MAGIC, stamp, *made_by, len(images)))
+    made = path.with_name(path.name + ".new")
+    made.write_bytes(b"".join([head.encode(), *places, *objects]))
+    made.replace(path)
+
+
+def _sources() -> dict[str, os.stat_result]:
+    """Returns the files of the generator, in order."""
+    with os.scandir(Path(__file__).parent) as entries:
+        return {e.name: e.stat() for e in sorted(entries, key=lambda e: e.name) if e.name.endswith(".py")}
+
+
+def _sizes(sources: Mapping[str, os.stat_result]) -> str:
+    return sha256("".join(f"{name} {stat.st_size}\n" for name, stat in sources.items()).encode()).hexdigest()
+
+
+def _contents(sources: Mapping[str, os.stat_result]) -> str:
+    folder = Path(__file__).parent
+    texts = (f"{name} {sha256((folder / name).read_bytes()).hexdigest()}\n" for name in sources)
+    return sha256("".join(texts).encode()).hexdigest()

@@ -1,0 +1,57 @@
+"""Attention as frontends give it: products, a scale, a mask and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+import mgx_core as mgx
+
+from .network import Network, Value
+
+__all__ = ["attentions"]
+
+KEYS: Final = 64
+HEADS: Final = 4
+WIDE: Final = (16, 32, 48, 64)  # heads that are whole tiles of one vector up to four
+UNEVEN: Final = (24, 40, 72, 80)
+SCALE: Final = 0.3  # any number: code takes it as an argument
+
+
+def attentions() -> Iterator[mgx.Program]:
+    """Heads of all widths, of a sequence and of its last row, with masks of keys and of rows, by heads and by themselves."""
+    for head, rows, scaled in product((*WIDE, *UNEVEN), (KEYS, 1), (True, False)):
+        masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS), (1, HEADS, rows, KEYS))
+        for guarded in (False, True) if head in WIDE and scaled else (False,):
+            yield from (_attention(head, rows, scaled, mask, guarded) for mask in masks)
+    for head, scaled in product(WIDE, (True, False)):
+        yield _single(head, scaled)
+
+
+def _attention(head: int, rows: int, scaled: bool, mask: tuple[int, ...] | None, guarded: bool) -> mgx.Program:
+    n = Network()
+    q, k, v = n.input(1, HEADS, rows, head), n.input(1, HEADS, KEYS, head), n.input(1, HEADS, KEYS, head)
+    scores = n.add("dot", q, n.transpose(k, 0, 1, 3, 2))
+    if scaled:
+        scores = n.each("mul", scores, SCALE)
+    if mask:
+        scores = n.each("add", scores, n.input(*mask))
+    made = n.add("dot", _weights(n, scores, guarded), v)
+    return n.finished(n.reshape(n.transpose(made, 0, 2, 1, 3), 1, rows, HEADS * head))
+
+
+def _weights(n: Network, scores: Value, guarded: bool) -> Value:
+    """Returns softmax; guarded: with 0 in place of what is no number, as rows without keys are."""
+    made = n.add("softmax", scores, axis=scores.shape.rank - 1)
+    return n.each("where", n.add("isnan", made), 0.0, made) if guarded else made
+
+
+def _single(head: int, scaled: bool) -> mgx.Program:
+    """Attention whose batch and heads are one axis."""
+    n = Network()
+    q, k, v = (n.input(HEADS, KEYS, head) for _ in range(3))
+    scores = n.add("dot", q, n.transpose(k, 0, 2, 1))
+    if scaled:
+        scores = n.each("mul", scores, SCALE)
+    return n.finished(n.add("dot", _weights(n, scores, False), v))

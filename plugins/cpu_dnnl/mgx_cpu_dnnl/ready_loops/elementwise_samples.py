@@ -1,0 +1,93 @@
+"""Work on whole tensors: activations, sums and products of two, gates, masks, and other orders of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+import numpy as np
+
+import mgx_core as mgx
+
+from .network import ACTIVATIONS, Network
+from .row_samples import EXTENTS
+
+__all__ = ["elementwise", "gates", "masks", "moves"]
+
+BINARY: Final = ("add", "sub", "mul", "div")
+CONVERSIONS: Final = (
+    ("int64", "float"), ("int32", "float"), ("bool", "float"), ("float", "int64"), ("float", "bool"),
+    ("int64", "int32"), ("int32", "int64"), ("int64", "bool"), ("bool", "int64"),
+)  # fmt: skip
+LEAST: Final = float(np.finfo(np.float32).min)
+
+
+def elementwise() -> Iterator[mgx.Program]:
+    """Activations and operations on two tensors: of one row, of rows, with one number for each row or each column."""
+    for activation, extent in product(ACTIVATIONS.values(), (*EXTENTS, 1 << 14)):
+        n = Network()
+        sums = [n.each("add", n.input(8, extent), n.input(*lens)) for lens in ((extent,), (8, extent))]
+        gated = n.each("mul", activation(n, n.input(extent)), n.input(extent))
+        yield n.finished(activation(n, n.input(extent)), gated, *(activation(n, x) for x in sums))
+    for name, extent in product(BINARY, (*EXTENTS, 32, 16, 1 << 14, 525 * 16)):
+        n = Network()
+        pairs = [((extent,), (extent,)), ((8, extent), (8, 1)), ((8, extent), (extent,)), ((extent,), (1,))]
+        results = [n.each(name, n.input(*a), n.input(*b)) for a, b in pairs]
+        parts = n.add("slice", n.input(8, 2 * extent), axes=(1,), starts=(0,), ends=(extent,))
+        results += [n.each(name, n.input(8, extent), parts), n.each(name, n.input(8, extent), 3.0)]
+        results += [n.each(name, n.input(1, 2, extent), n.transpose(n.input(1, extent, 2), 0, 2, 1))]
+        yield n.finished(*results, n.each(name, 3.0, n.input(extent)))
+
+
+def gates() -> Iterator[mgx.Program]:
+    """Gated layers: one half of a product's columns behind an activation times the other."""
+    for activation, columns, bias in product(ACTIVATIONS.values(), (192, 96, 48), (True, False)):
+        n = Network()
+        x = n.input(1, 48, 64)
+        first, second = n.linear(x, columns, bias), n.linear(x, columns, bias)
+        gated = n.each("mul", activation(n, first), second)
+        whole = n.linear(n.input(1, 48, 64), 2 * columns, bias)
+        halves = [n.add("slice", whole, axes=(2,), starts=(at,), ends=(at + columns,)) for at in (0, columns)]
+        one, other = (n.each("mul", activation(n, halves[i]), halves[1 - i]) for i in (0, 1))
+        yield n.finished(n.linear(gated, 64), n.linear(one, 64), n.linear(other, 64))
+
+
+def masks() -> Iterator[mgx.Program]:
+    """Masks of 0 and 1 as terms of scores, angles of rotary embeddings and of time steps."""
+    for extent, kind in product((*EXTENTS, 32, 16), ("int64", "float", "bool")):
+        n = Network()
+        mask = n.input(1, 1, 1, extent, type=kind)
+        seen = mask if kind == "bool" else n.add("convert", mask, target_type=mgx.dtype.of("bool"))
+        number = (
+            mask
+            if kind == "float"
+            else n.add("convert", n.input(1, 1, 1, extent, type=kind), target_type=mgx.dtype.of("float"))
+        )
+        term = n.each("mul", n.each("sub", 1.0, number), LEAST)
+        angles = n.each("mul", n.input(8, 1), n.weights(extent))
+        single = n.each("mul", n.input(1, 1), n.weights(1, extent))
+        waves = [n.each(name, x) for x in (angles, single) for name in ("cos", "sin")]
+        yield n.finished(n.each("where", seen, 0.0, LEAST), term, *waves)
+
+
+def moves() -> Iterator[mgx.Program]:
+    """Tensors in another order of axes, parts of them, and numbers as another type."""
+    for extent, kind in product((*EXTENTS, 32, 16), ("float", "int64", "bool")):
+        n = Network()
+        turned = n.transpose(n.input(extent, 56, type=kind), 1, 0)
+        swapped = n.transpose(n.input(1, 4, 6, extent, type=kind), 0, 2, 1, 3)
+        image = n.transpose(n.input(1, extent, 6, 6, type=kind), 0, 2, 3, 1)
+        part = n.add("slice", n.input(6, 2 * extent, type=kind), axes=(1,), starts=(0,), ends=(extent,))
+        column = n.add("slice", n.input(6, extent, type=kind), axes=(1,), starts=(0,), ends=(1,))
+        repeated = n.spread(n.input(6, 1, type=kind), (6, extent))
+        few = [n.transpose(n.input(1, k, 16, 16, type=kind), 0, 2, 3, 1) for k in (2, 3, 4)]
+        few += [n.transpose(n.input(1, 16, 16, k, type=kind), 0, 3, 1, 2) for k in (2, 3, 4)]
+        few += [n.transpose(n.input(2, extent, 36, type=kind), 0, 2, 1)]
+        few += [n.transpose(n.input(2, 3, extent, 20, type=kind), 0, 3, 1, 2)]
+        yield n.finished(*few, turned, swapped, image, part, n.reshape(column, 6), n.reshape(repeated, 6 * extent))
+    for extent in (*EXTENTS, 32, 16):
+        n = Network()
+        yield n.finished(
+            *(n.add("convert", n.input(8, extent, type=a), target_type=mgx.dtype.of(b)) for a, b in CONVERSIONS)
+        )

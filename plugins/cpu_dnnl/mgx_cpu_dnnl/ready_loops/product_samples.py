@@ -1,0 +1,70 @@
+"""Products with constant weights, which convolutions of one pixel are too, and what networks put behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+import mgx_core as mgx
+
+from .network import ACTIVATIONS, Network, Value
+
+__all__ = ["products", "residuals"]
+
+ROWS: Final = 48
+DEPTH: Final = 64
+COLUMNS: Final = (96, 88, 84, 72, 68)  # whole panels of both widths of vectors, and parts of them
+
+
+def products() -> Iterator[mgx.Program]:
+    """Activations, with a bias and without, of many rows and of one, and behind products of great depth."""
+    for activation in ACTIVATIONS.values():
+        for columns, bias in product(COLUMNS, (True, False)):
+            n = Network()
+            results = [activation(n, n.linear(n.input(1, rows, DEPTH), columns, bias)) for rows in (ROWS, 1)]
+            yield n.finished(*results)
+        n = Network()
+        yield n.finished(activation(n, n.linear(n.input(1, ROWS, 3072), DEPTH)))
+
+
+def residuals() -> Iterator[mgx.Program]:
+    """A term before and behind an activation, a factor, and both in several orders."""
+    for activation, columns in product(ACTIVATIONS.values(), COLUMNS):
+        n = Network()
+
+        def made() -> Value:
+            return n.linear(n.input(1, ROWS, DEPTH), columns)  # noqa: B023
+
+        def other() -> Value:
+            return n.input(1, ROWS, columns)  # noqa: B023
+
+        before = activation(n, n.each("add", made(), other()))
+        behind = n.each("add", activation(n, made()), other())
+        gated = n.each("mul", activation(n, made()), other())
+        scaled = n.each("add", other(), n.each("mul", activation(n, made()), n.weights(columns)))
+        yield n.finished(before, behind, gated, scaled)
+    for columns in COLUMNS:
+        yield from (_affine(columns), _mixed(columns))
+
+
+def _affine(columns: int) -> mgx.Program:
+    """A residual, then a scale and a shift in place of a norm."""
+    n = Network()
+    results = []
+    for first in (True, False):
+        two = [n.linear(n.input(1, ROWS, DEPTH), columns), n.input(1, ROWS, columns)]
+        total = n.each("add", *(two if first else two[::-1]))
+        results.append(n.each("add", n.each("mul", total, n.weights(columns)), n.weights(columns)))
+    return n.finished(*results)
+
+
+def _mixed(columns: int) -> mgx.Program:
+    """Images with a pool in the place of attention, scaled by channel, then a layer whose result is added."""
+    n = Network()
+    image = n.input(1, columns, 8, 8)
+    pooled = n.add(
+        "pooling", image, mode="average", padding=(1, 1, 1, 1), stride=(1, 1), lengths=(3, 3), dilations=(1, 1)
+    )
+    token = n.each("add", image, n.each("mul", n.weights(columns, 1, 1), n.each("sub", pooled, image)))
+    return n.finished(n.each("add", token, n.convolution(n.input(1, DEPTH, 8, 8), columns)))

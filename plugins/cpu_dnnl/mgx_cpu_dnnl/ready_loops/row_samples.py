@@ -1,0 +1,76 @@
+"""Sums, norms and softmax of rows, and means over images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+import mgx_core as mgx
+
+from .network import ACTIVATIONS, Network, Value
+
+__all__ = ["EXTENTS", "norms", "softmaxes", "squeezes", "sums"]
+
+# code relies on 4, 2 or 1 vectors that divide an extent, for both widths of vectors; then others, short and long
+EXTENTS: Final = (256, 96, 48, 24, 12, 200)
+
+
+def sums() -> Iterator[mgx.Program]:
+    """Sums and largest elements of rows, and sums of rows that are scaled."""
+    for extent, kind in product(EXTENTS, ("reduce_sum", "reduce_mean", "reduce_max")):
+        n = Network()
+        row = n.add(kind, n.input(64, extent), axes=(1,))
+        scaled = n.add(kind, n.each("mul", n.input(64, extent), n.weights(extent)), axes=(1,))
+        multiplied = n.add(kind, n.each("mul", n.input(2, 8, extent), n.input(2, 8, extent)), axes=(2,))
+        yield n.finished(row, scaled, multiplied)
+
+
+def norms() -> Iterator[mgx.Program]:
+    """Normalised rows, of one value and of sums with those before, which are results as well."""
+    for extent, rows in product(EXTENTS, (8, 1)):
+        for norm in (Network.layer_norm, Network.rms_norm):
+            n = Network()
+
+            def row() -> Value:
+                return n.input(1, rows, extent)  # noqa: B023
+
+            ahead, shifted = n.each("add", row(), row()), n.each("add", row(), n.weights(extent))
+            three = n.each("add", n.each("add", row(), row()), row())
+            biased = n.each("add", n.each("add", row(), n.weights(extent)), row())
+            later = n.each("add", row(), n.each("add", row(), n.weights(extent)))
+            alone = [row(), n.each("add", row(), row()), n.each("add", n.each("add", row(), row()), row())]
+            alone += [n.each("add", n.each("add", row(), n.weights(extent)), row())]
+            alone += [n.each("add", row(), n.weights(extent))]
+            kept = [ahead, shifted, three, biased, later]
+            yield n.finished(*(norm(n, x) for x in (*alone, *kept)), *kept)
+        n = Network()
+        position = n.each("add", n.input(2, rows, extent), n.weights(rows, extent))
+        yield n.finished(n.layer_norm(n.input(2, rows, extent)), position, n.layer_norm(position))
+    for extent in EXTENTS:
+        n = Network()
+        yield n.finished(n.normalised(n.input(8, extent)), n.normalised(n.input(1, 4, extent)))
+
+
+def softmaxes() -> Iterator[mgx.Program]:
+    """Softmax and its logarithm along rows and columns."""
+    for extent, kind, rows in product(EXTENTS, ("softmax", "logsoftmax"), (8, 1)):
+        n = Network()
+        row, image = n.add(kind, n.input(rows, extent), axis=1), n.add(kind, n.input(1, extent, 8, 8), axis=1)
+        yield n.finished(row, image, n.add(kind, n.input(2, extent, 16), axis=1))
+
+
+def squeezes() -> Iterator[mgx.Program]:
+    """Means over images behind an activation, and images times one number a channel."""
+    for activation in ACTIVATIONS.values():
+        for side, channels in product((7, 14, 80), (256, 96, 48, 24)):
+            n = Network()
+            image = activation(n, n.convolution(n.input(1, 16, side, side), channels, 3))
+            mean = n.add("reduce_mean", image, axes=(2, 3))
+            deep = activation(n, n.convolution(n.input(1, channels, side, side), channels, 3, group=channels))
+            gate = n.each("sigmoid", n.convolution(n.add("reduce_mean", deep, axes=(2, 3)), channels))
+            yield n.finished(mean, n.convolution(n.each("mul", deep, gate), 16))
+    for side, channels, kind in product((7, 14, 80), (256, 96, 48, 24), ("reduce_mean", "reduce_max")):
+        n = Network()
+        tokens = n.add(kind, n.input(1, side * side, channels), axes=(1,))
+        yield n.finished(n.add(kind, n.input(1, channels, side, side), axes=(2, 3)), tokens)

@@ -1,0 +1,20 @@
+"""The networks whose loops are compiled with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mgx_core as mgx
+
+from .attention_samples import attentions
+from .elementwise_samples import elementwise, gates, masks, moves
+from .product_samples import products, residuals
+from .row_samples import norms, softmaxes, squeezes, sums
+
+__all__ = ["samples"]
+
+
+def samples() -> Iterator[mgx.Program]:
+    """Yields programs, most of a few layers that have nothing in common."""
+    for layers in (products, residuals, sums, norms, softmaxes, squeezes, attentions, elementwise, gates, masks, moves):
+        yield from layers()

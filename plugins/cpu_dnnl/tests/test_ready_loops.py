@@ -1,0 +1,155 @@
+"""Loops that were compiled with the package: their files, what becomes of stale and damaged ones, networks that need no LLVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_loops import run_numpy
+
+import mgx_core as mgx
+import mgx_cpu_dnnl
+from mgx_cpu_dnnl.jit import ready
+from mgx_cpu_dnnl.jit.code import Code, V
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.kernel import JitKernel
+from mgx_cpu_dnnl.ready_loops.network import ACTIVATIONS, Network
+
+
+def times(number: float) -> Any:
+    def build(c: Code) -> None:
+        base = c.load(c.gep(V("%buffers", "ptr", 0), 0, "ptr"), "ptr", 0)
+
+        def step(i: V, _: Any) -> list[V]:
+            at = c.gep(base, i, "float")
+            x = c.load(at, "float", 0)
+            c.store(at, c.op("fmul", x, c.const(number, x)))
+            return []
+
+        c.loop(V("%begin", "i64", 0), V("%end", "i64", 0), 1, step)
+
+    return build
+
+
+def results(function: Any) -> list[float]:
+    x = np.arange(4, dtype=np.float32)
+    run_numpy(JitKernel("times", function, 4, 1, (), 0, 0, 1), [x])
+    return [float(v) for v in x]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The file of this processor's kind, with one loop: under the key `times`, what multiplies by 3."""
+    engine = Engine(cache=None)
+    engine.stamp = "a processor"
+    engine.function("times", times(3)).address  # noqa: B018
+    path = tmp_path / ready.file_name(ready.kind_of(engine.wide, engine.divides))
+    ready.write(path, engine.stamp, engine.objects(), ready.generator())
+    return path
+
+
+def test_loops_of_the_file_are_compiled_no_more(kept: Path, tmp_path: Path) -> None:
+    """Before those of the cache, so that a process computes what later ones do."""
+    cache = tmp_path / "cache"
+    Engine(cache=cache).function("times", times(5)).address  # noqa: B018
+    engine = Engine(cache=cache, ready=["/nowhere", str(kept.parent)])
+    assert results(engine.function("times", times(5))) == [0, 3, 6, 9]
+    assert results(engine.function("other", times(7))) == [0, 7, 14, 21]
+    assert engine.compiled == 1
+    assert len(ready.ReadyLoops(kept)) == 1
+
+
+@pytest.mark.parametrize("part", ["sizes", "contents"])
+def test_loops_of_another_generator_are_not_used(kept: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents are compared where a source is newer than the file, sizes always."""
+    monkeypatch.setattr(ready, f"_{part}", lambda sources: "another")
+    assert len(ready.ReadyLoops(kept)) == (part == "contents")
+    newest = max(stat.st_mtime_ns for stat in ready._sources().values())
+    os.utime(kept, ns=(newest, newest))
+    assert len(ready.ReadyLoops(kept)) == 0
+
+
+def test_damaged_files_count_as_absent(kept: Path) -> None:
+    whole = kept.read_bytes()
+    for damaged in (
+        b"",
+        b"rubbish\n",
+        whole[:150],
+        whole[:-1] + bytes([whole[-1] ^ 1]),
+        whole.replace(b"\n1\n", b"\nx\n"),
+    ):
+        kept.write_bytes(damaged)
+        engine = Engine(cache=None, ready=[str(kept.parent)])
+        assert results(engine.function("times", times(5))) == [0, 5, 10, 15]
+        assert engine.compiled == 1
+
+
+def test_objects_of_the_file_that_cannot_be_loaded_are_compiled(tmp_path: Path) -> None:
+    engine = Engine(cache=None)
+    symbol = ready.symbol_of("a processor", "times")
+    path = tmp_path / ready.file_name(ready.kind_of(engine.wide, engine.divides))
+    ready.write(path, "a processor", {symbol: b"\x7fELF" + bytes(200)}, ready.generator())
+    engine = Engine(cache=None, ready=[str(tmp_path)])
+    assert results(engine.function("times", times(5))) == [0, 5, 10, 15]
+
+
+def test_the_package_was_built_with_loops() -> None:
+    """For the generator that is here: an edit of it asks for a build (`make .venv-test/native`)."""
+    for kind in ready.PROCESSORS:
+        found = [Path(folder, ready.file_name(kind)) for folder in mgx_cpu_dnnl.__path__]
+        assert [len(ready.ReadyLoops(path)) > 500 for path in found if path.is_file()] == [True], kind
+
+
+NETWORK = """
+import sys
+import numpy as np
+import mgx_core as mgx
+from mgx_cpu_dnnl.ready_loops.network import ACTIVATIONS, Network
+n = Network()
+x = n.layer_norm(n.input(1, 20, 64), 3e-5)
+heads = [n.transpose(n.reshape(n.linear(x, 64), 1, 20, 4, 16), 0, 2, 1, 3) for _ in range(3)]
+scores = n.each("mul", n.add("dot", heads[0], n.transpose(heads[1], 0, 1, 3, 2)), 0.17)
+x = n.add("dot", n.add("softmax", scores, axis=3), heads[2])
+x = n.linear(n.reshape(n.transpose(x, 0, 2, 1, 3), 1, 20, 64), 64)
+x = n.linear(ACTIVATIONS["gelu"](n, n.linear(n.layer_norm(x), 256)), 64)
+image = n.reshape(n.transpose(x, 0, 2, 1), 1, 64, 4, 5)
+image = ACTIVATIONS["silu"](n, n.convolution(image, 32, 3))
+gate = n.each("sigmoid", n.convolution(n.add("reduce_mean", image, axes=(2, 3)), 32))
+program = n.finished(n.add("logsoftmax", n.reshape(n.each("mul", image, gate), 1, 640), axis=1))
+program.compile(mgx.get_target("cpu"))
+(y,) = program.run({"x1": np.linspace(-2, 2, 1280, dtype=np.float32).reshape(1, 20, 64)})
+assert np.isfinite(np.asarray(y)).all()
+print(*(name for name in sys.modules if name.startswith("llvmlite")))
+"""
+
+
+def test_a_network_of_common_layers_loads_no_compiler(tmp_path: Path) -> None:
+    environment = {**os.environ, "MGX_CACHE_DIR": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", NETWORK], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_samples_are_those_of_networks(name: str) -> None:
+    """Each is finite, and 0 or near it at 0 or a constant there."""
+    n = Network()
+    program = n.finished(ACTIVATIONS[name](n, n.input(3)))
+    program.compile(mgx.get_target("ref"))
+    (y,) = program.run({"x1": np.array([-1, 0, 1], np.float32)})
+    values = np.asarray(y)
+    assert values[0] < values[1] < values[2] or name in (
+        "relu",
+        "relu6",
+        "mish",
+        "gelu",
+        "gelu tanh",
+        "gelu quick",
+        "silu",
+        "hard swish",
+    )
+    assert values[2] > 0.4
