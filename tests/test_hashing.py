@@ -1,4 +1,5 @@
 import hashlib
+import hmac
 
 import pytest
 
@@ -22,3 +23,24 @@ def test_an_interpreter_without_its_own_uses_openssl(monkeypatch: pytest.MonkeyP
         assert hashing._small() is hashlib.sha256
     finally:
         hashing._small.cache_clear()
+
+
+@pytest.mark.parametrize("key", [b"", b"k", bytes(range(32)), bytes(64)])
+@pytest.mark.parametrize("size", [0, 1000, hashing.LARGE])
+def test_authentication_is_that_of_the_standard_library(key: bytes, size: int) -> None:
+    assert hashing.hmac_sha256(key, b"x" * size) == hmac.digest(key, b"x" * size, "sha256")
+
+
+def test_keys_longer_than_a_block_are_refused() -> None:
+    with pytest.raises(ValueError, match="65 bytes is longer"):
+        hashing.hmac_sha256(bytes(65), b"")
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_blake2b_is_that_of_the_standard_library(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    if not own:
+        monkeypatch.setattr(hashing, "import_module", missing)
+    assert hashing.blake2b(b"abc", 16) == hashlib.blake2b(b"abc", digest_size=16).digest()

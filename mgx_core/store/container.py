@@ -7,7 +7,6 @@ the section in base64.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import msgpack
 import numpy as np
 
 from ..errors import StoreError
+from ..hashing import blake2b
 from ..types.argument import Array
 from .literals import LiteralWriter, aligned
 from .migrations import FORMAT
@@ -81,7 +81,7 @@ def _from_json(value: dict[str, Any]) -> Any:
 
 
 def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+    return blake2b(data, 16)
 
 
 # reading

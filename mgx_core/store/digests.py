@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from typing import Any, Final
 
 from ..cache import DiskCache
+from ..hashing import LARGE, sha256
 from ..types.argument import Array
 from ..types.mapped import forget_pages, identity_of
 from .seal import SIZE, seal, sealed
@@ -54,6 +54,12 @@ def rested(identity: tuple[int, ...], since: int) -> bool:
 
 def digest_of(source: Array) -> str:
     """Returns a cryptographic digest of some bytes, whose pages of a file are given back: models come from anywhere."""
+    if source.size < LARGE:
+        whole = sha256(source.tobytes()).hexdigest()
+        forget_pages(source)
+        return whole
+    import hashlib  # loads OpenSSL, whose instructions pay for it here
+
     made = hashlib.sha256()
     for at in range(0, source.size, DIGESTED):
         part = source[at : at + DIGESTED]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ import msgpack
 from ..cache import DiskCache, is_private
 from ..compile.pipeline import STAGES
 from ..errors import MgxError, ParseError, StoreError
+from ..hashing import sha256
 from ..ir.graph import Graph
 from ..log import debugging, listen, log
 from ..options import CompileOptions
@@ -68,7 +68,7 @@ class Origin:
         self.known: Signature | None = None  # what an earlier process noted of the program
         self._names: list[str] = []  # of the files but the first
         self._since = time.time_ns()
-        self._first_key = hashlib.sha256(about.encode()).hexdigest()
+        self._first_key = sha256(about.encode()).hexdigest()
 
     @classmethod
     def of(cls, path: Any, frontend: str, options: Mapping[str, Any]) -> Self | None:
@@ -93,7 +93,7 @@ class Origin:
         if not self._names:
             return self._first_key
         digests = [file.digest for file in self.files[1:]]
-        return hashlib.sha256(repr((self._first_key, self._names, digests)).encode()).hexdigest()
+        return sha256(repr((self._first_key, self._names, digests)).encode()).hexdigest()
 
     @property
     def source(self) -> Sources:
@@ -201,7 +201,7 @@ class Origin:
         if not passes and options != CompileOptions():
             return None
         about = repr((self.key, passes, target.name, target.machine(context), settings, options))
-        return Place(self, hashlib.sha256(about.encode()).hexdigest(), target, context)
+        return Place(self, sha256(about.encode()).hexdigest(), target, context)
 
 
 @dataclass
