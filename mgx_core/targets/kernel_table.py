@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ class Kernels:
         self.target = target
         self._plans: dict[type[Operation], list[Plan]] = {}
         self._any: list[Plan] = []
+        self._later: dict[str, list[Callable[[], Kernels]]] = {}  # tables that are not made yet, by names of ops
+        self._lock = threading.RLock()  # held while they are
         self._options: CompileOptions | None = None
         self._asked: dict[type[Operation], list[Plan]] = {}  # by the class of the op, with the options bound
 
@@ -71,11 +74,30 @@ class Kernels:
 
         return keep
 
+    def later(self, names: Iterable[str], make: Callable[[], Kernels]) -> None:
+        """Offers the plans that a table has for ops of these names, behind those for the same ops that are here.
+
+        make: returns the table; it is called when one of these ops, or one derived from them, is first asked for, so that a
+        program without them need not import what makes the plans.
+        """
+        for name in names:
+            self._later.setdefault(name, []).append(make)
+
+    def _have(self, names: Iterable[str]) -> None:
+        """Takes the plans for ops of some names from the tables that are made later."""
+        with self._lock:
+            for name in names:
+                for make in self._later.pop(name, ()):
+                    for op, plans in make()._plans.items():
+                        if op.name == name:
+                            self._plans.setdefault(op, []).extend(plans)
+
     def plans(self, op: Operation) -> list[Plan]:
         """Returns the plans for an op in the order in which they are asked."""
         cls = type(op)
         found = self._asked.get(cls)
         if found is None:
+            self._have(str(vars(c).get("name")) for c in cls.__mro__)
             plans = (*(p for c in cls.__mro__ for p in self._plans.get(c, ())), *self._any)
             found = self._asked[cls] = [self._bound(p) for p in plans]
         return found
@@ -149,18 +171,22 @@ class Kernels:
         out = Kernels(self.target)
         out._options = self._options or other._options
         for side in (self, other):
+            out._have(op.name for op in side._plans)  # in the order of the sides
             for op, plans in side._plans.items():
                 out._plans.setdefault(op, []).extend(plans)
+            for name, makes in side._later.items():
+                out._later.setdefault(name, []).extend(makes)
             out._any += side._any
         return out
 
     def ops(self) -> Iterable[type[Operation]]:
+        self._have(list(self._later))
         return self._plans.keys()
 
     @property
     def empty(self) -> bool:
         """True if there is no plan."""
-        return not self._plans and not self._any
+        return not self._plans and not self._any and not self._later
 
     def for_options(self, options: CompileOptions) -> Kernels:
         """Returns the same plans; those that have a parameter called `options` are given the compile options in it."""

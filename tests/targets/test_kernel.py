@@ -77,6 +77,35 @@ def test_plans_are_joined_in_order():
     assert len(one.plans(Relu())) == 1
 
 
+def test_tables_are_made_when_one_of_their_ops_is_asked_for():
+    made = []
+
+    def rare():
+        made.append("rare")
+        table = Kernels("t")
+        table.plan(Neg, Exp)(lambda op, shapes, context: named(f"rare {op.name}"))
+        return table
+
+    plans, third = Kernels("t"), Kernels("t")
+    plans.plan(Relu)(lambda op, shapes, context: named("relu"))
+    plans.later(("neg", "exp"), rare)
+    third.plan(Exp)(lambda op, shapes, context: No("third"))
+    assert not plans.empty and plans.plans(Relu()) and not made
+
+    @mgx.define_op("opposite")
+    class Opposite(Neg):
+        """An op that plans for its base do."""
+
+    before, behind = third + plans, plans + third
+    assert made == ["rare"]  # the first table's plans for exp are ahead of the second's
+    assert before.pick(Exp(), [S]).refused == ("<lambda>: third",)
+    assert behind.pick(Exp(), [S]).refused == ()
+    assert before.pick(Exp(), [S]).kernel.name == behind.pick(Exp(), [S]).kernel.name == "rare exp"
+    assert before.plans(Opposite()) == before.plans(Neg()) and len(before.plans(Neg())) == 1
+    assert set(plans.ops()) == {Relu, Neg, Exp}
+    assert len(plans.plans(Neg())) == 1
+
+
 def test_ops_with_modules_hand_them_over():
     plans = Kernels("t")
     seen = []

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 from mgx_core.ops.fill import Fill
 from mgx_core.ops.standard import STANDARD
+from mgx_cpu_dnnl.plans import RARE
 from mgx_cpu_dnnl.plans.representation import VIEWS
 
 # libraries that only messages, people or large data need
@@ -17,8 +19,10 @@ SPARED = {"difflib", "hashlib", "hmac", "importlib.metadata", "logging", "pydoc"
 # families that a network of convolutions has no use for
 FAMILIES = {
     f"mgx_core.ops.{name}"
-    for name in ("fourier", "optional", "random", "sequence", "signal")
+    for name in ("fourier", "nms", "optional", "random", "roi", "scan", "scatter", "sequence", "signal", "trees")
 }  # fmt: skip
+# what writes code of loops, which are compiled with the package, and plans for ops that few networks have
+WRITERS = {f"mgx_cpu_dnnl.{name}" for name in ("jit.math", "jit.primitive", "jit.scope", *(f"plans.{m}" for m in RARE))}
 SOURCE = """
 import sys
 import numpy as np
@@ -55,6 +59,17 @@ def test_libraries_that_only_messages_need_are_not_loaded(loaded: list[set[str]]
 def test_families_that_the_model_has_no_op_of_are_not_loaded(loaded: list[set[str]]) -> None:
     assert "mgx_cpu_dnnl.runner" in loaded[1]
     assert loaded[1] & FAMILIES == set()
+
+
+def test_writers_of_code_and_rare_plans_are_not_loaded(loaded: list[set[str]]) -> None:
+    assert "mgx_cpu_dnnl.plans.winograd" in loaded[1]
+    assert loaded[1] & WRITERS == set()
+
+
+@pytest.mark.parametrize("module", RARE)
+def test_rare_plans_are_named_by_their_ops(module: str) -> None:
+    plans = import_module(f"mgx_cpu_dnnl.plans.{module}").PLANS
+    assert sorted(op.name for op in plans.ops()) == sorted(RARE[module])
 
 
 def test_every_view_of_the_standard_set_has_its_plan() -> None:

@@ -11,8 +11,8 @@ from mgx_core import dtype as dt
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
+from .cost import COST
 from .element import computed
-from .primitive import COST
 
 __all__ = ["Graph", "Node", "number", "read_in_place", "text_of", "walk"]
 

@@ -9,8 +9,8 @@ from .element import from_memory
 from .graph import Node
 from .operands import Operands
 from .pointwise_plan import BLOCK, Plan
-from .scope import Scope, loop_width
-from .space import items
+from .scope import Scope
+from .space import items, loop_width
 from .tile import transposed
 
 __all__ = ["write"]

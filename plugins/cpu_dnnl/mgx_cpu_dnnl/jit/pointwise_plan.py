@@ -10,8 +10,7 @@ from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
 from .graph import Graph, Node, text_of, walk
-from .scope import loop_mode, loop_width
-from .space import Args, Axis, axes_of, merged
+from .space import Args, Axis, axes_of, loop_mode, loop_width, merged
 
 __all__ = ["BLOCK", "Plan", "make_plan"]
 

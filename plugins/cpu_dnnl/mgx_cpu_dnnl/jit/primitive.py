@@ -16,18 +16,7 @@ from .integers import BITWISE, integer
 from .math import FAST
 from .math_in_float64 import HUGE_ANGLE, cos_small, fmod_small, sin_small, tan_small
 
-__all__ = ["COST", "apply", "libm"]
-
-# rough vector instructions a primitive takes, for grains and for the choice between keeping and recomputing
-COST: Final[dict[str, int]] = {
-    "div": 8, "exact_div": 8, "sqrt": 8, "rsqrt": 16, "exp": 14, "exp_negative": 13,
-    "expm1": 18, "log": 24, "log2": 25, "log1p": 34,
-    "erf": 22, "tanh": 20, "sigmoid": 20, "sin": 50, "cos": 50, "tan": 60, "pow": 110,
-    "mod": 40, "fmod": 30, "sign": 4, "max": 2, "min": 2,
-}  # fmt: skip
-COST.update(dict.fromkeys(("asin", "acos", "atan"), 30))
-COST.update(dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 300))
-
+__all__ = ["apply", "libm"]
 
 _COMPARE: Final = {"lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"), "gt": ("ogt", "sgt", "ugt"),
                    "ge": ("oge", "sge", "uge"), "eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne")}  # fmt: skip

@@ -15,8 +15,7 @@ from .element import elem_of
 from .engine import Engine
 from .given import enter_given, given_numbers, text_of_number
 from .graph import Graph, Node, text_of, walk
-from .scope import loop_mode
-from .space import Args, Axis, axes_of, merged
+from .space import Args, Axis, axes_of, loop_mode, merged
 
 __all__ = ["Plan", "items_of", "make_plan", "moving", "padded"]
 

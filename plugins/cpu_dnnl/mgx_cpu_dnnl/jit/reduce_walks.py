@@ -9,7 +9,7 @@ from .accumulators import across, combine, identity
 from .code import Code, V, i64
 from .graph import Node
 from .reduce_plan import BLOCK
-from .scope import loop_width
+from .space import loop_width
 
 __all__ = ["Visit", "walk_columns", "walk_row"]
 

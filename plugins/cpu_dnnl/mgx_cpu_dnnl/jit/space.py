@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .code import Code, V, i64
 
-__all__ = ["Args", "Axis", "axes_of", "items", "merged", "unrolled"]
+__all__ = ["Args", "Axis", "axes_of", "items", "loop_mode", "loop_width", "merged", "unrolled"]
 
 
 class Axis(NamedTuple):
@@ -37,6 +37,20 @@ def merged(axes: Sequence[Axis]) -> list[Axis]:
         else:
             out.append(axis)
     return out
+
+
+def loop_width(cost: int) -> int:
+    """Returns vectors that one trip of a loop works on: several where the work is light."""
+    return 4 if cost <= 6 else 2 if cost <= 14 else 1
+
+
+def loop_mode(extent: int, lanes: int) -> int:
+    """Returns the divisibility that code may rely on: the largest of 4, 2, 1 vectors' lanes that divides an extent, else 1.
+
+    -1: none does, but the extent is so long that masks pay only at its end.
+    """
+    found = next((k for k in (4 * lanes, 2 * lanes, lanes) if extent % k == 0), 1)
+    return -1 if found == 1 and extent >= 12 * lanes else found
 
 
 class Args:
