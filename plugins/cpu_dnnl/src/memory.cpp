@@ -13,6 +13,7 @@
 #include <pybind11/stl.h>
 
 #include "arena.h"
+#include "panels.h"
 #include "primitive.h"
 
 namespace py = pybind11;
@@ -151,6 +152,8 @@ std::shared_ptr<PackedBuffer> pack(size_t address, const MemoryDesc &from, const
         std::memcpy(packed->memory.data(), reinterpret_cast<const void *>(address), from.desc.get_size());
         return packed;
     }
+    if (copy_panels(reinterpret_cast<const float *>(address), from, reinterpret_cast<float *>(packed->memory.data()), to))
+        return packed;
     auto make = [](dnnl_primitive_desc_t *pd, const std::vector<MemoryDesc> &d, const_dnnl_primitive_attr_t attr) {
         auto engine = cpu_engine().get();
         return dnnl_reorder_primitive_desc_create(pd, d[0].get(), engine, d[1].get(), engine, attr);
