@@ -59,7 +59,7 @@ uint64_t enabled_states() {
 }
 
 std::vector<std::string> features() {
-    Leaf one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1);
+    Leaf one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), extended = leaf(0x80000001, 0);
     uint64_t state = enabled_states();
     bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
     std::vector<std::string> found;
@@ -68,6 +68,10 @@ std::vector<std::string> features() {
     };
     auto bit = [](unsigned word, int n) { return ((word >> n) & 1u) != 0; };
     add(bit(one.c, 19), "sse4_1");
+    add(bit(one.c, 22), "movbe");
+    add(bit(seven.b, 3), "bmi1");
+    add(bit(seven.b, 8), "bmi2");
+    add(bit(extended.c, 5), "lzcnt");
     add(ymm && bit(one.c, 28), "avx");
     add(ymm && bit(one.c, 12), "fma");
     add(ymm && bit(one.c, 29), "f16c");
@@ -75,6 +79,7 @@ std::vector<std::string> features() {
     add(ymm && bit(more.a, 4), "avx_vnni");
     add(zmm && bit(seven.b, 16), "avx512f");
     add(zmm && bit(seven.b, 17), "avx512dq");
+    add(zmm && bit(seven.b, 28), "avx512cd");
     add(zmm && bit(seven.b, 30), "avx512bw");
     add(zmm && bit(seven.b, 31), "avx512vl");
     add(zmm && bit(seven.c, 1), "avx512_vbmi");

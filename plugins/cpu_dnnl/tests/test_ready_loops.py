@@ -14,10 +14,12 @@ from run_loops import run_numpy
 
 import mgx_core as mgx
 import mgx_cpu_dnnl
+from mgx_cpu_dnnl.jit import engine as engines
 from mgx_cpu_dnnl.jit import ready
 from mgx_cpu_dnnl.jit.code import Code, V
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
+from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.ready_loops.network import ACTIVATIONS, Network
 
 
@@ -62,6 +64,25 @@ def test_loops_of_the_file_are_compiled_no_more(kept: Path, tmp_path: Path) -> N
     assert results(engine.function("other", times(7))) == [0, 7, 14, 21]
     assert engine.compiled == 1
     assert len(ready.ReadyLoops(kept)) == 1
+
+
+@pytest.mark.parametrize("missing", ["bmi2", "avx2"])
+def test_processors_that_lack_what_loops_use_have_theirs_compiled(
+    kept: Path, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Machine:
+        """The native module of a virtual machine that hides something."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(native(), name)
+
+        def cpu_features(self) -> list[str]:
+            return [word for word in native().cpu_features() if word != missing]
+
+    monkeypatch.setattr(engines, "native", Machine)
+    engine = Engine(cache=None, ready=[str(kept.parent)])
+    assert results(engine.function("times", times(5))) == [0, 5, 10, 15]
+    assert engine.compiled == 1
 
 
 @pytest.mark.parametrize("part", ["sizes", "contents"])

@@ -20,7 +20,7 @@ from mgx_core.records import dataclass
 
 from ..native_library import native
 from .code import Code
-from .ready import ReadyLoops, file_name, kind_of, symbol_of
+from .ready import FEATURES, PROCESSORS, ReadyLoops, file_name, kind_of, symbol_of
 
 __all__ = ["Engine", "Function"]
 
@@ -158,10 +158,11 @@ class Engine:
 
     @cached_property
     def _ready(self) -> ReadyLoops:
-        """The loops that the package was built with."""
-        name = file_name(kind_of(self.wide, self.divides))
-        there = (path for path in (Path(folder, name) for folder in self._ready_in) if path.is_file())
-        return ReadyLoops(next(there, Path(name)))
+        """The loops that the package was built with, if this machine can run them."""
+        kind = kind_of(self.wide, self.divides)
+        able = set(native().cpu_features()) >= FEATURES[PROCESSORS[kind]]
+        paths = (Path(folder, file_name(kind)) for folder in self._ready_in if able)
+        return ReadyLoops(next((path for path in paths if path.is_file()), None))
 
     def _text(self, symbol: str, build: Callable[[Code], None]) -> str:
         code = Code(self.lanes, self.wide, self.divides)

@@ -15,14 +15,17 @@ from typing import Any, Final
 
 from mgx_core.hashing import sha256
 
-__all__ = ["PROCESSORS", "ReadyLoops", "file_name", "generator", "kind_of", "symbol_of", "write"]
+__all__ = ["FEATURES", "PROCESSORS", "ReadyLoops", "file_name", "generator", "kind_of", "symbol_of", "write"]
 
 MAGIC: Final = "mgx ready loops 1"
-PROCESSORS: Final = {
-    "avx2": "x86-64-v3",
-    "avx512": "x86-64-v4",
-    "avx512-dividing": "x86-64-v4",
-}  # LLVM's words, by kind
+# LLVM's words, by kind
+PROCESSORS: Final = {"avx2": "x86-64-v3", "avx512": "x86-64-v4", "avx512-dividing": "x86-64-v4"}
+LEVEL_3: Final = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe"})
+# what code for these words may use; a virtual machine may hide some of it
+FEATURES: Final = {
+    "x86-64-v3": LEVEL_3,
+    "x86-64-v4": LEVEL_3 | {f"avx512{part}" for part in ("bw", "cd", "dq", "f", "vl")},
+}
 PLACE: Final = struct.Struct("<12sIII")  # the number in a symbol; where its object begins, the bytes and their check
 
 
@@ -42,16 +45,18 @@ def symbol_of(stamp: str, key: str) -> str:
 
 
 class ReadyLoops:
-    """The loops in a file; none where it is absent, damaged or of another generator.
+    """The loops in a file; none where there is no file, or one that is damaged or of another generator.
 
     The file: lines of text (a word, the stamp of its symbols, a hash of the sources' sizes, one of their contents, how many
     loops), places, and behind them the objects, compressed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         self._stamp = ""
         self._places: dict[bytes, tuple[int, int, int]] = {}
+        if path is None:
+            return
         try:
             with open(path, "rb") as file:
                 self._read(file)
@@ -76,7 +81,7 @@ class ReadyLoops:
 
     def get(self, key: str) -> tuple[str, bytes] | None:
         """Returns the symbol and the object of a function; None if it is not among these."""
-        if not self._places:
+        if self._path is None or not self._places:
             return None
         symbol = symbol_of(self._stamp, key)
         place = self._places.get(bytes.fromhex(symbol[1:]))
