@@ -92,6 +92,19 @@ def test_extents(engine, batch, m, n, d, e, heads_last):
     np.testing.assert_allclose(out, expected(q, k, v, 0.3), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("n", [9, 15, 16, 17, 24, 25, 31, 33, 47, 48, 49, 63, 65, 97, 127, 129, 145, 176])
+@pytest.mark.parametrize(("m", "turned"), [(7, False), (8, True), (13, False)])
+def test_keys_that_fill_no_tile(engine, m, n, turned):
+    """Tiles with some vectors of keys or none beside full ones, with a mask that lies no further than the keys."""
+    q, k, v = operands((1, 2), m, n, 20, 24)
+    if turned:
+        k = np.ascontiguousarray(k.swapaxes(-1, -2)).swapaxes(-1, -2)
+    x = np.random.default_rng(n).standard_normal((1, 2, m, n)).astype(np.float32)
+    out = np.full((1, 2, m, 24), np.nan, np.float32)
+    run(engine, q, k, v, out, score([1, 2, m, n], 0.3, x.shape), [x])
+    np.testing.assert_allclose(out, expected(q, k, v, 0.3, x), rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("mask", [(2, 1, 1, 90), (1, 1, 40, 90), (2, 3, 40, 90), (2, 3, 40, 1), (90,)])
 def test_masks(engine, mask):
     q, k, v = operands((2, 3), 40, 90, 32, 32)

@@ -10,7 +10,16 @@ from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
-from .attention_plan import Plan, add_args, chunk_of, key_of, lay_out_scratch, tile_rows, vectors_across
+from .attention_plan import (
+    Plan,
+    add_args,
+    chunk_of,
+    key_of,
+    lay_out_scratch,
+    tile_rows,
+    vectors_abreast,
+    vectors_across,
+)
 from .body import read
 from .code import Code
 from .engine import Engine
@@ -59,13 +68,14 @@ def compile_attention(
         return graph
     nodes = [] if graph is None else list(walk(graph.outputs))
     loads = [node for node in nodes if node.kind == "load" and node.extra[0] != 0]
-    across = vectors_across(e, engine)
+    rows = tile_rows(m, engine)
+    across = vectors_across(e, rows, engine)
     tile = engine.lanes * across
     plan = Plan(
         q, k, v, out, extra, graph, loads, given_numbers(nodes),
-        rows=tile_rows(m), causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
-        packed=m > 1 or k.strides()[-1] != 1, across=across, even=e % tile == 0, guarded=guarded,
-        closes=closes, lengths=lengths,
+        rows=rows, causal=causal, turned=k.strides()[-2] == 1 and n > 1 and k.strides()[-1] != 1,
+        packed=m > 1 or k.strides()[-1] != 1, abreast=vectors_abreast(rows, engine), across=across, even=e % tile == 0,
+        guarded=guarded, closes=closes, lengths=lengths,
     )  # fmt: skip
     chunk = chunk_of(plan, m, math.prod(batch))
     add_args(plan, batch, (m, n, d, e), n - m if offset is None else offset, chunk)

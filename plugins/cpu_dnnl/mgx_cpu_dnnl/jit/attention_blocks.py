@@ -22,13 +22,19 @@ class Blocks:
         c = self.c
         return c.op("mul", c.op("udiv", c.op("add", x, i64(k - 1)), i64(k)), i64(k))
 
+    def _end(self, here: V) -> V:
+        """Returns the keys of a block with those that register tiles read past the last."""
+        c, half = self.c, self.item.half
+        within = c.op("and", c.op("sub", here, self.item.one), i64(self.tile - 1))
+        return c.select(c.compare("sgt", within, i64(half - 1)), self._up(here, self.tile), self._up(here, self.lanes))
+
     def copy_keys(self, n0: V, here: V) -> None:
         """The block's keys in scratch as float32, turned; lanes past the last key hold another key."""
         c, plan, n = self.c, self.plan, self.lanes
         key_step, d_step = self.item.arg(f"k{self.item.rank - 2}"), self.item.arg(f"k{self.item.rank - 1}")
         elem = self.item.elem["k"]
         base = c.gep(self.item.here["k"], c.op("mul", n0, key_step), elem)
-        end = self._up(here, n)
+        end = self._end(here)
         if plan.turned:
 
             def line(i: V, _: list[V]) -> list[V]:

@@ -15,16 +15,17 @@ __all__ = ["Item"]
 class Item:
     """A chunk of query rows of one head.
 
-    given: the score's numbers that are arguments; part: addresses of the parts of scratch; here: addresses of the item's
-    queries, keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's
-    rows; seen: keys that its sample has.
+    given: the score's numbers that are arguments; tile: keys of a register tile; half: keys left from which on one that is not full
+    takes less time than vectors one by one; part: addresses of the parts of scratch; here: addresses of the item's queries,
+    keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's rows; seen:
+    keys that its sample has.
     """
 
     def __init__(self, c: Code, plan: Plan) -> None:
         self.c = c
         self.plan = plan
-        self.vectors = 4 if c.wide else 2
-        self.tile = c.lanes * self.vectors
+        self.tile = c.lanes * plan.abreast
+        self.half = self.tile // 2
         self.zero, self.one = i64(0), i64(1)
         self.rank = plan.q.rank
         self.elem = {w: MEMORY[s.dtype] for w, s in (("q", plan.q), ("k", plan.k), ("v", plan.v), ("o", plan.out))}

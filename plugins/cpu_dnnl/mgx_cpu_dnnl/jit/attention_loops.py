@@ -111,16 +111,17 @@ class _Writer:
             c.loop(item.zero, g.keys, n, lambda j, _: self.scores.dots(g, j))
             return
 
-        def tile(j: V, _: list[V]) -> list[V]:
-            self.scores.tiles(g, j, item.vectors)
-            return []
+        def tiles(first: V, vectors: int, whole: int, ahead: int) -> V:
+            def tile(j: V, _: list[V]) -> list[V]:
+                self.scores.tiles(g, j, vectors, whole)
+                return []
 
-        def narrow(j: V, _: list[V]) -> list[V]:
-            self.scores.tiles(g, j, 1)
-            return []
+            return c.loop(first, g.keys, vectors * n, tile, ahead=ahead)[0]
 
-        done = c.loop(item.zero, g.keys, item.tile, tile, ahead=item.tile - 1)[0]
-        c.loop(done, g.keys, n, narrow)
+        most = self.plan.abreast
+        done = tiles(item.zero, most, most, item.tile - 1)
+        done = tiles(done, most, most // 2, item.half)
+        tiles(done, 1, 0, 0)
 
     def _softmax(self, g: V, here: V) -> None:
         """Scores to weights; keeps the rows' maxima and sums, and the factors by which earlier results shrink."""

@@ -13,10 +13,13 @@ from .given import enter_given, text_of_number
 from .graph import Graph, Node, text_of, walk
 from .space import Args
 
-__all__ = ["KEYS", "Plan", "add_args", "chunk_of", "key_of", "lay_out_scratch", "tile_rows", "vectors_across"]
+__all__ = [
+    "KEYS", "Plan", "add_args", "chunk_of", "key_of", "lay_out_scratch", "tile_rows", "vectors_abreast", "vectors_across",
+]  # fmt: skip
 
 KEYS = 128  # keys of a block at most: its copies of keys and values stay in the second-level cache
-TILE = 16  # keys of a block are a multiple of this, those of the last block excepted
+TILE = 64  # keys of a block are a multiple of this, those of the last block excepted: whole register tiles
+TALL, LOW = 8, 6  # rows of a register tile at most, with AVX-512 and without
 CHUNK = 240  # query rows of an item: copying keys and values is paid for by as many rows
 
 
@@ -36,6 +39,7 @@ class Plan:
     causal: bool
     turned: bool  # keys lie as [.., d, n] in memory
     packed: bool  # keys and values are copied, a block at a time
+    abreast: int  # vectors of keys in a register tile of scores
     across: int  # vectors of the head in a register tile of results
     even: bool  # the head extent is a whole number of tiles
     guarded: bool
@@ -45,19 +49,24 @@ class Plan:
     key: str = ""
 
 
-def tile_rows(m: int) -> int:
-    """Returns rows of a register tile."""
-    return max(1, min(m, 6))
+def tile_rows(m: int, engine: Engine) -> int:
+    """Returns rows of a register tile: many, since each group of rows waits for its maxima, and few past the last row."""
+    most = TALL if engine.wide else LOW
+    return -(-m // -(-m // most)) if m else 1
 
 
-def vectors_across(e: int, engine: Engine) -> int:
+def vectors_abreast(rows: int, engine: Engine) -> int:
+    """Returns vectors of a register tile of scores."""
+    return 4 if engine.wide and rows <= LOW else 2
+
+
+def vectors_across(e: int, rows: int, engine: Engine) -> int:
     """Returns vectors of a register tile of results: a tile takes multiplications, or loads if they are more."""
-    rows = 6
 
     def price(vectors: int) -> float:
         return -(-e // (engine.lanes * vectors)) * max(rows * vectors, rows + vectors + 2)
 
-    return min(range(4 if engine.wide else 2, 0, -1), key=price)
+    return min(range(vectors_abreast(rows, engine), 0, -1), key=price)
 
 
 def chunk_of(plan: Plan, m: int, heads: int) -> int:
@@ -109,7 +118,8 @@ def add_args(plan: Plan, batch: Sequence[int], extents: Sequence[int], offset: i
 def key_of(plan: Plan) -> str:
     words = [
         f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}",
-        f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} across={plan.across} lengths={plan.lengths}",
+        f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} abreast={plan.abreast} across={plan.across}",
+        f"lengths={plan.lengths}",
     ]
     words.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
     words.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))

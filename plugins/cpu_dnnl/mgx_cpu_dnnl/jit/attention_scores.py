@@ -36,8 +36,8 @@ class Scores:
         self.item, self.blocks = item, blocks
         self.c, self.plan, self.lanes, self.tile = item.c, item.plan, item.c.lanes, item.tile
 
-    def tiles(self, g: Group, j: V, vectors: int) -> None:
-        """Scores of all rows and some vectors of keys from j on."""
+    def tiles(self, g: Group, j: V, vectors: int, whole: int) -> None:
+        """Scores of all rows and some vectors of keys from j on; the first `whole` of them hold keys in all lanes."""
         c, plan, n = self.c, self.plan, self.lanes
         keys = self.blocks.key(self.item.zero, j)
         elem = self.item.elem["q"]
@@ -61,11 +61,18 @@ class Scores:
             return total
 
         totals = unrolled(c, self.item.d, step, start)
-        mask = c.first(c.op("sub", g.keys, j), n) if vectors == 1 else None
+        left = c.op("sub", g.keys, j)
+        masks = [None if v < whole else self._first(left, v * n) for v in range(vectors)]
         shared: dict[tuple[int, int], V] = {}
         for r in range(plan.rows):
-            made = [self._score(totals[r * vectors + v], g, r, v, j, mask, shared) for v in range(vectors)]
+            made = [self._score(totals[r * vectors + v], g, r, v, j, masks[v], shared) for v in range(vectors)]
             self._keep(made, r, j)
+
+    def _first(self, left: V, before: int) -> V:
+        """Returns the lanes of a vector that hold some of the keys left, behind those before it."""
+        c = self.c
+        here = c.intrinsic("smax", c.op("sub", left, i64(before)), self.item.zero) if before else left
+        return c.first(here, self.lanes)
 
     def dots(self, g: Group, j: V) -> list[V]:
         """Returns scores of one row and one vector of keys, each key read where it is."""
