@@ -3,6 +3,7 @@
 // A block of tiles goes through three stages that leave its data in the cache: values at the points [point][tile][channel],
 // a product of matrices for each point, outputs from the products with what follows the convolution.
 #include "link_loop.h"
+#include "register_tiles.h"
 #include "winograd_job.h"
 #include "winograd_transform.h"
 
@@ -45,10 +46,6 @@ inline Tile tile_after(const Job &job, Tile tile) {
     return tile;
 }
 
-// Keeps the compiler from computing addresses from their first base, which takes more instructions than the sums do.
-template <typename T>
-MGX_INLINE void rebase(T *&at) { asm("" : "+r"(at)); }
-
 // f(address, number) for COUNT addresses, `step` apart: three of each base are a base and a scaled index.
 template <int COUNT, typename T, typename F>
 MGX_INLINE void along(T *at, int64_t step, const F &f) {
@@ -56,7 +53,7 @@ MGX_INLINE void along(T *at, int64_t step, const F &f) {
     for (int n = 0; n < COUNT; ++n) {
         if (n % 3 == 0 && n > 0) {
             at += 3 * step;
-            rebase(at);
+            opaque(at);
         }
         f(at + n % 3 * step, n);
     }
@@ -117,7 +114,7 @@ MGX_INLINE void transform_vector(float *to, int64_t step, const Read &read) {
         H::inputs(half + j, W::n, values);
         along<H::n>(to, W::n * step, [&](float *at, int i) { store(at, values[i]); });
         to += step;
-        rebase(to);
+        opaque(to);
     }
 }
 
@@ -144,7 +141,7 @@ void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
             transform_vector<H, W>(to + c, step, [&](int, Floats *inputs) {
                 along<W::reach>(from, column, [&](const float *at, int j) { inputs[j] = load(at); });
                 from += row;
-                rebase(from);
+                opaque(from);
             });
         }
     if (inside && whole == job.channels) return;
@@ -235,7 +232,7 @@ MGX_INLINE void outputs_of(const float *products, int64_t step, Floats *out) {
         along<H::n>(products, W::n * step, [&](const float *at, int i) { column[i] = load(at); });
         H::outputs(column, 1, half + j * H::m);
         products += step;
-        rebase(products);
+        opaque(products);
     }
 #pragma GCC unroll 12
     for (int i = 0; i < H::m; ++i)
@@ -249,7 +246,7 @@ MGX_INLINE void over(T *at, int64_t row, int64_t column, const F &f) {
     for (int i = 0; i < H::m; ++i) {
         along<W::m>(at, column, [&](T *there, int j) { f(there, i * W::m + j); });
         at += row;
-        rebase(at);
+        opaque(at);
     }
 }
 
