@@ -70,7 +70,7 @@ class Operation(Traits):
     decompose: ClassVar[Callable[..., Any] | None] = None
     """``decompose(self, builder, *inputs)``: the same in terms of other ops, for targets without a kernel.
 
-    Returns the instruction that replaces the op, or None where these inputs do not allow it.
+    Returns the instruction that replaces the op, a tuple of them for several results, or None where these inputs do not allow it.
     Default: None, the op is not decomposed."""
 
     view: ClassVar[Callable[..., tuple[int, Shape] | None] | None] = None

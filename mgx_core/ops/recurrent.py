@@ -14,7 +14,7 @@ from ..types.shape import Shape, TupleShape
 from .builder import Builder, Operand
 from .declaration import op
 from .recurrent_layer import Recurrent
-from .recurrent_parts import gru_parts, rnn_parts
+from .recurrent_parts import gru_parts, lstm_parts, rnn_parts
 from .scalar import convert, widen
 
 __all__ = ["Gru", "Lstm", "Rnn"]
@@ -204,3 +204,6 @@ class Lstm(Recurrent):
             return step
 
         return _over_time(self, (x, w, r, bias, sequence_lens), [initial_h, initial_c], cell)
+
+    def decompose(self, b: Builder, *operands: Any) -> tuple[Operand, Operand] | None:
+        return lstm_parts(self, self.input_forget, b, *operands)

@@ -24,7 +24,7 @@ from .reshape import Reshape
 from .slice import Slice
 from .trigonometry import Tanh
 
-__all__ = ["gru_parts", "rnn_parts"]
+__all__ = ["gru_parts", "lstm_parts", "rnn_parts"]
 
 MOST_STEPS: Final = 512  # longer sequences stay one op: unrolled, they would cost more to compile than to run
 SIMPLE: Final[dict[str, Callable[[float, float], Operation]]] = {
@@ -93,11 +93,13 @@ class Unrolled:
     def gate(self, x: Operand, index: int, count: int = 1) -> Operand:
         return self.part(x, 1, index * self.h, (index + count) * self.h)
 
+    def clipped(self, x: Operand) -> Operand:
+        clip, b = self.layer.clip, self.b
+        return b.add(Clip(), x, full(b, -clip, x), full(b, clip, x)) if clip else x
+
     def active(self, index: int, x: Operand) -> Operand:
         """Returns the cell's activation function number `index`."""
         layer, b = self.layer, self.b
-        if layer.clip:
-            x = b.add(Clip(), x, full(b, -layer.clip, x), full(b, layer.clip, x))
         name, alpha, beta = layer.functions_of(self.d)[index]
         if name in SIMPLE:
             return b.add(SIMPLE[name](alpha, beta), x)
@@ -128,40 +130,43 @@ def _alive(b: Builder, x: Operand, lens: Operand | None, hidden: int) -> list[Op
     return [b.add(GreaterOrEqual(), column, full(b, t + 1, column)) for t in range(steps)]
 
 
-Cell = Callable[[Operand, Operand], Operand]  # a step's products and the state -> the next state
+Cell = Callable[..., tuple[Operand, ...]]  # a step's products, and the states -> the next states
 
 
 def _unroll(
-    layer: Recurrent, b: Builder, operands: tuple[Operand | None, ...], prepare: Callable[..., Cell]
-) -> Operand | None:
-    """Returns hidden states [s, d, b, h] as an operand of x's type; None if the steps cannot be counted.
+    layer: Recurrent, b: Builder, operands: tuple[Operand | None, ...], kinds: int, prepare: Callable[..., Cell]
+) -> tuple[Operand, list[Operand]] | None:
+    """Returns hidden states [s, d, b, h] as an operand of x's type, and each direction's last state of the last kind [b, h].
 
-    operands: of the layer, as it has them; prepare: makes one direction's cell from it, r and the bias.
+    None if the steps cannot be counted.
+    operands: of the layer, as it has them; kinds: of states; prepare: makes one direction's cell from it, r and the bias.
     Narrow floats are computed as float32, so that a long recurrence does not lose their precision.
     """
-    given: list[Any] = [*operands, None, None, None][:6]
+    given: list[Any] = [*operands, *[None] * (2 + kinds)][: 5 + kinds]
     to, lens = given[0].shape.dtype, given.pop(4)
-    x, w, r, bias, state = [_wide(b, v) for v in given]
+    x, w, r, bias, *first = [_wide(b, v) for v in given]
     if any(v.shape.dynamic() for v in (x, w, r)) or int(x.shape.dims[0]) > MOST_STEPS or not x.shape.elements():
         return None
     steps, size, h = int(x.shape.dims[0]), int(x.shape.dims[1]), layer.hidden_size
     alive = _alive(b, x, lens, h)
     sides: list[Operand] = []
+    lasts: list[Operand] = []
     for d in range(layer.directions):
         one = Unrolled(layer, b, d, x, w, r)
         cell = prepare(one, r, bias)
-        now = one.initial(state)
+        now = tuple(one.initial(state) for state in first)
         inputs = one.products()
         rows: list[Any] = [None] * steps
         for t in layer.steps(d, steps):
-            new = cell(inputs[t], now)
+            new = cell(inputs[t], *now)
             here = alive[t]
-            now = new if here is None else b.add(Where(), here, new, now)
-            shown = new if here is None else b.add(Where(), here, new, full(b, 0.0, new))
+            now = new if here is None else tuple(b.add(Where(), here, n, o) for n, o in zip(new, now, strict=True))
+            shown = new[0] if here is None else b.add(Where(), here, new[0], full(b, 0.0, new[0]))
             rows[t] = b.add(Reshape(dims=(1, 1, size, h)), shown)
         sides.append(b.add(Concat(axis=0), *rows))
+        lasts.append(now[-1])
     whole = sides[0] if len(sides) == 1 else b.add(Concat(axis=1), *sides)
-    return b.add(Convert(target_type=to), whole)
+    return b.add(Convert(target_type=to), whole), lasts
 
 
 def _wide(b: Builder, x: Any) -> Any:
@@ -176,9 +181,10 @@ def rnn_parts(layer: Recurrent, b: Builder, *operands: Operand | None) -> Operan
     def prepare(one: Unrolled, r: Operand, bias: Operand | None) -> Cell:
         weights, both = one.turned(r), one.bias(bias)
         shift = None if both is None else one.add(*both)
-        return lambda now, state: one.active(0, one.add(now, b.add(Dot(), state, weights), shift))
+        return lambda now, state: (one.active(0, one.clipped(one.add(now, b.add(Dot(), state, weights), shift))),)
 
-    return _unroll(layer, b, operands, prepare)
+    found = _unroll(layer, b, operands, 1, prepare)
+    return None if found is None else found[0]
 
 
 def gru_parts(layer: Recurrent, linear_before_reset: bool, b: Builder, *operands: Operand | None) -> Operand | None:
@@ -191,16 +197,57 @@ def gru_parts(layer: Recurrent, linear_before_reset: bool, b: Builder, *operands
         shift = None if both is None else one.gate(one.add(*both), 0, 2)
         own, other = (None, None) if both is None else (one.gate(both[0], 2), one.gate(both[1], 2))
 
-        def cell(now: Operand, state: Operand) -> Operand:
-            gates = one.active(0, one.add(one.gate(now, 0, 2), b.add(Dot(), state, early), shift))
+        def cell(now: Operand, state: Operand) -> tuple[Operand, ...]:
+            gates = one.active(0, one.clipped(one.add(one.gate(now, 0, 2), b.add(Dot(), state, early), shift)))
             update, reset = one.gate(gates, 0), one.gate(gates, 1)
             if linear_before_reset:
                 inner = one.mul(reset, one.add(b.add(Dot(), state, late), other))
             else:
                 inner = one.add(b.add(Dot(), one.mul(reset, state), late), other)
-            new = one.active(1, one.add(one.gate(now, 2), own, inner))
-            return one.add(one.mul(one.one_minus(update), new), one.mul(update, state))
+            new = one.active(1, one.clipped(one.add(one.gate(now, 2), own, inner)))
+            return (one.add(one.mul(one.one_minus(update), new), one.mul(update, state)),)
 
         return cell
 
-    return _unroll(layer, b, operands, prepare)
+    found = _unroll(layer, b, operands, 1, prepare)
+    return None if found is None else found[0]
+
+
+def lstm_parts(
+    layer: Recurrent, input_forget: bool, b: Builder, *operands: Operand | None
+) -> tuple[Operand, Operand] | None:
+    """Decomposes an `lstm` into simpler ops; None if its steps cannot be counted."""
+    lens, peephole = [*operands, *[None] * 4][4], _wide(b, [*operands, *[None] * 6][7])
+
+    def prepare(one: Unrolled, r: Operand, bias: Operand | None) -> Cell:
+        weights, both = one.turned(r), one.bias(bias)
+        shift = None if both is None else one.add(*both)
+        looks = None if peephole is None else one.rows(one.own(peephole))
+
+        def opened(gates: Operand, index: int, memory: Operand) -> Operand:
+            """Gate 0 (input), 1 (output) or 2 (forget), which may look at the memory."""
+            look = None if looks is None else one.mul(one.gate(looks, index), memory)
+            return one.active(0, one.clipped(one.add(one.gate(gates, index), look)))
+
+        def cell(now: Operand, state: Operand, memory: Operand) -> tuple[Operand, ...]:
+            gates = one.add(now, b.add(Dot(), state, weights), shift)
+            let = opened(gates, 0, memory)
+            keep = one.one_minus(let) if input_forget else opened(gates, 2, memory)
+            new = one.add(one.mul(keep, memory), one.mul(let, one.active(1, one.clipped(one.gate(gates, 3)))))
+            return one.mul(opened(gates, 1, new), one.active(2, new)), new
+
+        return cell
+
+    found = _unroll(layer, b, operands, 2, prepare)
+    if found is None:
+        return None
+    hidden, ends = found
+    if lens is not None:  # zero for a sequence without steps
+        column = b.add(Reshape(dims=(*lens.shape.dims, 1)), lens)
+        any_step = b.add(GreaterOrEqual(), column, full(b, 1, column))
+        ends = [
+            b.add(Where(), b.add(Multibroadcast(out_lens=v.shape.dims), any_step), v, full(b, 0.0, v)) for v in ends
+        ]
+    rows = [b.add(Reshape(dims=(1, *v.shape.dims)), v) for v in ends]
+    whole = rows[0] if len(rows) == 1 else b.add(Concat(axis=0), *rows)
+    return hidden, b.add(Convert(target_type=hidden.shape.dtype), whole)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ..errors import MgxError, No, PluginError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
-from ..types.shape import AnyShape
+from ..types.shape import AnyShape, TupleShape
 from .engine import Builder
 
 __all__ = ["decompose", "decomposed", "module_of"]
@@ -18,7 +19,8 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
     """Puts what an op's `decompose` gives in its place; returns all that was added, in order.
 
     None: the op has no decomposition; No: it has none for these operands, or the error that it met.
-    Errors: PluginError if `decompose` fails in another way, or gives anything but an instruction.
+    An op with several results gives a tuple of instructions, and is kept where its results are read as one.
+    Errors: PluginError if `decompose` fails in another way, or gives anything else.
     """
     if ins.op.decompose is None:
         return None
@@ -32,6 +34,10 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
         new = No(f"{ins.op.name} does not decompose: {error}")
     except Exception as error:
         raise PluginError(f"{whose} failed: {type(error).__name__}: {error}") from error
+    if isinstance(new, tuple) and all(isinstance(n, Instruction) for n in new):
+        if _read_one_by_one(module, ins, new):
+            return builder.made
+        new = No(f"{ins.op.name} does not decompose: its results are read as one")
     if isinstance(new, Instruction):
         module.replace(ins, new)
         return builder.made
@@ -41,15 +47,29 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
     if new is None:
         return No(f"{ins.op.name} does not decompose for these operands")
     if not isinstance(new, No):
-        raise PluginError(f"{whose} must give an instruction, None or a No, got {new!r}")
+        raise PluginError(f"{whose} must give an instruction (or one for each result), None or a No, got {new!r}")
     return new
 
 
+def _read_one_by_one(module: Module, ins: Instruction, results: Sequence[Instruction]) -> bool:
+    """Lets what reads an item of several results read that result; False if something reads all of them at once."""
+    for user in [u for u in ins.users if not isinstance(u.op, GetTupleElem)]:
+        if not isinstance(decompose(module, user), list):
+            return False
+        module.remove(user)
+    for user in list(ins.users):
+        module.replace(user, results[user.op.index])  # type: ignore[attr-defined]
+        module.remove(user)
+    return True
+
+
 def module_of(op: Operation, shapes: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> Module:
-    """Returns a module that applies one op to its parameters; None: an absent operand."""
+    """Returns a module that applies one op to its parameters and gives each of its results; None: an absent operand."""
     body = Module(op.name)
     operands = [body.add_absent() if s is None else body.add_parameter(f"x{n}", s) for n, s in enumerate(shapes)]
-    body.add_return([body.add(op, *operands, modules=modules)])
+    made = body.add(op, *operands, modules=modules)
+    items = range(len(made.result.items)) if isinstance(made.result, TupleShape) else ()
+    body.add_return([body.add(GetTupleElem(index=n), made) for n in items] or [made])
     return body
 
 
@@ -58,7 +78,8 @@ def decomposed(op: Operation, shapes: Sequence[AnyShape | None], modules: Sequen
     if op.decompose is None:
         return None
     body = module_of(op, shapes, modules)
-    made = decompose(body, body.outputs[0])
+    (first, *more) = body.outputs
+    made = decompose(body, first.inputs[0] if more else first)
     if isinstance(made, No):
         return made
     body.sweep()

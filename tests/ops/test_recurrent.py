@@ -111,16 +111,15 @@ def test_activations_with_parameters() -> None:
         activation("swish")
 
 
-def decomposed(op: Any, operands: list[Any]) -> tuple[Any, Any]:
+def decomposed(op: Any, operands: list[Any]) -> tuple[Any, ...]:
     module = Module()
     inputs = [
         module.add_absent() if x is None else module.add_parameter(f"p{i}", shape_of(x)) for i, x in enumerate(operands)
     ]
     whole = module.add(op, *inputs)
     parts = op.decompose(Builder(module, whole), *(None if i.is_absent else i for i in inputs))
-    module.add_return([whole, parts])
-    one, other = Interpreter().run(module, [x for x in operands if x is not None])
-    return one, other
+    module.add_return([whole, *(parts if isinstance(parts, tuple) else (parts,))])
+    return tuple(Interpreter().run(module, [x for x in operands if x is not None]))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -136,6 +135,20 @@ def test_unrolled_layers(name: str) -> None:
             rand(2, B, H),
         ]
         one, other = decomposed(op, operands)
+        np.testing.assert_allclose(other, one, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("more", [{}, {"clip": 0.8}, {"input_forget": True}], ids=str)
+@pytest.mark.parametrize("whole", [False, True])
+def test_unrolled_memories(name: str, more: Any, whole: bool) -> None:
+    op = Lstm(hidden_size=H, direction="bidirectional", actv_func=("sigmoid", "tanh", name) * 2, **more)
+    operands = [rand(S, B, I), rand(2, 4 * H, I), rand(2, 4 * H, H)]
+    if whole:
+        lens = np.array([4, 0, 3], np.int32)
+        operands += [rand(2, 8 * H), lens, rand(2, B, H), rand(2, B, H), rand(2, 3 * H)]
+    found = decomposed(op, operands)
+    for one, other in zip(found[0], found[1:], strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5)
 
 

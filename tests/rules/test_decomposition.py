@@ -18,9 +18,11 @@ from mgx_core import (
     Program,
     Shape,
     Target,
+    TupleShape,
     define_op,
 )
-from mgx_core.ops.pointwise import Add
+from mgx_core.ops.control import GetTupleElem
+from mgx_core.ops.pointwise import Add, Neg
 from mgx_core.ops.trigonometry import Tanh
 from mgx_core.rules.decomposition import decompose, decomposed
 
@@ -53,6 +55,30 @@ class Broken(Twice):
         return {}["x"]
 
 
+@define_op("test_twice_and_negated")
+class Both(Operation):
+    def infer(self, x: Shape) -> TupleShape:
+        return TupleShape([x, x])
+
+    def compute(self, x: Any) -> Any:
+        return x + x, -x
+
+    def decompose(self, b: Any, x: Any) -> Any:
+        return b.add(Add(), x, x), b.add(Neg(), x)
+
+
+@define_op("test_second")
+class Second(Operation):
+    def infer(self, both: TupleShape) -> Any:
+        return both.items[1]
+
+    def compute(self, both: Any) -> Any:
+        return both[1]
+
+    def decompose(self, b: Any, both: Any) -> Any:
+        return b.add(GetTupleElem(index=1), both)
+
+
 def module_with(op: Operation) -> tuple[Module, Instruction]:
     module = Module("main")
     ins = module.add(op, module.add_parameter("x", X))
@@ -64,6 +90,23 @@ def test_parts_take_the_place_of_the_op() -> None:
     module, ins = module_with(Plain())
     assert [i.op for i in decompose(module, ins)] == [Add()]
     assert module.outputs[0].op == Add()
+
+
+def test_each_result_takes_its_place() -> None:
+    module, ins = module_with(Both())
+    module.replace_return([module.add(GetTupleElem(index=0), ins), module.add(Second(), ins)])
+    assert [i.op for i in decompose(module, ins)] == [Add(), Neg()]
+    assert [o.op for o in module.outputs] == [Add(), Neg()]
+    body = decomposed(Both(), [X])
+    assert [o.op for o in body.outputs] == [Add(), Neg()]
+
+
+def test_results_read_as_one_are_kept() -> None:
+    module, ins = module_with(Both())
+    no = decompose(module, ins)
+    assert isinstance(no, No)
+    assert "test_twice_and_negated does not decompose: its results are read as one" in no.why
+    assert [i.name for i in module] == ["@param", "test_twice_and_negated", "@return"]
 
 
 def test_an_error_inside_is_the_reason_and_leaves_nothing() -> None:

@@ -65,6 +65,41 @@ def layer(
     return program, given, [np.asarray(w) for w in wanted]
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"clip": 0.7},
+        {"input_forget": True},
+        {"actv_func": ("hard_sigmoid", "tanh", "tanh"), "actv_alpha": (0.2,) * 3, "actv_beta": (0.5,) * 3},
+        {"actv_func": ("sigmoid", "relu", "relu")},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_cells_without_a_kernel_stay_on_the_target(more: dict[str, Any], known: bool) -> None:
+    given = {
+        n: rng.standard_normal(s).astype(np.float32)
+        for n, s in zip("xwr", ((5, 2, 7), (1, 24, 7), (1, 24, 6)), strict=True)
+    }
+    op, results = mgx.op("lstm", hidden_size=6, **more), []
+    for target in ("ref", "cpu"):
+        program = mgx.Program()
+        m = program.get_main_module()
+        x = m.add_parameter("x", mgx.Shape("float", (5, 2, 7)))
+        weights = [
+            m.add_literal(v) if known else m.add_parameter(n, mgx.Shape("float", v.shape))
+            for n, v in given.items()
+            if n != "x"
+        ]
+        both = m.add(op, x, *weights)
+        m.add_return([m.add(mgx.op("get_tuple_elem", index=0), both), m.add(mgx.op("rnn_last_cell_output"), both)])
+        program.compile(mgx.get_target(target))
+        results.append(found(program, {n: given[n] for n in program.get_parameter_names()}))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    assert all(p.place != "host" for p in program.executable.instances()[0].placements)
+
+
 def found(program: mgx.Program, given: dict[str, Any]) -> list[Any]:
     return [np.asarray(r).copy() for r in program.run(given)]
 
