@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import ceil_div, may_equal
-from ..types.dtype import DType, float4_e2m1fn, float8_e8m0fnu, float32, int32, of, uint8
+from ..types.dtype import DType, float4_e2m1fn, float8_e8m0fnu, float32, int32, int64, of, uint8
 from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Broadcast, Multibroadcast
@@ -64,9 +64,9 @@ def spread(scale: Array, x: Array, axis: int, block_size: int) -> Array:
     return scale
 
 
-def spread_parts(b: Builder, v: Operand, x: Shape, axis: int, block_size: int) -> Operand:
-    """`spread` as instructions: a scale or zero point as float32 with x's extents."""
-    v = b.add(Convert(target_type=float32), v)
+def spread_parts(b: Builder, v: Operand, x: Shape, axis: int, block_size: int, to: DType = float32) -> Operand:
+    """`spread` as instructions: a scale or zero point as another type with x's extents."""
+    v = b.add(Convert(target_type=to), v)
     dims, rank = v.shape.dims, x.rank
     out: Operand
     if all(d == 1 for d in dims) and not (block_size and len(dims) == rank):
@@ -216,11 +216,15 @@ class Dequantizelinear(Operation):
 
     def decompose(self, b: Builder, x: Operand, scale: Operand, zero_point: Operand | None = None) -> Any:
         to = self.target(scale.shape.dtype)
-        if to.bits > 32 or (x.shape.dtype.is_integer and x.shape.dtype.bits > 16 and zero_point is not None):
+        if to.bits > 32:
             return None
-        wide = b.add(Convert(target_type=float32), x)
+        # float32 holds differences of 16 bits; wider integers are subtracted before they are rounded
+        exact = zero_point is not None and x.shape.dtype.is_integer and x.shape.dtype.bits > 16
+        wide = b.add(Convert(target_type=int64 if exact else float32), x)
         if zero_point is not None:
-            wide = b.add(Sub(), wide, spread_parts(b, zero_point, x.shape, self.axis, self.block_size))
+            zero = spread_parts(b, zero_point, x.shape, self.axis, self.block_size, wide.shape.dtype)
+            wide = b.add(Sub(), wide, zero)
+        wide = b.add(Convert(target_type=float32), wide) if exact else wide
         out = b.add(Mul(), wide, spread_parts(b, scale, x.shape, self.axis, self.block_size))
         return b.add(Convert(target_type=to), out)
 

@@ -131,6 +131,13 @@ def test_parts_mean_the_same(kind: str) -> None:
         same_as_parts(Dequantizelinear(block_size=block), op.evaluate([x, scale, zero]), scale, zero)
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.uint32])
+def test_parts_of_wide_integers_are_subtracted_before_they_are_rounded(kind: Any) -> None:
+    x = np.array([[2**30 + 1, 5], [7, 2**31 - 1]], kind)
+    same_as_parts(Dequantizelinear(), x, np.array(0.25, F), np.array(2**30, kind))
+    same_as_parts(Dequantizelinear(), x, np.array([0.25, 3], F), np.array([2**30, 2**31 - 3], kind))
+
+
 def test_scales_that_do_not_fit() -> None:
     x = Shape(dt.float32, [3, 5])
     with pytest.raises(ShapeError, match="does not fit axis 1"):
