@@ -10,10 +10,14 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.builder import Builder, Operand
+from mgx_core.ops.compare import Equal, Less
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
+from mgx_core.ops.index import Gather
 from mgx_core.ops.operation import Operation
-from mgx_core.ops.pointwise import Mul, Sub
+from mgx_core.ops.pointwise import Abs, Div, Mul, Sqrt, Sub, Where
+from mgx_core.ops.reduce import ReduceMax, ReduceSum
+from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.scores import rows_of
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, may_equal
@@ -44,6 +48,15 @@ class ArrayFeatureExtractor(Operation):
         if bad.size:
             raise ShapeError(f"indices must lie in [0, {x.shape[-1] - 1}], got {bad[0]}")
         return np.atleast_2d(x[..., indices])
+
+    def decompose(self, b: Builder, x: Operand, y: Operand) -> Operand:
+        flat = b.add(Reshape(dims=(y.shape.sym_elements(),)), y)
+        beyond = b.add(Multibroadcast(out_lens=flat.shape.dims), b.literal(np.array(2**31 - 1, np.int64)))
+        zero = b.add(Multibroadcast(out_lens=flat.shape.dims), b.literal(np.array(0, np.int64)))
+        # unlike gather, this op counts no index from the end: negative ones are refused as those beyond the end
+        known = b.add(Where(), b.add(Less(), flat, zero), beyond, flat)
+        out = b.add(Gather(axis=x.shape.rank - 1), x, known)
+        return out if x.shape.rank > 1 else b.add(Reshape(dims=(1, *out.shape.dims)), out)
 
 
 @op("binarizer", exact=True)
@@ -179,6 +192,22 @@ class Normalizer(Operation):
                 size = np.sqrt((rows * rows).sum(axis=-1, keepdims=True))
         return np.asarray(np.divide(rows, size, out=rows.copy(), where=size != 0), np.float32)
 
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
+        if x.shape.dims[-1] == 0:
+            return None
+        rows, last = b.add(Convert(target_type=dt.float64), x), (x.shape.rank - 1,)
+        match self.norm:
+            case "MAX":
+                size = b.add(ReduceMax(axes=last), rows)
+            case "L1":
+                size = b.add(ReduceSum(axes=last), b.add(Abs(), rows))
+            case _:
+                size = b.add(Sqrt(), b.add(ReduceSum(axes=last), b.add(Mul(), rows, rows)))
+        size = b.add(Multibroadcast(out_lens=x.shape.dims), size)
+        zero = b.add(Multibroadcast(out_lens=x.shape.dims), b.literal(np.zeros((), np.float64)))
+        out = b.add(Where(), b.add(Equal(), size, zero), rows, b.add(Div(), rows, size))
+        return b.add(Convert(target_type=dt.float32), out)
+
 
 @op("one_hot_encoder", exact=True)
 class OneHotEncoder(Operation):
@@ -216,6 +245,16 @@ class OneHotEncoder(Operation):
             elif not self.zeros:
                 raise ParameterError(f"{value!r} is none of the categories")
         return out.reshape(*x.shape, out.shape[-1])
+
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
+        cats = self.cats_int64s
+        signed = x.shape.dtype.is_integer and x.shape.dtype is not dt.uint64
+        if not (signed and self.zeros and len(set(cats)) == len(cats)):
+            return None
+        dims = (*x.shape.dims, len(cats))
+        wide = b.add(Reshape(dims=(*x.shape.dims, 1)), b.add(Convert(target_type=dt.int64), x))
+        known = b.add(Multibroadcast(out_lens=dims), b.literal(np.array(cats, np.int64)))
+        return b.add(Convert(target_type=dt.float32), b.add(Equal(), b.add(Multibroadcast(out_lens=dims), wide), known))
 
 
 @op("scaler")

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.builder import Builder, Operand
+from mgx_core.ops.compare import Equal
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
+from mgx_core.ops.index import Gather
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.pointwise import Add, Clip, Sub, Where
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
+from .score_parts import spread
+
 __all__: list[str] = []
+
+MOST_ENTRIES: Final = 65536  # of a table of integers
 
 
 @op("label_encoder", exact=True)
@@ -76,3 +87,19 @@ class LabelEncoder(Operation):
         out = np.full(x.shape, default, self.dtype.numpy)
         out[found >= 0] = values[found[found >= 0]]
         return out
+
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
+        """Integers near each other are looked up in a table."""
+        keys, signed = self.keys_int64s, x.shape.dtype is not dt.uint64
+        if not (keys and signed and max(keys) - min(keys) < MOST_ENTRIES) or self.values_strings:
+            return None
+        least, most = min(keys), max(keys)
+        table = np.full(most - least + 1, getattr(self, f"default_{self._kind(self.dtype)}"), self.dtype.numpy)
+        for key, value in zip(keys, self.values_floats or self.values_int64s, strict=True):
+            table[key - least] = value
+        wide = b.add(Convert(target_type=dt.int64), x)
+        low, high = (spread(b, n, wide) for n in (least, most))
+        at = b.add(Sub(), b.add(Clip(), wide, low, high), low)
+        found = b.add(Gather(axis=0), b.literal(table), at)
+        inside = b.add(Equal(), b.add(Add(), at, low), wide)
+        return b.add(Where(), inside, found, spread(b, getattr(self, f"default_{self._kind(self.dtype)}"), found))

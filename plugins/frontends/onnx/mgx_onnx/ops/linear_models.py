@@ -8,12 +8,27 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.builder import Builder, Operand
+from mgx_core.ops.compare import Greater
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.scores import check_labels, label_dtype, labels_of, rows_of, transformed, two_scores
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, may_equal
 from mgx_core.types.shape import Shape, TupleShape
+
+from .score_parts import (
+    labelled,
+    linear,
+    rounded,
+    spread,
+    transformed_parts,
+    two_score_parts,
+    wide_rows,
+    winners,
+)
 
 __all__: list[str] = []
 
@@ -41,6 +56,11 @@ class LinearRegressor(Operation):
     def compute(self, x: Array) -> Array:
         scores = _scores(x, self.coefficients, self.intercepts, self.targets)
         return transformed(scores, self.post_transform).astype(np.float32)
+
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
+        scores = linear(b, wide_rows(b, x), _matrix(self.coefficients, self.targets), self.intercepts)
+        out = transformed_parts(b, scores, self.post_transform)
+        return None if out is None else rounded(b, out)
 
 
 @op("linear_classifier")
@@ -74,12 +94,24 @@ class LinearClassifier(Operation):
     def compute(self, x: Array) -> tuple[Array, Array]:
         scores = _scores(x, self.coefficients, self.intercepts, self.models)
         if self.models == 1 and len(self.labels_ints or self.labels_strings) == 2:
-            winners = (scores[:, 0] > 0).astype(np.int64)
+            won = (scores[:, 0] > 0).astype(np.int64)
             scores = two_scores(scores[:, 0], self.post_transform, True)
         else:
-            winners = scores.argmax(axis=1)
+            won = scores.argmax(axis=1)
             scores = transformed(scores, self.post_transform)
-        return labels_of(winners, self.labels_ints, self.labels_strings), scores.astype(np.float32)
+        return labels_of(won, self.labels_ints, self.labels_strings), scores.astype(np.float32)
+
+    def decompose(self, b: Builder, x: Operand) -> tuple[Operand, Operand] | None:
+        if self.labels_strings:
+            return None
+        scores = linear(b, wide_rows(b, x), _matrix(self.coefficients, self.models), self.intercepts)
+        if self.models == 1 and len(self.labels_ints) == 2:
+            second = b.add(Convert(target_type=dt.int64), b.add(Greater(), scores, spread(b, 0.0, scores)))
+            won = b.add(Reshape(dims=scores.shape.dims[:1]), second)
+            out = two_score_parts(b, scores, self.post_transform, True)
+        else:
+            won, out = winners(b, scores), transformed_parts(b, scores, self.post_transform)
+        return None if out is None else (labelled(b, won, self.labels_ints), rounded(b, out))
 
 
 def _check_sizes(targets: int, coefficients: tuple[float, ...], intercepts: tuple[float, ...]) -> None:
@@ -98,7 +130,11 @@ def _rows(x: Shape, coefficients: tuple[float, ...], targets: int) -> Dim:
 
 def _scores(x: Array, coefficients: tuple[float, ...], intercepts: tuple[float, ...], targets: int) -> Array:
     """float64 [n, targets]."""
-    matrix = np.array(coefficients, np.float64).reshape(targets, -1)
     rows = x.reshape(1, -1) if x.ndim == 1 else x
-    out = rows.astype(np.float64) @ matrix.T
+    out = rows.astype(np.float64) @ _matrix(coefficients, targets)
     return out + np.array(intercepts, np.float64) if intercepts else out
+
+
+def _matrix(coefficients: tuple[float, ...], targets: int) -> Array:
+    """float64 [f, targets]."""
+    return np.array(coefficients, np.float64).reshape(targets, -1).T

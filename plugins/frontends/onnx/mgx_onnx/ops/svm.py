@@ -8,12 +8,21 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.builder import Builder, Operand
+from mgx_core.ops.compare import Greater, LessOrEqual
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.pointwise import Add, Exp, Max, Mul, Pow, Sub, Where
+from mgx_core.ops.reduce import ReduceSum
 from mgx_core.ops.scores import check_labels, label_dtype, labels_of, rows_of, transformed, two_scores
+from mgx_core.ops.trigonometry import Tanh
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import may_equal
 from mgx_core.types.shape import Shape, TupleShape
+
+from .score_parts import labelled, linear, rounded, spread, transformed_parts, two_score_parts, wide_rows, winners
 
 __all__: list[str] = []
 
@@ -67,6 +76,18 @@ class SVMRegressor(Operation):
         if self.one_class:
             score = np.where(score > 0, 1.0, -1.0)
         return transformed(score[:, None], self.post_transform).astype(np.float32)
+
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
+        rows, weights = wide_rows(b, x), np.array(self.coefficients, np.float64)[:, None]
+        if self.n_supports:
+            vectors = np.array(self.support_vectors, np.float64).reshape(self.n_supports, -1)
+            rows = kernel_parts(b, rows, vectors, self.kernel_type, self.kernel_params)
+        score = linear(b, rows, weights, self.rho[:1])
+        if self.one_class:
+            above = b.add(Greater(), score, spread(b, 0.0, score))
+            score = b.add(Where(), above, spread(b, 1.0, score), spread(b, -1.0, score))
+        out = transformed_parts(b, score, self.post_transform)
+        return None if out is None else rounded(b, out)
 
 
 @op("svm_classifier")
@@ -136,16 +157,53 @@ class SVMClassifier(Operation):
         if not self.vectors_per_class:
             models = np.array(self.coefficients, np.float64).reshape(classes, -1)
             scores = rows @ models.T + self.rho[0]
-            winners = scores.argmax(axis=1)
+            won = scores.argmax(axis=1)
             out = transformed(scores, self.post_transform)
         else:
             pairwise, votes = self._pairs(rows)
-            winners = votes.argmax(axis=1)  # also beside probabilities, whose order may be another
+            won = votes.argmax(axis=1)  # also beside probabilities, whose order may be another
             if not self.prob_a and classes == 2:
                 out = two_scores(pairwise[:, 0], self.post_transform, self.post_transform.startswith("SOFTMAX"))
             else:
                 out = transformed(self._probabilities(pairwise) if self.prob_a else pairwise, self.post_transform)
-        return labels_of(winners, self.labels_ints, self.labels_strings), out.astype(np.float32)
+        return labels_of(won, self.labels_ints, self.labels_strings), out.astype(np.float32)
+
+    def decompose(self, b: Builder, x: Operand) -> tuple[Operand, Operand] | None:
+        if self.labels_strings or self.prob_a:  # probabilities are found step by step
+            return None
+        rows, classes = wide_rows(b, x), self._classes()
+        if not self.vectors_per_class:
+            models = np.array(self.coefficients, np.float64).reshape(classes, -1)
+            scores = linear(b, rows, models.T, self.rho[:1])
+            won, out = winners(b, scores), transformed_parts(b, scores, self.post_transform)
+        else:
+            vectors = sum(self.vectors_per_class)
+            support = np.array(self.support_vectors, np.float64).reshape(vectors, -1)
+            values = kernel_parts(b, rows, support, self.kernel_type, self.kernel_params)
+            weights, first, second = self._pair_matrices()
+            scores = linear(b, values, weights, self.rho)
+            zero = spread(b, 0.0, scores)
+            wins = [b.add(Convert(target_type=dt.float64), b.add(o, scores, zero)) for o in (Greater(), LessOrEqual())]
+            won = winners(b, b.add(Add(), linear(b, wins[0], first), linear(b, wins[1], second)))
+            if classes == 2:
+                out = two_score_parts(b, scores, self.post_transform, self.post_transform.startswith("SOFTMAX"))
+            else:
+                out = transformed_parts(b, scores, self.post_transform)
+        return None if out is None else (labelled(b, won, self.labels_ints), rounded(b, out))
+
+    def _pair_matrices(self) -> tuple[Array, Array, Array]:
+        """Returns the weights of each pair [vectors, pairs], and which class it votes for above 0 and else [pairs, classes]."""
+        classes, vectors = self._classes(), sum(self.vectors_per_class)
+        given = np.array(self.coefficients, np.float64).reshape(classes - 1, vectors)
+        ends = np.concatenate([[0], np.cumsum(self.vectors_per_class)])
+        pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+        weights = np.zeros((vectors, len(pairs)))
+        votes = np.zeros((2, len(pairs), classes))
+        for n, (i, j) in enumerate(pairs):
+            first, second = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
+            weights[first, n], weights[second, n] = given[j - 1, first], given[i, second]
+            votes[0, n, i] = votes[1, n, j] = 1
+        return weights, *votes
 
     def _pairs(self, rows: Array) -> tuple[Array, Array]:
         """Returns scores of the pairs (0, 1), (0, 2) .. [n, pairs], positive for the first class; votes [n, classes]."""
@@ -221,6 +279,22 @@ def _kernel(x: Array, y: Array, kind: str, params: tuple[float, ...]) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray((gamma * dot + coef0) ** degree)
     return np.asarray(np.tanh(gamma * dot + coef0)) if kind == "SIGMOID" else dot
+
+
+def kernel_parts(b: Builder, x: Operand, y: Array, kind: str, params: tuple[float, ...]) -> Operand:
+    """Returns `_kernel` as instructions."""
+    gamma, coef0, degree = params or (0.0, 0.0, 0.0)
+    dot = linear(b, x, y.T)
+    if kind == "LINEAR":
+        return dot
+    if kind == "RBF":
+        own = b.add(Multibroadcast(out_lens=dot.shape.dims), b.add(ReduceSum(axes=(1,)), b.add(Mul(), x, x)))
+        twice = b.add(Mul(), dot, spread(b, 2.0, dot))
+        distance = b.add(Add(), b.add(Sub(), own, twice), spread(b, (y * y).sum(axis=1), dot))
+        near = b.add(Max(), distance, spread(b, 0.0, dot))
+        return b.add(Exp(), b.add(Mul(), near, spread(b, -gamma, dot)))
+    inner = b.add(Add(), b.add(Mul(), dot, spread(b, gamma, dot)), spread(b, coef0, dot))
+    return b.add(Pow(), inner, spread(b, degree, dot)) if kind == "POLY" else b.add(Tanh(), inner)
 
 
 def _check_kernel(params: tuple[float, ...]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mgx_core import Module
+from mgx_core import Module, No
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ir.interpreter import Interpreter
@@ -65,6 +65,48 @@ def test_scaling_needs_no_kernel_of_its_own(dtype: Any) -> None:
         assert isinstance(parts, Module)
         (made,) = Interpreter().run(parts, [x])
         np.testing.assert_array_equal(made, op.evaluate([x]))
+
+
+def same_apart(op: Any, *xs: Any) -> None:
+    """Checks that what an op is taken apart into gives what it does."""
+    parts = decomposed(op, [shape_of(x) for x in xs])
+    assert isinstance(parts, Module)
+    (made,) = Interpreter().run(parts, list(xs))
+    wanted = op.evaluate(list(xs))
+    assert (made.dtype, made.shape) == (wanted.dtype, wanted.shape)
+    np.testing.assert_allclose(made, wanted, rtol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_features_taken_apart(dtype: Any) -> None:
+    x = X.astype(dtype)
+    for norm in ("MAX", "L1", "L2"):
+        for rows in (x, x[0], x * 0, x[:0]):
+            same_apart(Normalizer(norm=norm), rows)
+    for index in (np.array([[2, 0]]), np.array(1), np.zeros(0, np.int64)):
+        same_apart(ArrayFeatureExtractor(), x, index)
+        same_apart(ArrayFeatureExtractor(), x[0], index)
+    parts = decomposed(ArrayFeatureExtractor(), [shape_of(x), Shape.of(dt.int64, (1,))])
+    for bad in (3, -1):
+        with pytest.raises(ShapeError, match="indices must lie"):
+            Interpreter().run(parts, [x, np.array([bad])])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int8, np.uint8])
+def test_categories_taken_apart(dtype: Any) -> None:
+    x = np.array([[4, 0, 1], [2, 100, 7]], dtype)
+    same_apart(OneHotEncoder(cats_int64s=[4, -1, 7]), x)
+    same_apart(LabelEncoder(dtype=dt.float32, keys_int64s=[4, 2, 7, 4], values_floats=[0.5, 1.5, 2.5, 3.5]), x)
+    same_apart(LabelEncoder(dtype=dt.int64, keys_int64s=[300, -5], values_int64s=[1, 2], default_int64=-9), x)
+
+
+def test_categories_that_stay_whole() -> None:
+    far = LabelEncoder(dtype=dt.int64, keys_int64s=[0, 1 << 40], values_int64s=[1, 2])
+    strict = OneHotEncoder(cats_int64s=[4, 1], zeros=False)
+    for op in (far, strict, OneHotEncoder(cats_int64s=[4, 4])):
+        assert isinstance(decomposed(op, [Shape.of(dt.int64, (3,))]), No)
+    edges = np.array([-(2**63), 2**63 - 1, 3])
+    same_apart(LabelEncoder(dtype=dt.int64, keys_int64s=[3, 1], values_int64s=[1, 2]), edges)
 
 
 def test_normalizer() -> None:

@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mgx_core import Module, No
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.rules.decomposition import decomposed
+from mgx_core.types.argument import shape_of
 from mgx_core.types.shape import Shape, TupleShape
 from mgx_onnx.ops.linear_models import LinearClassifier, LinearRegressor
 from mgx_onnx.ops.svm import SVMClassifier, SVMRegressor
@@ -21,6 +25,53 @@ KERNELS = {
     "RBF": lambda a, b: np.exp(-0.5 * ((a - b) ** 2).sum()),
     "SIGMOID": lambda a, b: np.tanh(0.5 * (a @ b) + 0.25),
 }
+
+
+def same_apart(op: Any, x: Any) -> None:
+    """Checks that what an op is taken apart into gives what it does."""
+    parts = decomposed(op, [shape_of(x)])
+    assert isinstance(parts, Module)
+    whole = op.evaluate([x])
+    for made, wanted in zip(
+        Interpreter().run(parts, [x]), whole if isinstance(whole, tuple) else (whole,), strict=True
+    ):
+        assert (made.dtype, made.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_allclose(made, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "x", [X, X.astype(np.float64), np.round(4 * X).astype(np.int64), X[0], X[:0]], ids=lambda x: str(x.shape)
+)
+@pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_models_taken_apart(post: Any, x: Any) -> None:
+    vectors, weights = RNG.normal(size=15).tolist(), RNG.normal(size=10).tolist()
+    more = {"kernel_params": (0.5, 0.25, 2.0), "post_transform": post}
+    for kind in KERNELS:
+        given = {"support_vectors": vectors, "kernel_type": kind, **more}
+        for one in (False, True):
+            same_apart(SVMRegressor(coefficients=weights[:5], rho=[0.1], n_supports=5, one_class=one, **given), x)
+        two = SVMClassifier(coefficients=weights[:5], rho=[0.1], vectors_per_class=[2, 3], labels_ints=[7, 3], **given)
+        same_apart(two, x)
+        counts = {"vectors_per_class": [2, 1, 2], "labels_ints": [0, 1, 2]}
+        same_apart(SVMClassifier(coefficients=weights, rho=[0.1, 0, -0.2], **counts, **given), x)
+    same_apart(SVMRegressor(coefficients=weights[:3], rho=[0.1], **more), x)
+    same_apart(SVMClassifier(coefficients=weights[:6], rho=[0.1], labels_ints=[5, 2], **more), x)
+    for models, ints in ((1, [4, 9]), (2, [0, 1]), (3, [5, 1, 8])):
+        linear = {"coefficients": vectors[: 3 * models], "intercepts": weights[:models], "post_transform": post}
+        same_apart(LinearClassifier(models=models, labels_ints=ints, **linear), x)
+        same_apart(LinearRegressor(targets=models, **linear), x)
+
+
+def test_models_that_stay_whole() -> None:
+    x = shape_of(X)
+    named = LinearClassifier(coefficients=[1.0] * 3, models=1, labels_strings=["a", "b"])
+    odd = LinearRegressor(coefficients=[1.0] * 3, post_transform="PROBIT")
+    likely = SVMClassifier(
+        coefficients=[1.0] * 2, rho=[0.1], support_vectors=[1.0] * 6, vectors_per_class=[1, 1], labels_ints=[0, 1],
+        prob_a=[1.0], prob_b=[0.0],
+    )  # fmt: skip
+    for op in (named, odd, likely):
+        assert isinstance(decomposed(op, [x]), No)
 
 
 @pytest.mark.parametrize("kind", KERNELS)

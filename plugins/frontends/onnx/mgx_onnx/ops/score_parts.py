@@ -1,0 +1,79 @@
+"""Scores of classical models taken apart: products, transforms of a row, the winning class.  In float64, as they are defined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mgx_core import dtype as dt
+from mgx_core.ops.activation import Sigmoid
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.builder import Builder, Operand
+from mgx_core.ops.concat import Concat
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.index import Gather
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.operation import Operation
+from mgx_core.ops.pointwise import Add, Neg, Sub
+from mgx_core.ops.reduce import Argmax
+from mgx_core.ops.reshape import Reshape
+from mgx_core.ops.softmax import Softmax
+from mgx_core.types.argument import Array
+
+__all__ = ["labelled", "linear", "rounded", "spread", "transformed_parts", "two_score_parts", "wide_rows", "winners"]
+
+
+def wide_rows(b: Builder, x: Operand) -> Operand:
+    """Returns numeric data [n, f], or [f] as one row, in float64."""
+    wide = b.add(Convert(target_type=dt.float64), x)
+    return wide if x.shape.rank == 2 else b.add(Reshape(dims=(1, *x.shape.dims)), wide)
+
+
+def spread(b: Builder, values: Array | float, like: Operand) -> Operand:
+    """Returns numbers with the extents, and of the type, of a value."""
+    number = b.literal(np.asarray(values, like.shape.dtype.numpy))
+    return b.add(Multibroadcast(out_lens=like.shape.dims), number)
+
+
+def linear(b: Builder, rows: Operand, weights: Array, shifts: Sequence[float] = ()) -> Operand:
+    """Returns rows [n, f] times weights [f, m], plus shifts [m]."""
+    out = b.add(Dot(), rows, b.literal(np.ascontiguousarray(weights, np.float64)))
+    return b.add(Add(), out, spread(b, np.array(shifts), out)) if shifts else out
+
+
+def transformed_parts(b: Builder, scores: Operand, post_transform: str) -> Operand | None:
+    """Returns `transformed` as instructions; None for transforms that have none."""
+    known: dict[str, Operation] = {"LOGISTIC": Sigmoid(), "SOFTMAX": Softmax(axis=-1)}
+    if post_transform == "NONE":
+        return scores
+    return b.add(known[post_transform], scores) if post_transform in known else None
+
+
+def two_score_parts(b: Builder, score: Operand, post_transform: str, probabilities: bool) -> Operand | None:
+    """Returns `two_scores` as instructions: [n, 1] -> [n, 2]; None for transforms that have none."""
+    if post_transform == "PROBIT":
+        return None
+    if post_transform == "LOGISTIC":
+        first, score = b.add(Sigmoid(), b.add(Neg(), score)), b.add(Sigmoid(), score)
+    elif probabilities:
+        first = b.add(Sub(), spread(b, 1.0, score), score)
+    else:
+        first = b.add(Neg(), score)
+    return b.add(Concat(axis=1), first, score)
+
+
+def winners(b: Builder, scores: Operand) -> Operand:
+    """Returns the index of the highest score of each row [n]."""
+    return b.add(Reshape(dims=scores.shape.dims[:1]), b.add(Argmax(axis=1), scores))
+
+
+def labelled(b: Builder, classes: Operand, ints: Sequence[int]) -> Operand:
+    """Returns the labels of classes given by index."""
+    if list(ints) == list(range(len(ints))):
+        return classes
+    return b.add(Gather(axis=0), b.literal(np.array(ints, np.int64)), classes)
+
+
+def rounded(b: Builder, scores: Operand) -> Operand:
+    return b.add(Convert(target_type=dt.float32), scores)
