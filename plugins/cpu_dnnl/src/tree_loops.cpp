@@ -21,6 +21,7 @@ struct Node {
     int32_t yes, no;
 };
 
+enum Outcome : int { less = 1, equal = 2, greater = 4, missing = 8 };
 enum Transform : int64_t { none, softmax, logistic, softmax_zero };
 
 template <typename T>
@@ -30,8 +31,23 @@ struct Ensemble {
     const double *weights, *base;
     int64_t trees, outputs;
     bool average;
+    int64_t rule; // of all nodes, but for what is not a number; 0 if they differ
+    bool tracks; // whether a node sends what is not a number to `yes`
+
+    // Whether a node sends a value to `yes`: by the rule of all, or its own.
+    template <int common>
+    static bool takes(const Node<T> &node, T value) {
+        const T split = node.split;
+        if constexpr (common == less) return value < split;
+        if constexpr (common == (less | equal)) return value <= split;
+        if constexpr (common == greater) return value > split;
+        if constexpr (common == (greater | equal)) return value >= split;
+        const int outcome = (value < split) | (value == split) << 1 | (value > split) << 2 | (value != value) << 3;
+        return node.feature_and_rule & outcome;
+    }
 
     // Takes walks from the nodes `at` to leaves.
+    template <int common>
     void walk(const T *const (&x)[abreast], int32_t (&at)[abreast]) const {
         auto all_ended = [&] {
             int32_t sign = -1;
@@ -42,9 +58,7 @@ struct Ensemble {
         while (!all_ended())
             for (int64_t i = 0; i < abreast; ++i) {
                 const Node<T> &node = nodes[std::max(at[i], 0)];
-                const T value = x[i][node.feature_and_rule >> 4], split = node.split;
-                const int outcome = (value < split) | (value == split) << 1 | (value > split) << 2 | (value != value) << 3;
-                const int32_t next = node.feature_and_rule & outcome ? node.yes : node.no;
+                const int32_t next = takes<common>(node, x[i][node.feature_and_rule >> 4]) ? node.yes : node.no;
                 at[i] = at[i] < 0 ? at[i] : next;
             }
     }
@@ -56,6 +70,18 @@ struct Ensemble {
 
     // Sums of `count` rows [count, outputs], each in the order of the trees.
     void sum(const T *x, int64_t features, int64_t count, double *scores) const {
+        const bool own = tracks && std::any_of(x, x + count * features, [](T value) { return value != value; });
+        switch (own ? 0 : rule) {
+        case less: return sum_by<less>(x, features, count, scores);
+        case less | equal: return sum_by<less | equal>(x, features, count, scores);
+        case greater: return sum_by<greater>(x, features, count, scores);
+        case greater | equal: return sum_by<greater | equal>(x, features, count, scores);
+        default: return sum_by<0>(x, features, count, scores);
+        }
+    }
+
+    template <int common>
+    void sum_by(const T *x, int64_t features, int64_t count, double *scores) const {
         std::fill_n(scores, count * outputs, 0.0);
         const int64_t whole = count / abreast * abreast;
         const T *from[abreast];
@@ -66,7 +92,7 @@ struct Ensemble {
                     from[i] = x + (r + i) * features;
                     at[i] = roots[t];
                 }
-                walk(from, at);
+                walk<common>(from, at);
                 for (int64_t i = 0; i < abreast; ++i)
                     vote(at[i], scores + (r + i) * outputs);
             }
@@ -76,7 +102,7 @@ struct Ensemble {
                 const int64_t some = std::min(abreast, trees - t);
                 for (int64_t i = 0; i < abreast; ++i)
                     at[i] = i < some ? roots[t + i] : -1;
-                walk(from, at);
+                walk<common>(from, at);
                 for (int64_t i = 0; i < some; ++i)
                     vote(at[i], scores + r * outputs);
             }
@@ -107,7 +133,8 @@ void transform(double *scores, int64_t count, int64_t how) {
 }
 
 // Buffers: x [n, features], nodes, roots, starts of the leaves' votes, their targets and weights, base of each output,
-// scores out; of a classifier also labels, labels out.  Numbers: features, trees, outputs, whether sums are averages,
+// scores out; of a classifier also labels, labels out.  Numbers: features, trees, outputs, whether sums are averages, the rule of
+// all nodes (or 0), whether one sends what is not a number to `yes`,
 // transform, whether there are labels, and of a classifier whose votes are all for one class whether scores are probabilities
 // (-1: any other).  Scratch memory: sums of `together` rows.  Work: rows.  T: of features and splits; S: of scores.
 template <typename T, typename S>
@@ -124,6 +151,8 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
     ensemble.trees = numbers.next();
     const int64_t outputs = ensemble.outputs = numbers.next();
     ensemble.average = numbers.next();
+    ensemble.rule = numbers.next();
+    ensemble.tracks = numbers.next();
     const int64_t how = numbers.next(), labelled = numbers.next(), probabilities = numbers.next();
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<S *>(buffers[7]);

@@ -54,6 +54,20 @@ def test_scores(agrees: Check, rows: int, trees: int) -> None:
         agrees(op, features(rows), tolerance=1e-6)
 
 
+@pytest.mark.parametrize("mode", range(6))
+@pytest.mark.parametrize("tracks", [False, True])
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nodes_that_all_compare_by_one_rule(agrees: Check, mode: int, tracks: bool, holes: bool, dtype: Any) -> None:
+    given = forest(9, 2)
+    given["nodes_modes"] = [mode] * len(given["nodes_modes"])
+    if not tracks:
+        del given["nodes_missing_value_tracks_true"]
+    for rows in (1, 75):
+        x = features(rows, dtype)
+        agrees(mgx.op("tree_ensemble", **given), x if holes else np.nan_to_num(x, posinf=np.inf), tolerance=1e-6)
+
+
 @pytest.mark.parametrize("scores", [dt.float32, dt.float64])
 def test_features_in_float64_are_compared_unrounded(agrees: Check, scores: Any) -> None:
     """0.1 and 0.1 + 1e-12 are one number in float32."""

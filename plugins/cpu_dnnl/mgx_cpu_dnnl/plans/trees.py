@@ -86,12 +86,26 @@ def _walks(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | Non
         given = [e.row_major(x), *(e.literal(a, owner=tables) for a in tables.arrays), e.literal(base)]
         given += [out] if labels is None or winners is None else [out, labels, winners]
         average = int(op.aggregate_function == "AVERAGE")
-        numbers = [features, len(forest.roots), op.n_targets, average, TRANSFORMS.index(op.post_transform)]
+        numbers = [
+            features,
+            len(forest.roots),
+            op.n_targets,
+            average,
+            _rule_of_all(forest.mode),
+            int(forest.missing.any()),
+        ]
+        numbers += [TRANSFORMS.index(op.post_transform)]
         numbers += [int(labels is not None), probabilities]
         grain, scratch = max(1, WALKS // max(1, len(forest.roots))), TOGETHER * op.n_targets * 8
         results = [out] if winners is None else [out, winners]
         native_loop(e, op.name, f"tree_ensemble_{dtype}_{op.dtype}", given, results, numbers, rows, grain, scratch)
     return out if winners is None else (winners, out)
+
+
+def _rule_of_all(mode: Array) -> int:
+    """Returns the rule that all nodes compare by, if they share one of order; 0: each has its own."""
+    shared = len(mode) and mode[0] not in (EQ, NEQ) and (mode == mode[0]).all()
+    return int(RULES[mode[0]]) if shared else 0
 
 
 def _tables(forest: Forest, dtype: DType) -> Derived:
