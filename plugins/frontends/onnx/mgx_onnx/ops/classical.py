@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.builder import Builder, Operand
-from mgx_core.ops.compare import Equal, Less
+from mgx_core.ops.compare import Equal, Greater, Isnan, Less
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
 from mgx_core.ops.index import Gather
@@ -23,6 +23,8 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, may_equal
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
+
+from .score_parts import spread
 
 __all__: list[str] = []
 
@@ -51,10 +53,8 @@ class ArrayFeatureExtractor(Operation):
 
     def decompose(self, b: Builder, x: Operand, y: Operand) -> Operand:
         flat = b.add(Reshape(dims=(y.shape.sym_elements(),)), y)
-        beyond = b.add(Multibroadcast(out_lens=flat.shape.dims), b.literal(np.array(2**31 - 1, np.int64)))
-        zero = b.add(Multibroadcast(out_lens=flat.shape.dims), b.literal(np.array(0, np.int64)))
         # unlike gather, this op counts no index from the end: negative ones are refused as those beyond the end
-        known = b.add(Where(), b.add(Less(), flat, zero), beyond, flat)
+        known = b.add(Where(), b.add(Less(), flat, spread(b, 0, flat)), spread(b, 2**31 - 1, flat), flat)
         out = b.add(Gather(axis=x.shape.rank - 1), x, known)
         return out if x.shape.rank > 1 else b.add(Reshape(dims=(1, *out.shape.dims)), out)
 
@@ -74,6 +74,10 @@ class Binarizer(Operation):
 
     def compute(self, x: Array) -> Array:
         return (x > np.asarray(self.threshold, x.dtype if x.dtype.kind == "f" else np.float64)).astype(x.dtype)
+
+    def decompose(self, b: Builder, x: Operand) -> Operand:
+        wide = x if x.shape.dtype.is_float else b.add(Convert(target_type=dt.float64), x)
+        return b.add(Convert(target_type=x.shape.dtype), b.add(Greater(), wide, spread(b, self.threshold, wide)))
 
 
 @op("feature_vectorizer")
@@ -165,6 +169,14 @@ class Imputer(Operation):
             raise ParameterError(f"an imputed value does not fit {x.dtype}") from None
         return np.where(wanted, values, x)
 
+    def decompose(self, b: Builder, x: Operand) -> Operand | None:
+        if not x.shape.dtype.is_float:  # numbers that do not fit the type are refused
+            return None
+        values = self.imputed_value_floats
+        old = self.replaced_value_float
+        wanted = b.add(Isnan(), x) if np.isnan(old) else b.add(Equal(), x, spread(b, old, x))
+        return b.add(Where(), wanted, spread(b, np.array(values if len(values) > 1 else values[0]), x), x)
+
 
 @op("normalizer")
 class Normalizer(Operation):
@@ -204,8 +216,7 @@ class Normalizer(Operation):
             case _:
                 size = b.add(Sqrt(), b.add(ReduceSum(axes=last), b.add(Mul(), rows, rows)))
         size = b.add(Multibroadcast(out_lens=x.shape.dims), size)
-        zero = b.add(Multibroadcast(out_lens=x.shape.dims), b.literal(np.zeros((), np.float64)))
-        out = b.add(Where(), b.add(Equal(), size, zero), rows, b.add(Div(), rows, size))
+        out = b.add(Where(), b.add(Equal(), size, spread(b, 0.0, size)), rows, b.add(Div(), rows, size))
         return b.add(Convert(target_type=dt.float32), out)
 
 

@@ -80,6 +80,8 @@ def same_apart(op: Any, *xs: Any) -> None:
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_features_taken_apart(dtype: Any) -> None:
     x = X.astype(dtype)
+    for threshold in (0.5, -2, 3.0):
+        same_apart(Binarizer(threshold=threshold), x)
     for norm in ("MAX", "L1", "L2"):
         for rows in (x, x[0], x * 0, x[:0]):
             same_apart(Normalizer(norm=norm), rows)
@@ -90,6 +92,16 @@ def test_features_taken_apart(dtype: Any) -> None:
     for bad in (3, -1):
         with pytest.raises(ShapeError, match="indices must lie"):
             Interpreter().run(parts, [x, np.array([bad])])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_missing_values_taken_apart(dtype: Any) -> None:
+    x = np.array([[np.nan, 1], [0.1, np.nan]], dtype)
+    for old in (np.nan, 0.1, 1.0):
+        same_apart(Imputer(imputed_value_floats=[7, 8.1], replaced_value_float=old), x)
+        same_apart(Imputer(imputed_value_floats=[0.3], replaced_value_float=old), x)
+    whole = decomposed(Imputer(imputed_value_int64s=[1 << 40]), [Shape.of(dt.int32, (2,))])
+    assert isinstance(whole, No)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int8, np.uint8])
