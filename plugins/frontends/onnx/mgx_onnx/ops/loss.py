@@ -8,13 +8,22 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
+from mgx_core.ops.builder import Builder, Operand
+from mgx_core.ops.compare import Less, NotEqual
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
 from mgx_core.ops.elementwise import same_dims
+from mgx_core.ops.index import Gather, GatherElements
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.pointwise import Div, Mul, Neg, Where
+from mgx_core.ops.reduce import ReduceSum
+from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.ops.scalar import convert, widen
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import may_equal
 from mgx_core.types.shape import Shape
+
+from .score_parts import spread
 
 __all__ = ["NegativeLogLikelihoodLoss"]
 
@@ -68,3 +77,34 @@ class NegativeLogLikelihoodLoss(Operation):
             with np.errstate(all="ignore"):
                 out = out / np.sum(share, dtype=np.float64)
         return np.asarray(out).astype(dtype.accumulate).astype(dtype.numpy)
+
+    def decompose(self, b: Builder, x: Operand, target: Operand, weight: Operand | None = None) -> Operand | None:
+        if x.shape.dims[1] == 0:
+            return None
+        to = x.shape.dtype
+        wide = dt.float64 if to is dt.float64 else dt.float32
+        index = b.add(Convert(target_type=dt.int64), target)
+        # no class counts from the end: negative targets are refused as those beyond the last
+        at = b.add(Where(), b.add(Less(), index, spread(b, 0, index)), spread(b, 2**31 - 1, index), index)
+        kept = None
+        if self.ignore_index is not None:
+            kept = b.add(NotEqual(), index, spread(b, self.ignore_index, index))
+            at = b.add(Where(), kept, at, spread(b, 0, at))
+        columns = b.add(GatherElements(axis=1), b.add(Convert(target_type=wide), x), b.add(Unsqueeze(axes=(1,)), at))
+        loss = b.add(Neg(), b.add(Squeeze(axes=(1,)), columns))
+        share = spread(b, 1.0, loss)
+        if weight is not None:
+            share = b.add(Gather(axis=0), b.add(Convert(target_type=wide), weight), at)
+            loss = b.add(Mul(), loss, share)
+        if kept is not None:
+            share, loss = (b.add(Where(), kept, v, spread(b, 0.0, v)) for v in (share, loss))
+        if self.reduction != "none":
+            loss = _total(b, loss)
+            loss = b.add(Div(), loss, _total(b, share)) if self.reduction == "mean" else loss
+        return b.add(Convert(target_type=to), b.add(Convert(target_type=wide), loss))
+
+
+def _total(b: Builder, x: Operand) -> Operand:
+    """Returns the sum of all elements as a scalar in float64."""
+    sums = b.add(ReduceSum(axes=tuple(range(x.shape.rank))), b.add(Convert(target_type=dt.float64), x))
+    return b.add(Reshape(dims=()), sums)

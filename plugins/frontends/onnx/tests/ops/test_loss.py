@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mgx_core import Module
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.rules.decomposition import decomposed
+from mgx_core.types.argument import shape_of
 from mgx_core.types.shape import Shape, TupleShape
 from mgx_onnx.ops.dropout import Dropout
 from mgx_onnx.ops.loss import NegativeLogLikelihoodLoss
@@ -35,6 +39,34 @@ def test_likelihood(reduction: Any, ignored: Any, weighted: bool, expected: Any)
     out = op.evaluate(inputs)
     assert out.shape == tuple(op.result([Shape(str(a.dtype), a.shape) for a in inputs]).lens())
     np.testing.assert_allclose(out, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("ignored", [None, 1, -100])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
+def test_likelihood_taken_apart(reduction: Any, ignored: Any, weighted: bool, kind: Any) -> None:
+    op = NegativeLogLikelihoodLoss(reduction=reduction, ignore_index=ignored)
+    rng = np.random.default_rng(2)
+    for dims in ((), (4,), (2, 3), (0,)):
+        target = rng.integers(0, 5, (6, *dims))
+        target = np.where(rng.random(target.shape) < 0.3, -100, target) if ignored == -100 else target.astype(np.int32)
+        inputs = [rng.standard_normal((6, 5, *dims)).astype(kind), target]
+        inputs += [rng.random(5).astype(kind)] if weighted else []
+        parts = decomposed(op, [shape_of(a) for a in inputs])
+        assert isinstance(parts, Module)
+        (made,) = Interpreter().run(parts, inputs)
+        wanted = op.evaluate(inputs)
+        assert (made.dtype, made.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_allclose(made, wanted, rtol=1e-6)
+
+
+def test_parts_refuse_classes_out_of_range() -> None:
+    parts = decomposed(NegativeLogLikelihoodLoss(), [shape_of(X), shape_of(TARGET)])
+    assert isinstance(parts, Module)
+    for bad in (3, -1):
+        with pytest.raises(ShapeError, match="indices must lie"):
+            Interpreter().run(parts, [X, np.array([0, 1, bad])])
 
 
 def test_classes_out_of_range_and_ignored_ones() -> None:
