@@ -186,7 +186,7 @@ void rows(const Job &job, bool half, int64_t begin, int64_t end, int64_t first) 
     if (M < 4)
         for (; half && n + 4 <= end; n += 4)
             nibbles<M, 4>(job, n, first);
-    constexpr int streams = 4 / M; // sums and operands fit the registers
+    constexpr int streams = lanes == 16 && M > 1 ? 8 / M : 4 / M; // sums and operands fit the registers
     for (; !half && n + streams <= end; n += streams)
         whole_bytes<M, streams>(job, n, first);
     for (; half && n + 2 <= end; n += 2)

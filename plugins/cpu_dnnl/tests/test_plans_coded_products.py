@@ -58,7 +58,7 @@ def test_rows_and_blocks_of_any_count(rows: int, k: int, block: int, points: boo
 
 
 @pytest.mark.parametrize("points", [False, True])
-@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 9])
 @pytest.mark.parametrize(("k", "n", "block"), [(1000, 39, 16), (300, 9, 300), (512, 70, 128), (5, 3, 5)])
 def test_few_rows_and_codes_of_8_bits(rows: int, k: int, n: int, block: int, points: bool) -> None:
     """Blocks that end within a vector, and weights that are no whole number of streams."""

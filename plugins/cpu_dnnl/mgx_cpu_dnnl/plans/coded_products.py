@@ -28,7 +28,8 @@ FEW: Final = (
 
 WIDTH: Final = 32  # columns of a panel
 PANELS: Final = 5  # rows from which codes become floats once for all of them
-SLOW: Final = 3  # the same where each row's own product has no quick form: codes of 8 bits, and blocks of half vectors
+SLOW: Final = 3  # the same where each row's own product has no quick form: codes of 4 bits in blocks of half vectors
+BYTE_PANELS: Final = 9  # the same for codes of 8 bits, of which fewer rows read longer streams
 UNIT: Final = 128  # codes of 4 bits in a vector
 PARTS: Final = frozenset({16, 32, 64})  # sizes of blocks that a unit holds several of
 UNIT_BYTES: Final = 512  # of the integers that 128 numbers become
@@ -68,7 +69,7 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
         return out
     if (
         e.engine.wide
-        and rows >= (SLOW if op.bits == 8 or halves else PANELS)
+        and rows >= (BYTE_PANELS if op.bits == 8 else SLOW if halves else PANELS)
         and (op.bits == 8 or op.block_size % 2 == 0)
     ):
         panels(e, op, e.row_major(a), codes, scale, points, out)
