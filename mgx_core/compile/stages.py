@@ -65,6 +65,7 @@ from ..rules.softmax import SOFTMAX
 from ..rules.splits import SPLITS
 from ..rules.views import VIEWS
 from ..rules.views_below import VIEWS_BELOW
+from ..rules.weight_arithmetic import WEIGHT_ARITHMETIC
 from ..targets.kernel_table import Kernels
 from ..targets.memory import fits_in_memory, plan_memory
 from ..targets.target import Target
@@ -225,7 +226,9 @@ def _settled(module: Module, target: Target, context: Any, options: CompileOptio
 
 def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
     """Constants folded, equal values merged, rules applied, products of one operand joined."""
-    passes: list[Pass] = [FoldConstants(), InlineBranches(), MergeCommon(), Rewrite(rules), WidenConstants(rules)]
+    # weights are asked for while they are narrow: folding makes floats of them
+    passes: list[Pass] = [Rewrite(WEIGHT_ARITHMETIC), FoldConstants(), InlineBranches()]
+    passes += [MergeCommon(), Rewrite(rules), WidenConstants(rules)]
     if selection.on("join-convolutions"):
         passes.append(JoinConvolutions())
     if selection.on("join-gathers"):
