@@ -11,6 +11,7 @@ import numpy as np
 from ..ir.instruction import Instruction
 from ..ops.convolution import Convolution
 from ..ops.elementwise import Pointwise
+from ..ops.pointwise import Add
 from ..ops.scalar import EXACT, primitives
 from ..rules.constants import is_constant
 from ..types.argument import Array
@@ -57,25 +58,28 @@ class Function(NamedTuple):
 
 
 def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -> list[Function]:
-    """Functions of these convolutions alone that are costly or read in several places, and from which work leads to some tensors.
+    """Functions of these convolutions that are costly or read in several places, and from which work leads to some tensors.
 
-    Convolutions only: the functions of matrix products are a smaller part of the work, and gain less time than accuracy is lost.
+    They may be of a sum with other tensors, as at the end of a residual block.  Convolutions only: the functions of matrix
+    products are a smaller part of the work, and gain less time than accuracy is lost.
     """
     ends = set(tensors)
-    found: list[Function] = []
+    found: dict[Instruction, Function] = {}
     for product in (p for p in products if isinstance(p.op, Convolution)):
         at = product
         while len(at.users) == 1 and at.users[0].parent is product.parent:
             reader, op = at.users[0], at.users[0].op
-            if not isinstance(op, Pointwise) or any(i is not at and not is_constant(i) for i in reader.inputs):
+            if not isinstance(op, Pointwise):
+                break
+            if not isinstance(op, Add) and any(i is not at and not is_constant(i) for i in reader.inputs):
                 break
             alone = len(reader.inputs) == 1 and not op.random
             costly = alone and not primitives(type(op).scalar) <= CHEAP
             if (costly or (alone and len(reader.users) > 1)) and _reaches(reader, ends):
-                found.append(Function(at, reader, costly))
+                found[reader] = Function(at, reader, costly)
                 break
             at = reader
-    return found
+    return list(found.values())
 
 
 def _reaches(ins: Instruction, ends: set[Instruction]) -> bool:

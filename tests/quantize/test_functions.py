@@ -66,6 +66,18 @@ def test_results_that_are_read_in_several_places_are_rounded(name: str, read: li
     assert rounded(quantized(program)) == ["@param", *read, "mul"]
 
 
+def test_the_function_of_a_residual_sum_reads_rounded_numbers() -> None:
+    """Sums of a convolution and the input, and of two convolutions, which lead to the same function."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
+    first = m.add(op("swish"), m.add(op("add"), m.add(op("convolution"), x, m.add_literal(WEIGHTS[0])), x))
+    both = [m.add(op("convolution"), i, m.add_literal(w)) for i, w in zip((first, x), WEIGHTS, strict=True)]
+    second = m.add(op("swish"), m.add(op("add"), m.add(op("relu"), both[0]), both[1]))
+    m.add_return([m.add(op("convolution"), second, m.add_literal(WEIGHTS[1]))])
+    assert rounded(quantized(program)) == ["@param", "add", "swish", "add", "swish"]
+
+
 def test_the_function_becomes_a_table() -> None:
     module = quantized(network("swish")).get_main_module()
     TabulateBytes().apply(module)
