@@ -1,4 +1,4 @@
-"""Functions behind convolutions: their results are rounded before much work reads them, and what costly ones read as well,
+"""Functions behind products: their results are rounded before much work reads them, and what costly ones read as well,
 so that targets find results in tables and store bytes."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 from ..ir.instruction import Instruction
 from ..ops.convolution import Convolution
 from ..ops.elementwise import Pointwise
+from ..ops.linear import Dot
 from ..ops.pointwise import Add
 from ..ops.scalar import EXACT, primitives
 from ..rules.constants import is_constant
@@ -29,11 +30,12 @@ SMALL: Final = 1e-6  # differences from 0 that matter
 
 
 class Function(NamedTuple):
-    """A function of one tensor: what it reads, the instruction that computes it, and whether a table is quicker than that."""
+    """A function of one tensor: what it reads, what computes it, whether a table is quicker, and its axis of channels."""
 
     read: Instruction
     made: Instruction
     costly: bool
+    axis: int
 
     def values(self, points: Array) -> Array:
         """Returns the function's results by its definition."""
@@ -58,14 +60,13 @@ class Function(NamedTuple):
 
 
 def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -> list[Function]:
-    """Functions of these convolutions that are costly or read in several places, and from which work leads to some tensors.
+    """Functions of these products that are costly or read in several places, and from which work leads to some tensors.
 
-    They may be of a sum with other tensors, as at the end of a residual block.  Convolutions only: the functions of matrix
-    products are a smaller part of the work, and gain less time than accuracy is lost.
+    They may be of a sum with other tensors, as at the end of a residual block.
     """
     ends = set(tensors)
     found: dict[Instruction, Function] = {}
-    for product in (p for p in products if isinstance(p.op, Convolution)):
+    for product in (p for p in products if isinstance(p.op, (Convolution, Dot))):
         at = product
         while len(at.users) == 1 and at.users[0].parent is product.parent:
             reader, op = at.users[0], at.users[0].op
@@ -76,7 +77,8 @@ def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -
             alone = len(reader.inputs) == 1 and not op.random
             costly = alone and not primitives(type(op).scalar) <= CHEAP
             if (costly or (alone and len(reader.users) > 1)) and _reaches(reader, ends):
-                found[reader] = Function(at, reader, costly)
+                axis = 1 if isinstance(product.op, Convolution) else at.shape.rank - 1
+                found[reader] = Function(at, reader, costly, axis)
                 break
             at = reader
     return list(found.values())

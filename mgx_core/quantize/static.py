@@ -56,7 +56,7 @@ def quantize(
         for tensor in [] if why else operands(ins):
             axes.setdefault(tensor, channel_axis(ins, tensor))
     for function in functions_of([ins for ins, why in products if not why], axes, config):
-        axes.setdefault(function.read, 1)
+        axes.setdefault(function.read, function.axis)
     data = _Batches(calibration)
     seen = dict(zip(axes, observe(main, axes, data, on) if axes else [], strict=True))
     for ins, why in products:

@@ -1,4 +1,4 @@
-"""Functions behind convolutions: results are rounded, and what costly ones read over the part of its range that matters."""
+"""Functions behind products: results are rounded, and what costly ones read over the part of its range that matters."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from mgx_core.passes.tabulate_bytes import TabulateBytes
 from mgx_core.quantize import QuantizeConfig
 from mgx_core.quantize.functions import Function, functions
 from mgx_core.quantize.ranges import Observer
+from mgx_core.types.dim import symbol
 
 RNG = np.random.default_rng(3)
 WEIGHTS = [(RNG.normal(size=(8, 8, 1, 1)) * 2).astype(np.float32) for _ in range(2)]
@@ -64,6 +65,22 @@ def test_results_that_are_read_in_several_places_are_rounded(name: str, read: li
     gate = m.add(op("multibroadcast", out_lens=IMAGE.shape), m.add(op("hard_sigmoid"), mean))
     m.add_return([m.add(op("convolution"), m.add(op("mul"), made, gate), m.add_literal(WEIGHTS[1]))])
     assert rounded(quantized(program)) == ["@param", *read, "mul"]
+
+
+def test_what_functions_of_matrix_products_read_is_rounded() -> None:
+    """The hidden layer of a transformer's two products, of sentences of any length."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [1, symbol("n"), 8]))
+
+    def product(left: Any, weights: Any) -> Any:
+        repeated = m.add(op("multibroadcast", out_lens=(1, 8, 8)), m.add_literal(weights[:, :, 0, 0]))
+        return m.add(op("dot"), left, repeated)
+
+    m.add_return([product(m.add(op("gelu_erf"), product(x, WEIGHTS[0])), WEIGHTS[1])])
+    data = [{"x": RNG.normal(size=(1, n, 8)).astype(np.float32)} for n in (4, 7)]
+    mgx.quantize_int8(program, mgx.get_target("ref"), data, smooth=False, correct_bias=False)
+    assert rounded(program) == ["@param", "dot", "gelu_erf"]
 
 
 def test_the_function_of_a_residual_sum_reads_rounded_numbers() -> None:
@@ -130,7 +147,7 @@ def test_few_numbers_far_out_do_not_widen_what_is_kept(most: float) -> None:
 def test_a_jump_keeps_room_on_both_sides(at: float, monkeypatch: pytest.MonkeyPatch) -> None:
     (convolution, *_) = (i for i in network("tanh").get_main_module() if i.op.name == "convolution")
     monkeypatch.setattr(Function, "values", lambda self, x: (x.astype(np.float32) > np.float32(at)).astype(np.float32))
-    low, high = Function(convolution, convolution, True).range(-10, 10, (0.0, 1.0), mgx.dtype.uint8)
+    low, high = Function(convolution, convolution, True, 1).range(-10, 10, (0.0, 1.0), mgx.dtype.uint8)
     assert low <= 0 <= high
     assert high - low > 1e-13  # that a scale can be made of
     assert low == 0 or np.float32(low) < np.float32(at)
