@@ -131,6 +131,17 @@ def test_matmul_nbits_of_level_4_lets_targets_round_its_rows(level: int, bits: i
     assert product.op.activation_bits == bits
 
 
+@pytest.mark.parametrize("given", [False, True], ids=["", "zero points"])
+def test_matmul_nbits_of_2_bits_and_level_4(run: Any, given: bool) -> None:
+    """Its codes are bytes, which stand for the same numbers."""
+    weights, scales = narrow(np.uint8, 12, 3, 8), RNG.normal(size=(12, 3)).astype(F)
+    operands = [weights, scales] + ([narrow(np.uint8, 12, 1)] if given else [])
+    x = RNG.normal(size=(2, 3, 70)).astype(F)
+    form = {"N": 12, "K": 70, "bits": 2, "block_size": 32, "fixed": (1, 2, 3), **MS}
+    results = [run("MatMulNBits", x, *operands, accuracy_level=level, **form)[0] for level in (0, 4)]
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", [0, 1])
 def test_matmul_bnb4(agree: Any, kind: int) -> None:
     n, k = 12, 70

@@ -69,19 +69,16 @@ def matmul_nbits(
     elements(n, b, rows * blocks * blob, f"B ({rows} rows of {blocks} blocks of {blob} bytes)")
     elements(n, scales, rows * blocks, f"scales ({rows} rows of {blocks} blocks)")
     scales = n.reshape(scales, (rows, blocks))
-    if coded(a, bits, zero_points, group_index):
-        operands = [
-            n.reshape(b, (rows, blocks * blob))
-            if bits == 4
-            else n.slice(n.reshape(b, (rows, blocks * blob)), [1], [0], [k])
-        ]
-        operands.append(scales)
+    if coded(a, bits, level, zero_points, group_index):
+        operands = [codes_in_bytes(n, n.reshape(b, (rows, blocks * blob)), bits, k), scales]
         if zero_points is not None:
             operands.append(codes_of(n, zero_points, rows, blocks, bits))
+        elif bits == 2:
+            operands.append(n.broadcast_to(n.literal(2, dt.uint8), (rows, blocks)))
         left = a if a.shape.rank > 1 else n.unsqueeze(a, [0])
         # the least that A may keep: 4 is 8 bits, others are floats, of which A's own do for all
         rounded = 8 if level == 4 else 0
-        y = n.add("dequant_dot", left, *operands, bits=bits, block_size=size, activation_bits=rounded)
+        y = n.add("dequant_dot", left, *operands, bits=4 if bits == 4 else 8, block_size=size, activation_bits=rounded)
         y = y if a.shape.rank > 1 else n.squeeze(y, [0])
         return y if bias is None else n.pointwise("add", y, bias)
     codes = unpacked(n, n.reshape(b, (rows, blocks * blob)), bits)
@@ -103,10 +100,20 @@ def matmul_nbits(
     return y if bias is None else n.pointwise("add", y, bias)
 
 
-def coded(a: Instruction, bits: int, zero_points: Instruction | None, group_index: Instruction | None) -> bool:
-    """True if a product keeps its weights in codes: of 4 or 8 bits, with integer zero points, in the order of the columns."""
+def coded(
+    a: Instruction, bits: int, level: int, zero_points: Instruction | None, group_index: Instruction | None
+) -> bool:
+    """True if a product keeps its weights in codes: with integer zero points, in the order of the columns.
+
+    Codes of 2 bits are bytes then, which products of bytes read; others are as fast with floats.
+    """
     integers = zero_points is None or zero_points.shape.dtype is dt.uint8
-    return bits in (4, 8) and integers and group_index is None and a.shape.rank > 0
+    return (bits != 2 or level == 4) and integers and group_index is None and a.shape.rank > 0
+
+
+def codes_in_bytes(n: Node, rows: Instruction, bits: int, count: Dim) -> Instruction:
+    """Returns rows of codes as `dequant_dot` reads them: two of 4 bits in a byte, or one."""
+    return rows if bits == 4 else n.slice(unpacked(n, rows, bits), [1], [0], [count])
 
 
 def codes_of(n: Node, zero_points: Instruction, rows: int, blocks: Dim, bits: int) -> Instruction:
