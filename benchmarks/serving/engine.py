@@ -39,6 +39,8 @@ from mgx_serve.metrics import Metrics
 from mgx_serve.model import Model
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tracing import NoTraces
+from mgx_serve.tray_claims import ENGINE, Filling
+from mgx_serve.trays import TrayMemory
 
 SIZE = 512 << 20  # bytes of memory in each direction of a channel
 WARM = 0.8  # seconds that do not count
@@ -60,16 +62,24 @@ class Light(Arena):
         self._memory: Any = Nowhere()
 
 
-async def ask(ends: Sequence[Ends], given: argparse.Namespace) -> None:
-    """Asks over channels and prints what clients saw."""
+class Leaving(Filling):
+    """Claims rows of trays and leaves them as they are."""
+
+    def __init__(self, number: int, size: int, own: int) -> None:
+        super().__init__(number, size, own)
+        self._memory: Any = Nowhere()
+
+
+async def ask(ends: Sequence[Ends], trays: int, given: argparse.Namespace) -> None:
+    """Asks over channels and prints what clients saw.  trays: descriptor of the memory for them."""
     senders = []
-    for end in ends:
+    for own, end in enumerate(ends, ENGINE + 1):
         sender: list[Sent] = []
         channel = await Channel.opened(end, lambda message, parts, s=sender: s[0].answered(message[2], parts))
         _, borrowed = channel._memory or (None, None)
         assert borrowed is not None
         channel._memory = (Light(os.dup(end.written), end.size), borrowed)
-        sender.append(Sent(lambda channel=channel: channel))
+        sender.append(Sent(lambda channel=channel: channel, Leaving(trays, SIZE, own)))
         senders += sender
     feeds = {"x": np.ones((given.rows, 3, 224, 224), np.float32)}
     if given.kind == "tokens":
@@ -117,10 +127,10 @@ def waiting_model(given: argparse.Namespace, seen: list[Run]) -> Model:
     return model
 
 
-async def answer(ends: Sequence[Ends], model: Model) -> tuple[int, float]:
+async def answer(ends: Sequence[Ends], trays: TrayMemory, model: Model) -> tuple[int, float]:
     """Answers until the other process ends; returns how many requests there were, and the processor time."""
     batcher, ended, count = Batcher(model, Metrics(NoTraces())), asyncio.Event(), itertools.count()
-    for end in ends:
+    for own, end in enumerate(ends, ENGINE + 1):
         taken: list[Taken] = []
 
         def received(message: Any, parts: list[Any], taken: list[Taken] = taken) -> None:
@@ -134,7 +144,7 @@ async def answer(ends: Sequence[Ends], model: Model) -> tuple[int, float]:
         def send(content: Any, parts: Sequence[Any] = (), channel: Channel = channel) -> None:
             channel.send(["answers", 0, content], parts)
 
-        taken.append(Taken(lambda model, version: batcher, Budget(2 << 30), send))
+        taken.append(Taken(lambda model, version: batcher, Budget(2 << 30), send, None, trays, own))
     before = time.process_time()
     await ended.wait()
     return next(count), time.process_time() - before
@@ -160,12 +170,13 @@ def main() -> None:
         requests, answers = shared_memory("requests", SIZE), shared_memory("answers", SIZE)
         ours.append(Ends(here.detach(), answers, requests, SIZE))
         theirs.append(Ends(there.detach(), requests, answers, SIZE))
+    trays = TrayMemory(shared_memory("trays", SIZE), SIZE)
     if not os.fork():
-        asyncio.run(ask(theirs, given))
+        asyncio.run(ask(theirs, trays.number, given))
         os._exit(0)
     for end in theirs:
         os.close(end.socket)
-    count, busy = asyncio.run(answer(ours, model))
+    count, busy = asyncio.run(answer(ours, trays, model))
     os.wait()
     gaps = 1e3 * np.array([b[0] - a[1] for a, b in itertools.pairwise(seen[len(seen) // 4 :])])
     p50, p90 = np.percentile(gaps, (50, 90))

@@ -7,12 +7,15 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from .model import Model
 from .pace import Spent
 from .stacks import Stack, Stacks
 from .tensors import Array, Lying, arrays_of
+
+if TYPE_CHECKING:  # which needs a system with locks of files
+    from .trays import Tray
 
 __all__ = [
     "Done",
@@ -27,6 +30,7 @@ __all__ = [
     "kind_of",
     "run",
     "shapes_of",
+    "size_for",
     "size_of",
     "together",
     "worth",
@@ -67,11 +71,27 @@ class Form:
 class Request:
     """One request in the queue.
 
-    deadline: by `time.monotonic`, after which it is given up; laid: in what its rows were put as they came; for the rest, see
-    `Form`.
+    deadline: by `time.monotonic`, after which it is given up; laid: in what its rows were put as they came; tray, row: where they
+    lie from the start, or were moved to; place: the first of its rows in a run, None where the rows of a run follow each other in
+    the order of its requests; for the rest, see `Form`.
     """
 
-    __slots__ = ("arrived", "deadline", "done", "feeds", "key", "laid", "priority", "rows", "size", "started", "wanted")
+    __slots__ = (
+        "arrived",
+        "deadline",
+        "done",
+        "feeds",
+        "key",
+        "laid",
+        "place",
+        "priority",
+        "row",
+        "rows",
+        "size",
+        "started",
+        "tray",
+        "wanted",
+    )
 
     def __init__(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done, arrived: float) -> None:
         self.feeds, self.done, self.arrived = feeds, done, arrived
@@ -80,6 +100,15 @@ class Request:
         self.deadline = arrived + form.limit
         self.started = 0.0
         self.laid: object = None
+        self.tray: Tray | None = None
+        self.row = 0
+        self.place: int | None = None
+
+    @property
+    def open_tray(self) -> Tray | None:
+        """The tray that it lies in, unless a run has begun without it: it then lies there as it would anywhere."""
+        tray = self.tray
+        return None if tray is None or tray.closed else tray
 
 
 Made = Mapping[int, Array]  # outputs of a run by their positions
@@ -134,7 +163,7 @@ def worth(model: Model, batch: Sequence[Request]) -> int:
 
 def _seconds(model: Model, like: Request, rows: int) -> float:
     """Returns how long a run of so many rows takes; NaN if that was not measured."""
-    return model.seconds.get(_shapes(model, like, _size(model, rows)), math.nan)
+    return model.seconds.get(_shapes(model, like, size_for(model, rows)), math.nan)
 
 
 def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool = False) -> Together:
@@ -180,6 +209,8 @@ def apart(made: Made, batch: Sequence[Request]) -> list[list[Array]]:
         return [[made[n] for n in batch[0].wanted]]
     results, start = [], 0
     for request in batch:
+        if request.place is not None:
+            start = request.place
         end = start + request.rows
         results.append([made[n][start:end] for n in request.wanted])
         start = end
@@ -189,9 +220,10 @@ def apart(made: Made, batch: Sequence[Request]) -> list[list[Array]]:
 def size_of(model: Model, batch: Sequence[Request]) -> int:
     """Returns the rows of a run of requests: the next size, where there are sizes."""
     rows = sum([r.rows for r in batch])
-    return rows if batch[0].key is None else _size(model, rows)
+    return rows if batch[0].key is None else size_for(model, rows)
 
 
-def _size(model: Model, rows: int) -> int:
+def size_for(model: Model, rows: int) -> int:
+    """Returns the rows of a run of so many rows of joined requests."""
     at = bisect.bisect_left(model.sizes, rows)
     return rows if at == len(model.sizes) else model.sizes[at]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .ahead import Ahead, Inputs
 from .answers import Answers
@@ -21,8 +21,11 @@ from .metrics import Recorder
 from .model import Model, Signature
 from .pace import Paces, Spent
 from .stacks import Stacks
-from .tensors import Array, Lying
+from .tensors import OPEN, Array, Lying
 from .waiting import Waiting
+
+if TYPE_CHECKING:  # which needs a system with locks of files
+    from .trays import Tray, Trays
 
 __all__ = ["Batcher"]
 
@@ -99,10 +102,28 @@ class Batcher(Deployment):
         size = 0 if any(v.dtype.hasobject for v in feeds.values()) else sum([v.nbytes for v in feeds.values()])
         return Form(rows, key, size, priority, limit, self.signature.chosen(wanted))
 
-    def put(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done) -> Request:
+    @property
+    def trays(self) -> Trays | None:
+        """What front ends put large requests in, once they are offered to them."""
+        return self._ahead.trays
+
+    @trays.setter
+    def trays(self, offered: Trays) -> None:
+        self._ahead.trays = offered
+
+    @property
+    def fills_trays(self) -> bool:
+        """True where requests of one shape are joined, and run where they lie."""
+        rest = [n for t in self.signature.inputs for n in t.shape[1:]]
+        return self.model.batches and not self.model.own_memory and OPEN not in rest
+
+    def put(
+        self, feeds: Mapping[str, Array | Lying], form: Form, done: Done, lies: tuple[Tray, int] | None = None
+    ) -> Request:
         """Lets a request wait for its run.
 
-        done: answered in this event loop, perhaps before this returns.
+        lies: the tray and the first row of this model's that it lies in; done: answered in this event loop, perhaps before this
+        returns.
         Errors: Busy if the queue is full, Unavailable when the model is unloaded.
         """
         if self._closing:
@@ -116,6 +137,8 @@ class Batcher(Deployment):
             self.metrics.refused(self.signature)
             raise Busy(f"{len(self._waiting)} requests wait for model {self.signature.name!r}; try again later", 1.0)
         request = Request(feeds, form, done, time.monotonic())
+        if lies is not None:
+            request.tray, request.row = lies
         with self._lock:
             self._waiting.add(request)
         if self._free > -self._settings.instances or self._next is not None:
@@ -140,6 +163,8 @@ class Batcher(Deployment):
 
     async def close(self) -> None:
         self._closing = True
+        if self.trays is not None:
+            self.trays.end()
         self.hurry()
         while self._waiting or self._free < self._settings.instances or self._unanswered:
             self._idle.clear()

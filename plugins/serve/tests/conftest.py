@@ -31,11 +31,11 @@ class Running:
     said: str
 
 
-def write_model(path: Path, factor: float = 2.0, batch: object = "batch") -> Path:
+def write_model(path: Path, factor: float = 2.0, batch: object = "batch", width: int = 4) -> Path:
     """y = factor * x, z = sum of each row of x."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, width])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, width])
     z = helper.make_tensor_value_info("z", TensorProto.FLOAT, [batch, 1])
     weights = [numpy_helper.from_array(np.float32(factor), "f"), numpy_helper.from_array(np.array([1]), "axes")]
     nodes = [helper.make_node("Mul", ["x", "f"], ["y"]), helper.make_node("ReduceSum", ["x", "axes"], ["z"])]

@@ -249,7 +249,7 @@ def test_a_front_end_that_is_killed_is_replaced(fronted: Any) -> None:
             return False
 
     until(all_answer)
-    until(lambda: memories(fronted.process.pid) == 2 * COUNT + 2)  # those of the killed one are given back
+    until(lambda: memories(fronted.process.pid) == 2 * COUNT + 4)  # those of the killed one are given back
 
 
 def memories(process: int) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import mmap
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from ..blocks import ALIGNMENT, Blocks
+
 __all__ = ["Arena", "Borrowed", "Bytes", "places", "shared_memory"]
 
-ALIGNMENT: Final = 64
 Bytes = bytes | memoryview
 
 
@@ -41,34 +41,21 @@ class Arena:
 
     def __init__(self, number: int, size: int) -> None:
         self._memory = memoryview(mmap.mmap(number, size))
-        self._free = [(0, size)]  # start and size, in order, with something between each two
-        self._lent: dict[int, int] = {}
+        self._blocks = Blocks(size)
 
     def lend(self, parts: Sequence[Bytes]) -> int | None:
         """Returns the start of a block with copies of byte strings, in `places`; None if there is no room."""
         *starts, size = places([len(part) for part in parts])
-        size = max(size, ALIGNMENT)
-        number = next((n for n, (_, room) in enumerate(self._free) if room >= size), None)
-        if number is None:
+        start = self._blocks.take(max(size, ALIGNMENT))
+        if start is None:
             return None
-        start, room = self._free[number]
-        self._free[number : number + 1] = [(start + size, room - size)] if room > size else []
-        self._lent[start] = size
         for at, part in zip(starts, parts, strict=True):
             self._memory[start + at : start + at + len(part)] = part
         return start
 
     def take_back(self, start: int) -> None:
         """Makes the memory of a block free again.  Errors: KeyError if no block that is lent starts there."""
-        size = self._lent.pop(start)
-        number = bisect.bisect(self._free, (start, 0))
-        if number < len(self._free) and self._free[number][0] == start + size:
-            size += self._free.pop(number)[1]
-        if number and sum(self._free[number - 1]) == start:
-            number -= 1
-            before, room = self._free.pop(number)
-            start, size = before, room + size
-        self._free.insert(number, (start, size))
+        self._blocks.take_back(start)
 
 
 class Borrowed:

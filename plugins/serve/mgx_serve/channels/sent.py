@@ -14,6 +14,7 @@ from ..errors import Unavailable
 from ..inference import Answer, Call
 from ..shared_memory import AT_ONCE, Place
 from ..tensors import DATATYPES, Tensor, datatype_of, elements, to_bytes
+from ..tray_claims import Filling, Plan
 from .arena import Bytes
 from .channel import Channel
 from .wire import place_fields, read_error, read_tensor
@@ -23,7 +24,7 @@ __all__ = ["Lost", "Sent", "is_plain", "lies_plainly"]
 HEADS: Final = 1024  # that are kept
 LARGEST_HEAD: Final = 4096  # bytes of one that is kept
 TEXT: Final = "BYTES"
-Made = tuple[Sequence[Any], list[Bytes]]  # of an answer: model, version and outputs, and their elements
+Made = tuple[Sequence[Any], list[Bytes]]  # of an answer: model, version, outputs and a plan, and the outputs' elements
 
 
 class Lost(Unavailable):
@@ -48,10 +49,15 @@ class Sent:
 
     The requests of one turn of the event loop leave as one message.  A request is its number, its head and its tensors; the head
     names the model, the outputs, the shapes of the inputs and the places in shared memory, and is written once for all requests
-    that are alike.
+    that are alike.  Once an answer to such a request has said where inputs may be put, those of the next ones are put there and
+    not sent, while there is room.
+
+    filling: puts them there, None where the other process offers no such memory.
     """
 
-    def __init__(self, channel: Callable[[], Channel | None]) -> None:
+    def __init__(self, channel: Callable[[], Channel | None], filling: Filling | None = None) -> None:
+        self.filling = filling
+        self._plans: dict[bytes, Plan] = {}
         self._channel, self._loop = channel, asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Made]] = {}
         self._numbers = itertools.count(1)
@@ -67,17 +73,18 @@ class Sent:
         head, number, reply = self._head(call), next(self._numbers), self._loop.create_future()
         if not self._records:
             self._loop.call_soon(self.flush)
-        self._records += (number, head, len(call.feeds))
-        self._parts += map(to_bytes, call.feeds.values())
+        self._add(number, head, call)
         self._waiting[number] = reply
         try:
-            (model, version, outputs), parts = await reply
+            (model, version, outputs, plan), parts = await reply
         except asyncio.CancelledError:
             self.flush()
             self._tell("cancelled", number)
             raise
         finally:
             del self._waiting[number]
+        if plan is not None and head not in self._plans:
+            self._plans[head] = Plan(*plan)
         made, places = [], {}
         for (name, kind, shape), part in zip(outputs, parts, strict=True):
             lies = call.places.get(name)
@@ -88,6 +95,26 @@ class Sent:
                 array = np.broadcast_to(np.zeros((), DATATYPES[kind]), shape)
             made.append((Tensor(name, kind, tuple(shape)), array))
         return Answer(model, version, call.id, made, places)
+
+    def _add(self, number: int, head: bytes, call: Call) -> None:
+        """Adds a request to those that leave at the end of this turn of the event loop, its inputs only where they are sent."""
+        plan = self._plans.get(head)
+        if plan is not None and self.filling is not None:
+            arrays = list(call.feeds.values())
+            try:
+                where = self.filling.put(plan, len(arrays[0]), [to_bytes(array) for array in arrays])
+            except LookupError:
+                del self._plans[head]
+            else:
+                if where is not None:
+                    self._records += (number, head, where)
+                    return
+        self._records += (number, head, len(call.feeds))
+        self._parts += map(to_bytes, call.feeds.values())
+
+    def changed(self) -> None:
+        """Notes that other models or versions answer now."""
+        self._plans.clear()
 
     def _head(self, call: Call) -> bytes:
         feeds = tuple([(name, array.dtype, array.shape) for name, array in call.feeds.items()])
@@ -106,6 +133,7 @@ class Sent:
             if len(head) <= LARGEST_HEAD:
                 if len(self._heads) >= HEADS:
                     self._heads.clear()
+                    self._plans.clear()
                 self._heads[key] = head
         return head
 
@@ -128,12 +156,12 @@ class Sent:
         alike, records, refused = content
         at = 0
         for number, which, shapes in records:
-            model, version, outputs = alike[which]
+            model, version, outputs, plan = alike[which]
             end = at + len(outputs)
             reply = self._waiting.get(number)
             if reply is not None and not reply.done():  # or the client has left
                 told = [(name, kind, shape) for (name, kind), shape in zip(outputs, shapes, strict=True)]
-                reply.set_result(((model, version, told), parts[at:end]))
+                reply.set_result(((model, version, told, plan), parts[at:end]))
             at = end
         for number, error in refused:
             reply = self._waiting.get(number)

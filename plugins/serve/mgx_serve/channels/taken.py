@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
+from ..ahead import LARGE
 from ..batch import Form
 from ..batching import Batcher
 from ..budget import TENSOR_COST, Budget, Share
@@ -18,6 +19,7 @@ from ..errors import ServeError
 from ..inference import held
 from ..shared_memory import Place, Regions
 from ..tensors import DATATYPES, Array, Layout, Lying, to_bytes
+from ..trays import TrayMemory
 from .arena import Bytes
 from .wire import error_message
 
@@ -34,7 +36,8 @@ class Kind:
     """Requests of one head, which was checked once for all of them.
 
     layouts: name, element type and extents of each input in the message; stored: the inputs in shared memory; alike: model,
-    version, and names and types of the outputs, as messages have them; places: in shared memory, of those that go there.
+    version, names and types of the outputs, and where inputs may be put, as messages have them; places: in shared memory, of
+    those that go there.
     """
 
     queue: Batcher
@@ -75,6 +78,7 @@ class Taken:
 
     find: returns the queue of a model's version; budget: of the memory for requests; send: sends a message and its byte strings;
     regions: those that requests may name, None where no request does.
+    trays: that requests may lie in, None where none are offered; process: the number of the other process.
     A request costs no task and no future here: its record waits in the queue of its model, and the answers that are there at the
     end of a turn of the event loop leave as one message.
     """
@@ -85,8 +89,10 @@ class Taken:
         budget: Budget,
         send: Callable[[Any, Sequence[Bytes]], None],
         regions: Regions | None = None,
+        trays: TrayMemory | None = None,
+        process: int = 0,
     ) -> None:
-        self._regions = regions
+        self._regions, self._trays, self._process = regions, trays, process
         self._find, self._budget, self._send, self._loop = find, budget, send, asyncio.get_running_loop()
         self._kinds: dict[bytes, Kind] = {}
         self._waiting: dict[int, Waiting] = {}
@@ -97,21 +103,38 @@ class Taken:
         """Puts the requests of a message into their queues."""
         at = 0
         numbers = iter(records)
-        for number, head, count in zip(numbers, numbers, numbers, strict=True):
-            end = at + count
+        for number, head, where in zip(numbers, numbers, numbers, strict=True):
+            given: list[Bytes] = []
+            if isinstance(where, int):
+                given, at = parts[at : at + where], at + where
             try:
-                kind = self._kinds.get(head) or self._kind(head)
-                feeds: dict[str, Array | Lying] = {
-                    name: np.frombuffer(part, dtype).reshape(shape)
-                    for (name, dtype, shape), part in zip(kind.layouts, parts[at:end], strict=True)
-                }
-                self._waiting[number] = waiting = Waiting(self, number, kind)
-                if kind.stored:
-                    self._add_stored(feeds, waiting)
-                kind.queue.put(feeds, kind.form, waiting)
+                if isinstance(where, int):
+                    self._put(number, self._kinds.get(head) or self._kind(head), given)
+                else:
+                    self._put_lying(number, head, *where)
             except Exception as error:
                 self.refuse(number, error)
-            at = end
+
+    def _put(self, number: int, kind: Kind, parts: list[Bytes]) -> None:
+        feeds: dict[str, Array | Lying] = {
+            name: np.frombuffer(part, dtype).reshape(shape)
+            for (name, dtype, shape), part in zip(kind.layouts, parts, strict=True)
+        }
+        self._waiting[number] = waiting = Waiting(self, number, kind)
+        if kind.stored:
+            self._add_stored(feeds, waiting)
+        kind.queue.put(feeds, kind.form, waiting)
+
+    def _put_lying(self, number: int, head: bytes, which: int, place: int, row: int, rows: int) -> None:
+        """Puts a request in its queue whose inputs lie in a tray."""
+        assert self._trays is not None, "a front end has trays from this process"
+        trays = self._trays.of(which)
+        tray = trays.came(place, self._process, rows)  # also if the request is refused
+        kind = self._kinds.get(head) or self._kind(head)
+        feeds = {name: array[row : row + rows] for name, array in tray.arrays.items()}
+        self._waiting[number] = waiting = Waiting(self, number, kind)
+        lies = (tray, row) if kind.queue.trays is trays else None  # or the model was loaded anew meanwhile
+        kind.queue.put(feeds, kind.form, waiting, lies)
 
     def _add_stored(self, feeds: dict[str, Array | Lying], waiting: Waiting) -> None:
         """Adds the inputs in shared memory.  Errors: BadRequest, TooLarge, Busy."""
@@ -133,13 +156,25 @@ class Taken:
         form, found = queue.form(empty, priority, timeout, outputs), queue.signature
         told = [(found.outputs[n].name, found.outputs[n].datatype) for n in form.wanted]
         placed = {name: Place(*place) for name, place in places}
-        alike = [found.name, found.version, told]
+        plan = None if lying else self._offered(queue, form, layouts)
+        alike = [found.name, found.version, told, plan]
         made = Kind(queue, form, layouts, lying, alike, [placed.get(name) for name, _ in told])
         if len(head) <= LARGEST_HEAD:
             if len(self._kinds) >= HEADS:
                 self._kinds.clear()
             self._kinds[head] = made
         return made
+
+    def _offered(self, queue: Batcher, form: Form, layouts: Sequence[tuple[str, Any, Sequence[int]]]) -> Any:
+        """Returns where requests of a head may put their inputs; None for those that are sent."""
+        if self._trays is None or form.size < LARGE or not 0 < form.rows <= queue.signature.max_batch:
+            return None
+        if queue.trays is None and queue.fills_trays:
+            laid = [(name, dtype, tuple(shape[1:])) for name, dtype, shape in layouts]
+            offered = self._trays.offer(queue.signature.max_batch, laid, form.key)
+            if offered is not None:
+                queue.trays = offered
+        return queue.trays.plan.fields() if queue.trays is not None and queue.trays.key == form.key else None
 
     def changed(self) -> None:
         """Notes that other models or versions answer now."""
@@ -159,9 +194,11 @@ class Taken:
         return waiting
 
     def close(self) -> None:
-        """Gives up all of them."""
+        """Gives up all of them; their process has ended."""
         for number in list(self._waiting):
             self.cancel(number)
+        if self._trays is not None:
+            self._trays.left(self._process)
 
     def answer(self, waiting: Waiting, result: list[Array]) -> None:
         try:

@@ -22,6 +22,7 @@ from ..errors import ServeError
 from ..grpc_methods import Methods
 from ..inference import Service
 from ..model import Signature
+from ..trays import TrayMemory
 
 __all__ = ["Asked"]
 
@@ -31,10 +32,16 @@ Reply = tuple[Any, Sequence[Bytes]]
 
 
 class Asked:
-    """Answers the messages of a front end, and of the one that takes its place when it has ended."""
+    """Answers the messages of a front end, and of the one that takes its place when it has ended.
 
-    def __init__(self, service: Service, app: ASGIApp, methods: Methods) -> None:
+    trays: that it may put requests in; number: its own there.
+    """
+
+    def __init__(
+        self, service: Service, app: ASGIApp, methods: Methods, trays: TrayMemory | None = None, number: int = 0
+    ) -> None:
         self._service, self._app, self._methods = service, app, methods
+        self._trays, self._number = trays, number
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._kinds: dict[str, Callable[[Any, list[Bytes]], Awaitable[Reply]]] = {
             "infer": self._infer,
@@ -53,7 +60,8 @@ class Asked:
         """
         self._channel = channel
         answers = functools.partial(_send, channel, "answers", 0)
-        self._taken = Taken(self._queue, self._service.budget, answers, self._service.regions)
+        given = self._service
+        self._taken = Taken(self._queue, given.budget, answers, given.regions, self._trays, self._number)
         self._started = asyncio.get_running_loop().create_future()
         return self._started
 

@@ -34,6 +34,7 @@ class Direct(Engine):
 
     def changed(self) -> None:
         """Forgets where models are, for other versions answer now, or none."""
+        super().changed()
         self._known = {}
 
     async def infer(self, call: Call, share: Share) -> Answer:

@@ -23,6 +23,8 @@ from ..inference import Service
 from ..listening import reserved
 from ..settings import Settings
 from ..sharing import Sharing
+from ..tray_claims import ENGINE, MOST_FRONTENDS, PAGE, SETS
+from ..trays import TrayMemory
 from .asked import Asked
 from .start import written
 
@@ -55,6 +57,7 @@ class FrontEnds:
         self._reserved: list[socket.socket] = []
         self._members: list[_Member] = []
         self._sharing: Sharing | None = None
+        self._trays: TrayMemory | None = None
 
     async def open(self) -> None:
         """Errors: OSError if a port is taken; ParameterError if a front end cannot be started."""
@@ -80,13 +83,19 @@ class FrontEnds:
             connections=max(given.connections // count, 1),
         )
         self._sharing = sharing = Sharing(count, shared_memory)
-        self._members = [
-            _Member(share, Asked(self._service, self._app, self._methods), sharing, number) for number in range(count)
-        ]
+        if count <= MOST_FRONTENDS and not given.traces and given.ray is None:
+            size = SETS * PAGE + given.memory
+            self._trays = TrayMemory(shared_memory("mgx-serve-trays", size), size)
+        self._members = [self._member(share, sharing, number) for number in range(count)]
         started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
         for error in started:
             if error is not None:
                 raise error
+
+    def _member(self, settings: Settings, sharing: Sharing, number: int) -> _Member:
+        own, trays = ENGINE + 1 + number, self._trays
+        asked = Asked(self._service, self._app, self._methods, trays, own)
+        return _Member(settings, asked, sharing, number, () if trays is None else (trays.number, trays.size, own))
 
     def _changed(self) -> None:
         for member in self._members:
@@ -109,11 +118,16 @@ class FrontEnds:
 
 
 class _Member:
-    """One front end: its process, the channel to it, and its part of the connections."""
+    """One front end: its process, the channel to it, and its part of the connections.
 
-    def __init__(self, settings: Settings, asked: Asked, sharing: Sharing, number: int) -> None:
+    trays: what `Filling` takes, nothing where none are offered.
+    """
+
+    def __init__(
+        self, settings: Settings, asked: Asked, sharing: Sharing, number: int, trays: tuple[int, int, int] | tuple[()]
+    ) -> None:
         self._settings, self.asked = settings, asked
-        self._sharing, self._number = sharing, number
+        self._sharing, self._number, self._trays = sharing, number, trays
         self._ending = False
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -132,7 +146,7 @@ class _Member:
                 *COMMAND,
                 *map(str, (*given, size)),
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=(*given, part.counts, part.takes, *part.gives),
+                pass_fds=(*given, part.counts, part.takes, *part.gives, *self._trays[:1]),
             )
             requests, answers = memory
             channel = await Channel.opened(
@@ -146,7 +160,7 @@ class _Member:
         started = self.asked.connected(channel)
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            text = json.dumps(written(self._settings, log.getEffectiveLevel(), part))
+            text = json.dumps(written(self._settings, log.getEffectiveLevel(), part, self._trays))
             self._process.stdin.write(text.encode())
             await self._process.stdin.drain()
         self._process.stdin.close()

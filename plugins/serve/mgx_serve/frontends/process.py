@@ -7,7 +7,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mgx_core import ParameterError
@@ -18,6 +18,7 @@ from ..http_infer import InferPaths
 from ..listening import Listening
 from ..settings import Settings
 from ..sharing import Part
+from ..tray_claims import Filling
 from .remote import Engine, Others
 from .start import LOG_FORMAT, settings_of
 
@@ -27,12 +28,12 @@ __all__ = ["main"]
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # the engine's process says when to end, also to those of its group
         signal.signal(number, signal.SIG_IGN)
-    settings, level, part = settings_of(json.load(sys.stdin))
+    settings, level, part, trays = settings_of(json.load(sys.stdin))
     logging.basicConfig(level=level, format=LOG_FORMAT)
-    asyncio.run(serve(settings, Ends(*map(int, sys.argv[1:])), part))
+    asyncio.run(serve(settings, Ends(*map(int, sys.argv[1:])), part, trays))
 
 
-async def serve(settings: Settings, ends: Ends, part: Part) -> None:
+async def serve(settings: Settings, ends: Ends, part: Part, trays: Sequence[int]) -> None:
     """Serves until the engine's process says so, or ends."""
 
     def told(kind: str, content: Any) -> None:
@@ -42,6 +43,8 @@ async def serve(settings: Settings, ends: Ends, part: Part) -> None:
             engine.changed()
 
     engine = _engine(settings, told)
+    if trays:
+        engine.fill(Filling(*trays))
     await engine.connect(ends)
     listening = Listening(settings)
     try:

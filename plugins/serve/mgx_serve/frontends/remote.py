@@ -20,6 +20,7 @@ from ..errors import Unavailable
 from ..http_infer import headers_of, read_body, refusal, send_response
 from ..inference import Answer, Call, Inference
 from ..settings import Settings
+from ..tray_claims import Filling
 
 __all__ = ["Engine", "Others"]
 
@@ -52,8 +53,13 @@ class Engine(Inference):
         if self._channel is not None:
             self._channel.close()
 
+    def fill(self, filling: Filling) -> None:
+        """Has requests put in the trays that the engine's process offers."""
+        self._sent.filling = filling
+
     def changed(self) -> None:
         """Notes that other models or versions answer now."""
+        self._sent.changed()
 
     async def infer(self, call: Call, share: Share) -> Answer:
         if not self._traces:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,17 +16,20 @@ LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 FILES: Final = ("certificate", "key")
 
 
-def written(settings: Settings, level: int, part: Part) -> Mapping[str, Any]:
-    """Returns what is to be written as JSON.  level: of the log; part: of the connections."""
+def written(settings: Settings, level: int, part: Part, trays: Sequence[int]) -> Mapping[str, Any]:
+    """Returns what is to be written as JSON.
+
+    level: of the log; part: of the connections; trays: what `Filling` takes, if any.
+    """
     given = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.name != "model"}
     files = {name: None if given[name] is None else str(given[name]) for name in FILES}
-    return {"level": level, "settings": given | files, "part": dataclasses.asdict(part)}
+    return {"level": level, "settings": given | files, "part": dataclasses.asdict(part), "trays": trays}
 
 
-def settings_of(given: Mapping[str, Any]) -> tuple[Settings, int, Part]:
-    """Returns the settings, but for those of models, the level of the log, and the part of the connections."""
+def settings_of(given: Mapping[str, Any]) -> tuple[Settings, int, Part, Sequence[int]]:
+    """Returns the settings, but for those of models, the level of the log, the part of the connections, and the trays."""
     read = dict(given["settings"])
     for name in FILES:
         read[name] = None if read[name] is None else Path(read[name])
     read["tokens"] = {token: tuple(models) for token, models in read["tokens"].items()}
-    return Settings(**read), given["level"], Part(**given["part"])
+    return Settings(**read), given["level"], Part(**given["part"]), given["trays"]

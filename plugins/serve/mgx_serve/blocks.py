@@ -1,0 +1,40 @@
+"""Which parts of a memory are lent."""
+
+from __future__ import annotations
+
+import bisect
+from typing import Final
+
+__all__ = ["ALIGNMENT", "Blocks"]
+
+ALIGNMENT: Final = 64
+
+
+class Blocks:
+    """Parts of `size` bytes, which lie as low as they can."""
+
+    def __init__(self, size: int) -> None:
+        self._free = [(0, size)]  # start and size, in order, with something between each two
+        self._lent: dict[int, int] = {}
+
+    def take(self, size: int) -> int | None:
+        """Returns the start of a block of a multiple of `ALIGNMENT` bytes; None if there is no room."""
+        number = next((n for n, (_, room) in enumerate(self._free) if room >= size), None)
+        if number is None:
+            return None
+        start, room = self._free[number]
+        self._free[number : number + 1] = [(start + size, room - size)] if room > size else []
+        self._lent[start] = size
+        return start
+
+    def take_back(self, start: int) -> None:
+        """Makes a block free again.  Errors: KeyError if no block that is lent starts there."""
+        size = self._lent.pop(start)
+        number = bisect.bisect(self._free, (start, 0))
+        if number < len(self._free) and self._free[number][0] == start + size:
+            size += self._free.pop(number)[1]
+        if number and sum(self._free[number - 1]) == start:
+            number -= 1
+            before, room = self._free.pop(number)
+            start, size = before, room + size
+        self._free.insert(number, (start, size))
