@@ -74,6 +74,13 @@ class Context:
         require_room(shape.lens(), shape.dtype.size, "the argument")
         return np.empty(shape.lens(), shape.dtype.numpy)
 
+    def pin(self, array: Array) -> object | None:
+        """Lets the device reach the memory of a host array as that of `host_array`, until what it returns is gone.
+
+        The memory must stay until then.  Returns None where the driver cannot do so.  Default: None.
+        """
+        return None
+
     def upload(self, array: Array) -> Value:
         """Returns a copy of a host array in the device's memory.  Default: a copy in host memory."""
         return array.copy()

@@ -130,6 +130,14 @@ class GpuContext(Context):
     def host_array(self, shape: Shape) -> Array:
         return self.device.pinned(shape.bytes()).owned_array(shape.dtype.numpy, tuple(shape.lens()))
 
+    def pin(self, array: Array) -> object | None:
+        if self.device.kind == "null":
+            return None
+        try:
+            return self.device.registered(array.__array_interface__["data"][0], array.nbytes)
+        except DeviceError:  # a driver may refuse memory that other processes map, too
+            return None
+
     def upload(self, array: Array) -> DeviceArray:
         shape = Shape(array.dtype, array.shape)
         return DeviceArray(self.device.upload(array), shape.dtype, shape.lens())

@@ -47,3 +47,12 @@ def test_code_is_unloaded_with_its_program() -> None:
         del program, m
         gc.collect()
         assert loaded_kernels() <= before
+
+
+def test_host_memory_of_a_caller_is_pinned_until_it_is_let_go():
+    array = np.zeros(4096, np.uint8)
+    pinned = GpuTarget("host").get_context().pin(array)
+    assert pinned is not None
+    assert GpuTarget("host").get_context().pin(array) is None  # the driver refuses it twice
+    del pinned
+    assert GpuTarget("host").get_context().pin(array) is not None

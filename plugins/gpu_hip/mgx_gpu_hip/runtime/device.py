@@ -17,7 +17,7 @@ from .driver import Driver, available, load_driver
 from .driver_context import DriverContext
 from .failures import CallError
 from .graph import Capture
-from .memory import DeviceBuffer, PinnedBuffer, Pool
+from .memory import DeviceBuffer, PinnedBuffer, Pool, RegisteredMemory
 from .module import Module
 from .stream import Event, Stream
 from .symbols import ATTRIBUTES, IpcHandle
@@ -202,6 +202,10 @@ class Device(DriverContext):
 
     def pinned(self, size: int) -> PinnedBuffer:
         return PinnedBuffer(self, size)
+
+    def registered(self, address: int, size: int) -> RegisteredMemory:
+        """Host memory of a caller's as pinned memory.  Errors: DeviceError where the driver refuses it."""
+        return RegisteredMemory(self, address, size)
 
     def load(self, image: bytes) -> Module:
         """Code on the device; equal images are loaded once.  Errors: DeviceError if it is for another."""

@@ -19,7 +19,7 @@ from .driver_context import DriverContext
 from .failures import OUT_OF_MEMORY, CallError, OutOfMemoryError
 from .stream import Event, Stream
 
-__all__ = ["DeviceBuffer", "PinnedBuffer", "Pool"]
+__all__ = ["DeviceBuffer", "PinnedBuffer", "Pool", "RegisteredMemory"]
 
 SMALL, LARGE = 512, 2 << 20  # sizes are rounded up: by SMALL below LARGE, above by a sixteenth at most
 IDLE = 256 << 20  # bytes that may lie unused, if that is more than a quarter of what is taken
@@ -213,3 +213,20 @@ class PinnedBuffer:
     def __del__(self) -> None:
         if getattr(self, "address", 0):
             self.device.dispose("host_free", self.address)
+
+
+class RegisteredMemory:
+    """Host memory of a caller's that the device copies to and from without a detour while this lives."""
+
+    __slots__ = ("address", "device")
+
+    def __init__(self, device: DriverContext, address: int, size: int) -> None:
+        device.activate()
+        self.address = 0
+        self.device = device
+        device.driver.host_register(address, size, 0)
+        self.address = address
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            self.device.dispose("host_unregister", self.address)

@@ -67,6 +67,8 @@ address_range     hipMemGetAddressRange         cuMemGetAddressRange_v2         
 free              hipFree                       cuMemFree_v2                    p
 host_malloc       hipHostMalloc                 cuMemHostAlloc                  Pzu
 host_free         hipHostFree                   cuMemFreeHost                   p
+host_register     hipHostRegister               cuMemHostRegister_v2            pzu
+host_unregister   hipHostUnregister             cuMemHostUnregister             p
 h2d               hipMemcpyHtoDAsync            cuMemcpyHtoDAsync_v2            ppzp
 d2h               hipMemcpyDtoHAsync            cuMemcpyDtoHAsync_v2            ppzp
 d2d               hipMemcpyDtoDAsync            cuMemcpyDtoDAsync_v2            ppzp

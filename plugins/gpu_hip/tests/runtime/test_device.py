@@ -202,6 +202,20 @@ def test_copies_between_buffers_and_pinned_memory(device, x):
         a.part(3900, 200)
 
 
+def test_a_callers_memory_is_reached_while_it_is_registered(device, x):
+    own, stream = np.zeros_like(x), device.stream()
+    address, uploaded = own.__array_interface__["data"][0], device.upload(x)
+    registered = device.registered(address, own.nbytes)
+    stream.copy(address, uploaded.address, own.nbytes)
+    stream.wait()
+    np.testing.assert_array_equal(own, x)
+    with pytest.raises(DeviceError):
+        device.registered(address, own.nbytes)
+    del registered
+    gc.collect()
+    device.registered(address, own.nbytes)
+
+
 def test_running_out_of_memory_says_what_was_asked(device):
     free, total = device.memory()
     with pytest.raises(OutOfMemoryError, match=r"TiB|GiB asked, .* GiB of 8.00 GiB free") as caught:

@@ -304,6 +304,15 @@ int API(HostMalloc)(Handle* p, size_t n, u32) {
   std::lock_guard<std::mutex> hold(heap_lock);
   return pinned[*p] = n, 0;
 }
+int API(HostRegister)(Handle p, size_t n, u32) {
+  std::lock_guard<std::mutex> hold(heap_lock);
+  if (!p || !n || pinned.count(p)) return BAD_HANDLE;
+  return pinned[p] = n, 0;
+}
+int API(HostUnregister)(Handle p) {
+  std::lock_guard<std::mutex> hold(heap_lock);
+  return pinned.erase(p) ? 0 : BAD_HANDLE;
+}
 int API(HostFree)(Handle p) {
   std::lock_guard<std::mutex> hold(heap_lock);
   return pinned.erase(p), free((void*)p), 0;
