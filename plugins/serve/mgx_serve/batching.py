@@ -71,7 +71,7 @@ class Batcher(Deployment):
         self._next: Job | None = None  # one that waits for a thread and takes what is there when it begins
         self._goes_on = True  # runs are long enough for threads
         self._unanswered = 0  # runs that have ended
-        self._closing = self._hurrying = self._scheduled = False
+        self._closing = self._hurrying = self._scheduled = self._refuses_trays = False
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._again: set[asyncio.Task[None]] = set()
@@ -104,18 +104,22 @@ class Batcher(Deployment):
 
     @property
     def trays(self) -> Trays | None:
-        """What front ends put large requests in, once they are offered to them."""
+        """What front ends put large requests in; None where none are used."""
         return self._ahead.trays
-
-    @trays.setter
-    def trays(self, offered: Trays) -> None:
-        self._ahead.trays = offered
 
     @property
     def fills_trays(self) -> bool:
-        """True where requests of one shape are joined, and run where they lie."""
+        """True where requests of one shape are joined, and trays may be of use."""
         rest = [n for t in self.signature.inputs for n in t.shape[1:]]
-        return self.model.batches and not self.model.own_memory and OPEN not in rest
+        return self.model.batches and OPEN not in rest and not self._refuses_trays
+
+    def use(self, trays: Trays) -> None:
+        """Has front ends put requests in trays, unless the target has memory of its own and cannot copy from there at once."""
+        self._refuses_trays = self.model.own_memory and not trays.pin(self.model.pin)
+        if self._refuses_trays:
+            trays.end()
+        else:
+            self._ahead.trays = trays
 
     def put(
         self, feeds: Mapping[str, Array | Lying], form: Form, done: Done, lies: tuple[Tray, int] | None = None

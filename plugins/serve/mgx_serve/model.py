@@ -115,6 +115,11 @@ class Model:
             found = np.empty(size, np.uint8)
         return found
 
+    def pin(self, memory: Array) -> object | None:
+        """Lets the target copy inputs from memory without a detour until what it returns is gone; None where it cannot."""
+        pinned: object | None = self._context.pin(memory)
+        return pinned
+
     def warm(self) -> None:
         """Runs the model twice for each size that will be common: to compile for it, then to measure `seconds`.
 

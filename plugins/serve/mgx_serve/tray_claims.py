@@ -1,9 +1,9 @@
 """Rows of batches that several processes claim, each for its own requests.
 
 A set of trays is the memory of the next batches of one model; a tray holds the inputs of one batch.  One page for each set says
-which tray is being filled and how many of its rows are claimed.  A front end takes the page's lock, claims rows, lets the lock go,
-copies its inputs to the rows, and sends the engine's process a message that says where they lie.  The engine's process takes the
-lock to close a tray when it runs it, and to give it free again.
+which tray is being filled and how many of its rows are claimed.  A front end takes the page's lock, claims rows, lets the lock
+go, copies its inputs to the rows, and sends the engine's process a message that says where they lie.  The engine's process takes
+the lock to close a tray when it runs it, and to give it free again.
 """
 
 from __future__ import annotations

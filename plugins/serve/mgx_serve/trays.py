@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -59,6 +59,7 @@ class Trays:
     def __init__(self, memory: TrayMemory, claims: Claims, whole: Array, plan: Plan, laid: Laid, key: Any) -> None:
         self.plan, self.key, self.ended = plan, key, False
         self._memory = memory  # whose descriptor the claims use
+        self._pinned: object | None = None
         self._claims, self._whole, self._laid = claims, whole, laid
         self._lock = threading.Lock()
         self._ended: deque[int] = deque()  # trays that one use of has ended; threads add to them
@@ -94,6 +95,15 @@ class Trays:
         with self._lock:
             tray.closed = self._closed[tray.number] = True
             return self._claims.close(tray.number)
+
+    def pin(self, pinned: Callable[[Array], object | None]) -> bool:
+        """Has a target pin the memory for as long as it is offered or in use; returns False where it cannot."""
+        self._pinned = pinned(self._whole)
+        return self._pinned is not None
+
+    def unpin(self) -> None:
+        """Lets the target forget the memory, which nothing refers to any more."""
+        self._pinned = None
 
     def settle(self) -> bool:
         """Lets trays be used again that can be; returns True if all of them can."""
@@ -169,7 +179,9 @@ class TrayMemory:
     def offer(self, rows: int, laid: Laid, key: Any) -> Trays | None:
         """Returns new trays for runs of so many rows; None where there is no room for them."""
         for number in [n for n, trays in self._sets.items() if trays.ended and trays.settle()]:
-            plan = self._sets.pop(number).plan
+            ended = self._sets.pop(number)
+            ended.unpin()
+            plan = ended.plan
             self._blocks.take_back(plan.start)
             self._mapped.madvise(mmap.MADV_REMOVE, plan.start, TRAYS * plan.size)
         inputs: list[tuple[int, int]] = []

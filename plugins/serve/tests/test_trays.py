@@ -152,11 +152,16 @@ def test_a_process_that_is_killed_lets_the_lock_go(memory: TrayMemory, trays: Tr
 
 
 class Doubling:
-    """y = 2 * x in batches of up to 8 rows; fails for rows with -1; a run waits for `go`."""
+    """y = 2 * x in batches of up to 8 rows; fails for rows with -1; a run waits for `go`.
 
-    batches, own_memory = True, False
+    pins: None for a target without memory of its own, else whether it can pin memory of others.
+    """
 
-    def __init__(self) -> None:
+    batches = True
+
+    def __init__(self, pins: bool | None = None) -> None:
+        self.own_memory, self._pins = pins is not None, pins
+        self.pinned: list[int] = []  # bytes of what was pinned
         self.settings, self.sizes = ModelSettings(max_batch=MOST), batch_sizes(MOST)
         x, y = (Tensor(name, "FP32", (-1, WIDTH)) for name in "xy")
         self.signature = Signature("m", "1", "ref", 60.0, (x,), (y,), MOST)
@@ -167,6 +172,10 @@ class Doubling:
 
     def host_memory(self, size: int) -> Any:
         return np.empty(size, np.uint8)
+
+    def pin(self, memory: Any) -> object | None:
+        self.pinned.append(memory.nbytes)
+        return self if self._pins else None
 
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.ran.append(feeds["x"].__array_interface__["data"][0])
@@ -234,8 +243,8 @@ class Parts:
 
 
 @contextlib.asynccontextmanager
-async def connected(memory: TrayMemory) -> AsyncIterator[Parts]:
-    parts = Parts(memory, Doubling())
+async def connected(memory: TrayMemory, pins: bool | None = None) -> AsyncIterator[Parts]:
+    parts = Parts(memory, Doubling(pins))
     yield parts
     parts.model.go.set()
     await parts.batcher.close()
@@ -257,6 +266,21 @@ def test_requests_of_two_front_ends_are_run_where_they_put_them(memory: TrayMemo
             await asyncio.gather(first, *others)
             assert parts.in_place() == [True, True]
             assert [r for r in one.records if not isinstance(r, int)] and one.records[0] == 1  # the first was sent
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("pins", [True, False])
+def test_a_target_with_memory_of_its_own_pins_trays_or_has_none(pins: bool, memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory, pins) as parts:
+            first = await parts.blocked()
+            others = [asyncio.create_task(front.infer(10)) for front in parts.fronts]
+            await turns()
+            parts.model.go.set()
+            await asyncio.gather(first, *others)
+            assert parts.in_place() == [pins, pins] and (parts.batcher.trays is not None) == pins
+            assert parts.model.pinned == [TRAYS * MOST * WIDTH * 4]  # tried once, all of it
 
     asyncio.run(ask())
 

@@ -173,7 +173,7 @@ class Taken:
             laid = [(name, dtype, tuple(shape[1:])) for name, dtype, shape in layouts]
             offered = self._trays.offer(queue.signature.max_batch, laid, form.key)
             if offered is not None:
-                queue.trays = offered
+                queue.use(offered)
         return queue.trays.plan.fields() if queue.trays is not None and queue.trays.key == form.key else None
 
     def changed(self) -> None:
