@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -148,16 +149,21 @@ class Ahead:
         for tray, rows in moved.items():
             tray.copies.append(self._submit(_moved, tray, rows))
 
-    def _placed(self, batch: Sequence[Request], trays: Trays) -> Inputs | None:
+    def _placed(self, batch: list[Request], trays: Trays) -> Inputs | None:
         """Returns the inputs of a batch that lies in a tray, where they lie; None where that would take a larger run.
 
+        Requests whose messages are on their way are added to the batch.
         Rows of the tray that are none of the batch's are run, too: another process may be writing them, for the next run.
         """
         trays.settle()
         tray = batch[0].open_tray
         if tray is None:
             return None
-        claimed = trays.close(tray)
+        claimed, marked = trays.close(tray)
+        for row, form, done in marked:
+            feeds = {name: array[row : row + form.rows] for name, array in tray.arrays.items()}
+            batch.append(Request(feeds, form, done, time.monotonic()))
+            batch[-1].tray, batch[-1].row = tray, row
         end = max([r.row + r.rows for r in batch])
         size = size_for(self._model, end)
         if size > size_of(self._model, batch):

@@ -2,8 +2,9 @@
 
 A set of trays is the memory of the next batches of one model; a tray holds the inputs of one batch.  One page for each set says
 which tray is being filled and how many of its rows are claimed.  A front end takes the page's lock, claims rows, lets the lock
-go, copies its inputs to the rows, and sends the engine's process a message that says where they lie.  The engine's process takes
-the lock to close a tray when it runs it, and to give it free again.
+go, copies its inputs to the rows, marks the first of them, and sends the engine's process a message that says where they lie.
+The engine's process takes the lock to close a tray when it runs it, and to give it free again.  It runs what is marked, also
+where the message is on its way.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["ENGINE", "MOST_FRONTENDS", "PAGE", "SETS", "TRAYS", "Claims", "Filling", "Plan"]
+__all__ = ["ENGINE", "ITEM", "MOST_FRONTENDS", "PAGE", "SETS", "TRAYS", "Claims", "Filling", "Plan", "read_mark"]
 
 SETS: Final = 64  # of trays, one for a model; a page each, at the start of the memory
 PAGE: Final = 4096  # bytes of the words that say who has claimed what of one set
@@ -27,6 +28,7 @@ EMPTY: Final = memoryview(bytes((WIDTH - ROWS) * ITEM)).cast("q")
 FREE, USED = 0, 1
 NONE: Final = -1
 ENGINE: Final = 0  # the number of the engine's process; those of front ends follow
+REQUEST_BITS: Final = 40  # of a mark; those above have the kind
 MOST_FRONTENDS: Final = WIDTH - OWN - 1
 
 
@@ -35,7 +37,8 @@ class Plan:
     """Where the trays of one model lie.
 
     number: of the set; mark: of this use of it, above 0; rows: of a tray; start, size: of the first tray, in bytes, the others
-    follow; inputs: where each lies in a tray, and the bytes of a row, in the order of requests.
+    follow; inputs: where each lies in a tray, and the bytes of a row, in the order of requests; kind: the number of a kind of
+    requests, which are equal but for their elements; 0 for those that are not marked.  A tray begins with a word for each row.
     """
 
     number: int
@@ -44,10 +47,21 @@ class Plan:
     start: int
     size: int
     inputs: Sequence[tuple[int, int]]
+    kind: int = 0
 
-    def fields(self) -> list[Any]:
-        """Returns what messages have."""
-        return [self.number, self.mark, self.rows, self.start, self.size, list(self.inputs)]
+    def fields(self, kind: int) -> list[Any]:
+        """Returns what messages have, for requests of a kind."""
+        return [self.number, self.mark, self.rows, self.start, self.size, list(self.inputs), kind]
+
+
+def marked(kind: int, request: int) -> int:
+    """Returns the word of a request's first row."""
+    return kind << REQUEST_BITS | request
+
+
+def read_mark(word: int) -> tuple[int, int]:
+    """Returns the kind and the number of a request."""
+    return word >> REQUEST_BITS, word & (1 << REQUEST_BITS) - 1
 
 
 class Claims:
@@ -121,16 +135,28 @@ class Claims:
         finally:
             self._unlock()
 
-    def free(self, tray: int, came: int) -> bool:
-        """Empties a tray, of whose rows nothing is needed any more; returns False where more are claimed than came."""
+    def free(self, tray: int, came: int, marks: Any) -> bool:
+        """Empties a tray, of whose rows nothing is needed any more; returns False where more are claimed than came.
+
+        marks: of its rows.
+        """
         words, at = self._words, FIRST + tray * WIDTH
         self._lock()
         try:
             if words[at + ROWS] != came:
                 return False
             words[at + ROWS : at + WIDTH] = EMPTY
+            marks[:came] = 0
             words[at + STATE] = USED if words[CURRENT] == tray else FREE
             return True
+        finally:
+            self._unlock()
+
+    def show(self, memory: memoryview, at: int, value: int) -> None:
+        """Writes a word behind what this process has written before: the lock orders both."""
+        self._lock()
+        try:
+            memory[at] = value
         finally:
             self._unlock()
 
@@ -153,12 +179,14 @@ class Filling:
         self._number, self._own = number, own
         self._mapped = mmap.mmap(number, size)
         self._memory = memoryview(self._mapped)
+        self._words = self._memory[: size // ITEM * ITEM].cast("q")
         self._claims: dict[int, Claims] = {}
 
-    def put(self, plan: Plan, rows: int, parts: Sequence[Any]) -> tuple[int, int, int, int] | None:
+    def put(self, plan: Plan, request: int, rows: int, parts: Sequence[Any]) -> tuple[int, int, int, int] | None:
         """Returns where the inputs lie now: the set, the tray, the first row, the rows; None where there is no room.
 
-        parts: their elements, in the plan's order.  Errors: LookupError where the set is offered no more.
+        request: its number; parts: the elements of its inputs, in the plan's order.
+        Errors: LookupError where the set is offered no more.
         """
         claims = self._claims.get(plan.number)
         if claims is None:
@@ -171,4 +199,6 @@ class Filling:
         for (at, width), part in zip(plan.inputs, parts, strict=True):
             first = start + at + row * width
             self._memory[first : first + rows * width] = part
+        if plan.kind:
+            claims.show(self._words, start // ITEM + row, marked(plan.kind, request))
         return plan.number, tray, row, rows

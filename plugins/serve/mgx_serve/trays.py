@@ -16,11 +16,13 @@ import numpy as np
 
 from .blocks import ALIGNMENT, Blocks
 from .tensors import Array
-from .tray_claims import ENGINE, PAGE, SETS, TRAYS, Claims, Plan
+from .tray_claims import ENGINE, ITEM, PAGE, SETS, TRAYS, Claims, Plan, read_mark
 
 __all__ = ["Tray", "TrayMemory", "Trays"]
 
 MOST_SHARE: Final = 4  # one model has at most so manieth a part of the memory
+Kind = tuple[Any, Callable[[int], Any]]  # the form of requests, and what gives what one of a number is answered by
+Early = tuple[int, Any, Any]  # the first row of a request, its form, and what it is answered by
 Laid = Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]  # name, element type and extents of a row of each input
 
 
@@ -52,7 +54,7 @@ class Trays:
     """The trays of one model, in the engine's process; several threads may use it.
 
     key: of the requests that fit; plan: where they lie; ended: no more are offered.
-    No run waits for a row that was claimed: what did not come by the time of a run is left to the next one.  A tray is
+    No run waits for a row that was claimed: what is not marked by the time of a run is left to the next one.  A tray is
     used again once all that was claimed of it came, or its process has ended, and nothing refers to it any more.
     """
 
@@ -67,14 +69,32 @@ class Trays:
         self._now: list[weakref.ref[Tray] | None] = [None] * TRAYS
         self._closed = [False] * TRAYS
         self._came = [dict[int, int]() for _ in range(TRAYS)]  # rows by their processes
+        self._known = [set[int]() for _ in range(TRAYS)]  # first rows of what came
+        self._early = [dict[int, Any]() for _ in range(TRAYS)]  # of what is run before it comes, by its first row
+        self._kinds: dict[int, Kind] = {}
+        self._numbered = 0
+        self._marks = [whole[n * plan.size :][: plan.rows * ITEM].view(np.int64) for n in range(TRAYS)]
+        for marks in self._marks:
+            marks[:] = 0
         claims.open(plan.mark)
 
-    def came(self, number: int, process: int, rows: int) -> Tray:
-        """Returns the tray that a request of a process lies in."""
+    def add(self, kind: Kind) -> int:
+        """Returns the number of a kind of requests, which are run from then on as soon as they are marked."""
+        self._numbered += 1
+        self._kinds[self._numbered] = kind
+        return self._numbered
+
+    def discard(self, kind: int) -> None:
+        """Forgets a kind: its requests are run once their messages come."""
+        self._kinds.pop(kind, None)
+
+    def came(self, number: int, process: int, row: int, rows: int) -> tuple[Tray, Any]:
+        """Returns the tray that a request of a process lies in, and what it is answered by if it was run before it came."""
         with self._lock:
             self._settle()
             self._count(number, process, rows)
-            return self._use(number)
+            self._known[number].add(row)
+            return self._use(number), self._early[number].get(row)
 
     def claim(self, rows: int) -> tuple[Tray, int] | None:
         """Returns a tray with room for a request of this process, and its first row there; None if there is none."""
@@ -90,11 +110,25 @@ class Trays:
             self._count(number, ENGINE, rows)
             return self._use(number), row
 
-    def close(self, tray: Tray) -> int:
-        """Refuses further requests in a tray; returns how many of its rows may be written to."""
+    def close(self, tray: Tray) -> tuple[int, list[Early]]:
+        """Refuses further requests in a tray; returns how many of its rows may be written to, and those that are marked.
+
+        Those that came are not among them.
+        """
         with self._lock:
-            tray.closed = self._closed[tray.number] = True
-            return self._claims.close(tray.number)
+            number = tray.number
+            tray.closed = self._closed[number] = True
+            claimed = self._claims.close(number)
+            known, found = self._known[number], []
+            for row, word in enumerate(self._marks[number][:claimed].tolist()):
+                if word and row not in known:
+                    which, request = read_mark(word)
+                    kind = self._kinds.get(which)
+                    if kind is not None:
+                        form, done = kind[0], kind[1](request)
+                        self._early[number][row] = done
+                        found.append((row, form, done))
+            return claimed, found
 
     def pin(self, pinned: Callable[[Array], object | None]) -> bool:
         """Has a target pin the memory for as long as it is offered or in use; returns False where it cannot."""
@@ -153,9 +187,11 @@ class Trays:
             self._free(number)
 
     def _free(self, number: int) -> bool:
-        if self._uses[number] or not self._claims.free(number, sum(self._came[number].values())):
+        came = sum(self._came[number].values())
+        if self._uses[number] or not self._claims.free(number, came, self._marks[number]):
             return False
         self._came[number] = {}
+        self._known[number], self._early[number] = set(), {}
         self._closed[number] = False
         return True
 
@@ -185,7 +221,7 @@ class TrayMemory:
             self._blocks.take_back(plan.start)
             self._mapped.madvise(mmap.MADV_REMOVE, plan.start, TRAYS * plan.size)
         inputs: list[tuple[int, int]] = []
-        size = 0
+        size = -(-rows * ITEM // PAGE) * PAGE
         for _, dtype, dims in laid:
             width = math.prod(dims) * dtype.itemsize
             inputs.append((size, width))

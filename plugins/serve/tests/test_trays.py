@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
@@ -30,7 +31,7 @@ from mgx_serve.model import Signature, batch_sizes
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tensors import Tensor
 from mgx_serve.tracing import NoTraces
-from mgx_serve.tray_claims import TRAYS, Claims, Filling
+from mgx_serve.tray_claims import PAGE, TRAYS, Claims, Filling
 from mgx_serve.trays import TrayMemory, Trays
 
 WIDTH = 1 << 13  # numbers of a row: 32 KiB
@@ -61,7 +62,7 @@ def filling(memory: TrayMemory, own: int = 1) -> Filling:
 
 def put(front: Filling, trays: Trays, value: float, count: int = 2) -> tuple[int, int]:
     """Puts rows in a tray; returns the tray's number and the first row."""
-    where = front.put(trays.plan, count, [rows(count, value).reshape(-1).view(np.uint8).data])
+    where = front.put(trays.plan, 1, count, [rows(count, value).reshape(-1).view(np.uint8).data])
     assert where is not None and (where[0], where[3]) == (trays.plan.number, count)
     return where[1], where[2]
 
@@ -70,16 +71,16 @@ def test_rows_of_several_processes_follow_each_other(memory: TrayMemory, trays: 
     one, other = filling(memory, 1), filling(memory, 2)
     places = [put(one, trays, 1), put(other, trays, 2, 3), put(one, trays, 3), put(other, trays, 4)]
     assert places == [(0, 0), (0, 2), (0, 5), (1, 0)]  # the fourth finds one row left
-    tray = trays.came(0, 1, 2)
+    tray, _ = trays.came(0, 1, 0, 2)
     assert [float(v) for v in tray.arrays["x"][:7, -1]] == [1, 1, 2, 2, 2, 3, 3]
-    assert trays.came(1, 2, 2).arrays["x"][1, 0] == 4
+    assert trays.came(1, 2, 0, 2)[0].arrays["x"][1, 0] == 4
 
 
 def test_without_room_nothing_is_put(memory: TrayMemory, trays: Trays) -> None:
     front = filling(memory)
     for number in range(TRAYS):
         assert put(front, trays, number, MOST) == (number, 0)
-    assert front.put(trays.plan, 1, [b""]) is None
+    assert front.put(trays.plan, 1, 1, [b""]) is None
     assert trays.claim(1) is None
 
 
@@ -87,24 +88,24 @@ def test_a_tray_is_used_again_when_all_of_it_came_and_nothing_refers_to_it(memor
     front = filling(memory)
     for number in range(TRAYS):
         put(front, trays, number, MOST)
-    tray = trays.came(0, 1, MOST - 1)
+    tray, _ = trays.came(0, 1, 0, MOST - 1)
     array = tray.arrays["x"][:1]
-    assert trays.close(tray) == MOST
-    trays.came(0, 1, 1)
+    assert trays.close(tray) == (MOST, [])
+    trays.came(0, 1, 7, 1)
     del tray
-    assert front.put(trays.plan, 1, [b""]) is None  # the array is there
+    assert front.put(trays.plan, 1, 1, [b""]) is None  # the array is there
     del array
     assert not trays.settle()  # the other trays are in use
     assert put(front, trays, 9) == (0, 0)
-    assert not trays.came(0, 1, 2).closed
+    assert not trays.came(0, 1, 0, 2)[0].closed
 
 
 def test_rows_of_a_process_that_has_ended_are_given_up(memory: TrayMemory, trays: Trays) -> None:
     left, stays = filling(memory, 1), filling(memory, 2)
     put(left, trays, 1)
     put(stays, trays, 2)
-    tray = trays.came(0, 2, 2)
-    assert trays.close(tray) == 4
+    tray, _ = trays.came(0, 2, 2, 2)
+    assert trays.close(tray) == (4, [])
     del tray
     assert not trays.settle()  # two rows were claimed and have not come
     memory.left(1)
@@ -114,10 +115,10 @@ def test_rows_of_a_process_that_has_ended_are_given_up(memory: TrayMemory, trays
 def test_trays_that_have_ended_are_not_filled_and_their_memory_is_used_again(memory: TrayMemory, trays: Trays) -> None:
     front = filling(memory)
     place = put(front, trays, 5)
-    tray = trays.came(place[0], 1, 2)
+    tray, _ = trays.came(place[0], 1, 0, 2)
     trays.end()
     with pytest.raises(LookupError):
-        front.put(trays.plan, 1, [b""])
+        front.put(trays.plan, 1, 1, [b""])
     assert trays.claim(1) is None
     other = memory.offer(MOST, LAID, "key")
     assert other is not None and other.plan.start > trays.plan.start and tray.arrays["x"][1, 3] == 5
@@ -125,7 +126,7 @@ def test_trays_that_have_ended_are_not_filled_and_their_memory_is_used_again(mem
     third = memory.offer(MOST, LAID, "key")
     assert third is not None and third.plan.start == trays.plan.start and third.plan.mark > other.plan.mark
     with pytest.raises(LookupError):
-        front.put(trays.plan, 1, [b""])
+        front.put(trays.plan, 1, 1, [b""])
 
 
 def test_a_model_that_would_take_most_of_the_memory_has_no_trays(memory: TrayMemory) -> None:
@@ -168,7 +169,8 @@ class Doubling:
         self.seconds: dict[Any, float] = {}
         self.go = threading.Event()
         self.go.set()
-        self.ran: list[Any] = []  # the inputs of each run
+        self.stops: dict[int, threading.Event] = {}  # what runs wait for, by their numbers
+        self.ran: list[int] = []  # where the inputs of each run lay
 
     def host_memory(self, size: int) -> Any:
         return np.empty(size, np.uint8)
@@ -180,6 +182,8 @@ class Doubling:
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.ran.append(feeds["x"].__array_interface__["data"][0])
         self.go.wait(20)
+        if len(self.ran) in self.stops:
+            self.stops[len(self.ran)].wait(20)
         if (feeds["x"] == -1).any():
             raise Internal("a row holds -1")
         return [2 * feeds["x"] for _ in wanted]
@@ -229,6 +233,13 @@ class Parts:
     def in_place(self) -> list[bool]:
         """Returns for each run whether its inputs lay in trays."""
         return [self.start <= at < self.start + self.size for at in self.model.ran]
+
+    async def idle(self) -> None:
+        """Waits until all trays can be used again."""
+        assert self.batcher.trays is not None
+        async with asyncio.timeout(20):
+            while not self.batcher.trays.settle():
+                await asyncio.sleep(0.001)
 
     async def blocked(self) -> asyncio.Task[None]:
         """Returns a request whose run has begun and waits for `go`; the front ends know by then where to put others."""
@@ -280,7 +291,7 @@ def test_a_target_with_memory_of_its_own_pins_trays_or_has_none(pins: bool, memo
             parts.model.go.set()
             await asyncio.gather(first, *others)
             assert parts.in_place() == [pins, pins] and (parts.batcher.trays is not None) == pins
-            assert parts.model.pinned == [TRAYS * MOST * WIDTH * 4]  # tried once, all of it
+            assert parts.model.pinned == [TRAYS * (MOST * WIDTH * 4 + PAGE)]  # tried once, all of it
 
     asyncio.run(ask())
 
@@ -291,17 +302,79 @@ def test_a_row_that_was_claimed_and_never_filled_holds_nobody_up(count: int, pla
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
-            other.held = []
-            lost = asyncio.create_task(other.infer(20))
-            await turns()
+            assert parts.batcher.trays is not None
+            assert parts.batcher.trays._claims.claim(parts.batcher.trays.plan.mark, 1, MOST, 2) is not None
             others = [asyncio.create_task(one.infer(value)) for value in range(count)]
             await turns()
             parts.model.go.set()
             await asyncio.gather(first, *others)
             assert parts.in_place() == [True, placed]
-            lost.cancel()
+            assert not parts.batcher.trays.settle()
             other.taken.close()  # its process has ended
-            assert parts.batcher.trays is not None and parts.batcher.trays.settle()
+            await parts.idle()
+
+    asyncio.run(ask())
+
+
+def test_a_request_whose_message_is_on_its_way_is_run_with_others(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            first = await parts.blocked()
+            one, other = parts.fronts
+            other.held = []
+            tasks = [asyncio.create_task(front.infer(10 + n)) for n, front in enumerate((other, one, other, other))]
+            await turns()
+            tasks[2].cancel()
+            await turns()
+            parts.model.go.set()
+            await asyncio.gather(first, *tasks[:2], tasks[3])
+            assert len(parts.model.ran) == 2 and parts.in_place()[1]
+            other.arrive()
+            assert not other.taken._waiting
+            await parts.idle()
+
+    asyncio.run(ask())
+
+
+def test_a_request_that_is_run_before_its_message_comes_can_be_cancelled(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            first = await parts.blocked()
+            one, other = parts.fronts
+            other.held = []
+            early, known = asyncio.create_task(other.infer(10)), asyncio.create_task(one.infer(11))
+            await turns()
+            parts.model.stops[2] = threading.Event()
+            parts.model.go.set()
+            await first
+            while len(parts.model.ran) < 2:
+                await asyncio.sleep(0.001)
+            other.arrive()
+            assert len(other.taken._waiting) == 1
+            early.cancel()
+            await turns()
+            assert not other.taken._waiting
+            parts.model.stops[2].set()
+            await known
+            await other.infer(12)
+
+    asyncio.run(ask())
+
+
+def test_a_kind_of_requests_that_was_forgotten_waits_for_its_messages(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            first = await parts.blocked()
+            one, other = parts.fronts
+            other.held = []
+            late, known = asyncio.create_task(other.infer(10)), asyncio.create_task(one.infer(11))
+            await turns()
+            other.taken.changed()
+            parts.model.go.set()
+            await asyncio.gather(first, known)
+            assert not late.done()
+            other.arrive()
+            await late
 
     asyncio.run(ask())
 
@@ -311,6 +384,8 @@ def test_a_request_that_comes_when_its_batch_is_run_is_in_the_next_one(memory: T
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
+            plans = other.sent._plans
+            plans.update({head: dataclasses.replace(plan, kind=0) for head, plan in plans.items()})  # it marks nothing
             other.held = []
             late = asyncio.create_task(other.infer(20))
             early = asyncio.create_task(one.infer(10))

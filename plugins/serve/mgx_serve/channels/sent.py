@@ -102,7 +102,7 @@ class Sent:
         if plan is not None and self.filling is not None:
             arrays = list(call.feeds.values())
             try:
-                where = self.filling.put(plan, len(arrays[0]), [to_bytes(array) for array in arrays])
+                where = self.filling.put(plan, number, len(arrays[0]), [to_bytes(array) for array in arrays])
             except LookupError:
                 del self._plans[head]
             else:

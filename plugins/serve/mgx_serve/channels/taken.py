@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgpack
@@ -19,7 +20,7 @@ from ..errors import ServeError
 from ..inference import held
 from ..shared_memory import Place, Regions
 from ..tensors import DATATYPES, Array, Layout, Lying, to_bytes
-from ..trays import TrayMemory
+from ..trays import TrayMemory, Trays
 from .arena import Bytes
 from .wire import error_message
 
@@ -96,6 +97,7 @@ class Taken:
         self._find, self._budget, self._send, self._loop = find, budget, send, asyncio.get_running_loop()
         self._kinds: dict[bytes, Kind] = {}
         self._waiting: dict[int, Waiting] = {}
+        self._numbered: list[tuple[Trays, int]] = []  # kinds of requests that are marked
         self._answers: list[tuple[Waiting, list[tuple[int, ...]], list[Bytes]]] = []
         self._refusals: list[tuple[int, Any]] = []
 
@@ -129,7 +131,11 @@ class Taken:
         """Puts a request in its queue whose inputs lie in a tray."""
         assert self._trays is not None, "a front end has trays from this process"
         trays = self._trays.of(which)
-        tray = trays.came(place, self._process, rows)  # also if the request is refused
+        tray, early = trays.came(place, self._process, row, rows)  # also if the request is refused
+        if early is not None:
+            if not early.ended:
+                self._waiting[number] = early
+            return
         kind = self._kinds.get(head) or self._kind(head)
         feeds = {name: array[row : row + rows] for name, array in tray.arrays.items()}
         self._waiting[number] = waiting = Waiting(self, number, kind)
@@ -156,29 +162,39 @@ class Taken:
         form, found = queue.form(empty, priority, timeout, outputs), queue.signature
         told = [(found.outputs[n].name, found.outputs[n].datatype) for n in form.wanted]
         placed = {name: Place(*place) for name, place in places}
-        plan = None if lying else self._offered(queue, form, layouts)
-        alike = [found.name, found.version, told, plan]
+        alike = [found.name, found.version, told, None]
         made = Kind(queue, form, layouts, lying, alike, [placed.get(name) for name, _ in told])
         if len(head) <= LARGEST_HEAD:
             if len(self._kinds) >= HEADS:
-                self._kinds.clear()
+                self.changed()
             self._kinds[head] = made
+            if not lying:
+                alike[-1] = self._offered(made)
         return made
 
-    def _offered(self, queue: Batcher, form: Form, layouts: Sequence[tuple[str, Any, Sequence[int]]]) -> Any:
-        """Returns where requests of a head may put their inputs; None for those that are sent."""
+    def _offered(self, kind: Kind) -> Any:
+        """Returns where requests of a kind may put their inputs; None for those that are sent."""
+        queue, form = kind.queue, kind.form
         if self._trays is None or form.size < LARGE or not 0 < form.rows <= queue.signature.max_batch:
             return None
         if queue.trays is None and queue.fills_trays:
-            laid = [(name, dtype, tuple(shape[1:])) for name, dtype, shape in layouts]
+            laid = [(name, dtype, tuple(shape[1:])) for name, dtype, shape in kind.layouts]
             offered = self._trays.offer(queue.signature.max_batch, laid, form.key)
             if offered is not None:
                 queue.use(offered)
-        return queue.trays.plan.fields() if queue.trays is not None and queue.trays.key == form.key else None
+        trays = queue.trays
+        if trays is None or trays.key != form.key:
+            return None
+        number = trays.add((form, partial(Waiting, self, kind=kind)))
+        self._numbered.append((trays, number))
+        return trays.plan.fields(number)
 
     def changed(self) -> None:
-        """Notes that other models or versions answer now."""
+        """Forgets what was checked: other models or versions answer now."""
         self._kinds.clear()
+        for trays, number in self._numbered:
+            trays.discard(number)
+        self._numbered.clear()
 
     def cancel(self, number: int) -> None:
         """Gives up a request whose client has left."""
@@ -197,6 +213,7 @@ class Taken:
         """Gives up all of them; their process has ended."""
         for number in list(self._waiting):
             self.cancel(number)
+        self.changed()
         if self._trays is not None:
             self._trays.left(self._process)
 
