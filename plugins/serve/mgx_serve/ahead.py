@@ -160,6 +160,8 @@ class Ahead:
         if tray is None:
             return None
         claimed, marked = trays.close(tray)
+        if claimed is None:
+            return None
         for row, form, done in marked:
             feeds = {name: array[row : row + form.rows] for name, array in tray.arrays.items()}
             batch.append(Request(feeds, form, done, time.monotonic()))

@@ -9,8 +9,12 @@ where the message is on its way.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
+import itertools
 import mmap
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +28,9 @@ TRAYS: Final = 4  # of a set: one is run, one waits, one is filled, one is kept 
 MARK, CURRENT, FIRST = 0, 1, 2  # words of a page; the trays' begin at FIRST
 WIDTH: Final = (PAGE // ITEM - FIRST) // TRAYS  # words of a tray: its state, its claimed rows, those of each process
 STATE, ROWS, OWN = 0, 1, 2
+AT_ONCE: Final = 16  # times that a lock is asked for without a pause: rows are claimed in a few microseconds
+PAUSE: Final = 50e-6  # seconds
+PATIENCE: Final = 0.01  # seconds: a process that has a lock for longer was stopped, and others do not wait for it
 EMPTY: Final = memoryview(bytes((WIDTH - ROWS) * ITEM)).cast("q")
 FREE, USED = 0, 1
 NONE: Final = -1
@@ -64,11 +71,15 @@ def read_mark(word: int) -> tuple[int, int]:
     return word >> REQUEST_BITS, word & (1 << REQUEST_BITS) - 1
 
 
+class Held(LookupError):
+    """Another process has had the lock for longer than it takes to claim rows: it was stopped."""
+
+
 class Claims:
     """The words of one set, behind a lock that is let go when the process that has it ends.
 
     number: a descriptor of the memory, which stays open: to close any of them would let the lock go.
-    One thread of a process at a time.
+    One thread of a process at a time.  Errors: Held, of each method.
     """
 
     def __init__(self, number: int, memory: mmap.mmap, which: int) -> None:
@@ -76,7 +87,19 @@ class Claims:
         self._words = memoryview(memory)[self._start : self._start + PAGE].cast("q")
 
     def _lock(self) -> None:
-        fcntl.lockf(self._number, fcntl.LOCK_EX, 1, self._start)
+        end = 0.0
+        for turn in itertools.count():
+            try:
+                fcntl.lockf(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._start)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+            if turn >= AT_ONCE:
+                end = end or time.monotonic() + PATIENCE
+                if time.monotonic() >= end:
+                    raise Held
+                time.sleep(PAUSE)
 
     def _unlock(self) -> None:
         fcntl.lockf(self._number, fcntl.LOCK_UN, 1, self._start)
@@ -186,7 +209,7 @@ class Filling:
         """Returns where the inputs lie now: the set, the tray, the first row, the rows; None where there is no room.
 
         request: its number; parts: the elements of its inputs, in the plan's order.
-        Errors: LookupError where the set is offered no more.
+        Errors: LookupError where the set is offered no more, or held.
         """
         claims = self._claims.get(plan.number)
         if claims is None:
@@ -200,5 +223,6 @@ class Filling:
             first = start + at + row * width
             self._memory[first : first + rows * width] = part
         if plan.kind:
-            claims.show(self._words, start // ITEM + row, marked(plan.kind, request))
+            with contextlib.suppress(Held):  # it is run once its message comes
+                claims.show(self._words, start // ITEM + row, marked(plan.kind, request))
         return plan.number, tray, row, rows

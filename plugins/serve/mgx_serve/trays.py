@@ -65,6 +65,9 @@ class Trays:
         self._claims, self._whole, self._laid = claims, whole, laid
         self._lock = threading.Lock()
         self._ended: deque[int] = deque()  # trays that one use of has ended; threads add to them
+        self._idle: set[int] = set()  # trays that are perhaps to be given free
+        self._gone: list[int] = []  # processes that have ended, whose rows are to be given up
+        self._offered = True
         self._uses = [0] * TRAYS
         self._now: list[weakref.ref[Tray] | None] = [None] * TRAYS
         self._closed = [False] * TRAYS
@@ -110,15 +113,18 @@ class Trays:
             self._count(number, ENGINE, rows)
             return self._use(number), row
 
-    def close(self, tray: Tray) -> tuple[int, list[Early]]:
+    def close(self, tray: Tray) -> tuple[int | None, list[Early]]:
         """Refuses further requests in a tray; returns how many of its rows may be written to, and those that are marked.
 
-        Those that came are not among them.
+        Those that came are not among them.  None where that cannot be told: a process that was stopped has the lock.
         """
         with self._lock:
             number = tray.number
             tray.closed = self._closed[number] = True
-            claimed = self._claims.close(number)
+            try:
+                claimed = self._claims.close(number)
+            except LookupError:
+                return None, []
             known, found = self._known[number], []
             for row, word in enumerate(self._marks[number][:claimed].tolist()):
                 if word and row not in known:
@@ -143,23 +149,23 @@ class Trays:
         """Lets trays be used again that can be; returns True if all of them can."""
         with self._lock:
             self._settle()
-            freed = [self._free(number) for number in range(TRAYS)]
+            try:
+                freed = [self._free(number) for number in range(TRAYS)]
+            except LookupError:
+                return False
             return all(freed)
 
     def left(self, process: int) -> None:
         """Gives up the rows that a process has claimed and will not fill: it has ended."""
         with self._lock:
-            for number, rows in enumerate(self._claims.claimed(process)):
-                if rows:
-                    self._came[number][process] = rows
-                    self._free(number)
+            self._gone.append(process)
             self._settle()
 
     def end(self) -> None:
         """Offers the trays no more; those in use stay as they are, and the memory is used again once none of them is."""
         with self._lock:
-            self._claims.end()
             self.ended = True
+            self._settle()
 
     def _count(self, number: int, process: int, rows: int) -> None:
         came = self._came[number]
@@ -181,19 +187,35 @@ class Trays:
         return found
 
     def _settle(self) -> None:
+        """Does what is left to do; once more, the next time, where a process that was stopped has the lock."""
         while self._ended:
             number = self._ended.popleft()
             self._uses[number] -= 1
-            self._free(number)
+            self._idle.add(number)
+        try:
+            if self.ended and self._offered:
+                self._claims.end()
+                self._offered = False
+            while self._gone:
+                for number, rows in enumerate(self._claims.claimed(self._gone[0])):
+                    if rows:
+                        self._came[number][self._gone[0]] = rows
+                        self._idle.add(number)
+                self._gone.pop(0)
+            while self._idle:
+                self._free(next(iter(self._idle)))
+        except LookupError:
+            return
 
     def _free(self, number: int) -> bool:
         came = sum(self._came[number].values())
-        if self._uses[number] or not self._claims.free(number, came, self._marks[number]):
-            return False
-        self._came[number] = {}
-        self._known[number], self._early[number] = set(), {}
-        self._closed[number] = False
-        return True
+        freed = not self._uses[number] and self._claims.free(number, came, self._marks[number])
+        if freed:
+            self._came[number] = {}
+            self._known[number], self._early[number] = set(), {}
+            self._closed[number] = False
+        self._idle.discard(number)
+        return freed
 
 
 class TrayMemory:
@@ -237,7 +259,11 @@ class TrayMemory:
         plan = Plan(free, self._marks, rows, start, size, inputs)
         whole = self._whole[start : start + TRAYS * size]
         claims = Claims(self.number, self._mapped, free)
-        made = self._sets[free] = Trays(self, claims, whole, plan, laid, key)
+        try:
+            made = self._sets[free] = Trays(self, claims, whole, plan, laid, key)
+        except LookupError:
+            self._blocks.take_back(start)
+            return None
         return made
 
     def of(self, number: int) -> Trays:

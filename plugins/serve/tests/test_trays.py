@@ -133,23 +133,38 @@ def test_a_model_that_would_take_most_of_the_memory_has_no_trays(memory: TrayMem
     assert memory.offer(1 << 10, LAID, "key") is None
 
 
-def test_a_process_that_is_killed_lets_the_lock_go(memory: TrayMemory, trays: Trays) -> None:
+@contextlib.contextmanager
+def held(memory: TrayMemory, trays: Trays) -> Iterator[int]:
+    """Yields the number of a process that has the lock of a set and does nothing."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         Claims(memory.number, memory._mapped, trays.plan.number)._lock()
         os.write(write, b"x")
         signal.pause()
-    os.read(read, 1)
-    with ThreadPoolExecutor(1) as threads:
-        claimed = threads.submit(put, filling(memory, 2), trays, 1)
-        with pytest.raises(TimeoutError):
-            claimed.result(0.2)
+    try:
+        os.read(read, 1)
+        yield child
+    finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        assert claimed.result(10) == (0, 0)
-    os.close(read)
-    os.close(write)
+        os.close(read)
+        os.close(write)
+
+
+def test_a_process_that_is_stopped_with_the_lock_holds_nobody_up(memory: TrayMemory, trays: Trays) -> None:
+    front = filling(memory, 2)
+    place = put(front, trays, 1)
+    tray, _ = trays.came(place[0], 2, place[1], 2)
+    with held(memory, trays):
+        with pytest.raises(LookupError):
+            put(front, trays, 2)
+        assert trays.claim(1) is None and trays.close(tray) == (None, [])
+        memory.left(1)
+        del tray
+        assert not trays.settle() and memory.offer(MOST, LAID, "other") is not None
+    assert trays.settle()
+    assert put(front, trays, 3) == (0, 0)
 
 
 class Doubling:
@@ -403,6 +418,24 @@ def test_a_request_that_comes_when_its_batch_is_run_is_in_the_next_one(memory: T
             parts.model.go.set()
             await asyncio.gather(late, second, third)
             assert len(parts.model.ran) == 4 and parts.in_place()[3]
+
+    asyncio.run(ask())
+
+
+def test_requests_are_answered_while_a_process_that_was_stopped_has_the_lock(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            first = await parts.blocked()
+            one, other = parts.fronts
+            lies = [asyncio.create_task(front.infer(10)) for front in parts.fronts]
+            await turns()
+            assert parts.batcher.trays is not None
+            with held(memory, parts.batcher.trays):
+                sent = [asyncio.create_task(front.infer(20)) for front in parts.fronts]
+                parts.model.go.set()
+                await asyncio.gather(first, *lies, *sent)
+            await asyncio.gather(one.infer(1), other.infer(1))
+            await parts.idle()
 
     asyncio.run(ask())
 
