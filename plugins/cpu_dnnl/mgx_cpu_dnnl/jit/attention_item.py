@@ -15,10 +15,10 @@ __all__ = ["Item"]
 class Item:
     """A chunk of query rows of one head.
 
-    given: the score's numbers that are arguments; tile: keys of a register tile; half: keys left from which on one that is not full
-    takes less time than vectors one by one; part: addresses of the parts of scratch; here: addresses of the item's queries,
-    keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's rows; seen:
-    keys that its sample has.
+    given: the score's numbers that are arguments; tile: keys of a register tile; half: keys left from which on one that is not
+    full takes less time than vectors one by one; part: addresses of the parts of scratch; here: addresses of the item's
+    queries, keys, values and results (q, k, v, o); extra: addresses of the score's other operands; first, count: the item's
+    rows; seen: keys that its sample has.
     """
 
     def __init__(self, c: Code, plan: Plan) -> None:
