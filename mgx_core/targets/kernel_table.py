@@ -21,6 +21,11 @@ __all__ = ["Kernels", "Picked"]
 Plan = Callable[..., "Kernel | No"]
 
 
+def _place(op: type) -> str:
+    """Returns a class as `Kernels.later` takes it."""
+    return f"{op.__module__}:{op.__qualname__}"
+
+
 @functools.cache
 def _takes_options(plan: Plan) -> bool:
     return "options" in inspect.signature(plan).parameters
@@ -41,7 +46,7 @@ class Kernels:
         self.target = target
         self._plans: dict[type[Operation], list[Plan]] = {}
         self._any: list[Plan] = []
-        self._later: dict[str, list[Callable[[], Kernels]]] = {}  # tables that are not made yet, by names of ops
+        self._later: dict[str, list[Callable[[], Kernels]]] = {}  # tables that are not made yet, by classes of ops
         self._lock = threading.RLock()  # held while they are
         self._options: CompileOptions | None = None
         self._asked: dict[type[Operation], list[Plan]] = {}  # by the class of the op, with the options bound
@@ -74,22 +79,23 @@ class Kernels:
 
         return keep
 
-    def later(self, names: Iterable[str], make: Callable[[], Kernels]) -> None:
-        """Offers the plans that a table has for ops of these names, behind those for the same ops that are here.
+    def later(self, ops: Iterable[str], make: Callable[[], Kernels]) -> None:
+        """Offers the plans that a table has for some ops, behind those for the same ops that are here.
 
-        make: returns the table; it is called when one of these ops, or one derived from them, is first asked for, so that a
-        program without them need not import what makes the plans.
+        ops: their classes, as ``module:name``, which are not imported for that; make: returns the table; it is called when one
+        of these, or one derived from them, is first asked for, so that a program without them need not import what makes the
+        plans.
         """
-        for name in names:
-            self._later.setdefault(name, []).append(make)
+        for op in ops:
+            self._later.setdefault(op, []).append(make)
 
-    def _have(self, names: Iterable[str]) -> None:
-        """Takes the plans for ops of some names from the tables that are made later."""
+    def _have(self, ops: Iterable[str]) -> None:
+        """Takes the plans for some ops from the tables that are made later."""
         with self._lock:
-            for name in names:
-                for make in self._later.pop(name, ()):
+            for one in ops:
+                for make in self._later.pop(one, ()):
                     for op, plans in make()._plans.items():
-                        if op.name == name:
+                        if _place(op) == one:
                             self._plans.setdefault(op, []).extend(plans)
 
     def plans(self, op: Operation) -> list[Plan]:
@@ -97,7 +103,7 @@ class Kernels:
         cls = type(op)
         found = self._asked.get(cls)
         if found is None:
-            self._have(str(vars(c).get("name")) for c in cls.__mro__)
+            self._have(map(_place, cls.__mro__))
             plans = (*(p for c in cls.__mro__ for p in self._plans.get(c, ())), *self._any)
             found = self._asked[cls] = [self._bound(p) for p in plans]
         return found
@@ -171,7 +177,7 @@ class Kernels:
         out = Kernels(self.target)
         out._options = self._options or other._options
         for side in (self, other):
-            out._have(op.name for op in side._plans)  # in the order of the sides
+            out._have(map(_place, side._plans))  # in the order of the sides
             for op, plans in side._plans.items():
                 out._plans.setdefault(op, []).extend(plans)
             for name, makes in side._later.items():

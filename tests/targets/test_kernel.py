@@ -88,7 +88,7 @@ def test_tables_are_made_when_one_of_their_ops_is_asked_for():
 
     plans, third = Kernels("t"), Kernels("t")
     plans.plan(Relu)(lambda op, shapes, context: named("relu"))
-    plans.later(("neg", "exp"), rare)
+    plans.later((f"{op.__module__}:{op.__qualname__}" for op in (Neg, Exp)), rare)
     third.plan(Exp)(lambda op, shapes, context: No("third"))
     assert not plans.empty and plans.plans(Relu()) and not made
 

@@ -132,18 +132,18 @@ import numpy as np
 import mgx_core as mgx
 from mgx_cpu_dnnl.ready_loops.network import ACTIVATIONS, Network
 n = Network()
-x = n.layer_norm(n.input(1, 20, 64), 3e-5)
-heads = [n.transpose(n.reshape(n.linear(x, 64), 1, 20, 4, 16), 0, 2, 1, 3) for _ in range(3)]
+x = n.layer_norm(n.input(1, 24, 64), 3e-5)
+heads = [n.transpose(n.reshape(n.linear(x, 64), 1, 24, 4, 16), 0, 2, 1, 3) for _ in range(3)]
 scores = n.each("mul", n.add("dot", heads[0], n.transpose(heads[1], 0, 1, 3, 2)), 0.17)
 x = n.add("dot", n.add("softmax", scores, axis=3), heads[2])
-x = n.linear(n.reshape(n.transpose(x, 0, 2, 1, 3), 1, 20, 64), 64)
+x = n.linear(n.reshape(n.transpose(x, 0, 2, 1, 3), 1, 24, 64), 64)
 x = n.linear(ACTIVATIONS["gelu"](n, n.linear(n.layer_norm(x), 256)), 64)
-image = n.reshape(n.transpose(x, 0, 2, 1), 1, 64, 4, 5)
+image = n.reshape(n.transpose(x, 0, 2, 1), 1, 64, 4, 6)
 image = ACTIVATIONS["silu"](n, n.convolution(image, 32, 3))
 gate = n.each("sigmoid", n.convolution(n.add("reduce_mean", image, axes=(2, 3)), 32))
-program = n.finished(n.add("logsoftmax", n.reshape(n.each("mul", image, gate), 1, 640), axis=1))
+program = n.finished(n.add("logsoftmax", n.reshape(n.each("mul", image, gate), 1, 768), axis=1))
 program.compile(mgx.get_target("cpu"))
-(y,) = program.run({"x1": np.linspace(-2, 2, 1280, dtype=np.float32).reshape(1, 20, 64)})
+(y,) = program.run({"x1": np.linspace(-2, 2, 1536, dtype=np.float32).reshape(1, 24, 64)})
 assert np.isfinite(np.asarray(y)).all()
 print(*(name for name in sys.modules if name.startswith("llvmlite")))
 """

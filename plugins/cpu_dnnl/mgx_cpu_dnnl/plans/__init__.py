@@ -31,27 +31,30 @@ from . import (
 
 __all__ = ["PLANS"]
 
-# plans that few programs need: their modules, and the families of their ops, are imported when one of these is asked for
+# plans that few programs need: their modules, and the classes of their ops, which are imported when one of these is asked for
 RARE: Final = {
-    "attention_op": ("attention",),
-    "coded_products": ("dequant_dot",),
+    "attention_op": "attention:Attention",
+    "coded_products": "coded_product:DequantDot",
     "indexing": (
-        "gather_elements", "gathernd", "max_unpool", "scatter_add", "scatter_max", "scatter_min", "scatter_mul", "scatter_none",
-        "scatternd_add", "scatternd_max", "scatternd_min", "scatternd_mul", "scatternd_none",
+        "index:GatherElements index:Gathernd pooling:MaxUnpool scatter:ScatterAdd scatter:ScatterMax "
+        "scatter:ScatterMin scatter:ScatterMul scatter:ScatterNone scatter:ScatterndAdd scatter:ScatterndMax "
+        "scatter:ScatterndMin scatter:ScatterndMul scatter:ScatterndNone"
     ),
-    "open_extents": ("compress", "nonmaxsuppression", "nonzero"),
-    "recurrent": ("gru", "lstm", "rnn"),
-    "rotary": ("rotary_embedding",),
-    "sampling": ("col2im", "deform_conv", "grid_sample", "max_pool_indices", "max_roi_pool", "roialign"),
+    "open_extents": "select:Compress select:Nonzero nms:Nonmaxsuppression",
+    "recurrent": "recurrent:Gru recurrent:Lstm recurrent:Rnn",
+    "rotary": "rotary:RotaryEmbedding",
+    "sampling": "columns:Col2im sample:DeformConv sample:GridSample pooling:MaxPoolIndices roi:MaxRoiPool roi:Roialign",
     "selecting": (
-        "argmax", "argmin", "hardmax", "prefix_scan_prod", "prefix_scan_sum", "reduce_all", "reduce_any", "topk",
+        "reduce:Argmax reduce:Argmin reduce:ReduceAll reduce:ReduceAny softmax:Hardmax scan:PrefixScanProd "
+        "scan:PrefixScanSum topk:Topk"
     ),
     "sequences": (
-        "reverse", "reverse_sequence", "rnn_last_hs_output", "rnn_var_sl_last_output", "rnn_var_sl_shift_output",
-        "rnn_var_sl_shift_sequence", "tensor_scatter",
+        "movement:Reverse movement:ReverseSequence recurrent_states:RnnLastHsOutput "
+        "recurrent_states:RnnVarSlLastOutput recurrent_states:RnnVarSlShiftOutput "
+        "recurrent_states:RnnVarSlShiftSequence scatter:TensorScatter"
     ),
-    "trees": ("tree_ensemble",),
-}  # fmt: skip
+    "trees": "trees:TreeEnsemble",
+}
 
 
 def _made(module: str) -> Kernels:
@@ -60,8 +63,8 @@ def _made(module: str) -> Kernels:
 
 
 def _with_rare(plans: Kernels) -> Kernels:
-    for module, names in RARE.items():
-        plans.later(names, partial(_made, module))
+    for module, classes in RARE.items():
+        plans.later([f"mgx_core.ops.{one}" for one in classes.split()], partial(_made, module))
     return plans
 
 

@@ -12,7 +12,7 @@ from .network import Network, Value
 
 __all__ = ["attentions"]
 
-KEYS: Final = 64
+KEYS: Final = 64  # as many rows give whole register tiles, as nearly all numbers of rows above 56 do
 HEADS: Final = 4
 WIDE: Final = (16, 32, 48, 64)  # heads that are whole tiles of one vector up to four
 UNEVEN: Final = (24, 40, 72, 80)

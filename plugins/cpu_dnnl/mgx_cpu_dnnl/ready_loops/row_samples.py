@@ -7,6 +7,8 @@ from itertools import product
 from typing import Final
 
 import mgx_core as mgx
+from mgx_core.ops.reduce import ReduceMax, ReduceMean, ReduceSum
+from mgx_core.ops.softmax import Logsoftmax, Softmax
 
 from .network import ACTIVATIONS, Network, Value
 
@@ -18,11 +20,11 @@ EXTENTS: Final = (256, 96, 48, 24, 12, 200)
 
 def sums() -> Iterator[mgx.Program]:
     """Sums and largest elements of rows, and sums of rows that are scaled."""
-    for extent, kind in product(EXTENTS, ("reduce_sum", "reduce_mean", "reduce_max")):
+    for extent, kind in product(EXTENTS, (ReduceSum, ReduceMean, ReduceMax)):
         n = Network()
-        row = n.add(kind, n.input(64, extent), axes=(1,))
-        scaled = n.add(kind, n.each("mul", n.input(64, extent), n.weights(extent)), axes=(1,))
-        multiplied = n.add(kind, n.each("mul", n.input(2, 8, extent), n.input(2, 8, extent)), axes=(2,))
+        row = n.add(kind.name, n.input(64, extent), axes=(1,))
+        scaled = n.add(kind.name, n.each("mul", n.input(64, extent), n.weights(extent)), axes=(1,))
+        multiplied = n.add(kind.name, n.each("mul", n.input(2, 8, extent), n.input(2, 8, extent)), axes=(2,))
         yield n.finished(row, scaled, multiplied)
 
 
@@ -54,10 +56,10 @@ def norms() -> Iterator[mgx.Program]:
 
 def softmaxes() -> Iterator[mgx.Program]:
     """Softmax and its logarithm along rows and columns."""
-    for extent, kind, rows in product(EXTENTS, ("softmax", "logsoftmax"), (8, 1)):
+    for extent, kind, rows in product(EXTENTS, (Softmax, Logsoftmax), (8, 1)):
         n = Network()
-        row, image = n.add(kind, n.input(rows, extent), axis=1), n.add(kind, n.input(1, extent, 8, 8), axis=1)
-        yield n.finished(row, image, n.add(kind, n.input(2, extent, 16), axis=1))
+        row, image = n.add(kind.name, n.input(rows, extent), axis=1), n.add(kind.name, n.input(1, extent, 8, 8), axis=1)
+        yield n.finished(row, image, n.add(kind.name, n.input(2, extent, 16), axis=1))
 
 
 def squeezes() -> Iterator[mgx.Program]:
@@ -70,7 +72,7 @@ def squeezes() -> Iterator[mgx.Program]:
             deep = activation(n, n.convolution(n.input(1, channels, side, side), channels, 3, group=channels))
             gate = n.each("sigmoid", n.convolution(n.add("reduce_mean", deep, axes=(2, 3)), channels))
             yield n.finished(mean, n.convolution(n.each("mul", deep, gate), 16))
-    for side, channels, kind in product((7, 14, 80), (256, 96, 48, 24), ("reduce_mean", "reduce_max")):
+    for side, channels, kind in product((7, 14, 80), (256, 96, 48, 24), (ReduceMean, ReduceMax)):
         n = Network()
-        tokens = n.add(kind, n.input(1, side * side, channels), axes=(1,))
-        yield n.finished(n.add(kind, n.input(1, channels, side, side), axes=(2, 3)), tokens)
+        tokens = n.add(kind.name, n.input(1, side * side, channels), axes=(1,))
+        yield n.finished(n.add(kind.name, n.input(1, channels, side, side), axes=(2, 3)), tokens)
