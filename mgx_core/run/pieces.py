@@ -167,6 +167,8 @@ class Pieces:
         numbers, pieces = dict(given), []
         for key, piece in zip(keys, cut, strict=True):
             assert piece is not None
+            if not piece.gives:  # it was there for extents, which others are told
+                continue
             if key not in calls:
                 made = make(piece.body)
                 calls[key] = _by_definition(piece.body, made) if key[1] is _Kind.COUNTED else made
@@ -314,7 +316,10 @@ class PiecesRunner(Runner):
     def run(self, args: Sequence[Value]) -> list[Value]:
         if self._whole is not None:
             return self._whole.run(args)
-        results, self.ran = self._pieces.run(args)
+        try:
+            results, self.ran = self._pieces.run(args)
+        except MgxError:  # the whole program runs these shapes, or names what is wrong
+            return self._compiled().run(args)
         with self._lock:
             self._runs += 1
             often = self._runs == RUNS

@@ -141,6 +141,20 @@ def test_times_are_those_of_the_whole_program() -> None:
     assert sum(len(t.seconds) for t in program.executable.time(fed(2, WHOLE + 1), 2)) > 8
 
 
+def test_an_error_is_that_of_the_whole_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = decoder(2, mgx.get_target("cpu"))
+    for length in range(1, WHOLE + 2):
+        check(program, 2, length)
+    monkeypatch.setattr(
+        runner(program)._pieces, "run", lambda args: (_ for _ in ()).throw(mgx.DeviceError("too large"))
+    )
+    check(program, 2, 30)  # as a whole
+    assert runner(program).ran == []
+    monkeypatch.undo()
+    check(program, 2, 31)
+    assert runner(program).ran
+
+
 def test_threads_run_pieces_of_one_program() -> None:
     program, wrong = decoder(3, mgx.get_target("cpu")), []
     for length in range(1, WHOLE + 2):
