@@ -86,6 +86,7 @@ class Executable:
             listen()
         self._tracing: Recent[Traced] = Recent(max(1, options.instances))
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
+        self._is_piece = False  # of another one, which is not cut again
         self._changing: Changing | None = None  # once an instance with open extents was made
         self._cut: tuple[frozenset[str], Pieces | None] | None = None  # by the extents that changed
         self._instances = Instances(self.parameters, options.instances, self._instantiate, self._forget_repeats)
@@ -320,12 +321,12 @@ class Executable:
             return whole()
         from .pieces import InPieces, PiecesRunner
 
-        runner = PiecesRunner(pieces, lambda: whole().runner)
+        runner = PiecesRunner(pieces, whole)
         return Instance(given, runner, InPieces(lowered, lambda: runner.ran), self.module, passing=True)
 
     def _in_pieces(self, given: Mapping[str, AnyShape]) -> Pieces | None:
         """Returns the program in pieces if its shapes keep changing and little of it depends on those that do."""
-        if self.target.own_memory or self.overwritten or self.watches or self.options.validate:
+        if self._is_piece or self.target.own_memory or self.overwritten or self.watches or self.options.validate:
             return None
         from ..compile.run_shapes import selects_modules, waits_for_shapes
         from .pieces import WHOLE, Changing, Pieces
@@ -343,6 +344,7 @@ class Executable:
     def _piece(self, body: Module) -> Callable[[Sequence[Value]], tuple[list[Value], Ran]]:
         """Returns what runs a part of the optimised module for values of any shapes."""
         part = Executable(body, self.target, self.context, self.options)
+        part._is_piece = True
 
         def call(values: Sequence[Value]) -> tuple[list[Value], Ran]:
             instance = part.instance(values)

@@ -30,6 +30,8 @@ from ..targets.runner import Runner, Timing
 from ..types.argument import Value
 from ..types.dim import Dim, Sym
 from ..types.shape import AnyShape, Shape, symbols_in
+from .binding import owned
+from .instance import Instance
 
 __all__ = ["Changing", "InPieces", "Pieces", "PiecesRunner", "Ran"]
 
@@ -154,6 +156,8 @@ class Pieces:
         if found is None or not set(module.outputs) <= {*given, *(i for part in found[0] for i in part)}:
             return None
         parts, kinds = found
+        if len(parts) < 2:
+            return None
         cut = [_extracted(module, part, parts, n) for n, part in enumerate(parts)]
         bodies = [piece.body for piece in cut if piece is not None]
         if len(bodies) < len(parts):
@@ -302,37 +306,37 @@ class InPieces(Lowered):
 class PiecesRunner(Runner):
     """Runs a program in pieces for one set of shapes, and compiled whole once that has come `RUNS` times.
 
-    whole: makes the runner of the whole program.
+    whole: makes the instance of the whole program.
     """
 
-    def __init__(self, pieces: Pieces, whole: Callable[[], Runner]) -> None:
+    def __init__(self, pieces: Pieces, whole: Callable[[], Instance]) -> None:
         self._pieces = pieces
         self._make = whole
-        self._whole: Runner | None = None
+        self._whole: Instance | None = None
         self._runs = 0
         self._lock = threading.Lock()
         self.ran: list[Ran] = []
 
     def run(self, args: Sequence[Value]) -> list[Value]:
-        if self._whole is not None:
-            return self._whole.run(args)
-        try:
-            results, self.ran = self._pieces.run(args)
-        except MgxError:  # the whole program runs these shapes, or names what is wrong
-            return self._compiled().run(args)
+        whole = self._whole
+        if whole is not None:
+            results = whole.runner.run(args)
+            # its constants are not those that the executable knows of
+            return results if whole.runner.fresh else owned(results, args, whole.literals)
+        results, self.ran = self._pieces.run(args)
         with self._lock:
             self._runs += 1
             often = self._runs == RUNS
         if often:
-            with suppress(MgxError):  # as for lack of memory: pieces go on
+            with suppress(MgxError, MemoryError):  # pieces go on
                 self._compiled()
         return results
 
     def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing] | None:
         """Returns the times of the whole program's instructions."""
-        return self._compiled().time(args, runs, warmup)
+        return self._compiled().runner.time(args, runs, warmup)
 
-    def _compiled(self) -> Runner:
+    def _compiled(self) -> Instance:
         with self._lock:
             if self._whole is None:
                 self._whole, self.ran = self._make(), []

@@ -141,17 +141,48 @@ def test_times_are_those_of_the_whole_program() -> None:
     assert sum(len(t.seconds) for t in program.executable.time(fed(2, WHOLE + 1), 2)) > 8
 
 
-def test_an_error_is_that_of_the_whole_program(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_constants_of_the_whole_program_stay_its_own(target: str) -> None:
+    """An extent is a constant of a program that is compiled for a length: callers get a copy of it."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    ids = m.add_parameter("ids", mgx.Shape("int64", [symbol("t", 1, 99)]))
+    x = m.add_parameter("x", mgx.Shape("float32", [1, WIDTH]))
+    for w, *_ in weights(6):
+        x = m.add(mgx.op("tanh"), m.add(mgx.op("dot"), x, m.add_literal(w)))
+    m.add_return([x, m.add(mgx.op("dimensions_of", start=0, end=1), ids)])
+    program.compile(mgx.get_target(target))
+    for length in (1, 2, 3, *[8] * (RUNS + 4)):
+        given = {"x": np.ones((1, WIDTH), np.float32), "ids": np.zeros(length, np.int64)}
+        told = np.asarray(program.run(given)[1])
+        assert told.tolist() == [length]
+        told += 100
+    assert isinstance(runner(program), PiecesRunner) and not runner(program).ran
+
+
+def test_pieces_are_not_cut_again() -> None:
+    program = decoder(2, mgx.get_target("cpu"))
+    names = set()
+    for length in range(1, 40):
+        check(program, 2, 300 + length)  # the mask has too many elements for numpy from here on
+        names.add(len(program.executable.instances()))
+        for instance in runner(program).ran if isinstance(runner(program), PiecesRunner) else ():
+            assert not isinstance(getattr(instance, "runner", None), PiecesRunner)
+    assert len(names) > WHOLE
+
+
+def test_without_memory_for_the_whole_program_pieces_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     program = decoder(2, mgx.get_target("cpu"))
     for length in range(1, WHOLE + 2):
         check(program, 2, length)
-    monkeypatch.setattr(
-        runner(program)._pieces, "run", lambda args: (_ for _ in ()).throw(mgx.DeviceError("too large"))
-    )
-    check(program, 2, 30)  # as a whole
-    assert runner(program).ran == []
-    monkeypatch.undo()
-    check(program, 2, 31)
+
+    def full(*given: Any) -> Any:
+        raise MemoryError
+
+    check(program, 2, 9)
+    monkeypatch.setattr(executable, "instantiated", full)
+    for _ in range(RUNS + 2):
+        check(program, 2, 9)
     assert runner(program).ran
 
 
