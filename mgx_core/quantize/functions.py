@@ -14,7 +14,7 @@ from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.pointwise import Add
 from ..ops.scalar import EXACT, primitives
-from ..rules.constants import is_constant
+from ..rules.outline import through_views
 from ..types.argument import Array
 from ..types.dtype import DType
 from .scales import scale_of
@@ -26,6 +26,7 @@ POINTS: Final = 1025  # of a function, at which its slope is looked at
 FINEST: Final = (
     2.0**-12
 )  # of the numbers in a part of a range so narrow that it is not searched further: a jump keeps room beside it
+NEAR: Final = 64  # instructions behind a product
 SMALL: Final = 1e-6  # differences from 0 that matter
 
 
@@ -72,7 +73,9 @@ def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -
             reader, op = at.users[0], at.users[0].op
             if not isinstance(op, Pointwise):
                 break
-            if not isinstance(op, Add) and any(i is not at and not is_constant(i) for i in reader.inputs):
+            sums = isinstance(op, Add)
+            image = isinstance(product.op, Convolution)  # no mask is added to one
+            if not all(i is at or _finite(i) or (sums and (image or _computed(i))) for i in reader.inputs):
                 break
             alone = len(reader.inputs) == 1 and not op.random
             costly = alone and not primitives(type(op).scalar) <= CHEAP
@@ -82,6 +85,25 @@ def functions(products: Iterable[Instruction], tensors: Iterable[Instruction]) -
                 break
             at = reader
     return list(found.values())
+
+
+def _finite(ins: Instruction) -> bool:
+    """Returns True for a constant of finite numbers: masks may hold others, whose sums have no range."""
+    literal = through_views(ins).literal
+    return literal is not None and bool(np.isfinite(literal.to_numpy().astype(np.float32)).all())
+
+
+def _computed(ins: Instruction) -> bool:
+    """Returns True if a value is made from a product, as the other side of a residual block is, and no mask."""
+    pending, seen = [ins], {ins}
+    while pending and len(seen) < NEAR:
+        at = pending.pop()
+        if at.op.product:
+            return True
+        new = [i for i in at.inputs if i not in seen]
+        seen.update(new)
+        pending += new
+    return False
 
 
 def _reaches(ins: Instruction, ends: set[Instruction]) -> bool:

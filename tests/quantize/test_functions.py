@@ -170,3 +170,21 @@ def test_a_function_of_what_was_seen() -> None:
 def test_dequantized_functions_are_read_once() -> None:
     module = quantized(network("swish")).get_main_module()
     assert [len(i.users) for i in module if isinstance(i.op, Dequantizelinear)] == [1] * 6
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_sums_with_masks_have_no_range(constant: bool) -> None:
+    """Attention by sigmoids: what is masked is minus infinity."""
+    program = Program()
+    m = program.get_main_module()
+    q, v = (m.add_parameter(n, Shape("float32", [1, 2, 4, 4])) for n in "qv")
+    hidden = np.triu(np.full((4, 4), -np.inf, np.float32), 1)[None, None]
+    mask = m.add_literal(hidden) if constant else m.add_parameter("mask", Shape("float32", [1, 1, 4, 4]))
+    scores = m.add(op("dot"), q, m.add_literal(RNG.normal(size=(1, 2, 4, 4)).astype(np.float32)))
+    seen = m.add(op("sigmoid"), m.add(op("add"), scores, m.add(op("multibroadcast", out_lens=(1, 2, 4, 4)), mask)))
+    m.add_return([m.add(op("dot"), seen, v)])
+    data = [{n: RNG.normal(size=(1, 2, 4, 4)).astype(np.float32) for n in "qv"} for _ in range(2)]
+    if not constant:
+        data = [{**one, "mask": hidden} for one in data]
+    mgx.quantize_int8(program, mgx.get_target("ref"), data, smooth=False, correct_bias=False)
+    assert "add" not in rounded(program)
