@@ -27,6 +27,7 @@ from .trigonometry import Tanh
 __all__ = ["gru_parts", "lstm_parts", "rnn_parts"]
 
 MOST_STEPS: Final = 512  # longer sequences stay one op: unrolled, they would cost more to compile than to run
+MOST_GATES: Final = 3 * MOST_STEPS  # of all steps and directions
 SIMPLE: Final[dict[str, Callable[[float, float], Operation]]] = {
     "relu": lambda alpha, beta: Relu(),
     "tanh": lambda alpha, beta: Tanh(),
@@ -148,6 +149,8 @@ def _unroll(
     if any(v.shape.dynamic() for v in (x, w, r)) or int(x.shape.dims[0]) > MOST_STEPS or not x.shape.elements():
         return None
     steps, size, h = int(x.shape.dims[0]), int(x.shape.dims[1]), layer.hidden_size
+    if steps * layer.directions * (int(w.shape.dims[1]) // h) > MOST_GATES:
+        return None
     alive = _alive(b, x, lens, h)
     sides: list[Operand] = []
     lasts: list[Operand] = []
