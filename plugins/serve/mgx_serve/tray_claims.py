@@ -142,8 +142,8 @@ class Claims:
                 words[FIRST + tray * WIDTH + STATE], words[CURRENT] = USED, tray
             at = FIRST + tray * WIDTH
             row = words[at + ROWS]
+            words[at + OWN + own] += rows  # first: rows that nobody has claimed would never be given up
             words[at + ROWS] = row + rows
-            words[at + OWN + own] += rows
             return tray, row
         finally:
             self._unlock()
@@ -166,7 +166,7 @@ class Claims:
         words, at = self._words, FIRST + tray * WIDTH
         self._lock()
         try:
-            if words[at + ROWS] != came:
+            if sum(words[at + OWN : at + WIDTH]) != came:
                 return False
             words[at + ROWS : at + WIDTH] = EMPTY
             marks[:came] = 0

@@ -161,6 +161,12 @@ class Trays:
             self._gone.append(process)
             self._settle()
 
+    def settled(self, process: int) -> bool:
+        """Returns True once the rows of a process that has ended are given up."""
+        with self._lock:
+            self._settle()
+            return process not in self._gone
+
     def end(self) -> None:
         """Offers the trays no more; those in use stay as they are, and the memory is used again once none of them is."""
         with self._lock:
@@ -274,3 +280,7 @@ class TrayMemory:
         """Gives up what a process has claimed: it has ended."""
         for trays in self._sets.values():
             trays.left(process)
+
+    def settled(self, process: int) -> bool:
+        """Returns True once the rows of a process that has ended are given up, so that another one may have its number."""
+        return all(trays.settled(process) for trays in self._sets.values())

@@ -167,6 +167,45 @@ def test_a_process_that_is_stopped_with_the_lock_holds_nobody_up(memory: TrayMem
     assert put(front, trays, 3) == (0, 0)
 
 
+def test_a_process_is_not_followed_before_its_rows_are_given_up(memory: TrayMemory, trays: Trays) -> None:
+    """Rows of one that has its number would count as its."""
+    with held(memory, trays):
+        memory.left(1)
+        assert not memory.settled(1) and memory.settled(2)
+    assert memory.settled(1)
+
+
+def test_a_process_that_is_killed_while_it_claims_rows_leaves_its_tray_to_others(
+    memory: TrayMemory, trays: Trays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    class Words:
+        """Memory whose second word of a claim is never written."""
+
+        def __init__(self, words: memoryview) -> None:
+            self.words, self.written = words, 0
+
+        def __getitem__(self, at: Any) -> Any:
+            return self.words[at]
+
+        def __setitem__(self, at: Any, value: Any) -> None:
+            self.written += 1
+            if self.written == 2:
+                raise Killed
+            self.words[at] = value
+
+    put(filling(memory, 2), trays, 5)
+    claims = Claims(memory.number, memory._mapped, trays.plan.number)
+    monkeypatch.setattr(claims, "_words", Words(claims._words))
+    with pytest.raises(Killed):
+        claims.claim(trays.plan.mark, 2, MOST, 1)
+    memory.left(1)
+    memory.left(2)
+    assert trays.settle()
+
+
 class Doubling:
     """y = 2 * x in batches of up to 8 rows; fails for rows with -1; a run waits for `go`.
 

@@ -71,6 +71,10 @@ class Asked:
         assert isinstance(found, Batcher), "models on Ray are asked by the front ends themselves"
         return found
 
+    def settled(self) -> bool:
+        """Returns True once nothing of the process that has ended is left in trays: the next one has its number."""
+        return self._trays is None or self._trays.settled(self._number)
+
     def changed(self) -> None:
         """Notes, and tells the front end, that other models or versions answer now."""
         if self._taken is not None:

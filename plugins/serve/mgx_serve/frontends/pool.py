@@ -179,6 +179,8 @@ class _Member:
                 return
             log.error("a front end ended with status %s; another one is started", status)
             await asyncio.sleep(pause)
+            while not self.asked.settled():  # a process that was stopped has the lock
+                await asyncio.sleep(PAUSE)
             try:
                 await self.start()
             except Exception as error:  # whatever it is: without this task none is ever started again
