@@ -35,6 +35,14 @@ def products(x: Any, operands: list[Any], block: int, bits: int = 4, kept: int =
         return np.asarray(program.run({"x": x})[0]), op.evaluate([x, *operands]), steps
 
 
+def coded(bits: int, k: int, n: int, block: int, points: bool) -> list[Any]:
+    """Returns codes [n, k] with the scales of their blocks, and their zero points if there are some."""
+    blocks = -(-k // block)
+    codes = rng.integers(0, 256, (n, blocks * block // 2 if bits == 4 else k)).astype(np.uint8)
+    scales = rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)
+    return [codes, scales, *([rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8)] if points else [])]
+
+
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize(
     ("rows", "k", "block"),
@@ -83,11 +91,7 @@ def test_few_rows_and_codes_of_8_bits(rows: int, k: int, n: int, block: int, poi
 )  # fmt: skip
 def test_codes_that_become_panels_of_floats(bits: int, rows: int, k: int, n: int, block: int, points: bool) -> None:
     """Blocks that end within sixteen bytes, rows that are no whole number of these, columns that fill no panel."""
-    blocks = -(-k // block)
-    codes = rng.integers(0, 256, (n, blocks * block // 2 if bits == 4 else k)).astype(np.uint8)
-    operands = [codes, rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)]
-    if points:
-        operands.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    operands = coded(bits, k, n, block, points)
     x = rng.standard_normal((rows, k)).astype(np.float32)
     got, wanted, steps = products(x, operands, block, bits)
     assert steps == ["dequant_dot"]
@@ -237,11 +241,7 @@ def rounded(x: Any, block: int, bits: int) -> Any:
 )  # fmt: skip
 def test_rows_that_may_be_rounded_to_bytes(rows: int, k: int, n: int, block: int, bits: int, points: bool) -> None:
     """Rows and columns that fill no tile, parts of units and blocks of several, more units than a panel holds."""
-    blocks = -(-k // block)
-    codes = rng.integers(0, 256, (n, blocks * block // 2 if bits == 4 else k)).astype(np.uint8)
-    operands = [codes, rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)]
-    if points:
-        operands.append(rng.integers(0, 1 << bits, (n, blocks)).astype(np.uint8))
+    operands = coded(bits, k, n, block, points)
     x = rng.standard_normal((rows, k)).astype(np.float32)
     x[0, 16:32] = 0
     got, exact, steps = products(x, operands, block, bits, 8)
