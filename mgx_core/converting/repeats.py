@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ..ir.instruction import Instruction
+from ..ir.ordering import near
 from ..ir.symbols import learn_symbols
 from ..ops.broadcast import BroadcastWithDims
 from ..ops.reshape import Flatten, Reshape, Squeeze, Unsqueeze
@@ -98,7 +99,7 @@ def repeat_of(item: Instruction, cut: Callable[[Instruction], Cut | None]) -> Re
     if whole is None:
         return None
     known, counts = Known(), dict[Dim, Instruction]()
-    for ins in _near(wanted):
+    for ins in near(wanted, NEAR):
         vector = cut(ins)
         if vector is not None and ins.shape.dtype.is_integer and vector.x.shape.rank == 1:
             counts[known.suppose(ins, fresh("count", 0))] = vector.x
@@ -132,16 +133,6 @@ def _steps(ins: Instruction) -> Iterator[Instruction]:
         yield ins
         ins = ins.inputs[0]
     yield ins
-
-
-def _near(ins: Instruction) -> list[Instruction]:
-    """Returns the nearest instructions that a value is made of."""
-    found = [ins]
-    for at in found:
-        found += [i for i in at.inputs if i not in found]
-        if len(found) >= NEAR:
-            break
-    return found
 
 
 def _broadcast(dims: Sequence[Dim], wanted: list[Dim], counts: dict[Dim, Instruction]) -> list[Dim] | None:

@@ -11,7 +11,7 @@ from .instruction import Instruction
 if TYPE_CHECKING:
     from .module import Module
 
-__all__ = ["captures", "reads", "shuffled", "sorted_by_needs"]
+__all__ = ["captures", "near", "reads", "shuffled", "sorted_by_needs"]
 
 
 def captures(module: Module) -> list[Instruction]:
@@ -36,6 +36,16 @@ def captures(module: Module) -> list[Instruction]:
 def reads(ins: Instruction) -> list[Instruction]:
     """Returns the inputs of an instruction, and what the modules that it runs read of enclosing ones."""
     return list(ins.inputs) if not ins.modules else [*ins.inputs, *(c for m in ins.modules for c in captures(m))]
+
+
+def near(ins: Instruction, most: int) -> list[Instruction]:
+    """Returns the nearest instructions that a value is made of, itself first; no more are looked for once there are `most`."""
+    found = [ins]
+    for at in found:
+        found += [i for i in at.inputs if i not in found]
+        if len(found) >= most:
+            break
+    return found
 
 
 def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:

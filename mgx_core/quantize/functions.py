@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..ir.instruction import Instruction
+from ..ir.ordering import near
 from ..ops.convolution import Convolution
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
@@ -95,15 +96,7 @@ def _finite(ins: Instruction) -> bool:
 
 def _computed(ins: Instruction) -> bool:
     """Returns True if a value is made from a product, as the other side of a residual block is, and no mask."""
-    pending, seen = [ins], {ins}
-    while pending and len(seen) < NEAR:
-        at = pending.pop()
-        if at.op.product:
-            return True
-        new = [i for i in at.inputs if i not in seen]
-        seen.update(new)
-        pending += new
-    return False
+    return any(at.op.product for at in near(ins, NEAR))
 
 
 def _reaches(ins: Instruction, ends: set[Instruction]) -> bool:
