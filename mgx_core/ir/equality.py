@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
 
 import numpy as np
 
@@ -23,16 +24,10 @@ def equal_bodies(module: Module) -> dict[Module, Module]:
     shapes of the module become one object each.
     """
     _intern(module)
-    classes: dict[Hashable, list[Module]] = {}
-    first: dict[Module, Module] = {}
-    for body in _bodies(module):
-        key = signature(body, first)
-        if key is not None:
-            members = classes.setdefault(key, [])
-            members.append(body)
-            first[body] = members[0]
-    several = {members[0] for members in classes.values() if len(members) > 1}
-    return {body: one for body, one in first.items() if one in several}
+    classes = Classes()
+    classes.add(_bodies(module))
+    members = Counter(classes.first.values())
+    return {body: one for body, one in classes.first.items() if members[one] > 1}
 
 
 def _intern(module: Module) -> None:
@@ -77,19 +72,26 @@ def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashab
 
 
 class Classes:
-    """Modules that compute the same, with the modules that they run."""
+    """Modules that compute the same, with the modules that they run.
+
+    first: for each module that was added and has a `signature`, the first that computes the same.
+    """
 
     def __init__(self) -> None:
-        self._first: dict[Module, Module] = {}
+        self.first: dict[Module, Module] = {}
         self._members: dict[Hashable, Module] = {}
+
+    def add(self, modules: Iterable[Module]) -> None:
+        """Adds modules, inner ones first."""
+        for module in modules:
+            key = signature(module, self.first)
+            if key is not None:
+                self.first[module] = self._members.setdefault(key, module)
 
     def key(self, module: Module) -> Hashable | None:
         """Returns what is equal for modules that compute the same; None where `signature` is None."""
-        for body in _bodies(module):
-            key = signature(body, self._first)
-            if key is not None:
-                self._first[body] = self._members.setdefault(key, body)
-        return signature(module, self._first)
+        self.add(_bodies(module))
+        return signature(module, self.first)
 
 
 def _bodies(module: Module) -> Iterator[Module]:

@@ -18,7 +18,7 @@ from .reading import nested
 from .symbols import Substitution, introduced, needed_for_extents, own_symbol, with_known_symbols
 from .text.writer import module_text
 
-__all__ = ["Module", "everywhere", "nested"]
+__all__ = ["Module", "everywhere", "nested", "within"]
 
 
 class Expansion(Protocol):
@@ -301,6 +301,11 @@ class Module(InstructionList):
 
     def __repr__(self) -> str:
         return self.text()
+
+
+def within(ins: Instruction) -> Iterator[Instruction]:
+    """Returns the instructions of the modules that an instruction runs."""
+    return (i for m in ins.modules for body in nested(m) for i in body)
 
 
 def everywhere(module: Module) -> Iterator[tuple[Module, Instruction]]:

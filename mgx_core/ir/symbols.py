@@ -11,8 +11,8 @@ from ..types.shape import AnyShape, Shape, TupleShape, symbols_in
 from .reading import Step
 
 __all__ = [
-    "Substitution", "found_extents", "introduced", "learn_all", "learn_symbols", "mentioned", "needed_for_extents",
-    "own_symbol", "with_known_symbols",
+    "Substitution", "found_extents", "introduced", "learn_all", "learn_symbols", "lone_symbols", "mentioned",
+    "needed_for_extents", "own_symbol", "with_known_symbols",
 ]  # fmt: skip
 
 
@@ -137,6 +137,12 @@ def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None
         case TupleShape(), TupleShape():
             for one, other in zip(old.items, new.items, strict=False):
                 learn_symbols(one, other, symbols)
+
+
+def lone_symbols(shape: AnyShape) -> set[str]:
+    """Returns the symbols that are extents of a tensor by themselves, so that a value of this shape tells them."""
+    dims = shape.dims if isinstance(shape, Shape) and shape.ranked else ()
+    return {d.symbol.name for d in dims if isinstance(d, Sym) and d.symbol is not None}
 
 
 def learn_all(old: Iterable[AnyShape], new: Iterable[AnyShape], symbols: dict[str, Dim]) -> None:

@@ -8,7 +8,7 @@ depend on them are compiled once, and pieces that are equal (the attention of ea
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -18,20 +18,22 @@ from ..ir.equality import Classes
 from ..ir.extract import extract
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter, bind_all
-from ..ir.module import Module, nested
+from ..ir.module import Module, within
 from ..ir.ordering import reads
-from ..ir.symbols import introduced, learn_all, mentioned
-from ..ops.control import GetTupleElem, PointwiseGroup
+from ..ir.symbols import introduced, learn_all, lone_symbols, mentioned
+from ..ops.control import PointwiseGroup
 from ..ops.elementwise import Pointwise
 from ..ops.fill import DimensionsOf, DynamicRange
 from ..targets.lowered import Lowered
 from ..targets.placement import Placement
 from ..targets.runner import Runner, Timing
+from ..targets.static_part import given
 from ..types.argument import Value
-from ..types.dim import Dim, Sym
+from ..types.dim import Dim
 from ..types.shape import AnyShape, Shape, symbols_in
 from .binding import owned
 from .instance import Instance
+from .partition import in_parts
 
 __all__ = ["Changing", "InPieces", "Pieces", "PiecesRunner", "Ran"]
 
@@ -58,15 +60,15 @@ class _ByDefinition:
     def __init__(self, body: Module) -> None:
         self._body = body
         self._parameters = [p.result for p in body.parameters.values()]
-        self._results = [i.result for i in body if not (i.is_param or i.is_literal or i.is_absent or i.is_return)]
+        self._computed = [i for i in body if not given(i)]
 
     def run(self, values: Sequence[Value]) -> list[Value] | None:
         """Returns the results; None where there are too many elements."""
         known: dict[str, int] = {}
         bind_all(self._parameters, values, known)
         left = FEW
-        for shape in self._results:
-            found = shape.substitute(known)
+        for ins in self._computed:
+            found = ins.result.substitute(known)
             left -= found.elements() if isinstance(found, Shape) and found.ranked and not found.dynamic() else FEW + 1
             if left < 0:
                 return None
@@ -75,8 +77,7 @@ class _ByDefinition:
     @property
     def placements(self) -> list[Placement]:
         why = ("few elements, of extents that are new",)
-        computed = (i for i in self._body if not (i.is_param or i.is_literal or i.is_absent or i.is_return))
-        return [Placement(repr(i.op), i.sources, "host", f"reference {i.op.name}", why) for i in computed]
+        return [Placement(repr(i.op), i.sources, "host", f"reference {i.op.name}", why) for i in self._computed]
 
 
 def _by_definition(body: Module, compiled: Call) -> Call:
@@ -151,24 +152,34 @@ class Pieces:
 
         make: gives what runs a piece.
         """
-        found = _parts(module, changing)
-        given = {p: n for n, p in enumerate(module.parameters.values())}
-        if found is None or not set(module.outputs) <= {*given, *(i for part in found[0] for i in part)}:
+        numbers = {p: n for n, p in enumerate(module.parameters.values())}
+        computed = [i for i in module if not given(i)]
+        if any(i.op.effect and not i.is_return for ins in computed for i in (ins, *within(ins))):
             return None
-        parts, kinds = found
+        if not set(module.outputs) <= {*numbers, *computed}:
+            return None
+        kinds: dict[Instruction, _Kind] = {}
+
+        def kind(ins: Instruction) -> _Kind:
+            kinds[ins] = found = _kind(ins, changing, kinds)
+            return found
+
+        parts = in_parts(module, kind)
         if len(parts) < 2:
             return None
-        cut = [_extracted(module, part, parts, n) for n, part in enumerate(parts)]
+        number = {ins: n for n, part in enumerate(parts) for ins in part}
+        passed = {r for ins in computed for r in reads(ins) if number.get(r) != number[ins]} | set(module.outputs)
+        cut = [_extracted(module, part, passed, n) for n, part in enumerate(parts)]
         bodies = [piece.body for piece in cut if piece is not None]
         if len(bodies) < len(parts):
             return None
         classes = Classes()
-        keys = [(classes.key(body) or id(body), kind) for body, kind in zip(bodies, kinds, strict=True)]
+        keys = [(classes.key(body) or id(body), kinds[part[0]]) for body, part in zip(bodies, parts, strict=True)]
         again = {key: len(part) for key, part in zip(keys, parts, strict=True) if key[1] is _Kind.CHANGING}
         if sum(again.values()) * LESS > sum(map(len, parts)):
             return None
         calls: dict[Hashable, Call] = {}
-        numbers, pieces = dict(given), []
+        pieces = []
         for key, piece in zip(keys, cut, strict=True):
             assert piece is not None
             if not piece.gives:  # it was there for extents, which others are told
@@ -181,7 +192,7 @@ class Pieces:
         outputs = [numbers[o] for o in module.outputs]
         last = {n: one for one in pieces for n in (*one.takes, *one.gives)}
         for n, one in last.items():
-            if n not in outputs and n >= len(given):
+            if n not in outputs and n >= len(module.parameters):
                 one.done.append(n)
         return cls(pieces, outputs, len(numbers))
 
@@ -196,7 +207,7 @@ def _touches(ins: Instruction, changing: frozenset[str]) -> bool:
     """Returns True if an instruction's result, operands or attributes have an extent that changes, or that data decide."""
     shapes = (ins.result, *(i.result for i in ins.inputs))
     own = ins.op.symbols().union(*map(symbols_in, shapes))
-    return not changing.isdisjoint(own | mentioned(_within(ins))) or bool(introduced(ins))
+    return not changing.isdisjoint(own | mentioned(within(ins))) or bool(introduced(ins))
 
 
 class _Kind(Enum):
@@ -221,56 +232,23 @@ def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction
     return _Kind.COUNTED if simple and counted and not ins.op.control else _Kind.CHANGING
 
 
-def _within(ins: Instruction) -> Iterator[Instruction]:
-    """Yields the instructions of the modules that an instruction runs."""
-    return (i for m in ins.modules for body in nested(m) for i in body)
-
-
-def _parts(module: Module, changing: frozenset[str]) -> tuple[list[list[Instruction]], list[_Kind]] | None:
-    """Returns the instructions of each piece, in an order in which pieces can run; None where effects have an order.
-
-    An instruction joins the newest piece of its kind unless it reads a newer one; elements of a tuple stay with it.
-    """
-    parts: list[list[Instruction]] = []
-    at: dict[Instruction, int] = {}
-    newest: dict[_Kind, int] = {}
-    kinds: dict[Instruction, _Kind] = {}
-    found: list[_Kind] = []
-    for ins in module:
-        if ins.is_param or ins.is_literal or ins.is_absent or ins.is_return:
-            continue
-        if any(i.op.effect and not i.is_return for i in (ins, *_within(ins))):
-            return None
-        kind = kinds[ins] = _kind(ins, changing, kinds)
-        number = newest.get(kind, -1)
-        if isinstance(ins.op, GetTupleElem):
-            number = at[ins.inputs[0]]
-        elif number < max((at.get(r, -1) for r in reads(ins)), default=-1) or number < 0:
-            number = newest[kind] = len(parts)
-            parts.append([])
-            found.append(kind)
-        parts[number].append(ins)
-        at[ins] = number
-    return parts, found
-
-
 def _extracted(
-    module: Module, part: Sequence[Instruction], parts: Sequence[Sequence[Instruction]], number: int
+    module: Module, part: Sequence[Instruction], passed: Container[Instruction], number: int
 ) -> _Extracted | None:
-    """Returns one piece as a module; None if a value other than a tensor goes in or out, or if an extent is not told."""
-    inside = set(part)
-    read = {r for other in parts if other is not part for i in other for r in reads(i)} | set(module.outputs)
-    gives = [i for i in part if i in read]
+    """Returns one piece as a module; None if a value other than a tensor goes in or out, or if an extent is not told.
+
+    passed: values that pieces read of others, or that the module returns.
+    """
+    gives = [i for i in part if i in passed]
     body, takes = extract(part, gives, f"{module.name}:{number}")
-    if not all(isinstance(i.result, Shape) for i in (*takes, *gives)) or inside & set(takes):
+    if not all(isinstance(i.result, Shape) for i in (*takes, *gives)):
         return None
-    told = _lone(p.result for p in body.parameters.values())
+    told = set().union(*(lone_symbols(p.result) for p in body.parameters.values()))
     for p in module.parameters.values():
-        missing = _untold(body, told)
-        if missing & _lone([p.result]) and p not in takes:
+        if _untold(body, told) & lone_symbols(p.result):
             body.add_parameter(str(len(takes)), p.result)
             takes.append(p)
-            told |= _lone([p.result])
+            told |= lone_symbols(p.result)
     return None if _untold(body, told) else _Extracted(body, takes, gives)
 
 
@@ -278,12 +256,6 @@ def _untold(body: Module, told: set[str]) -> set[str]:
     """Returns the symbols of a piece that neither its parameters tell nor its own ops find."""
     found = set().union(*(introduced(i) for i in body if not i.is_param))
     return mentioned(body) - told - found
-
-
-def _lone(shapes: Iterable[AnyShape]) -> set[str]:
-    """Returns the symbols that are extents by themselves."""
-    dims = (d for s in shapes if isinstance(s, Shape) and s.ranked for d in s.dims)
-    return {d.symbol.name for d in dims if isinstance(d, Sym) and d.symbol is not None}
 
 
 class InPieces(Lowered):

@@ -9,7 +9,6 @@ from ..errors import ParameterError
 from ..ir.extract import extract
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ir.ordering import reads
 from ..ops.control import GetTupleElem
 from ..ops.modules import RunOnTarget
 from ..ops.operation import Operation, Run
@@ -21,6 +20,7 @@ from ..targets.target import Target
 from ..types.argument import Value
 from .compile_module import compile_module
 from .executable import Executable
+from .partition import in_parts
 
 __all__ = ["Assignment", "compile_for_several"]
 
@@ -40,7 +40,8 @@ def compile_for_several(
         raise ParameterError("several targets hand their values on in host memory: offload_copy=False takes one target")
     copy = module.clone()
     places = {ours: _place(theirs, assignment, len(targets)) for ours, theirs in zip(copy, module, strict=True)}
-    for n, part in enumerate(_parts(copy, places)):
+    parts = in_parts(copy, lambda ins: None if isinstance(ins.op, RunOnTarget) else places[ins])
+    for n, part in enumerate(parts):
         if isinstance(part[0].op, RunOnTarget):
             _move(copy, part)
         else:
@@ -54,32 +55,6 @@ def _place(ins: Instruction, assignment: Assignment, count: int) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < count:
         raise ParameterError(f"{ins!r} is assigned to {found!r}; a target's place from 0 to {count - 1} is required")
     return found
-
-
-def _parts(module: Module, places: Mapping[Instruction, int]) -> list[list[Instruction]]:
-    """Returns the instructions of each part, in an order in which parts can run.
-
-    An instruction joins the newest part of its target unless it reads a newer one; elements of a tuple stay with it.
-    """
-    parts: list[list[Instruction]] = []
-    at: dict[Instruction, int] = {}
-    newest: dict[int, int] = {}
-    for ins in module:
-        if ins.is_param or ins.is_literal or ins.is_absent or ins.is_return:
-            continue
-        after = max((at.get(r, -1) for r in reads(ins)), default=-1)
-        placed = isinstance(ins.op, RunOnTarget)
-        number = -1 if placed else newest.get(places[ins], -1)
-        if isinstance(ins.op, GetTupleElem):
-            number = at[ins.inputs[0]]
-        elif number < after or number < 0:
-            number = len(parts)
-            parts.append([])
-            if not placed:
-                newest[places[ins]] = number
-        parts[number].append(ins)
-        at[ins] = number
-    return parts
 
 
 def _move(module: Module, part: list[Instruction]) -> None:

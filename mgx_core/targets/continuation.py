@@ -8,13 +8,13 @@ at another, one program computes all rows that there is memory for, of which the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
 from ..errors import MgxError
 from ..ir.instruction import Instruction
-from ..ir.module import Module, nested
+from ..ir.module import Module, nested, within
 from ..ir.ordering import reads
 from ..ir.symbols import needed_for_extents
 from ..types.argument import Array
@@ -78,7 +78,7 @@ class Continuation(Generic[R]):
         """The part behind the border as a module of ops; the copies in it by instruction, and the source of each parameter."""
         copy = module.clone(name=f"{module.name}_rest")
         copies = dict(zip(module, copy, strict=True))
-        self._counting = {i for i in copy if any(_counts(inner) for inner in (i, *_within(i)))}
+        self._counting = {i for i in copy if any(_counts(inner) for inner in (i, *within(i)))}
         for inner in nested(copy):
             for ins in inner:
                 if isinstance(ins.op, Launch):
@@ -169,13 +169,6 @@ class Continuation(Generic[R]):
             for i in self.module
             if read & set(i.inputs) and i.result.dynamic() and not can_be_static(i, read.__contains__)
         }
-
-
-def _within(ins: Instruction) -> Iterator[Instruction]:
-    """Yields the instructions of the modules that an instruction runs."""
-    for module in ins.modules:
-        for inner in nested(module):
-            yield from inner
 
 
 def _counts(ins: Instruction) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..ir.instruction import Instruction
-from ..ir.module import Module, nested
+from ..ir.module import Module, nested, within
 from ..types.dim import symbol
 from ..types.shape import AnyShape, Shape, TupleShape
 
@@ -15,7 +15,7 @@ __all__ = ["mark_extents", "static_extents"]
 def static_extents(instructions: Iterable[Instruction]) -> set[int]:
     """Returns the extents that instructions, and the modules that they run, have whatever is counted and read."""
     found = list(instructions)
-    found += [i for ins in list(found) for m in ins.modules for body in nested(m) for i in body]
+    found += [i for ins in list(found) for i in within(ins)]
     shapes = [i.result for i in found if isinstance(i.result, Shape)]
     return {0, 1} | {n for shape in shapes if shape.ranked for n in shape.dims if type(n) is int}
 

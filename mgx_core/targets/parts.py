@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from ..cache import Recent
 from ..garbage import rarer_collections
 from ..ir.instruction import Instruction
-from ..ir.module import Module, nested
+from ..ir.module import Module, nested, within
 from ..ir.ordering import reads
-from ..ir.symbols import introduced, learn_all, mentioned, needed_for_extents
+from ..ir.symbols import introduced, learn_all, lone_symbols, mentioned, needed_for_extents
 from ..ops.builtin import Param
 from ..ops.control import GetTupleElem
 from ..ops.movement import Transpose
@@ -272,15 +272,15 @@ def _stages(module: Module, counting: Container[Instruction]) -> dict[Instructio
 
 def _own(ins: Instruction) -> set[str]:
     """Returns the symbols that an instruction introduces, or one of the modules that it runs."""
-    return introduced(ins).union(*(introduced(i) for m in ins.modules for body in nested(m) for i in body))
+    return introduced(ins).union(*(introduced(i) for i in within(ins)))
 
 
 def _missing(module: Module, stages: Mapping[Instruction, int], passed: set[Instruction]) -> set[Instruction] | None:
     """Returns instructions whose results must be passed on for the extents that these tell; None if some are not to be told."""
-    known = set().union(*(_lone(p.result) for p in module.parameters.values()))
+    known = set().union(*(lone_symbols(p.result) for p in module.parameters.values()))
     tells: dict[str, Instruction] = {}  # values that are passed on come first
     for ins in sorted(stages, key=lambda ins: ins not in passed):
-        for name in _lone(ins.result):
+        for name in lone_symbols(ins.result):
             tells.setdefault(name, ins)
     found: set[Instruction] = set()
     born: dict[str, int] = {}
@@ -294,12 +294,6 @@ def _missing(module: Module, stages: Mapping[Instruction, int], passed: set[Inst
                 return None
             found.add(tells[name])
     return found
-
-
-def _lone(shape: AnyShape) -> set[str]:
-    """Returns the symbols that an extent of a tensor is by itself, so that a value of this shape tells them."""
-    dims = shape.dims if isinstance(shape, Shape) and shape.ranked else ()
-    return {d.symbol.name for d in dims if isinstance(d, Sym) and d.symbol is not None}
 
 
 def _extents(module: Module) -> Iterator[Sym]:

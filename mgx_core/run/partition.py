@@ -1,0 +1,40 @@
+"""Parts of a module that run each on its own: on several targets, or compiled for different shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ir.ordering import reads
+from ..ops.control import GetTupleElem
+from ..targets.static_part import given
+
+__all__ = ["in_parts"]
+
+
+def in_parts(module: Module, kind: Callable[[Instruction], Hashable | None]) -> list[list[Instruction]]:
+    """Returns what computes in parts of one kind each, in an order in which parts can run.
+
+    An instruction joins the newest part of its kind unless it reads a newer one, and one of no kind is a part by itself;
+    elements of a tuple stay with it.
+    kind: asked of each instruction in order.
+    """
+    parts: list[list[Instruction]] = []
+    at: dict[Instruction, int] = {}
+    newest: dict[Hashable, int] = {}
+    for ins in module:
+        if given(ins):
+            continue
+        own = kind(ins)
+        number = -1 if own is None else newest.get(own, -1)
+        if isinstance(ins.op, GetTupleElem):
+            number = at[ins.inputs[0]]
+        elif number < max((at.get(r, -1) for r in reads(ins)), default=-1) or number < 0:
+            number = len(parts)
+            parts.append([])
+            if own is not None:
+                newest[own] = number
+        parts[number].append(ins)
+        at[ins] = number
+    return parts
