@@ -155,12 +155,23 @@ def symbol_places(shape: Shape) -> list[tuple[int, str]]:
     return [(axis, s.name) for axis, s in lone if s is not None]
 
 
+def _extents(value: Any) -> tuple[int, ...] | None:
+    """Returns the extents of a tensor on the host or on a device; None for other values."""
+    if isinstance(value, np.ndarray):
+        lens: tuple[int, ...] = value.shape
+        return lens
+    there = getattr(value, "device_shape", None)
+    return None if there is None else tuple(map(int, there.lens()))
+
+
 def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
     """Learns the values of lone symbols in `shape` from the extents of a value of that shape."""
     if isinstance(shape, Shape):
-        if isinstance(value, np.ndarray) and shape.ranked and shape.rank == value.ndim:
-            for axis, name in symbol_places(shape):
-                known[name] = value.shape[axis]
+        places = symbol_places(shape)
+        lens = _extents(value) if places else None
+        if lens is not None and shape.rank == len(lens):
+            for axis, name in places:
+                known[name] = lens[axis]
     elif isinstance(shape, TupleShape) and isinstance(value, tuple):
         for s, v in zip(shape.items, value, strict=False):
             bind_symbols(s, v, known)
@@ -173,16 +184,18 @@ def bind_all(shapes: Iterable[AnyShape], values: Iterable[Value], known: dict[st
         if not shape.dynamic():
             continue
         bind_symbols(shape, value, known)
-        if isinstance(shape, Shape) and isinstance(value, np.ndarray) and shape.ranked:
-            extents += zip(shape.dims, value.shape, strict=False)
+        lens = _extents(value)
+        if isinstance(shape, Shape) and shape.ranked and lens is not None:
+            extents += zip(shape.dims, lens, strict=False)
     if extents:
         solve(extents, known)
 
 
 def check_symbols(shape: AnyShape, value: Value, known: Mapping[str, int], what: str) -> None:
     """Errors: ShapeError if an extent of `value` contradicts what its symbols are known to be."""
-    if isinstance(shape, Shape) and shape.ranked and isinstance(value, np.ndarray):
-        for axis, (d, n) in enumerate(zip(shape.dims, value.shape, strict=True)):
+    lens = _extents(value)
+    if isinstance(shape, Shape) and shape.ranked and lens is not None:
+        for axis, (d, n) in enumerate(zip(shape.dims, lens, strict=True)):
             try:
                 wanted = substitute(d, known) if isinstance(d, Sym) else n
             except ShapeError as error:

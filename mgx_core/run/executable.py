@@ -326,9 +326,11 @@ class Executable:
 
     def _in_pieces(self, given: Mapping[str, AnyShape]) -> Pieces | None:
         """Returns the program in pieces if its shapes keep changing and little of it depends on those that do."""
-        if self._is_piece or self.target.own_memory or self.overwritten or self.watches or self.options.validate:
+        whole = self.target.own_memory and not self.target.runs_pieces
+        if self._is_piece or whole or self.overwritten or self.watches or self.options.validate:
             return None
         from ..compile.run_shapes import selects_modules, waits_for_shapes
+        from .device_pieces import DeviceMemory
         from .pieces import WHOLE, Changing, Pieces
 
         with self._lock:
@@ -338,17 +340,25 @@ class Executable:
                 return None
             if self._cut is None or self._cut[0] != changing:
                 waits = any(self.module.derive(w.__name__, w) for w in (selects_modules, waits_for_shapes))
-                self._cut = changing, None if waits else Pieces.of(self.module, changing, self._piece)
+                own = self.target.own_memory
+                memory = DeviceMemory(self.context, self.options.offload_copy) if own else None
+                self._cut = changing, None if waits else Pieces.of(self.module, changing, self._piece, memory)
             return self._cut[1]
 
-    def _piece(self, body: Module) -> Callable[[Sequence[Value]], tuple[list[Value], Ran]]:
+    def _piece(self, body: Module) -> Callable[[Sequence[Value], Mapping[int, Value]], tuple[list[Value], Ran]]:
         """Returns what runs a part of the optimised module for values of any shapes."""
-        part = Executable(body, self.target, self.context, self.options)
+        own = self.target.own_memory
+        options = dataclasses.replace(self.options, offload_copy=False) if own else self.options
+        part = Executable(body, self.target, self.context, options)
         part._is_piece = True
 
-        def call(values: Sequence[Value]) -> tuple[list[Value], Ran]:
+        def call(values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], Ran]:
             instance = part.instance(values)
-            return part.run_values(values, instance), instance
+            results = instance.runner.enqueued(values, places) if own else None
+            if results is None:
+                return part.run_values(values, instance), instance
+            instance.check(results, part.target, part.module.output_shapes)
+            return results, instance
 
         return call
 

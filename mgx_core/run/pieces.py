@@ -32,8 +32,10 @@ from ..types.argument import Value
 from ..types.dim import Dim
 from ..types.shape import AnyShape, Shape, symbols_in
 from .binding import owned
+from .device_pieces import DeviceMemory
 from .instance import Instance
 from .partition import in_parts
+from .passing import Passing
 
 __all__ = ["Changing", "InPieces", "Pieces", "PiecesRunner", "Ran"]
 
@@ -51,7 +53,8 @@ class Ran(Protocol):
     def placements(self) -> Sequence[Placement]: ...
 
 
-Call: TypeAlias = "Callable[[Sequence[Value]], tuple[list[Value], Ran]]"
+Call: TypeAlias = "Callable[[Sequence[Value], Mapping[int, Value]], tuple[list[Value], Ran]]"
+"""Runs a piece on values, with memory for some results by number, which it may use or not."""
 
 
 class _ByDefinition:
@@ -61,9 +64,11 @@ class _ByDefinition:
         self._body = body
         self._parameters = [p.result for p in body.parameters.values()]
         self._computed = [i for i in body if not given(i)]
+        # of the others only the extents are asked
+        self.reads = [not all(isinstance(u.op, DimensionsOf) for u in p.users) for p in body.parameters.values()]
 
-    def run(self, values: Sequence[Value]) -> list[Value] | None:
-        """Returns the results; None where there are too many elements."""
+    def fits(self, values: Sequence[Value]) -> bool:
+        """Returns False where there are too many elements."""
         known: dict[str, int] = {}
         bind_all(self._parameters, values, known)
         left = FEW
@@ -71,24 +76,16 @@ class _ByDefinition:
             found = ins.result.substitute(known)
             left -= found.elements() if isinstance(found, Shape) and found.ranked and not found.dynamic() else FEW + 1
             if left < 0:
-                return None
+                return False
+        return True
+
+    def run(self, values: Sequence[Value]) -> list[Value]:
         return Interpreter().run(self._body, values)
 
     @property
     def placements(self) -> list[Placement]:
         why = ("few elements, of extents that are new",)
         return [Placement(repr(i.op), i.sources, "host", f"reference {i.op.name}", why) for i in self._computed]
-
-
-def _by_definition(body: Module, compiled: Call) -> Call:
-    """Returns what runs a piece by the definition of its ops where it has few elements, else as `compiled` does."""
-    small = _ByDefinition(body)
-
-    def call(values: Sequence[Value]) -> tuple[list[Value], Ran]:
-        results = small.run(values)
-        return compiled(values) if results is None else (results, small)
-
-    return call
 
 
 class Changing:
@@ -111,46 +108,73 @@ class Changing:
 
 
 class _Piece(NamedTuple):
-    """A part of the module: what runs it, and the numbers of the values that it takes, gives, and reads last."""
+    """A part of the module: what runs it, and the numbers of the values that it takes, gives, and reads last.
+
+    small: runs it by definition where it has few elements.
+    """
 
     call: Call
+    small: _ByDefinition | None
     takes: list[int]
     gives: list[int]
     done: list[int]
+
+    def run(self, values: Passing) -> Ran:
+        """Takes values, and gives others.  Returns what ran."""
+        by: Ran
+        if self.small is not None and self.small.fits(values.taken(self.takes)):
+            results, by = self.small.run(values.on_host(self.takes, self.small.reads)), self.small
+        else:
+            results, by = self.call(values.on_target(self.takes), values.places(self.gives))
+        values.give(self.gives, results)
+        values.drop(self.done)
+        return by
 
 
 class Pieces:
     """The pieces of a module in the order in which they run.
 
     outputs: numbers of the module's results; its parameters have the first numbers.
+    memory: what is kept between runs, on targets with memory of their own.
     """
 
-    def __init__(self, pieces: Sequence[_Piece], outputs: Sequence[int], count: int) -> None:
+    def __init__(
+        self,
+        pieces: Sequence[_Piece],
+        outputs: Sequence[int],
+        count: int,
+        memory: DeviceMemory | None,
+    ) -> None:
         self._pieces = list(pieces)
         self._outputs = list(outputs)
         self._count = count
+        self._memory = memory
 
     def __len__(self) -> int:
         return len(self._pieces)
 
     def run(self, args: Sequence[Value]) -> tuple[list[Value], list[Ran]]:
         """Returns the module's results, and what ran."""
-        values: list[Any] = [*args, *[None] * (self._count - len(args))]
-        ran: list[Ran] = []
-        for call, takes, gives, done in self._pieces:
-            results, by = call([values[n] for n in takes])
-            ran.append(by)
-            for n, value in zip(gives, results, strict=True):
-                values[n] = value
-            for n in done:
-                values[n] = None
-        return [values[n] for n in self._outputs], ran
+        if self._memory is None:
+            return self._run(Passing(args, self._count))
+        with self._memory.values(args, self._count) as values:
+            return self._run(values)
+
+    def _run(self, values: Passing) -> tuple[list[Value], list[Ran]]:
+        ran = [piece.run(values) for piece in self._pieces]
+        return values.results(self._outputs), ran
 
     @classmethod
-    def of(cls, module: Module, changing: frozenset[str], make: Callable[[Module], Call]) -> Pieces | None:
+    def of(
+        cls,
+        module: Module,
+        changing: frozenset[str],
+        make: Callable[[Module], Call],
+        memory: DeviceMemory | None = None,
+    ) -> Pieces | None:
         """Returns an optimised module in pieces; None where that would leave too much to be compiled for each set of shapes.
 
-        make: gives what runs a piece.
+        make: gives what runs a piece; memory: where values that keep their extents keep their places.
         """
         numbers = {p: n for n, p in enumerate(module.parameters.values())}
         computed = [i for i in module if not given(i)]
@@ -178,7 +202,7 @@ class Pieces:
         again = {key: len(part) for key, part in zip(keys, parts, strict=True) if key[1] is _Kind.CHANGING}
         if sum(again.values()) * LESS > sum(map(len, parts)):
             return None
-        calls: dict[Hashable, Call] = {}
+        calls: dict[Hashable, tuple[Call, _ByDefinition | None]] = {}
         pieces = []
         for key, piece in zip(keys, cut, strict=True):
             assert piece is not None
@@ -186,15 +210,17 @@ class Pieces:
                 continue
             if key not in calls:
                 made = make(piece.body)
-                calls[key] = _by_definition(piece.body, made) if key[1] is _Kind.COUNTED else made
+                calls[key] = made, _ByDefinition(piece.body) if key[1] is _Kind.COUNTED else None
             gives = [numbers.setdefault(r, len(numbers)) for r in piece.gives]
-            pieces.append(_Piece(calls[key], [numbers[t] for t in piece.takes], gives, []))
+            pieces.append(_Piece(*calls[key], [numbers[t] for t in piece.takes], gives, []))
         outputs = [numbers[o] for o in module.outputs]
         last = {n: one for one in pieces for n in (*one.takes, *one.gives)}
         for n, one in last.items():
             if n not in outputs and n >= len(module.parameters):
                 one.done.append(n)
-        return cls(pieces, outputs, len(numbers))
+        if memory is not None:
+            memory.keep({n for ins, n in numbers.items() if changing.isdisjoint(symbols_in(ins.result))})
+        return cls(pieces, outputs, len(numbers), memory)
 
 
 class _Extracted(NamedTuple):

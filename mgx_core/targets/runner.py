@@ -70,6 +70,16 @@ class Runner:
         """
         return None
 
+    def enqueued(self, args: Sequence[Value], places: Mapping[int, Value]) -> list[Value] | None:
+        """Enqueues a run that is part of a longer one, and returns its results in the target's memory without waiting.
+
+        Parts of one run are enqueued in order, by one thread.  Nothing else writes the results until the caller lets them go.
+        places: results of an earlier call, by number, which may be written again and have the shapes that they had then; what
+        is called with the same memory each time should be made cheap to repeat.
+        Default: None, for runners without a queue, or that wait for the host on the way; the caller then calls `run`.
+        """
+        return None
+
     def repeated(
         self, args: Sequence[Value], places: Mapping[int, Value]
     ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:

@@ -154,6 +154,12 @@ class Target:
     says so, too (``Lazy(..., own_memory=True)``), so that callers find the target that their arguments may go to.
     """
 
+    runs_pieces: bool = False
+    """True if the runners of a target with `own_memory` define `Runner.enqueued`.
+
+    Programs whose shapes keep changing then run in pieces, as they do on targets without memory of their own.
+    """
+
     channels_last: bool = False
     """True if convolutions read and write images with their channels innermost (NHWC), regardless of the order in the model.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -230,12 +231,18 @@ def _native(array: Array) -> Array:
     return array
 
 
+@lru_cache(maxsize=1024)
+def _row_major(dtype: np.dtype[Any], lens: tuple[int, ...]) -> Shape:
+    """Returns the shape of an array without gaps: shapes are asked for in each run, and few differ."""
+    return Shape(dt.of(dtype), lens)
+
+
 def shape_of(value: Value) -> AnyShape:
     """Returns the shape of a value; of a sequence, the shape that covers all items (unranked where ranks differ)."""
     if isinstance(value, np.ndarray):
-        steps = None
-        if not value.flags.c_contiguous and value.dtype.itemsize:
-            steps = [s // value.dtype.itemsize for s in value.strides]
+        if value.flags.c_contiguous or not value.dtype.itemsize:
+            return _row_major(value.dtype, value.shape)
+        steps = [s // value.dtype.itemsize for s in value.strides]
         return Shape(dt.of(value.dtype), value.shape, steps)
     if isinstance(value, np.generic):
         return Shape(dt.of(value.dtype), ())

@@ -134,6 +134,8 @@ class _Steps(Recordings):
                     with naming(step):
                         raise DeviceError(f"result {n} depends on memory that was not written")
 
+    execute_sparingly = execute
+
     def _run(
         self, steps: Sequence[BoundStep], bound: Mapping[int, int], stream: Stream, poison: int
     ) -> list[list[bytes]]:

@@ -53,6 +53,7 @@ class Recordings:
         self.addresses, self.held, self.overlap = addresses, held, overlap
         self.hosted = any(isinstance(s, CalledStep) for s in steps)
         self._kept: OrderedDict[Any, Recording] = OrderedDict()
+        self._met: OrderedDict[Any, None] = OrderedDict()  # keys of the last addresses that no graph was recorded for
         self._sound = False  # every step has run once without a fault
 
     def found(self, given: Mapping[int, int], places: Mapping[int, int]) -> Recording:
@@ -66,6 +67,21 @@ class Recordings:
     def last(self) -> GraphExec | None:
         """Returns the graph that was recorded last; None before the first, and where steps are run one by one."""
         return next(reversed(self._kept.values())).graph if self._kept else None
+
+    def execute_sparingly(self, given: Mapping[int, int], places: Mapping[int, int], stream: Stream) -> None:
+        """Enqueues all steps; for addresses that come for the first time, likely to be the last one, no graph is recorded."""
+        key = _key(given, places)
+        if self.hosted or key in self._kept or key in self._met:
+            self.execute(given, places, stream)
+            return
+        self._met[key] = None
+        while len(self._met) > GRAPHS:
+            self._met.popitem(last=False)
+        steps = bound_steps(self.steps, self._bound(given, places), self.functions, self.device, self.overlap)
+        if self._sound:
+            enqueue(steps, stream.handle)
+        else:
+            self._try_out(steps, stream)
 
     def execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
         key = _key(given, places)
@@ -154,7 +170,7 @@ class Recordings:
 
 
 def enqueue(steps: Sequence[BoundStep], stream: int) -> None:
-    """Calls every step: for streams that are captured, in which a launch of a graph is refused."""
+    """Calls every step: for streams that are captured, in which a launch of a graph is refused, and for addresses met once."""
     for _, calls in steps:
         for call in calls:
             call(stream)

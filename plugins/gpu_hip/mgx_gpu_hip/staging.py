@@ -96,6 +96,15 @@ class Staging:
         lens = out.lens if rows is None else [rows, *out.lens[1:]]
         return DeviceArray(self.memory["output", n], out.shape.dtype, lens)
 
+    def fresh(self, n: int, place: Any) -> DeviceArray:
+        """Returns memory for an output: the place if it is as the output needs it, else new memory."""
+        out = self.outputs[n]
+        alike = isinstance(place, DeviceArray) and place.dtype == out.shape.dtype and place.dims == tuple(out.lens)
+        if alike and place.device_shape.standard() and self.fits(n, place):
+            return place  # type: ignore[no-any-return]
+        lens = [int(d) for d in out.lens]  # of another part of a run, where an extent may be no argument of kernels
+        return DeviceArray(self.device.allocate(max(out.buffer.bytes, 16)), out.shape.dtype, lens)
+
     def fits(self, n: int, place: Any) -> bool:
         """True if the steps may write a result where the caller wants it: its address is as aligned as they take it to be."""
         return bool(place.address % self.output_align[n] == 0)

@@ -46,6 +46,7 @@ class GpuTarget(Target):
 
     name = "gpu"
     own_memory = True
+    runs_pieces = True
     architectures = True
     channels_last = True
     narrow_floats = True

@@ -28,7 +28,7 @@ class DeviceArray:
     under way; a consumer that names its own stream is made to wait for it.
     """
 
-    __slots__ = ("__weakref__", "buffer", "dims", "dtype", "offset", "stream", "strides")
+    __slots__ = ("__weakref__", "_shape", "buffer", "dims", "dtype", "offset", "stream", "strides")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class DeviceArray:
         self.strides = tuple(strides) if strides is not None else row_major(self.dims)
         self.offset = offset  # bytes
         self.stream = stream
+        self._shape: Shape | None = None  # once asked for
 
     @property
     def address(self) -> int:
@@ -54,7 +55,9 @@ class DeviceArray:
 
     @property
     def device_shape(self) -> Shape:
-        return Shape(self.dtype, self.dims, self.strides)
+        if self._shape is None:
+            self._shape = Shape(self.dtype, self.dims, self.strides)
+        return self._shape
 
     @property
     def device_address(self) -> int:

@@ -1,0 +1,125 @@
+"""Values between pieces on a target with memory of its own: those that keep their shapes keep their places.
+
+A target may record what a piece enqueues, to repeat it at little cost.  Such a recording is for certain addresses, so that what
+goes into a piece and comes out of it should lie at the same ones in each run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..types.argument import Value, shape_of
+from ..types.shape import Shape
+from .passing import Passing
+
+__all__ = ["DeviceMemory"]
+
+
+class DeviceMemory:
+    """What a program in pieces keeps in its target's memory between runs.
+
+    context: of the target; to_host: results are wanted in host memory.  One run at a time, since the places are the same ones.
+    """
+
+    def __init__(self, context: Any, to_host: bool) -> None:
+        self.context = context
+        self.to_host = to_host
+        self.fixed: frozenset[int] = frozenset()
+        self.kept: dict[int, Value] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, fixed: Iterable[int]) -> None:
+        """Tells the numbers of values whose extents never change."""
+        self.fixed = frozenset(fixed)
+
+    @contextmanager
+    def values(self, args: Sequence[Value], count: int) -> Iterator[Passing]:
+        """Context manager: the values of one run, which is done when it ends."""
+        with self._lock:
+            try:
+                yield _DevicePassing(self, args, count)
+            finally:
+                self.context.finish()
+
+
+class _DevicePassing(Passing):
+    """Values of one run on a target with memory of its own.  What lies on the host is copied once, when a piece first asks."""
+
+    def __init__(self, memory: DeviceMemory, args: Sequence[Value], count: int) -> None:
+        super().__init__(args, count)
+        self._memory = memory
+        self._arguments = len(args)
+        self._copies: dict[int, Value] = {}  # in the target's memory, of what the host has
+
+    def on_host(self, numbers: Iterable[int], reads: Iterable[bool]) -> list[Value]:
+        return [_on_host(v, read) for v, read in zip(self.taken(numbers), reads, strict=True)]
+
+    def on_target(self, numbers: Iterable[int]) -> list[Value]:
+        return [self._on_target(n) for n in numbers]
+
+    def _on_target(self, n: int) -> Value:
+        value = self._values[n]
+        if not isinstance(value, np.ndarray):
+            return value
+        copy = self._copies.get(n)
+        if copy is None:
+            kept, context = self._memory.kept.get(n), self._memory.context
+            if kept is not None and shape_of(kept) == shape_of(value):
+                context.copy(value, kept)
+                copy = kept
+            else:
+                copy = context.upload(value)
+                self._keep(n, copy)
+            self._copies[n] = copy
+        return copy
+
+    def _keep(self, n: int, value: Value) -> None:
+        if n in self._memory.fixed:
+            self._memory.kept[n] = value
+
+    def places(self, numbers: Sequence[int]) -> Mapping[int, Value]:
+        kept = self._memory.kept
+        return {at: kept[n] for at, n in enumerate(numbers) if n in kept}
+
+    def give(self, numbers: Iterable[int], values: Iterable[Value]) -> None:
+        for n, value in zip(numbers, values, strict=True):
+            self._values[n] = value
+            if not isinstance(value, np.ndarray):
+                self._keep(n, value)
+
+    def results(self, numbers: Iterable[int]) -> list[Value]:
+        """Returns results that no later run writes: on the host, or in memory of their own on the target."""
+        given: set[int] = set()
+        found = []
+        for n in numbers:
+            value = self._values[n]
+            if self._memory.to_host:
+                found.append(_on_host(value))
+            else:
+                shared = n < self._arguments or n in given or n in self._memory.kept
+                found.append(self._copied(value) if shared or isinstance(value, np.ndarray) else value)
+            given.add(n)
+        return found
+
+    def _copied(self, value: Value) -> Value:
+        context = self._memory.context
+        if isinstance(value, np.ndarray):
+            return context.upload(value)
+        place = context.allocate(shape_of(value))
+        context.copy(value, place)
+        return place
+
+
+def _on_host(value: Any, read: bool = True) -> Value:
+    """Returns a value in host memory; one that is not read gets any elements."""
+    if isinstance(value, np.ndarray):
+        return value
+    if read:
+        return value.to_host()
+    shape: Shape = value.device_shape
+    return np.broadcast_to(np.zeros((), shape.dtype.numpy), shape.lens())
