@@ -167,7 +167,7 @@ class Tuner(TuningStore):
             }
 
     def lasts(self, choice: Any) -> bool:
-        return "choice" in choice  # refusals hold for the program file that brought them
+        return "choice" in choice or "versions" in choice  # other refusals hold for the program file that brought them
 
     @contextmanager
     def expecting(self, dry_run: Callable[[], None]) -> Iterator[None]:
@@ -205,6 +205,8 @@ class Tuner(TuningStore):
         if kept is None or (exhaustive and not kept.get("exhaustive")):
             return None
         if "refused" in kept:
+            if kept.get("versions") not in (None, self.libraries.versions(problem)):
+                return None
             return self._found(problem, exhaustive, No(kept["refused"]))
 
         def make() -> Any:
@@ -263,9 +265,11 @@ class Tuner(TuningStore):
 
     def _timed(self, asked: _Asked, exhaustive: bool, plans: Sequence[Any] | No) -> Timed | No:
         """Returns the fastest of several plans, kept."""
-        if isinstance(plans, No):
-            return plans
         problem = asked.question.problem
+        if isinstance(plans, No):  # which took as long to find out as plans take to make
+            versions = self.libraries.versions(problem)
+            self.keep(repr(problem), {"refused": plans.why, "versions": versions, "exhaustive": exhaustive})
+            return plans
         best = fastest_plan(self.device, plans, asked.sizes, problem.dtype)
         if best is None:
             return No(f"none of {len(plans)} plans could be launched for {problem!r}")

@@ -41,6 +41,9 @@ class Library:
     def another(self) -> Library:
         return self
 
+    def versions(self, problem: Any) -> str:
+        return "stand-in " + self.all["first"].choice["version"]
+
     def plan(self, problem: GemmProblem, choice: Any = None) -> Plan:
         self.asked.append("first" if choice is None else choice["plan"])
         return self.all[self.asked[-1]]
@@ -101,15 +104,36 @@ def test_a_plan_of_another_version_is_measured_again(tuned) -> None:
     assert library.asked == ["second", "all"]
 
 
-def test_a_refusal_is_remembered_in_files_but_not_on_disk(tuned) -> None:
-    none: Any = SimpleNamespace(plan=lambda *_: No("no such product"), plans=lambda *_: No("none"))
-    first = tuned(none)
+class Refusing(Library):
+    """Knows no plan."""
+
+    def plan(self, problem: GemmProblem, choice: Any = None) -> Any:
+        return No("no such product")
+
+    def plans(self, problem: GemmProblem, count: int, compiled: bool = True) -> Any:
+        super().plans(problem, count, compiled)
+        return No("none")
+
+
+@pytest.mark.parametrize("way", ["disk", "file"])
+def test_another_process_does_not_ask_again_what_was_refused(tuned, way) -> None:
+    first = tuned(Refusing())
     assert first.gemm(PROBLEM).why == "no such product"
     first.done()
-    second = tuned(SimpleNamespace(), "b")
-    second.learn(first.asked())
+    library = Refusing()
+    second = tuned(library, "a" if way == "disk" else "b")
+    if way == "file":
+        second.learn(first.asked())
     assert second.gemm(PROBLEM).why == "no such product"
-    assert isinstance(tuned(Library()).gemm(PROBLEM).plan, Plan)
+    assert not library.asked
+
+
+def test_another_version_of_the_library_is_asked_again_what_was_refused(tuned) -> None:
+    first = tuned(Refusing())
+    first.gemm(PROBLEM)
+    first.done()
+    library = Library("2")
+    assert tuned(library).gemm(PROBLEM).plan is library.all["second"]
 
 
 def test_after_many_sets_of_shapes_the_librarys_choice_is_taken(tuned) -> None:
@@ -151,7 +175,7 @@ def test_programs_that_run_rarely_take_known_choices_and_the_librarys(tuned, exh
 def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
     first = tuned(Library())
     first.gemm(PROBLEM)
-    none: Any = SimpleNamespace(plan=lambda *_: No("gone"), plans=lambda *_: No("gone"))
+    none: Any = SimpleNamespace(plan=lambda *_: No("gone"), plans=lambda *_: No("gone"), versions=lambda _: "2")
     second = tuned(none, "b")
     second.learn(first.asked())
     with pytest.raises(DeviceError, match="gone"):

@@ -101,6 +101,7 @@ class MIOpen:
         self.max_workspace = workspace
         self.lock = threading.Lock()
         self.stream: int | None = None
+        self.version = _version(found)
         self.handle, pointer = out()
         self.api.call("miopenCreate", pointer)
 
@@ -143,6 +144,15 @@ class MIOpen:
         if parts[2] is not None and activation_mode(parts[2]) is None:
             return No(f"MIOpen has no activation {parts[2]}")
         return None
+
+
+def _version(library: Any) -> str:
+    function = getattr(library, "miopenGetVersion", None)
+    if function is None:
+        return "?"
+    parts = [ctypes.c_size_t() for _ in range(3)]
+    function(*map(ctypes.byref, parts))
+    return ".".join(str(part.value) for part in parts)
 
 
 class Descriptors:

@@ -100,6 +100,16 @@ class Libraries:
                 found += answer
         return found or No("; ".join(refused) or REFUSED.get(type(problem), ""))
 
+    def versions(self, problem: Any) -> str:
+        """Returns the libraries that are asked for plans of such a problem, with their versions: for these a refusal holds."""
+        return ", ".join(f"{name} {self._version(name)}" for name in self._names(problem))
+
+    def _version(self, name: str) -> str:
+        try:
+            return str(self._get(name).version)
+        except DeviceError as error:
+            return str(error)
+
     @property
     def _blas(self) -> BlasTable:
         return CUBLASLT if self.vendor == "cuda" else HIPBLASLT
