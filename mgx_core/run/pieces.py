@@ -269,19 +269,18 @@ def _extracted(
     body, takes = extract(part, gives, f"{module.name}:{number}")
     if not all(isinstance(i.result, Shape) for i in (*takes, *gives)):
         return None
-    told = set().union(*(lone_symbols(p.result) for p in body.parameters.values()))
+    wanted = _asked(body).difference(*(lone_symbols(p.result) for p in body.parameters.values()))
     for p in module.parameters.values():
-        if _untold(body, told) & lone_symbols(p.result):
+        if wanted & lone_symbols(p.result):
             body.add_parameter(str(len(takes)), p.result)
             takes.append(p)
-            told |= lone_symbols(p.result)
-    return None if _untold(body, told) else _Extracted(body, takes, gives)
+            wanted -= lone_symbols(p.result)
+    return None if wanted else _Extracted(body, takes, gives)
 
 
-def _untold(body: Module, told: set[str]) -> set[str]:
-    """Returns the symbols of a piece that neither its parameters tell nor its own ops find."""
-    found = set().union(*(introduced(i) for i in body if not i.is_param))
-    return mentioned(body) - told - found
+def _asked(body: Module) -> set[str]:
+    """Returns the symbols of a piece that its own ops do not find."""
+    return mentioned(body).difference(*(introduced(i) for i in body if not i.is_param))
 
 
 class InPieces(Lowered):
