@@ -90,8 +90,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         bias_dtype=dtype if "bias" in epilogue.steps else None,
         tf32=e.tf32 and dtype is dt.float32,
     )
-    if problem.is_depthwise and dtype is dt.float32:
-        raise Refused("cuDNN has no fast depthwise engine in full precision")
+    if problem.is_depthwise and (dtype is dt.float32 or (len(window) == 2 and not e.exhaustive)):
+        raise Refused("our kernels for depthwise convolutions are faster than the libraries'")
     tuner = e.context.tuner
     guess = None if tuner is None else tuner.guess(problem, e.exhaustive)
     # before the library looks for engines, which may take 0.2 s
