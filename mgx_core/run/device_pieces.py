@@ -21,7 +21,7 @@ __all__ = ["DeviceMemory"]
 
 
 class DeviceMemory:
-    """What a program in pieces keeps in its target's memory between runs.
+    """Holds what a program in pieces keeps in its target's memory between runs.
 
     context: of the target; to_host: results are wanted in host memory.  One run at a time, since the places are the same ones.
     """

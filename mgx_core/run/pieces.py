@@ -28,7 +28,7 @@ from ..targets.lowered import Lowered
 from ..targets.placement import Placement
 from ..targets.runner import Runner, Timing
 from ..targets.static_part import given
-from ..types.argument import Value
+from ..types.argument import Argument, Value
 from ..types.dim import Dim
 from ..types.shape import AnyShape, Shape, symbols_in
 from .binding import owned
@@ -152,6 +152,11 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self._pieces)
+
+    @property
+    def on_device(self) -> bool:
+        """True if values pass from piece to piece in memory of the target's own."""
+        return self._memory is not None
 
     def run(self, args: Sequence[Value]) -> tuple[list[Value], list[Ran]]:
         """Returns the module's results, and what ran."""
@@ -329,9 +334,27 @@ class PiecesRunner(Runner):
                 self._compiled()
         return results
 
+    # callers that prepare runs or measure them get the whole program
+
+    def run_async(self, args: Sequence[Value], stream: int, places: Mapping[int, Value]) -> list[Value] | None:
+        return self._compiled().runner.run_async(args, stream, places) if self._pieces.on_device else None
+
+    def repeated(
+        self, args: Sequence[Value], places: Mapping[int, Value]
+    ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
+        return self._compiled().runner.repeated(args, places)
+
+    def queued(self, args: Sequence[Value], places: Mapping[int, Value]) -> Callable[[int], None] | None:
+        return self._compiled().runner.queued(args, places) if self._pieces.on_device else None
+
     def time(self, args: Sequence[Value], runs: int, warmup: int) -> list[Timing] | None:
-        """Returns the times of the whole program's instructions."""
         return self._compiled().runner.time(args, runs, warmup)
+
+    def seconds(self, args: Sequence[Value], runs: int) -> float:
+        return self._compiled().runner.seconds(args, runs)
+
+    def mark(self, args: Sequence[Value], begin: Callable[[str], None], end: Callable[[], None]) -> int:
+        return self._compiled().runner.mark(args, begin, end)
 
     def _compiled(self) -> Instance:
         with self._lock:

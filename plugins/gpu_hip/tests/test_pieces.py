@@ -168,6 +168,25 @@ def test_threads_run_one_program_in_pieces() -> None:
     assert not wrong
 
 
+def test_runs_that_are_enqueued_are_those_of_the_whole_program(target: GpuTarget) -> None:
+    """A caller's stream may be recorded, or still be writing the arguments: pieces, which wait for the host, are not for that."""
+    program = decoder(target, offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+
+    def given(length: int) -> dict[str, Any]:
+        return {n: context.upload(v) for n, v in fed(length).items()}
+
+    for length in range(1, WHOLE + 2):
+        program.run(given(length))
+    stream = context.device.stream()
+    for length in (9, 9, 21):
+        results = program.run_async(given(length), stream.handle, "ihipStream_t")
+        assert not runner(program).ran
+        stream.wait()
+        close(results, fed(length))
+        close(program.run(given(length)), fed(length))
+
+
 @pytest.mark.parametrize("offload_copy", [True, False])
 def test_device_arrays_whose_extents_contradict_each_other_are_refused(offload_copy: bool) -> None:
     program = decoder(GpuTarget("host", 1), offload_copy=offload_copy)
