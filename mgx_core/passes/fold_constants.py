@@ -89,7 +89,7 @@ class FoldConstants(Pass):
         if ins.op.widens and not self.widened and size > 1 and ins.inputs[0].shape.dtype.bits <= 8:
             return None
         most = self.limit * (PICKED if ins.op.picks else 1)
-        if size > most + sum(i.shape.elements() for i in sources if i.is_literal):
+        if size > most + sum(i.shape.elements() for i in sources if i.is_literal and isinstance(i.result, Shape)):
             return None
         try:
             args = [_constant(i) for i in ins.inputs]

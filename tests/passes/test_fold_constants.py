@@ -10,8 +10,10 @@ from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.index import Gather
+from mgx_core.ops.sequence import SequenceAt
 from mgx_core.passes.fold_constants import FoldConstants
 from mgx_core.rules.arithmetic import ARITHMETIC
+from mgx_core.types.argument import Argument
 
 
 def run(text: str, **options) -> Module:
@@ -243,3 +245,12 @@ module main
     )
     assert [i.name for i in module] == ["@param", "@literal", "mul", "@return"]
     np.testing.assert_array_equal(evaluate_module(module, [np.float32([1, 1])])[0], [6, -16])
+
+
+def test_an_item_of_a_constant_list_is_folded():
+    module = Module("main")
+    items = [np.zeros(3, np.float32), np.arange(3, dtype=np.float32)]
+    found = module.add(SequenceAt(), module.add_literal(Argument.from_value(items)), module.add_literal(np.int64(1)))
+    module.add_return([found])
+    assert FoldConstants().apply(module)
+    np.testing.assert_array_equal(module.outputs[0].get_literal().to_numpy(), items[1])
