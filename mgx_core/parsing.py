@@ -56,12 +56,8 @@ def parse(path: str | os.PathLike[str] | bytes, frontend: str | None = None, **o
         from . import store
 
         return with_extents(Program.loaded(store.load(path)), **options)
-    from .ir.text.parser import parse_graph
-    from .plugins.manager import manager
-
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        return with_extents(Program(parse_graph(text, manager().opset())), **options)
+        return with_extents(_of_text(Path(path).read_bytes()), **options)
     except MgxError as error:
         raise error.located(_file(path)) from None
 
@@ -80,11 +76,20 @@ def _of_bytes(data: bytes, **options: Any) -> Program:
             f"parse got {len(data)} bytes, which hold no program of mgx: say which frontend reads them, "
             'parse(data, "NAME")'
         )
+    _refuse_others("a program as text", (), options)
+    return with_extents(_of_text(data), **options)
+
+
+def _of_text(data: bytes) -> Program:
+    """Returns the program that UTF-8 text writes out.  Errors: ParseError for other text."""
     from .ir.text.parser import parse_graph
     from .plugins.manager import manager
 
-    _refuse_others("a program as text", (), options)
-    return with_extents(Program(parse_graph(data.decode("utf-8"), manager().opset())), **options)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(f"a program as text must be UTF-8, got byte {error.start} as {data[error.start]:#x}") from None
+    return Program(parse_graph(text, manager().opset()))
 
 
 def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str]) -> Program:

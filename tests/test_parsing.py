@@ -353,3 +353,11 @@ def test_extents_of_another_type_are_refused_for_our_own_files():
     text = Plain().parse_buffer(b'{"op": "tanh"}').text(full=True).encode()
     with pytest.raises(mgx.ParameterError, match="a program as text: default_dim_value must be an int, got 'x'"):
         mgx.parse(text, default_dim_value="x")
+
+
+def test_text_of_another_encoding_is_refused(tmp_path):
+    text = b"module main  # \xe9"
+    (tmp_path / "m.txt").write_bytes(text)
+    for source in (text, tmp_path / "m.txt"):
+        with pytest.raises(mgx.ParseError, match="a program as text must be UTF-8, got byte 15 as 0xe9"):
+            mgx.parse(source)
