@@ -88,9 +88,9 @@ class SeveralTargets(Target):
 
         @plans.plan(RunOnTarget)
         def elsewhere(op: RunOnTarget, inputs: Sequence[Any], context: Any, modules: Sequence[Module]) -> Kernel:
-            if op.target_id >= len(self.targets):
+            if not 0 <= op.target_id < len(self.targets):
                 raise ParameterError(
-                    f"target_id {op.target_id} is required to be below {len(self.targets)}, the number of targets"
+                    f"target_id must be a target's place from 0 to {len(self.targets) - 1}, got {op.target_id}"
                 )
             target, its_context = self.targets[op.target_id]
             return Elsewhere(op, target, compile_module(modules[0], its_context, self.options))

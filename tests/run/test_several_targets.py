@@ -97,6 +97,18 @@ def test_modules_that_the_program_places_itself() -> None:
     assert set(second.asked) == {"exp"} and {"neg", "abs"} <= set(first.asked)
 
 
+@pytest.mark.parametrize("place", [-1, 2])
+def test_modules_for_no_target_in_the_list_are_refused(place: int) -> None:
+    p = Program()
+    x = p.get_main_module().add_parameter("x", Shape.of(FLOAT, (2,)))
+    body = p.create_module("elsewhere")
+    body.add_return([body.add(op("exp"), body.add_parameter("a", Shape.of(FLOAT, (2,))))])
+    placed = p.get_main_module().add(RunOnTarget(target_id=place), x, modules=[body])
+    p.get_main_module().add_return([p.get_main_module().add(op("get_tuple_elem", index=0), placed)])
+    with pytest.raises(mgx.MgxError, match=f"target_id must be a target's place from 0 to 1, got {place}"):
+        p.compile([Noted("first"), Noted("second")], OPTIONS)
+
+
 def test_what_is_refused() -> None:
     p, _, _ = diamond()
     ref = mgx.get_target("ref")
