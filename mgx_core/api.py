@@ -11,7 +11,7 @@ from .garbage import rarer_collections
 from .ops.operation import Operation
 from .ops.opset import OpSet
 from .options import CompileOptions
-from .parsing import parse, parse_buffer
+from .parsing import frontend_of, parse, parse_buffer
 from .plugins.operations import make_op
 from .program import Program
 
@@ -111,10 +111,7 @@ def get_tf_operators() -> list[str]:
 
 def frontend_operators(name: str) -> list[str]:
     """Returns names of the operators that a frontend knows."""
-    from .plugins.manager import manager
-
-    names: list[str] = manager().load("frontends", name)().operators()
-    return names
+    return frontend_of(name).operators()
 
 
 def parse_program(text: str, opset: OpSet | None = None) -> Program:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .store.kept import Origin
 
-__all__ = ["PROGRAM", "PROGRAM_TEXT", "parse", "parse_buffer", "reader_of"]
+__all__ = ["PROGRAM", "PROGRAM_TEXT", "frontend_of", "parse", "parse_buffer", "reader_of"]
 
 STORED: Final = ("mxr", "mgx", "msgpack", "json")  # extensions of program files
 TEXT: Final = ("txt", "text")  # extensions of programs as text
@@ -102,7 +102,7 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
 
         origin = Origin.of(path, reader, options)
     if origin is None:
-        made = _frontend(reader)
+        made = frontend_of(reader)
         program = _parsed(reader, made.parse, options, made, path)
         if first is not None:
             program.stems_from(first)
@@ -115,7 +115,7 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
     warnings = _Warnings()
     log.addFilter(warnings)
     try:
-        made = _frontend(reader)
+        made = frontend_of(reader)
         program = _parsed(reader, made.parse, options, made, path)
     finally:
         log.removeFilter(warnings)
@@ -126,7 +126,7 @@ def _kept_or_parsed(reader: str, options: Mapping[str, Any], path: str | os.Path
 
 def _parsed_again(reader: str, options: Mapping[str, Any], path: str | os.PathLike[str], origin: Origin) -> Program:
     """Returns what was read from a file: from there if it is there before and after, else from its contents."""
-    made = _frontend(reader)
+    made = frontend_of(reader)
     if origin.there:
         program = _parsed(reader, made.parse, options, made, path)
         if origin.there:
@@ -151,7 +151,7 @@ class _Warnings:
 def parse_buffer(data: bytes, frontend: str, **options: Any) -> Program:
     """Returns a program from the bytes of a file, read by the frontend of that name; options and errors as for `parse`."""
     data = file_bytes(data, f"parse_buffer for frontend {frontend!r}", "parse")
-    made = _frontend(frontend)
+    made = frontend_of(frontend)
     return _parsed(frontend, made.parse_buffer, options, made, data if isinstance(data, bytes) else bytes(data))
 
 
@@ -216,7 +216,8 @@ def _is_text(head: bytes) -> bool:
     return head.lstrip().startswith((b"module ", b"symbol "))
 
 
-def _frontend(name: str) -> Frontend:
+def frontend_of(name: str) -> Frontend:
+    """Returns the frontend for a format.  Errors: UnsupportedError if none is installed; PluginError if it is broken."""
     from .plugins.manager import manager
 
     named = {n.lstrip("."): n for n in manager().names("frontends")}

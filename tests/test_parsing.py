@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import mgx_core as mgx
+from mgx_core.api import frontend_operators
 from mgx_core.driver import main
 from mgx_core.parsing import PROGRAM, PROGRAM_TEXT, reader_of
 from mgx_core.plugins import manager as plugins
@@ -67,6 +68,11 @@ class Named(Plain):
         return program
 
 
+class Unmade(Plain):
+    def __init__(self):
+        raise OSError("no library")
+
+
 class Nothing(Plain):
     def parse(self, path):
         return None
@@ -91,7 +97,7 @@ def frontends(monkeypatch):
                 "any": Any,
                 "named": Named,
             }
-            named |= {"none": Nothing, "bad": Bad, "txt": Plain}
+            named |= {"none": Nothing, "bad": Bad, "txt": Plain, "unmade": Unmade}
             return [Lazy(name, f"{__name__}:{made.__name__}") for name, made in named.items()]
 
     made = Plugins(discover=False)
@@ -325,7 +331,7 @@ class Recorded(Plain):
     ],
 )
 def test_a_value_of_another_type_is_refused_with_the_options_name(monkeypatch, frontend, given, wanted):
-    monkeypatch.setattr("mgx_core.parsing._frontend", lambda name: frontend())
+    monkeypatch.setattr("mgx_core.parsing.frontend_of", lambda name: frontend())
     with pytest.raises(mgx.ParameterError, match=re.escape(wanted)):
         mgx.parse_buffer(b'{"op": "tanh"}', "toy", **given)
 
@@ -338,13 +344,13 @@ def test_a_value_of_another_type_is_refused_with_the_options_name(monkeypatch, f
     ],
 )
 def test_values_of_the_stated_types_are_taken(monkeypatch, frontend, given):
-    monkeypatch.setattr("mgx_core.parsing._frontend", lambda name: frontend())
+    monkeypatch.setattr("mgx_core.parsing.frontend_of", lambda name: frontend())
     assert mgx.parse_buffer(b'{"op": "tanh"}', "toy", **given).get_output_names() == ["y"]
 
 
 def test_an_option_that_a_parse_hands_on_is_refused_likewise(tmp_path, monkeypatch):
     (tmp_path / "m.toy").write_bytes(b'{"op": "tanh"}')
-    monkeypatch.setattr("mgx_core.parsing._frontend", lambda name: Typed())
+    monkeypatch.setattr("mgx_core.parsing.frontend_of", lambda name: Typed())
     with pytest.raises(mgx.ParameterError, match="frontend 'toy': times must be an int, got '2'"):
         mgx.parse(tmp_path / "m.toy", "toy", times="2")
 
@@ -361,3 +367,9 @@ def test_text_of_another_encoding_is_refused(tmp_path):
     for source in (text, tmp_path / "m.txt"):
         with pytest.raises(mgx.ParseError, match="a program as text must be UTF-8, got byte 15 as 0xe9"):
             mgx.parse(source)
+
+
+def test_operators_of_a_frontend_that_cannot_be_made(frontends):
+    assert frontend_operators("toy") == []
+    with pytest.raises(mgx.PluginError, match="frontend 'unmade' could not be made: OSError: no library"):
+        frontend_operators("unmade")

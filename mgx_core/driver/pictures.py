@@ -108,6 +108,6 @@ def show_memory(program: Program, picture: Path | None, name: str, report: Repor
 
 def export_netron(program: Program, path: Path) -> None:
     """Writes a program as an ONNX model that viewers open.  Errors: UnsupportedError if no installed frontend can."""
-    from ..plugins.manager import manager
+    from ..parsing import frontend_of
 
-    manager().load("frontends", "onnx")().export(program, path)
+    frontend_of("onnx").export(program, path)
