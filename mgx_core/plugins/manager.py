@@ -144,10 +144,17 @@ class Plugins:
         kind: the type that it must have; None for the hook's own.
         Errors: UnsupportedError for an unknown name, saying what to install; PluginError if it fails or if two plugins offer it.
         """
-        key = f"{hook}:{name}"
+        return self._once(f"{hook}:{name}", lambda: self._found(hook, name, kind)[1])
+
+    def _once(self, key: str, make: Callable[[], T]) -> T:
+        """Returns what was made first for a key, which all threads get.
+
+        No lock is held meanwhile: to make it may import modules, on which other threads may be waiting or at work.
+        """
         if key not in self._loaded:
-            self._loaded[key] = self._found(hook, name, kind)[1]
-        return self._loaded[key]
+            self._loaded.setdefault(key, make())
+        found: T = self._loaded[key]
+        return found
 
     def _found(self, hook: str, name: str, kind: type | None = None) -> tuple[PluginRecord, Any]:
         offered, contested = self._offers(hook)
@@ -179,22 +186,17 @@ class Plugins:
         """Returns a target by name, made once.  Errors: as `make`."""
         from ..targets.calls import checked_target
 
-        key = f"target instance:{name}"
-        if key not in self._loaded:
-            self._loaded[key] = self.make(
-                "targets", name, lambda given, source: _called(checked_target(given, source), name, source)
-            )
-        return self._loaded[key]
+        def checked(given: Any, source: str) -> Target:
+            return _called(checked_target(given, source), name, source)
+
+        return self._once(f"target instance:{name}", lambda: self.make("targets", name, checked))
 
     def context(self, name: str) -> Any:
         """Returns the one context of a target that this process shares, made when first asked for.  Errors: as `target`."""
         from ..targets.calls import called
 
-        key = f"context:{name}"
-        if key not in self._loaded:
-            target = self.target(name)
-            self._loaded[key] = called(target, "get_context", target.get_context)
-        return self._loaded[key]
+        target = self.target(name)
+        return self._once(f"context:{name}", lambda: called(target, "get_context", target.get_context))
 
     def memory_targets(self) -> list[str]:
         """Returns the names of the targets whose devices have memory of their own, the highest rank first."""
@@ -230,17 +232,14 @@ class Plugins:
 
         Plugins' ops are imported when a name is asked for that is not a standard op's, or all ops are.
         """
-        if "opset" not in self._loaded:
-            from ..ops import STANDARD
-            from .joining import joined
+        from ..ops import STANDARD
+        from .joining import joined
 
-            def every() -> OpSet:
-                ops = joined(STANDARD, self.tables("operations"))
-                return ops.lacking(absent(self.records, "operations"))
+        def every() -> OpSet:
+            ops = joined(STANDARD, self.tables("operations"))
+            return ops.lacking(absent(self.records, "operations"))
 
-            self._loaded["opset"] = STANDARD.followed_by(every)
-        found_ops: OpSet = self._loaded["opset"]
-        return found_ops
+        return self._once("opset", lambda: STANDARD.followed_by(every))
 
     def kernels(self, target: str) -> Kernels:
         """Plans that plugins add to a target."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -342,6 +344,25 @@ def test_plugins_by_hand(good):
     assert manager.records[0].distribution == "-"
     with pytest.raises(PluginError, match="made for plugin interface 99"):
         manager.register(SimpleNamespace(mgx_interface=99))
+
+
+def test_threads_that_ask_at_once_get_the_same(monkeypatch):
+    all_make, all_open = threading.Barrier(4), threading.Barrier(4)
+
+    class Slow(One):
+        def __init__(self):
+            all_make.wait(10)
+
+        def get_context(self):
+            all_open.wait(10)
+            return super().get_context()
+
+    plugin = module(monkeypatch, "slow_plugin", Slow=Slow, targets=lambda: [Lazy("one", "slow_plugin:Slow")])
+    manager = installed(monkeypatch, slow=plugin)
+    with ThreadPoolExecutor(4) as threads:
+        contexts = list(threads.map(lambda _: manager.context("one"), range(4)))
+    assert {id(c) for c in contexts} == {id(contexts[0])}
+    assert all(c.target is manager.target("one") for c in contexts)
 
 
 def test_the_process_has_one_manager(monkeypatch):
