@@ -43,7 +43,10 @@ class Instances:
 
     def all(self) -> list[Instance]:
         """Returns those made so far, least recently used first."""
-        return [self._fixed] if self._fixed is not None else list(self._held.values())
+        if self._fixed is not None:
+            return [self._fixed]
+        with self._lock:
+            return list(self._held.values())
 
     def known(self, key: Key) -> Instance | None:
         """Returns the instance that ran arguments of these element types and extents before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -109,6 +110,31 @@ def test_several_threads():
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
     assert len(executable.instances()) == 2
+
+
+def test_instances_are_looked_at_while_others_are_made():
+    executable = compiled(BATCH, instances=4).executable
+    done = threading.Event()
+
+    def look() -> int:
+        seen = 0
+        while not done.is_set():
+            seen = max(seen, len(executable.instances()))
+        return seen
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            looking = [pool.submit(look) for _ in range(2)]
+            try:
+                for n in range(200):
+                    executable.run({"x": np.ones((1 + n % 8, 3), np.float32)})
+            finally:
+                done.set()
+            assert [f.result() for f in looking] == [4, 4]
+    finally:
+        sys.setswitchinterval(before)
 
 
 # what may be passed
