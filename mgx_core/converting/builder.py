@@ -16,7 +16,7 @@ from ..plugins.operations import make_op
 from ..types.argument import Array
 from ..types.dim import Dim
 from ..types.dim import broadcast as broadcast_dims
-from ..types.dtype import DType, of
+from ..types.dtype import DType, int32, int64, of
 from .known import Known
 
 __all__ = ["InstructionBuilder"]
@@ -79,6 +79,18 @@ class InstructionBuilder:
         if found is None:
             self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
         return found
+
+    def extents(self, x: Instruction, what: str) -> tuple[Dim, ...]:
+        """Returns an integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
+        found = self.dims(x)
+        if found is None:
+            self.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
+        return found
+
+    def is_true(self, x: Instruction) -> bool:
+        """Returns True if a truth value is known to be true."""
+        known = self.constant(x)
+        return known is not None and bool(known.reshape(()))
 
     def whole(self, x: Instruction, what: str) -> list[int]:
         """Returns the numbers of an integer operand that must be known.  Errors: UnsupportedError."""
@@ -150,6 +162,10 @@ class InstructionBuilder:
         """`x` in another element type."""
         to: DType = of(dtype)
         return x if x.shape.dtype is to else self.add("convert", x, target_type=to)
+
+    def indices(self, x: Instruction) -> Instruction:
+        """Returns integers in a type that every op takes as positions."""
+        return x if x.shape.dtype in (int32, int64) else self.convert(x, int64)
 
     def reshape(self, x: Instruction, dims: Iterable[Dim]) -> Instruction:
         out = tuple(dims)

@@ -47,7 +47,7 @@ def counted_trips(
     first, high = states[place], _around(body, bound.high, states)
     if high is None or step < 1 or not first.shape.dtype.is_integer:
         return None
-    least = 1 if cond is None or _is_true(n, cond) else 0
+    least = 1 if cond is None or n.is_true(cond) else 0
     if cond is not None and not least and not _same_bound(n, cond, first, high, bound.closed):
         return None
     last, begin = (n.reshape(n.convert(i, dt.int64), ()) for i in (high, first))
@@ -125,8 +125,3 @@ def _same_bound(n: InstructionBuilder, cond: Instruction, first: Instruction, hi
         return False
     pairs = ((found.low, _whole(first)), (found.high, _whole(high)))
     return all(a is b or (n.dims(a) is not None and n.dims(a) == n.dims(b)) for a, b in pairs)
-
-
-def _is_true(n: InstructionBuilder, cond: Instruction) -> bool:
-    known = n.constant(cond)
-    return known is not None and bool(known.reshape(()))

@@ -87,7 +87,7 @@ def _run(
 
 def _sure_trips(n: Node, trips: Instruction | None, cond: Instruction | None, body: Module, most: int) -> Dim | None:
     """Returns the number of a loop's trips if no condition ends it, and if it is known or an extent."""
-    if trips is None or not goes_on(body) or (cond is not None and not _is_true(n, cond)):
+    if trips is None or not goes_on(body) or (cond is not None and not n.is_true(cond)):
         return None
     return _known_trips(n, trips, most)
 
@@ -97,11 +97,6 @@ def _known_trips(n: Node, trips: Instruction | None, most: int) -> Dim | None:
     if found is None or (isinstance(found[0], int) and found[0] > most):
         return None
     return maximum(found[0], 0)
-
-
-def _is_true(n: Node, cond: Instruction) -> bool:
-    known = n.constant(cond)
-    return known is not None and bool(known.reshape(()))
 
 
 def _filled(n: Node, rows: Instruction) -> Instruction:

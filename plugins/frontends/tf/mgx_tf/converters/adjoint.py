@@ -14,7 +14,6 @@ from mgx_core.types.dim import product
 
 from ..converter import converts
 from ..node import Node
-from .movement import known_extents
 from .neural import Windows
 
 
@@ -34,7 +33,7 @@ def scattered(n: Node, dy: Instruction, places: np.ndarray, dims: list[int]) -> 
 
 @converts("MirrorPadGrad")
 def of_mirror_pad(n: Node, dy: Instruction, paddings: Instruction) -> Instruction:
-    pads = np.array(_numbers(n, known_extents(n, paddings, "the borders"), "borders")).reshape(-1, 2)
+    pads = np.array(_numbers(n, n.extents(paddings, "the borders"), "borders")).reshape(-1, 2)
     wide = _numbers(n, dy.shape.dims, "extents")
     dims = [d - int(b) - int(e) for d, (b, e) in zip(wide, pads, strict=True)]
     mode = "reflect" if n.string("mode") == "REFLECT" else "symmetric"
@@ -64,7 +63,7 @@ def of_resize(n: Node, dy: Instruction, like: Instruction) -> Instruction:
     if n.op_type == "ResizeBilinearGrad":
         sizes = _numbers(n, like.shape.dims[1:3], "extents")
     else:
-        sizes = _numbers(n, known_extents(n, like, "the extents"), "extents")
+        sizes = _numbers(n, n.extents(like, "the extents"), "extents")
     outs = _numbers(n, dy.shape.dims[1:3], "extents")
     rows, columns = (n.literal(_weights(n, s, o), dy.shape.dtype) for s, o in zip(sizes, outs, strict=True))
     return n.add("einsum", dy, rows, columns, equation="bhwc,hi,wj->bijc")
@@ -80,7 +79,7 @@ def of_average(n: Node, shape: Instruction, dy: Instruction) -> Instruction:
     w = Windows(n, dy, 2)
     if not w.last:
         n.unsupported("layout NCHW")
-    dims = _numbers(n, known_extents(n, shape, "the extents")[1:3], "extents")
+    dims = _numbers(n, n.extents(shape, "the extents")[1:3], "extents")
     outs, channels = _numbers(n, dy.shape.dims[1:3], "extents"), dy.shape.dims[3]
     if not isinstance(channels, int):
         n.unsupported("an image of unknown channels")

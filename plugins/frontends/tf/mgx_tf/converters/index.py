@@ -16,11 +16,6 @@ from ..converter import converts
 from ..node import Node
 
 
-def _whole(n: Node, x: Instruction) -> Instruction:
-    """Returns indices in a type that every op takes."""
-    return x if x.shape.dtype in (dt.int32, dt.int64) else n.convert(x, dt.int64)
-
-
 @converts("GatherV2")
 def gather_v2(n: Node, x: Instruction, indices: Instruction, axis: Instruction) -> Instruction:
     return gather_in_batches(n, x, indices, n.whole(axis, "the axis")[0], n.int("batch_dims", 0))
@@ -28,20 +23,20 @@ def gather_v2(n: Node, x: Instruction, indices: Instruction, axis: Instruction) 
 
 @converts("Gather")
 def gather(n: Node, x: Instruction, indices: Instruction) -> Instruction:
-    return n.add("gather", x, _whole(n, indices), axis=0)
+    return n.add("gather", x, n.indices(indices), axis=0)
 
 
 @converts("GatherNd")
 def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
     if indices.shape.dims[-1] == 0:
         return n.broadcast_to(x, (*indices.shape.dims[:-1], *x.shape.dims))
-    return n.add("gathernd", x, _whole(n, indices))
+    return n.add("gathernd", x, n.indices(indices))
 
 
 @converts("ScatterNd")
 def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instruction) -> Instruction:
     base = filled(n, shape, n.literal(0, updates.shape.dtype))
-    return n.add("scatternd_add", base, _whole(n, indices), updates)
+    return n.add("scatternd_add", base, n.indices(indices), updates)
 
 
 SCATTERS = {
@@ -53,8 +48,8 @@ SCATTERS = {
 @converts(*SCATTERS, "TensorScatterSub")
 def tensor_scatter(n: Node, x: Instruction, indices: Instruction, updates: Instruction) -> Instruction:
     if n.op_type == "TensorScatterSub":
-        return n.add("scatternd_add", x, _whole(n, indices), n.pointwise("neg", updates))
-    return n.add(f"scatternd_{SCATTERS[n.op_type]}", x, _whole(n, indices), updates)
+        return n.add("scatternd_add", x, n.indices(indices), n.pointwise("neg", updates))
+    return n.add(f"scatternd_{SCATTERS[n.op_type]}", x, n.indices(indices), updates)
 
 
 @converts("Where")
@@ -128,13 +123,13 @@ def unsorted_segment(n: Node, x: Instruction, segments: Instruction, count: Inst
 
 @converts("SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd")
 def segment(n: Node, x: Instruction, segments: Instruction) -> Instruction:
-    return n.add("tf_segment", x, _whole(n, segments), how=n.op_type.removeprefix("Segment").lower())
+    return n.add("tf_segment", x, n.indices(segments), how=n.op_type.removeprefix("Segment").lower())
 
 
 @converts("SegmentSumV2", "SegmentMaxV2", "SegmentMinV2", "SegmentProdV2")
 def segment_v2(n: Node, x: Instruction, segments: Instruction, count: Instruction) -> Instruction:
     how = n.op_type.removeprefix("Segment").removesuffix("V2").lower()
-    return _as_many(n, n.add("tf_segment", x, _whole(n, segments), how=how), count)
+    return _as_many(n, n.add("tf_segment", x, n.indices(segments), how=how), count)
 
 
 def _as_many(n: Node, made: Instruction, count: Instruction) -> Instruction:
@@ -155,9 +150,9 @@ SPARSE_SEGMENTS = ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"
 def sparse_segment(
     n: Node, x: Instruction, indices: Instruction, segments: Instruction, count: Instruction | None = None
 ) -> Instruction:
-    rows = n.add("gather", x, _whole(n, indices), axis=0)
+    rows = n.add("gather", x, n.indices(indices), axis=0)
     how = n.op_type.removeprefix("SparseSegment").removesuffix("WithNumSegments").lower()
-    made = n.add("tf_segment", rows, _whole(n, segments), how=how)
+    made = n.add("tf_segment", rows, n.indices(segments), how=how)
     return made if count is None else _as_many(n, made, count)
 
 
@@ -170,7 +165,7 @@ def sparse_to_dense(
         indices = n.reshape(indices, (1, 1))
     elif indices.shape.rank == 1:
         indices = n.unsqueeze(indices, [1])
-    return n.add("scatternd_none", base, _whole(n, indices), n.broadcast_to(values, indices.shape.dims[:1]))
+    return n.add("scatternd_none", base, n.indices(indices), n.broadcast_to(values, indices.shape.dims[:1]))
 
 
 @converts("LowerBound", "UpperBound")

@@ -21,15 +21,7 @@ from mgx_core.types.dim import Dim, product
 from ..converter import converts
 from ..node import Node
 
-__all__ = ["known_extents", "mirrored"]
-
-
-def known_extents(n: Node, x: Instruction, what: str) -> tuple[Dim, ...]:
-    """Returns an integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
-    found = n.dims(x)
-    if found is None:
-        n.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
-    return found
+__all__ = ["mirrored"]
 
 
 @converts("Reshape")
@@ -102,7 +94,7 @@ def pad(n: Node, x: Instruction, paddings: Instruction, value: Instruction | Non
 
 @converts("MirrorPad")
 def mirror_pad(n: Node, x: Instruction, paddings: Instruction) -> Instruction:
-    pairs = known_extents(n, paddings, "the borders")
+    pairs = n.extents(paddings, "the borders")
     return mirrored(n, x, list(zip(pairs[::2], pairs[1::2], strict=True)), n.string("mode"))
 
 
@@ -158,25 +150,25 @@ def roll(n: Node, x: Instruction, shift: Instruction, axis: Instruction) -> Inst
 
 @converts("SpaceToBatchND")
 def space_to_batch_nd(n: Node, x: Instruction, block: Instruction, paddings: Instruction) -> Instruction:
-    pads = known_extents(n, paddings, "the borders")
+    pads = n.extents(paddings, "the borders")
     return space_to_batch(n, x, n.whole(block, "the block"), list(zip(pads[::2], pads[1::2], strict=True)))
 
 
 @converts("BatchToSpaceND")
 def batch_to_space_nd(n: Node, x: Instruction, block: Instruction, crops: Instruction) -> Instruction:
-    cuts = known_extents(n, crops, "the crops")
+    cuts = n.extents(crops, "the crops")
     return batch_to_space(n, x, n.whole(block, "the block"), list(zip(cuts[::2], cuts[1::2], strict=True)))
 
 
 @converts("SpaceToBatch")
 def space_to_batch_2d(n: Node, x: Instruction, paddings: Instruction) -> Instruction:
-    pads = known_extents(n, paddings, "the borders")
+    pads = n.extents(paddings, "the borders")
     return space_to_batch(n, x, [n.int("block_size")] * 2, list(zip(pads[::2], pads[1::2], strict=True)))
 
 
 @converts("BatchToSpace")
 def batch_to_space_2d(n: Node, x: Instruction, crops: Instruction) -> Instruction:
-    cuts = known_extents(n, crops, "the crops")
+    cuts = n.extents(crops, "the crops")
     return batch_to_space(n, x, [n.int("block_size")] * 2, list(zip(cuts[::2], cuts[1::2], strict=True)))
 
 

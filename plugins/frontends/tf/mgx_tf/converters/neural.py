@@ -13,7 +13,7 @@ from mgx_core.converting.channels_last import Padding
 
 from ..converter import converts
 from ..node import Node
-from .movement import known_extents, mirrored
+from .movement import mirrored
 
 
 class Layout:
@@ -83,14 +83,14 @@ def conv_of_rank(n: Node, x: Instruction, w: Instruction) -> Instruction:
 
 @converts("FusedPadConv2D")
 def pad_and_conv(n: Node, x: Instruction, pads: Instruction, w: Instruction) -> Instruction:
-    widths = known_extents(n, pads, "the borders")
+    widths = n.extents(pads, "the borders")
     return conv_2d(n, mirrored(n, x, list(zip(widths[::2], widths[1::2], strict=True)), n.string("mode")), w)
 
 
 @converts("FusedResizeAndPadConv2D")
 def resize_and_conv(n: Node, x: Instruction, size: Instruction, pads: Instruction, w: Instruction) -> Instruction:
     where = "align_corners" if n.flag("resize_align_corners") else "asymmetric"
-    made = n.resized(x, known_extents(n, size, "the size"), mode="linear", coordinate_transformation_mode=where)
+    made = n.resized(x, n.extents(size, "the size"), mode="linear", coordinate_transformation_mode=where)
     return pad_and_conv(n, made, pads, w)
 
 
@@ -136,7 +136,7 @@ def depthwise(n: Node, x: Instruction, w: Instruction) -> Instruction:
 @converts("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 def conv_transposed(n: Node, sizes: Instruction, w: Instruction, y: Instruction) -> Instruction:
     layout = Layout(n, y, 2 if n.op_type == "Conv2DBackpropInput" else 3)
-    extents = known_extents(n, sizes, "the extents of the result")
+    extents = n.extents(sizes, "the extents of the result")
     if len(extents) == y.shape.rank:
         extents = extents[layout.spatial]
     kernels = n.transpose(w, (w.shape.rank - 1, w.shape.rank - 2, *range(w.shape.rank - 2)))
@@ -148,7 +148,7 @@ def conv_transposed(n: Node, sizes: Instruction, w: Instruction, y: Instruction)
 @converts("DepthwiseConv2dNativeBackpropInput")
 def depthwise_transposed(n: Node, sizes: Instruction, w: Instruction, y: Instruction) -> Instruction:
     layout = Layout(n, y, 2)
-    extents = known_extents(n, sizes, "the extents of the result")[layout.spatial]
+    extents = n.extents(sizes, "the extents of the result")[layout.spatial]
     h, wide, channels, multiplier = w.shape.dims
     if not isinstance(channels, int) or not isinstance(multiplier, int):
         n.unsupported("kernels of unknown extents")

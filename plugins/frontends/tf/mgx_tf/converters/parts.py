@@ -16,7 +16,6 @@ from mgx_core.types.dim import Dim, product
 
 from ..converter import converts
 from ..node import Node
-from .movement import known_extents
 
 
 @converts("Pack")
@@ -127,7 +126,7 @@ def slice_replaced(
 def of_strided_slice(
     n: Node, shape: Instruction, begin: Instruction, end: Instruction, strides: Instruction, dy: Instruction
 ) -> Instruction:
-    dims = known_extents(n, shape, "the extents")
+    dims = n.extents(shape, "the extents")
     at = strided_parts(n, places(n, dims), begin, end, strides)
     zeros = n.broadcast_to(n.literal(0, dy.shape.dtype), dims)
     return _scattered(n, "scatternd_add", zeros, at, n.reshape(dy, at.shape.dims))

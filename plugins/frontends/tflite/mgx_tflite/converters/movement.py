@@ -25,14 +25,6 @@ from ..node import Node
 from .parts import replaced
 
 
-def known(n: Node, x: Instruction, what: str) -> tuple[Dim, ...]:
-    """Returns an integer operand as extents.  Errors: UnsupportedError if it is known only at run time."""
-    found = n.dims(x)
-    if found is None:
-        n.unsupported(f"{what} must be known while the model is read; it depends on the model's inputs")
-    return found
-
-
 @converts("RESHAPE")
 def reshape(n: Node, x: Instruction, shape: Instruction | None = None) -> Instruction:
     wanted: Any = n.dims(shape) if shape is not None else tuple(n.options("NewShape"))
@@ -122,7 +114,7 @@ def tile(n: Node, x: Instruction, times: Instruction) -> Instruction:
 
 
 def _pairs(n: Node, pads: Instruction, what: str) -> list[tuple[Dim, Dim]]:
-    found = known(n, pads, what)
+    found = n.extents(pads, what)
     return list(zip(found[::2], found[1::2], strict=True))
 
 

@@ -16,29 +16,25 @@ from ..converter import converts
 from ..node import Node
 
 
-def _whole(n: Node, x: Instruction) -> Instruction:
-    return x if x.shape.dtype in (dt.int32, dt.int64) else n.convert(x, dt.int64)
-
-
 @converts("GATHER")
 def gather(n: Node, x: Instruction, indices: Instruction) -> Instruction:
-    return gather_in_batches(n, x, _whole(n, indices), n.option("Axis", 0), n.option("BatchDims", 0))
+    return gather_in_batches(n, x, n.indices(indices), n.option("Axis", 0), n.option("BatchDims", 0))
 
 
 @converts("EMBEDDING_LOOKUP")
 def embedding_lookup(n: Node, indices: Instruction, x: Instruction) -> Instruction:
-    return n.add("gather", x, _whole(n, indices), axis=0)
+    return n.add("gather", x, n.indices(indices), axis=0)
 
 
 @converts("GATHER_ND")
 def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
-    return n.add("gathernd", x, _whole(n, indices))
+    return n.add("gathernd", x, n.indices(indices))
 
 
 @converts("SCATTER_ND")
 def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instruction) -> Instruction:
     base = filled(n, shape, n.literal(0, updates.shape.dtype))
-    return n.add("scatternd_add", base, _whole(n, indices), updates)
+    return n.add("scatternd_add", base, n.indices(indices), updates)
 
 
 @converts("ONE_HOT")
@@ -60,7 +56,7 @@ def sparse_to_dense(
     base = filled(n, shape, default)
     if indices.shape.rank < 2:
         indices = n.reshape(indices, (product(indices.shape.dims), 1))
-    return n.add("scatternd_none", base, _whole(n, indices), n.broadcast_to(values, indices.shape.dims[:1]))
+    return n.add("scatternd_none", base, n.indices(indices), n.broadcast_to(values, indices.shape.dims[:1]))
 
 
 SEGMENTS: dict[str, Literal["add", "mul", "max", "min"]] = {

@@ -25,7 +25,6 @@ from mgx_core.types.dim import ceil_div, maximum
 
 from ..converter import converts
 from ..node import Node
-from .movement import known
 
 REDUCTIONS: dict[str, type[Reduce]] = {
     "SUM": ReduceSum, "MEAN": ReduceMean, "REDUCE_PROD": ReduceProd, "REDUCE_MAX": ReduceMax, "REDUCE_MIN": ReduceMin,
@@ -124,7 +123,7 @@ def range_(n: Node, start: Instruction, limit: Instruction, delta: Instruction) 
 
 @converts("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL")
 def random(n: Node, dims: Instruction) -> Instruction:
-    like = n.broadcast_to(n.literal(0, n.kind()), known(n, dims, "the extents"))
+    like = n.broadcast_to(n.literal(0, n.kind()), n.extents(dims, "the extents"))
     seeds = n.option("Seed", 0), n.option("Seed2", 0)
     seed = n.add("random_seed") if seeds == (0, 0) else n.literal([seeds[0] * 1_000_003 + seeds[1]], dt.int64)
     return n.add("random_uniform" if n.op_type == "RANDOM_UNIFORM" else "random_normal", seed, like)

@@ -17,10 +17,6 @@ from .placing import placed
 __all__: list[str] = []
 
 
-def _whole(n: Node, index: Instruction) -> Instruction:
-    return index if index.shape.dtype in (dt.int32, dt.int64) else n.convert(index, dt.int64)
-
-
 def advanced(n: Node, x: Instruction, indices: Sequence[Instruction | None]) -> tuple[list[int], list[Instruction]]:
     """Returns axes and integer indices of one shape; masks become the positions of their true elements."""
     axes: list[int] = []
@@ -35,7 +31,7 @@ def advanced(n: Node, x: Instruction, indices: Sequence[Instruction | None]) -> 
                 axes.append(axis)
                 axis += 1
         else:
-            found.append(_whole(n, index))
+            found.append(n.indices(index))
             axes.append(axis)
             axis += 1
     kind = dt.int64 if any(f.shape.dtype is dt.int64 for f in found) else dt.int32
@@ -124,10 +120,10 @@ def gather(n: Node, x: Instruction, dim: int, index: Instruction, **given: Any) 
     if not x.shape.rank:
         return n.broadcast_to(n.reshape(x, (1,) * index.shape.rank), index.shape.dims)
     if not index.shape.rank:
-        return n.squeeze(n.add("gather_elements", x, n.unsqueeze(_whole(n, index), [0]), axis=0), [0])
+        return n.squeeze(n.add("gather_elements", x, n.unsqueeze(n.indices(index), [0]), axis=0), [0])
     if index.shape.rank != x.shape.rank:
         return n.filled(n.result_dims(), 0, x.shape.dtype)  # which torch takes where the index is empty
-    return n.add("gather_elements", x, _whole(n, index), axis=n.axis(dim, x.shape.rank))
+    return n.add("gather_elements", x, n.indices(index), axis=n.axis(dim, x.shape.rank))
 
 
 @by_parts("index_select", "index_select_copy")
@@ -135,17 +131,17 @@ def index_select(n: Node, x: Instruction, dim: int, index: Instruction) -> Instr
     if not x.shape.rank:
         return x
     flat = n.reshape(index, (n.size(index, range(index.shape.rank)),))
-    return n.add("gather", x, _whole(n, flat), axis=n.axis(dim, x.shape.rank))
+    return n.add("gather", x, n.indices(flat), axis=n.axis(dim, x.shape.rank))
 
 
 @by_parts("take")
 def take(n: Node, x: Instruction, index: Instruction) -> Instruction:
-    return n.add("gather", n.reshape(x, (n.size(x, range(x.shape.rank)),)), _whole(n, index), axis=0)
+    return n.add("gather", n.reshape(x, (n.size(x, range(x.shape.rank)),)), n.indices(index), axis=0)
 
 
 @converts("embedding")
 def embedding(n: Node, weight: Instruction, indices: Instruction, *_: Any) -> Instruction:
-    return n.add("gather", weight, _whole(n, indices), axis=0)
+    return n.add("gather", weight, n.indices(indices), axis=0)
 
 
 def scattered(n: Node, x: Instruction, dim: int, index: Instruction, source: Instruction, how: str) -> Instruction:
@@ -159,7 +155,7 @@ def scattered(n: Node, x: Instruction, dim: int, index: Instruction, source: Ins
         axes = range(len(dims))
         source = n.slice(source, list(axes), [0] * len(dims), list(dims))
     values = n.convert(source, x.shape.dtype)
-    return n.add(f"scatter_{how}", x, _whole(n, index), values, axis=n.axis(dim, x.shape.rank))
+    return n.add(f"scatter_{how}", x, n.indices(index), values, axis=n.axis(dim, x.shape.rank))
 
 
 @by_parts("scatter.src", "scatter")
@@ -226,7 +222,7 @@ def index_copy(n: Node, x: Instruction, dim: int, index: Instruction, source: In
     if not x.shape.rank:
         return n.reshape(source, ())
     return placed(
-        n, x, n.reshape(_whole(n, index), (n.size(index, range(index.shape.rank)),)), source, n.axis(dim, x.shape.rank)
+        n, x, n.reshape(n.indices(index), (n.size(index, range(index.shape.rank)),)), source, n.axis(dim, x.shape.rank)
     )
 
 
@@ -241,7 +237,7 @@ def index_add(
         return n.add("add", x, n.reshape(source, ()))
     axis = n.axis(dim, x.shape.rank)
     order = [axis, *(a for a in range(x.shape.rank) if a != axis)]
-    places = n.unsqueeze(n.reshape(_whole(n, index), (n.size(index, range(index.shape.rank)),)), [1])
+    places = n.unsqueeze(n.reshape(n.indices(index), (n.size(index, range(index.shape.rank)),)), [1])
     out = n.add("scatternd_add", n.transpose(x, order), places, n.transpose(source, order))
     return n.transpose(out, [order.index(a) for a in range(len(order))])
 
