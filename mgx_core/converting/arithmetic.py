@@ -11,9 +11,14 @@ import numpy as np
 from ..ir.instruction import Instruction
 from ..ops.reduce import Reduce, ReduceAll, ReduceAny, ReduceMax, ReduceMin
 from ..types import dtype as dt
+from ..types.argument import Array
+from ..types.dim import broadcast
 from .builder import InstructionBuilder
 
-__all__ = ["clipped", "divide_floor", "divide_no_nan", "l2_normalized", "modulo_floor", "reduced", "turn"]
+__all__ = [
+    "bucketized", "chosen", "clipped", "divide_floor", "divide_no_nan", "fake_quantized", "l2_normalized", "last_two_turned",
+    "matrix_product", "modulo_floor", "reduced", "turn",
+]  # fmt: skip
 
 
 def divide_floor(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
@@ -57,6 +62,22 @@ def l2_normalized(n: InstructionBuilder, x: Instruction, axis: int, epsilon: flo
     return n.pointwise("mul", x, n.pointwise("rsqrt", n.pointwise("max", total, least)))
 
 
+def matrix_product(n: InstructionBuilder, x: Instruction, y: Instruction) -> Instruction:
+    """Returns the matrix product, batches broadcast.  Errors: ParseError for less than matrices."""
+    rank = max(x.shape.rank, y.shape.rank)
+    if min(x.shape.rank, y.shape.rank) < 2:
+        n.fail(f"matrices are needed, got {x.shape} and {y.shape}")
+    batches = [(1,) * (rank - v.shape.rank) + v.shape.dims[:-2] for v in (x, y)]
+    common = [broadcast(p, q) for p, q in zip(*batches, strict=True)]
+    return n.add("dot", *(n.broadcast_to(v, (*common, *v.shape.dims[-2:])) for v in (x, y)))
+
+
+def last_two_turned(n: InstructionBuilder, x: Instruction, turn: bool) -> Instruction:
+    """Returns x with its last two axes exchanged if `turn`."""
+    rank = x.shape.rank
+    return n.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turn else x
+
+
 def reduced(n: InstructionBuilder, op: type[Reduce], x: Instruction, axes: Sequence[int], keep: bool) -> Instruction:
     """Returns a reduction along axes, which stay with extent 1 if `keep`; none at all changes nothing."""
     chosen = n.axes(axes, x.shape.rank)
@@ -80,3 +101,36 @@ def turn(n: InstructionBuilder, y: Instruction, x: Instruction) -> Instruction:
     sloped = n.pointwise("where", n.pointwise("less", x, zero), turned, slope)
     upright = n.pointwise("where", below, minus, n.pointwise("where", n.pointwise("greater", y, zero), half, y))
     return n.pointwise("where", none, upright, sloped)
+
+
+def chosen(n: InstructionBuilder, condition: Instruction, x: Instruction, y: Instruction) -> Instruction:
+    """Returns elements of x where a condition is true, else of y; a condition of one axis decides for whole rows."""
+    if condition.shape.rank == 1 and x.shape.rank > 1:
+        condition = n.reshape(condition, (condition.shape.dims[0], *(1,) * (x.shape.rank - 1)))
+    return n.pointwise("where", condition, x, y)
+
+
+def bucketized(n: InstructionBuilder, x: Instruction, edges: Array) -> Instruction:
+    """Returns how many edges each element has reached."""
+    axis = x.shape.rank
+    wide = n.unsqueeze(n.convert(x, dt.float32), [axis])
+    reached = n.pointwise("greater_or_equal", wide, n.literal(edges, dt.float32))
+    return n.squeeze(n.add("reduce_sum", n.convert(reached, dt.int32), axes=(axis,)), [axis])
+
+
+def fake_quantized(
+    n: InstructionBuilder, x: Instruction, low: Array, high: Array, bits: int, narrow: bool
+) -> Instruction:
+    """Returns x rounded to the steps in which so many bits hold a range, moved so that 0 is one of them.
+
+    low, high: of the range, in float32; narrow: the lowest step is left out.
+    """
+    least, most = int(narrow), (1 << bits) - 1
+    scale = ((high - low) / np.float32(most - least)).astype(np.float32)
+    zero = np.clip(np.floor(least - low / scale + np.float32(0.5)), least, most).astype(np.float32)
+    nudged_low = ((least - zero) * scale).astype(np.float32)
+    nudged_high = ((most - zero) * scale).astype(np.float32)
+    inside = n.pointwise("clip", x, n.literal(nudged_low), n.literal(nudged_high))
+    steps = n.pointwise("div", n.pointwise("sub", inside, n.literal(nudged_low)), n.literal(scale))
+    rounded = n.pointwise("floor", n.pointwise("add", steps, n.literal(np.float32(0.5))))
+    return n.pointwise("add", n.pointwise("mul", rounded, n.literal(scale)), n.literal(nudged_low))

@@ -19,6 +19,7 @@ from ..ops.operation import Operation
 from ..ops.window import same_padding
 from ..plugins.operations import make_op
 from ..types.dim import Dim, ceil_div, maximum
+from ..types.dtype import int64
 from .builder import InstructionBuilder
 
 __all__ = ["ChannelsLastBuilder", "Padding", "explicit"]
@@ -236,6 +237,23 @@ class ChannelsLastBuilder(InstructionBuilder):
         inner = self.channels_second(x)
         axes = tuple(range(2, inner.shape.rank))
         return self.channels_last(self.add("resize", inner, sizes=tuple(extents), axes=axes, **attributes))
+
+    def resized_to(self, x: Instruction, size: Instruction, **attributes: Any) -> Instruction:
+        """x [n, h, w, c] resampled to the extents that an operand gives."""
+        known = self.image_size(x, size)
+        if known is not None:
+            return self.resized(x, known, **attributes)
+        inner = self.channels_second(x)
+        return self.channels_last(self.add("resize", inner, None, self.convert(size, int64), axes=(2, 3), **attributes))
+
+    def image_size(self, x: Instruction, size: Instruction) -> tuple[Dim, ...] | None:
+        """Returns the two extents that an operand gives for x [n, h, w, c]; None if they are known only at run time."""
+        if x.shape.rank != 4:
+            self.fail(f"an image [n, h, w, c] is needed, got {x.shape}")
+        found = self.dims(size)
+        if found is not None and len(found) != 2:
+            self.fail(f"two extents are needed, got {list(found)}")
+        return found
 
 
 def explicit(

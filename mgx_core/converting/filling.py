@@ -1,4 +1,4 @@
-"""Tensors of extents that an operand gives: filled, broadcast, collected by segments."""
+"""Tensors of extents that an operand gives: filled, broadcast, drawn, collected by positions and segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ..types import dtype as dt
 from ..types.dim import Dim, maximum, product
 from .builder import InstructionBuilder
 
-__all__ = ["broadcast_extents", "count_up", "filled", "one_hot", "places_along", "repeated_places", "unsorted_segments"]
+__all__ = [
+    "broadcast_extents", "count_up", "drawn", "filled", "one_hot", "places_along", "places_of_true", "repeated_places",
+    "scattered", "unsorted_segments",
+]  # fmt: skip
 
 
 def filled(n: InstructionBuilder, dims: Instruction, value: Instruction) -> Instruction:
@@ -36,6 +39,33 @@ def count_up(n: InstructionBuilder, count: Instruction, length: Dim | None = Non
 def places_along(n: InstructionBuilder, x: Instruction, axis: int) -> Instruction:
     """Returns 0, 1, ... along an axis of x, in int64."""
     return count_up(n, n.add("dimensions_of", x, start=axis, end=axis + 1), x.shape.dims[axis])
+
+
+def places_of_true(n: InstructionBuilder, x: Instruction) -> Instruction:
+    """Returns the positions of what is true or not zero, one a row."""
+    if x.shape.dtype is not dt.bool_:
+        x = n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
+    return n.transpose(n.add("nonzero", x), (1, 0))
+
+
+def scattered(n: InstructionBuilder, indices: Instruction, updates: Instruction, dims: Instruction) -> Instruction:
+    """Returns zeros of extents `dims` with updates added at their positions."""
+    base = filled(n, dims, n.literal(0, updates.shape.dtype))
+    return n.add("scatternd_add", base, n.indices(indices), updates)
+
+
+def drawn(n: InstructionBuilder, seed: Instruction, logits: Instruction, count: Instruction) -> Instruction:
+    """Returns so many classes for each row of logits, drawn by their probabilities, in int64."""
+    number = n.whole(count, "the number of samples")[0]
+    total = n.add("prefix_scan_sum", n.pointwise("exp", n.add("logsoftmax", logits, axis=1)), axis=1)
+    zeros = n.broadcast_to(n.literal(0.0, logits.shape.dtype), (logits.shape.dims[0], number))
+    draw = n.add("random_uniform", seed, zeros)
+    below = n.pointwise("less_or_equal", n.unsqueeze(total, [1]), n.unsqueeze(draw, [2]))
+    places = n.squeeze(n.add("reduce_sum", n.convert(below, dt.int64), axes=(2,)), [2])
+    classes = logits.shape.dims[1]
+    if isinstance(classes, int):  # the sum of all is rounded, and may be below what is drawn
+        places = n.pointwise("min", places, n.literal(classes - 1, dt.int64))
+    return places
 
 
 def repeated_places(n: InstructionBuilder, counts: Instruction) -> Instruction:
@@ -105,9 +135,7 @@ def unsorted_segments(
     start = {"add": 0, "mul": 1, "max": dtype.lowest, "min": dtype.highest}[how]
     rank = segments.shape.rank
     rows = n.reshape(x, (product(x.shape.dims[:rank]), *x.shape.dims[rank:]))
-    if segments.shape.dtype not in (dt.int32, dt.int64):
-        segments = n.convert(segments, dt.int64)
-    flat = n.reshape(segments, (product(segments.shape.dims),))
+    flat = n.reshape(n.indices(segments), (product(segments.shape.dims),))
     total = n.reshape(n.convert(count, flat.shape.dtype), ())
     more = n.reshape(n.pointwise("add", n.convert(count, dt.int64), n.literal(1, dt.int64)), (1,))
     rest = n.add("dimensions_of", rows, start=1)

@@ -6,6 +6,8 @@ import numpy as np
 
 from mgx_core.converting.arithmetic import turn
 from mgx_core.converting.builder import InstructionBuilder
+from mgx_core.converting.filling import drawn
+from mgx_core.converting.known import Known
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.module import Module
@@ -17,10 +19,15 @@ class Node(InstructionBuilder):
 
     def __init__(self) -> None:
         self.made = Module()
+        self.values = Known()
 
     @property
     def module(self) -> Module:
         return self.made
+
+    @property
+    def known(self) -> Known:
+        return self.values
 
     def absent(self) -> Instruction:
         return self.made.add_absent()
@@ -36,3 +43,12 @@ def test_angles_are_those_of_numpy() -> None:
     node.made.add_return([turn(node, *given)])
     (found,) = evaluate_module(node.made, [y, x])
     np.testing.assert_allclose(np.asarray(found), np.arctan2(y, x), rtol=1e-6)
+
+
+def test_no_class_behind_the_last_is_drawn() -> None:
+    """The sum of fifteen probabilities is 1 less some roundings, and numbers between the two are drawn."""
+    node = Node()
+    logits = node.made.add_parameter("x", Shape("half", [1, 15]))
+    node.made.add_return([drawn(node, node.literal([3]), logits, node.literal([4000]))])
+    (found,) = evaluate_module(node.made, [np.zeros((1, 15), np.float16)])
+    assert set(np.asarray(found).reshape(-1)) == set(range(15))

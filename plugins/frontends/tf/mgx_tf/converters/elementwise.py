@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.arithmetic import clipped, divide_floor, divide_no_nan, modulo_floor, turn
+from mgx_core.converting.arithmetic import chosen, clipped, divide_floor, divide_no_nan, modulo_floor, turn
 
 from ..converter import converts
 from ..node import Node
@@ -210,9 +210,7 @@ def select_v2(n: Node, condition: Instruction, x: Instruction, y: Instruction) -
 
 @converts("Select")
 def select(n: Node, condition: Instruction, x: Instruction, y: Instruction) -> Instruction:
-    if condition.shape.rank == 1 and x.shape.rank > 1:  # one truth value a row
-        condition = n.reshape(condition, (condition.shape.dims[0], *(1,) * (x.shape.rank - 1)))
-    return n.pointwise("where", condition, x, y)
+    return chosen(n, condition, x, y)
 
 
 @converts("Cast")

@@ -8,7 +8,8 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.filling import filled, unsorted_segments
+from mgx_core.converting.arithmetic import bucketized
+from mgx_core.converting.filling import filled, places_of_true, scattered, unsorted_segments
 from mgx_core.converting.rearranged import gather_in_batches
 from mgx_core.types.dim import product
 
@@ -35,8 +36,7 @@ def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
 
 @converts("ScatterNd")
 def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instruction) -> Instruction:
-    base = filled(n, shape, n.literal(0, updates.shape.dtype))
-    return n.add("scatternd_add", base, n.indices(indices), updates)
+    return scattered(n, indices, updates, shape)
 
 
 SCATTERS = {
@@ -54,9 +54,7 @@ def tensor_scatter(n: Node, x: Instruction, indices: Instruction, updates: Instr
 
 @converts("Where")
 def where(n: Node, x: Instruction) -> Instruction:
-    if x.shape.dtype is not dt.bool_:
-        x = n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
-    return n.transpose(n.add("nonzero", x), (1, 0))
+    return places_of_true(n, x)
 
 
 @converts("DynamicStitch", "ParallelDynamicStitch")
@@ -179,10 +177,7 @@ def bound(n: Node, sorted_: Instruction, values: Instruction) -> Instruction:
 
 @converts("Bucketize")
 def bucketize(n: Node, x: Instruction) -> Instruction:
-    edges = n.literal(np.asarray(n.floats("boundaries"), np.float32), dt.float32)
-    reached = n.pointwise("greater_or_equal", n.unsqueeze(n.convert(x, dt.float32), [x.shape.rank]), edges)
-    total = n.add("reduce_sum", n.convert(reached, dt.int32), axes=(x.shape.rank,))
-    return n.squeeze(total, [x.shape.rank])
+    return bucketized(n, x, np.asarray(n.floats("boundaries"), np.float32))
 
 
 @converts("HistogramFixedWidth")

@@ -8,43 +8,27 @@ import numpy as np
 
 from mgx_core import Instruction, TupleShape
 from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import last_two_turned, matrix_product
 from mgx_core.converting.filling import filled
-from mgx_core.types.dim import broadcast
 
 from ..converter import converts, converts_values
 from ..node import Node
 from ..values import Complex, Value
 
 
-def product_of(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    """Returns the matrix product, batches broadcast; int8 sums in int32."""
-    rank = max(x.shape.rank, y.shape.rank)
-    if min(x.shape.rank, y.shape.rank) < 2:
-        n.fail(f"matrices are needed, got {x.shape} and {y.shape}")
-    batches = [(1,) * (rank - v.shape.rank) + v.shape.dims[:-2] for v in (x, y)]
-    common = [broadcast(p, q) for p, q in zip(*batches, strict=True)]
-    x, y = (n.broadcast_to(v, (*common, *v.shape.dims[-2:])) for v in (x, y))
-    return n.add("dot", x, y)
-
-
-def _turned(n: Node, x: Instruction, turn: bool) -> Instruction:
-    rank = x.shape.rank
-    return n.transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if turn else x
-
-
 def _matmul(n: Node, x: Value, y: Value, turn_x: bool, turn_y: bool, conjugate: bool) -> Value:
     if isinstance(x, Instruction) and isinstance(y, Instruction):
-        return product_of(n, _turned(n, x, turn_x), _turned(n, y, turn_y))
+        return matrix_product(n, last_two_turned(n, x, turn_x), last_two_turned(n, y, turn_y))
     if not isinstance(x, Complex) or not isinstance(y, Complex):
         return n.fail("both operands must be tensors of one type")
 
     def parts(v: Complex, turn: bool) -> tuple[Instruction, Instruction]:
         imag = n.pointwise("neg", v.imag) if turn and conjugate else v.imag
-        return _turned(n, v.real, turn), _turned(n, imag, turn)
+        return last_two_turned(n, v.real, turn), last_two_turned(n, imag, turn)
 
     (a, b), (c, d) = parts(x, turn_x), parts(y, turn_y)
-    real = n.pointwise("sub", product_of(n, a, c), product_of(n, b, d))
-    return Complex(real, n.pointwise("add", product_of(n, a, d), product_of(n, b, c)))
+    real = n.pointwise("sub", matrix_product(n, a, c), matrix_product(n, b, d))
+    return Complex(real, n.pointwise("add", matrix_product(n, a, d), matrix_product(n, b, c)))
 
 
 @converts_values("MatMul")
@@ -63,7 +47,7 @@ def batch_matmul(n: Node, x: Value, y: Value) -> Value:
 
 @converts("_FusedMatMul")
 def fused_matmul(n: Node, x: Instruction, y: Instruction, *args: Instruction) -> Instruction:
-    made = product_of(n, _turned(n, x, n.flag("transpose_a")), _turned(n, y, n.flag("transpose_b")))
+    made = matrix_product(n, last_two_turned(n, x, n.flag("transpose_a")), last_two_turned(n, y, n.flag("transpose_b")))
     for name in n.strings("fused_ops"):
         match name:
             case "BiasAdd":
@@ -116,7 +100,7 @@ def band_part(n: Node, x: Instruction, lower: Instruction, upper: Instruction) -
 
 @converts("MatrixInverse", "BatchMatrixInverse")
 def inverse(n: Node, x: Instruction) -> Instruction:
-    return n.add("inverse", _turned(n, x, n.flag("adjoint")))
+    return n.add("inverse", last_two_turned(n, x, n.flag("adjoint")))
 
 
 @converts("MatrixDeterminant", "BatchMatrixDeterminant")
@@ -174,7 +158,7 @@ def tridiagonal_product(
 @converts("SparseMatMul")
 def sparse_matmul(n: Node, x: Instruction, y: Instruction) -> Instruction:
     x, y = n.convert(x, dt.float32), n.convert(y, dt.float32)
-    return product_of(n, _turned(n, x, n.flag("transpose_a")), _turned(n, y, n.flag("transpose_b")))
+    return matrix_product(n, last_two_turned(n, x, n.flag("transpose_a")), last_two_turned(n, y, n.flag("transpose_b")))
 
 
 @converts("SparseTensorDenseMatMul")

@@ -45,16 +45,12 @@ def unpack(n: Node, x: Instruction) -> Any:
 def concat_v2(n: Node, *xs: Instruction) -> Instruction:
     if len(xs) < 2:
         n.fail("values and an axis are needed")
-    return _concat(n, list(xs[:-1]), n.whole(xs[-1], "the axis")[0])
+    return n.concat(list(xs[:-1]), n.whole(xs[-1], "the axis")[0])
 
 
 @converts("Concat")
 def concat(n: Node, axis: Instruction, *xs: Instruction) -> Instruction:
-    return _concat(n, list(xs), n.whole(axis, "the axis")[0])
-
-
-def _concat(n: Node, xs: list[Instruction], axis: int) -> Instruction:
-    return n.concat(xs, axis)
+    return n.concat(list(xs), n.whole(axis, "the axis")[0])
 
 
 @converts("ConcatOffset")

@@ -8,6 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import fake_quantized
 from mgx_core.ops.reduce import ReduceMax, ReduceMin
 
 from ..converter import converts
@@ -28,17 +29,8 @@ def fake_quant(n: Node, x: Instruction, low: Instruction, high: Instruction) -> 
 
 
 def _fake_quant(n: Node, x: Instruction, low: np.ndarray, high: np.ndarray) -> Instruction:
-    least = 1 if n.flag("narrow_range") else 0
-    most = (1 << n.int("num_bits", 8)) - 1
     low, high = np.asarray(low, np.float32), np.asarray(high, np.float32)
-    scale = ((high - low) / np.float32(most - least)).astype(np.float32)
-    zero = np.clip(np.floor(least - low / scale + np.float32(0.5)), least, most).astype(np.float32)
-    nudged_low = ((least - zero) * scale).astype(np.float32)
-    nudged_high = ((most - zero) * scale).astype(np.float32)
-    inside = n.pointwise("clip", x, n.literal(nudged_low), n.literal(nudged_high))
-    steps = n.pointwise("div", n.pointwise("sub", inside, n.literal(nudged_low)), n.literal(scale))
-    rounded = n.pointwise("floor", n.pointwise("add", steps, n.literal(np.float32(0.5))))
-    return n.pointwise("add", n.pointwise("mul", rounded, n.literal(scale)), n.literal(nudged_low))
+    return fake_quantized(n, x, low, high, n.int("num_bits", 8), n.flag("narrow_range"))
 
 
 @converts("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV4")

@@ -6,7 +6,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.filling import filled
+from mgx_core.converting.filling import drawn, filled
 
 from ..converter import converts, converts_values
 from ..node import Node
@@ -48,22 +48,11 @@ def _between(n: Node, seed: Instruction, shape: Instruction, low: Instruction, h
 
 @converts("Multinomial")
 def multinomial(n: Node, logits: Instruction, count: Instruction) -> Instruction:
-    return _drawn(n, _seed(n), logits, count)
+    return _classes(n, _seed(n), logits, count)
 
 
-def _drawn(n: Node, seed: Instruction, logits: Instruction, count: Instruction) -> Instruction:
-    number = n.whole(count, "the number of samples")[0]
-    log = n.add("logsoftmax", logits, axis=logits.shape.rank - 1)
-    total = n.add("prefix_scan_sum", n.pointwise("exp", log), axis=log.shape.rank - 1)
-    draw = n.add(
-        "random_uniform", seed, n.broadcast_to(n.literal(0.0, logits.shape.dtype), (logits.shape.dims[0], number))
-    )
-    below = n.pointwise("less_or_equal", n.unsqueeze(total, [1]), n.unsqueeze(draw, [2]))
-    places = n.squeeze(n.add("reduce_sum", n.convert(below, dt.int64), axes=(2,)), [2])
-    last = logits.shape.dims[1]
-    if isinstance(last, int):
-        places = n.pointwise("min", places, n.literal(last - 1, dt.int64))
-    return n.convert(places, n.dtype("output_dtype", dt.int64))
+def _classes(n: Node, seed: Instruction, logits: Instruction, count: Instruction) -> Instruction:
+    return n.convert(drawn(n, seed, logits, count), n.dtype("output_dtype", dt.int64))
 
 
 @converts("RandomShuffle")
@@ -123,7 +112,7 @@ def stateless_int_v2(
 
 @converts("StatelessMultinomial")
 def stateless_multinomial(n: Node, logits: Instruction, count: Instruction, seed: Instruction) -> Instruction:
-    return _drawn(n, _key(n, seed), logits, count)
+    return _classes(n, _key(n, seed), logits, count)
 
 
 def _key(n: Node, key: Instruction) -> Instruction:

@@ -20,30 +20,12 @@ def _mode(n: Node) -> tuple[bool, bool]:
     return n.flag("align_corners"), n.flag("half_pixel_centers")
 
 
-def _sizes(n: Node, x: Instruction, size: Instruction) -> tuple[Dim, ...] | None:
-    if x.shape.rank != 4:
-        n.fail(f"an image [n, h, w, c] is needed, got {x.shape}")
-    found = n.dims(size)
-    if found is not None and len(found) != 2:
-        n.fail(f"two extents are needed, got {list(found)}")
-    return found
-
-
-def resized(n: Node, x: Instruction, size: Instruction, **attributes: Any) -> Instruction:
-    """x [n, h, w, c] resampled to the extents that an operand gives."""
-    known = _sizes(n, x, size)
-    if known is not None:
-        return n.resized(x, known, **attributes)
-    inner = n.channels_second(x)
-    return n.channels_last(n.add("resize", inner, None, n.convert(size, dt.int64), axes=(2, 3), **attributes))
-
-
 @converts("ResizeBilinear")
 def resize_bilinear(n: Node, x: Instruction, size: Instruction) -> Instruction:
     corners, half = _mode(n)
     where = "align_corners" if corners else "half_pixel" if half else "asymmetric"
     x = n.convert(x, dt.float32)
-    return resized(n, x, size, mode="linear", coordinate_transformation_mode=where)
+    return n.resized_to(x, size, mode="linear", coordinate_transformation_mode=where)
 
 
 @converts("ResizeNearestNeighbor")
@@ -51,7 +33,7 @@ def resize_nearest(n: Node, x: Instruction, size: Instruction) -> Instruction:
     corners, half = _mode(n)
     where = "align_corners" if corners else "tf_half_pixel_for_nn" if half else "asymmetric"
     how = "round_prefer_ceil" if corners else "floor"
-    return resized(n, x, size, mode="nearest", coordinate_transformation_mode=where, nearest_mode=how)
+    return n.resized_to(x, size, mode="nearest", coordinate_transformation_mode=where, nearest_mode=how)
 
 
 def _known(x: Instruction, dims: tuple[Dim, ...] | None) -> tuple[int, int] | None:
@@ -65,7 +47,7 @@ def _by_weights(
     n: Node, x: Instruction, size: Instruction, weights: Callable[[int, int, int], np.ndarray], **attributes: Any
 ) -> Instruction:
     """x with rows and columns replaced by sums, of weights for a length, an extent and 0 or 1; by attributes at run time."""
-    dims = _sizes(n, x, size)
+    dims = n.image_size(x, size)
     x, known = n.convert(x, dt.float32), _known(x, dims)
     if known is None:
         return n.add("tf_resample", x, n.convert(size, dt.int64), lens=dims or (), **attributes)
@@ -109,7 +91,7 @@ def scale_and_translate(
     kernel, antialias = n.string("kernel_type", "lanczos3"), n.flag("antialias", True)
     if kernel not in KERNELS:
         n.unsupported(f"the resampling kernel {kernel!r}")
-    dims = _sizes(n, x, size)
+    dims = n.image_size(x, size)
     scales, moves = n.constant(scale), n.constant(translation)
     if scales is None or moves is None or _known(x, dims) is None:
         whole = n.convert(size, dt.int64)
@@ -128,7 +110,7 @@ def scale_and_translate(
 def projected(
     n: Node, x: Instruction, transforms: Instruction, size: Instruction, filler: Instruction | None = None
 ) -> Instruction:
-    known = _sizes(n, x, size)
+    known = n.image_size(x, size)
     if known is None:
         n.unsupported("extents of the result that are known only at run time")
     return n.add(

@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.arithmetic import clipped, divide_floor, modulo_floor, turn
+from mgx_core.converting.arithmetic import chosen, clipped, divide_floor, fake_quantized, modulo_floor, turn
 
 from ..converter import converts
 from ..node import Node
@@ -140,9 +140,7 @@ def select_v2(n: Node, condition: Instruction, x: Instruction, y: Instruction) -
 
 @converts("SELECT")
 def select(n: Node, condition: Instruction, x: Instruction, y: Instruction) -> Instruction:
-    if condition.shape.rank == 1 and x.shape.rank > 1:  # one truth value a row
-        condition = n.reshape(condition, (condition.shape.dims[0], *(1,) * (x.shape.rank - 1)))
-    return n.pointwise("where", condition, x, y)
+    return chosen(n, condition, x, y)
 
 
 @converts("CAST")
@@ -182,16 +180,8 @@ def dequantize(n: Node, x: Instruction) -> Instruction:
 
 @converts("FAKE_QUANT")
 def fake_quant(n: Node, x: Instruction) -> Instruction:
-    low, high = np.float32(n.option("Min", -6.0)), np.float32(n.option("Max", 6.0))
-    least = 1 if n.option("NarrowRange", False) else 0
-    most = (1 << n.option("NumBits", 8)) - 1
-    scale = np.float32((high - low) / np.float32(most - least))
-    zero = np.clip(np.floor(least - low / scale + 0.5), least, most)
-    nudged = np.float32((least - zero) * scale)
-    inside = clipped(n, x, float(nudged), float((most - zero) * scale))
-    steps = n.pointwise("div", n.pointwise("sub", inside, n.literal(nudged)), n.literal(scale))
-    rounded = n.pointwise("floor", n.pointwise("add", steps, n.literal(np.float32(0.5))))
-    return n.pointwise("add", n.pointwise("mul", rounded, n.literal(scale)), n.literal(nudged))
+    low, high = (np.asarray(n.option(w, v), np.float32) for w, v in (("Min", -6.0), ("Max", 6.0)))
+    return fake_quantized(n, x, low, high, n.option("NumBits", 8), n.option("NarrowRange", False))
 
 
 @converts("DENSIFY")

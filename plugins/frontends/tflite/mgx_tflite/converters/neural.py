@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.arithmetic import l2_normalized
-from mgx_core.types.dim import broadcast, product
+from mgx_core.converting.arithmetic import l2_normalized, last_two_turned, matrix_product
+from mgx_core.types.dim import product
 
 from ..converter import converts
 from ..node import Node
@@ -106,15 +104,8 @@ def rows_in_steps(n: Node, x: Instruction, asymmetric: bool) -> Instruction:
 
 @converts("BATCH_MATMUL")
 def batch_matmul(n: Node, x: Instruction, y: Instruction) -> Instruction:
-    def turned(v: Instruction, turn: bool) -> Instruction:
-        rank = v.shape.rank
-        return n.transpose(v, (*range(rank - 2), rank - 1, rank - 2)) if turn else v
-
-    x, y = turned(x, n.option("AdjX", False)), turned(y, n.option("AdjY", False))
-    rank = max(x.shape.rank, y.shape.rank)
-    batches = [(1,) * (rank - v.shape.rank) + v.shape.dims[:-2] for v in (x, y)]
-    common = [broadcast(p, q) for p, q in zip(*batches, strict=True)]
-    return n.add("dot", *(n.broadcast_to(v, (*common, *v.shape.dims[-2:])) for v in (x, y)))
+    x, y = last_two_turned(n, x, n.option("AdjX", False)), last_two_turned(n, y, n.option("AdjY", False))
+    return matrix_product(n, x, y)
 
 
 @converts("AVERAGE_POOL_2D", "MAX_POOL_2D")
@@ -173,7 +164,7 @@ def lrn(n: Node, x: Instruction) -> Instruction:
 def resize_bilinear(n: Node, x: Instruction, size: Instruction) -> Instruction:
     corners, half = n.option("AlignCorners", False), n.option("HalfPixelCenters", False)
     where = "align_corners" if corners else "half_pixel" if half else "asymmetric"
-    return _resized(n, x, size, mode="linear", coordinate_transformation_mode=where)
+    return n.resized_to(x, size, mode="linear", coordinate_transformation_mode=where)
 
 
 @converts("RESIZE_NEAREST_NEIGHBOR")
@@ -181,12 +172,4 @@ def resize_nearest(n: Node, x: Instruction, size: Instruction) -> Instruction:
     corners, half = n.option("AlignCorners", False), n.option("HalfPixelCenters", False)
     where = "align_corners" if corners else "tf_half_pixel_for_nn" if half else "asymmetric"
     how = "round_prefer_ceil" if corners else "floor"
-    return _resized(n, x, size, mode="nearest", coordinate_transformation_mode=where, nearest_mode=how)
-
-
-def _resized(n: Node, x: Instruction, size: Instruction, **attributes: Any) -> Instruction:
-    known = n.dims(size)
-    if known is not None:
-        return n.resized(x, known, **attributes)
-    inner = n.channels_second(x)
-    return n.channels_last(n.add("resize", inner, None, n.convert(size, dt.int64), axes=(2, 3), **attributes))
+    return n.resized_to(x, size, mode="nearest", coordinate_transformation_mode=where, nearest_mode=how)

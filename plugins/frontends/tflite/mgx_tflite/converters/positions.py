@@ -8,7 +8,8 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
-from mgx_core.converting.filling import filled, one_hot, unsorted_segments
+from mgx_core.converting.arithmetic import bucketized
+from mgx_core.converting.filling import filled, one_hot, places_of_true, scattered, unsorted_segments
 from mgx_core.converting.rearranged import gather_in_batches
 from mgx_core.types.dim import product
 
@@ -33,8 +34,7 @@ def gather_nd(n: Node, x: Instruction, indices: Instruction) -> Instruction:
 
 @converts("SCATTER_ND")
 def scatter_nd(n: Node, indices: Instruction, updates: Instruction, shape: Instruction) -> Instruction:
-    base = filled(n, shape, n.literal(0, updates.shape.dtype))
-    return n.add("scatternd_add", base, n.indices(indices), updates)
+    return scattered(n, indices, updates, shape)
 
 
 @converts("ONE_HOT")
@@ -44,9 +44,7 @@ def hot(n: Node, indices: Instruction, depth: Instruction, on: Instruction, off:
 
 @converts("WHERE")
 def where(n: Node, x: Instruction) -> Instruction:
-    if x.shape.dtype is not dt.bool_:
-        x = n.pointwise("not_equal", x, n.literal(0, x.shape.dtype))
-    return n.transpose(n.add("nonzero", x), (1, 0))
+    return places_of_true(n, x)
 
 
 @converts("SPARSE_TO_DENSE")
@@ -89,10 +87,7 @@ def unique(n: Node, x: Instruction) -> Any:
 
 @converts("BUCKETIZE")
 def bucketize(n: Node, x: Instruction) -> Instruction:
-    edges = n.literal(np.asarray(n.option("BoundariesAsNumpy", ()), np.float32))
-    reached = n.pointwise("greater_or_equal", n.unsqueeze(n.convert(x, dt.float32), [x.shape.rank]), edges)
-    total = n.add("reduce_sum", n.convert(reached, dt.int32), axes=(x.shape.rank,))
-    return n.squeeze(total, [x.shape.rank])
+    return bucketized(n, x, np.asarray(n.option("BoundariesAsNumpy", ()), np.float32))
 
 
 @converts("MATRIX_DIAG")

@@ -10,7 +10,7 @@ import numpy as np
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.arithmetic import reduced
-from mgx_core.converting.filling import broadcast_extents, filled
+from mgx_core.converting.filling import broadcast_extents, drawn, filled
 from mgx_core.ops.reduce import (
     Reduce,
     ReduceAll,
@@ -131,13 +131,7 @@ def random(n: Node, dims: Instruction) -> Instruction:
 
 @converts("MULTINOMIAL")
 def multinomial(n: Node, logits: Instruction, count: Instruction) -> Instruction:
-    number = n.whole(count, "the number of samples")[0]
-    log = n.add("logsoftmax", logits, axis=1)
-    total = n.add("prefix_scan_sum", n.pointwise("exp", log), axis=1)
-    seed = n.add("random_seed")
-    draw = n.add("random_uniform", seed, n.broadcast_to(n.literal(0.0, dt.float32), (logits.shape.dims[0], number)))
-    below = n.pointwise("less_or_equal", n.unsqueeze(total, [1]), n.unsqueeze(draw, [2]))
-    return n.convert(n.squeeze(n.add("reduce_sum", n.convert(below, dt.int64), axes=(2,)), [2]), n.kind())
+    return n.convert(drawn(n, n.add("random_seed"), logits, count), n.kind())
 
 
 @converts("NON_MAX_SUPPRESSION_V4")
