@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import StoreError
@@ -16,14 +15,6 @@ from ..types.shape import AnyShape, OptionalShape, SequenceShape, Shape, TupleSh
 __all__ = ["Decoder", "Encoder", "dtype_named"]
 
 _DTYPES: Final = {t.name: t for t in dtype.ALL}
-
-_FUNCTIONS: Final[dict[str, Callable[[Any, Any], Dim]]] = {
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
-    "max": dim.maximum,
-    "min": dim.minimum,
-    "broadcast": dim.broadcast,
-}
 
 
 class Encoder:
@@ -115,7 +106,7 @@ class Decoder:
         if isinstance(plain, int) and 0 <= plain < len(self.symbols):
             return self.symbols[plain]
         function, a, b = plain
-        return _FUNCTIONS[function](self.dim(a), self.dim(b))
+        return dim.FUNCTIONS[function](self.dim(a), self.dim(b))
 
     def shape(self, plain: Any) -> AnyShape:
         if "tuple" in plain:

@@ -461,7 +461,10 @@ def nodes(program):
             r"add gives float32\[n, 3\], the file says float32\[9, 9\]",
         ),
         (lambda p: nodes(p)[3]["shape"].__setitem__("dims", [[[1, 5]], 3]), "does not fit together"),
-        (lambda p: nodes(p)[3]["shape"].__setitem__("dims", [[[1, ["floordiv", 1, 0]]], 3]), "does not fit together"),
+        (
+            lambda p: nodes(p)[3]["shape"].__setitem__("dims", [[[1, ["floordiv", 1, 0]]], 3]),
+            "extent 1 is divided by zero",
+        ),
         (lambda p: nodes(p)[3].__setitem__("attributes", {"axis": 1}), "add has no attribute 'axis'"),
         (lambda p: nodes(p)[2].__setitem__("attributes", {"out_lens": 3}), "does not fit together"),
         (lambda p: nodes(p).insert(1, nodes(p)[0]), "there are two parameters 'x'"),
