@@ -118,7 +118,7 @@ class Executable:
     def output_places(self) -> dict[str, AnyShape]:
         """Shapes of the results by the names of the parameters that say where to write them; all of them may be left out.
 
-        None if the program was compiled with ``offload_copy``: its results are new arrays in host memory.
+        There are none if the program was compiled with ``offload_copy``: its results are new arrays in host memory.
         """
         return self._arguments.places
 

@@ -188,7 +188,7 @@ class Shape:
         return self._lens is None
 
     def standard(self) -> bool:
-        """Row-major without gaps."""
+        """Returns True if it lies row-major without gaps."""
         return self._strides is None
 
     def packed(self) -> bool:
@@ -203,20 +203,20 @@ class Shape:
         return True
 
     def transposed(self) -> bool:
-        """Axes lie in memory in another order than in the lens."""
+        """Returns True if axes lie in memory in another order than in the lens."""
         if self._strides is None:
             return False
         steps = [s for s, n in zip(self._strides, self.lens(), strict=True) if s and n != 1]
         return steps != sorted(steps, reverse=True)
 
     def broadcasted(self) -> bool:
-        """Some axis repeats the same memory."""
+        """Returns True if some axis repeats the same memory."""
         return self._strides is not None and any(
             not s and n != 1 for s, n in zip(self._strides, self.lens(), strict=True)
         )
 
     def scalar(self) -> bool:
-        """Returns one element, however often repeated."""
+        """Returns True if it is one element, however often repeated."""
         return not self.dynamic() and (self.elements() == 1 or not any(self.strides()))
 
     # others like it
