@@ -149,3 +149,23 @@ def test_bias_and_what_follows_it(compiled: Any, channels: int, group: int, word
     }[word]
     slack = 2.0**-24 * (9 * per + 12) * (size + np.abs(bias)[:, None, None] + 1)
     assert (np.abs(found.to_numpy() - after(exact)) <= slack).all()
+
+
+@pytest.mark.parametrize(("channels", "group"), [(8, 2), (48, 2), (16, 16)])
+def test_weights_whose_extents_depend_on_data(channels: int, group: int) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float", [1, channels, 6, 6]))
+    w = main.add_parameter("w", mgx.Shape("float", [2 * channels, channels // group, 3, 3]))
+    kept = main.add_parameter("kept", mgx.Shape("bool", [2 * channels]))
+    taken = main.add(mgx.op("compress", axis=0), w, kept)
+    main.add_return([main.add(mgx.op("convolution", group=group, padding=[1, 1]), x, taken)])
+    program.compile(mgx.get_target("cpu"))
+    image, weights, every_second = (
+        numbers(1, channels, 6, 6),
+        numbers(2 * channels, channels // group, 3, 3),
+        [True, False],
+    )
+    (found,) = program.run({"x": image, "w": weights, "kept": np.array(every_second * channels)})
+    wanted, sizes = direct(image, weights[::2], group, [1] * 4, [1, 1], [1, 1])
+    assert np.all(np.abs(found.to_numpy() - wanted) <= 1e-6 * sizes)

@@ -21,13 +21,25 @@ from .epilogues import Epilogue, fused_epilogue
 from .offer import FLOATS, Check, offer, only
 from .precision import narrowed, widened
 
-__all__ = ["Run", "floats_around", "offer_anchor", "offer_widened", "windowed"]
+__all__ = ["Run", "floats_around", "of_float32", "offer_anchor", "offer_widened", "windowed"]
 
 WHOLE_SUM: Final = 4  # weights that are this many times smaller than the cache do not have oneDNN cut sums in parts
 BACKWARD: Final = "conv:"  # kernels of transposed convolutions that are the backward pass of a convolution
 
 # from the op, its two operands and what comes after it (None: nothing) to the result
 Run = Callable[[CpuEmitter, Any, Value, Value, Epilogue | None], Value]
+
+
+def of_float32(check: Callable[[Any, Shape, Shape], No | None]) -> Check:
+    """Decorator: a check of convolutions of float32 tensors; all others are refused."""
+
+    def checked(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:
+        x, w = inputs
+        if not all(isinstance(s, Shape) and s.dtype is dt.float32 for s in (x, w)):
+            return No(f"a convolution of {x} with {w}")
+        return check(op, x, w)
+
+    return checked
 
 
 def floats_around(anchor: type[Operation], when: Check | None = None) -> Check:

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Shape
-from mgx_core import dtype as dt
+from mgx_core import Kernels, No, Shape
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
-from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
-from .anchors import offer_anchor
+from .anchors import of_float32, offer_anchor
 from .epilogues import Epilogue
 from .links import KINDS, images, links_of, plane, weights_and_extents
 from .native_loops import native_loop
@@ -50,10 +47,10 @@ COLUMN: Final = 12  # bytes that the loop keeps for each column of inputs
 NUMBERS: Final = 8  # of a link
 
 
-def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    x, w = inputs
-    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
-        return No(f"a convolution of {x} with {w}")
+@of_float32
+def fits(op: Any, x: Shape, w: Shape) -> No | None:
+    if w.dynamic():
+        return No(f"weights {w}, whose extents depend on data")
     channels, per = w.lens()[:2]
     if x.rank not in (3, 4) or op.group == 1 or op.group * per != channels or (per > 1 and channels % LANES):
         return No(f"{op.group} groups of {per} channels that give {channels} in all, {x.rank} axes")

@@ -6,24 +6,21 @@ With AVX-512 it leaves half a vector of each group of 24 channels empty; here tw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Shape
-from mgx_core import dtype as dt
+from mgx_core import Kernels, No, Shape
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
-from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
-from .anchors import offer_anchor
+from .anchors import of_float32, offer_anchor
 from .epilogues import Epilogue
 from .links import images, links_of, plane, weights_and_extents
 from .native_loops import native_loop
@@ -41,10 +38,10 @@ GAP: Final = 8  # floats between copied pixels
 SHARES: Final = 4  # items for each thread, so that one that is done early finds more
 
 
-def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    x, w = inputs
-    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
-        return No(f"a convolution of {x} with {w}")
+@of_float32
+def fits(op: Any, x: Shape, w: Shape) -> No | None:
+    if w.dynamic():
+        return No(f"weights {w}, whose extents depend on data")
     if op.group == 1 or x.rank not in (3, 4):
         return No(f"{op.group} groups, {x.rank} axes")
     return None if _unit(op.group, w) else No(f"groups of {w.dims[1]} channels that give {w.dims[0]} in all")

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Kernels, Module, No, Shape
-from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
-from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
-from .anchors import floats_around
+from .anchors import floats_around, of_float32
 from .offer import offer
 from .packed_products import packed_group, packed_product
 
@@ -25,10 +23,8 @@ __all__ = ["PLANS", "as_matrices"]
 PLANS = Kernels("cpu")
 
 
-def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    x, w = inputs
-    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
-        return No(f"a convolution of {x} with {w}")
+@of_float32
+def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group != 1 or any(n != 1 for n in w.dims[2:]):
         return No(f"{op.group} groups, windows of {list(w.dims[2:])}")
     return None

@@ -19,12 +19,11 @@ from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
-from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
-from .anchors import floats_around
+from .anchors import floats_around, of_float32
 from .convolution import bordered
 from .offer import offer
 from .packed_products import Finish, Panels, group_of_product, product_with_panels
@@ -35,11 +34,9 @@ PLANS = Kernels("cpu")
 PANEL: Final = 32  # results that oneDNN's loops make together
 
 
-def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    x, w = inputs
-    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
-        return No(f"a convolution of {x} with {w}")
-    if op.group != 1 or not all(isinstance(n, int) for n in (*x.dims, *w.dims)):
+@of_float32
+def fits(op: Any, x: Shape, w: Shape) -> No | None:
+    if op.group != 1 or x.dynamic() or w.dynamic():
         return No(f"{op.group} groups, extents {list(x.dims)} and {list(w.dims)}")
     if prod(w.lens()[2:]) == 1:
         return No("a window of one element")

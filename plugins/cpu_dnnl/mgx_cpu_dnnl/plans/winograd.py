@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Kernels, Module, No, Shape
+from mgx_core import Kernels, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.values import Value
 from mgx_core.types.mapped import forget_pages
-from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived
 from ..remaking import Recipe, remade
 from ..winograd import Problem, Tile, best_tile, cut, tiles_for
-from .anchors import offer_anchor
+from .anchors import of_float32, offer_anchor
 from .epilogues import Epilogue
 from .links import images, links_of, plane, weights_and_extents
 from .native_loops import native_loop
@@ -28,10 +27,8 @@ __all__ = ["PLANS"]
 PLANS = Kernels("cpu")
 
 
-def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    x, w = inputs
-    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
-        return No(f"a convolution of {x} with {w}")
+@of_float32
+def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if op.group != 1:
         return No(f"{op.group} groups")
     if any(n != 1 for n in _numbers(op.dilation)):
