@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mgx_core import Instruction
 from mgx_core.types.dim import may_equal
 
@@ -112,35 +114,25 @@ def _heads_of(
         if key is not None or value is not None or three != 3 or not may_equal(h, heads):
             n.fail(f"packed query, key and value must be one input [b, s, {heads}, 3, d], got {query.shape}")
         parts = [n.squeeze(n.slice(query, [3], [i], [i + 1]), [3]) for i in range(3)]
-        added_ = input_bias(n, bias, (h * d, h * d, h * d))
         flat = [n.reshape(p, (b, s, h * d)) for p in parts]
-        flat = [f if more is None else n.pointwise("add", f, more) for f, more in zip(flat, added_, strict=True)]
-        q, k, v = (split_heads(n, f, heads) for f in flat)
-        return q, k, v
+        return _biased_heads(n, flat, input_bias(n, bias, (h * d, h * d, h * d)), heads)
     if query.shape.rank != 3:
         n.fail(f"query must have 3 or 5 axes, got {query.shape}")
     b, _, hidden = query.shape.dims
     if key is None:
-        if value is not None:
-            n.fail("a key is required where there is a value")
-        n.fail("a key is required unless query is packed [b, s, h, 3, d]")
-    assert key is not None
+        n.fail(
+            f"a key is required {'where there is a value' if value is not None else 'unless query is packed [b, s, h, 3, d]'}"
+        )
     if not may_equal(key.shape.dims[0], b):
         n.fail(f"query and key must have one batch, got {query.shape} and {key.shape}")
     if key.shape.rank == 5:
         kb, t, h, two, d = key.shape.dims
         if value is not None or two != 2 or not may_equal(h, heads) or not may_equal(h * d, hidden):
             n.fail(f"packed key and value must be one input [b, t, {heads}, 2, {hidden // heads}], got {key.shape}")
-        biases = input_bias(n, bias, (hidden, hidden, hidden))
         both = [n.reshape(n.squeeze(n.slice(key, [3], [i], [i + 1]), [3]), (kb, t, hidden)) for i in range(2)]
-        flat = [
-            f if more is None else n.pointwise("add", f, more) for f, more in zip((query, *both), biases, strict=True)
-        ]
-        q, k, v = (split_heads(n, f, heads) for f in flat)
-        return q, k, v
+        return _biased_heads(n, (query, *both), input_bias(n, bias, (hidden, hidden, hidden)), heads)
     if value is None:
         n.fail("a value is required where key is not packed")
-    assert value is not None
     if key.shape.rank != value.shape.rank or not may_equal(key.shape.dims[0], value.shape.dims[0]):
         n.fail(f"key and value must agree in rank and batch, got {key.shape} and {value.shape}")
     if key.shape.rank == 4:
@@ -154,10 +146,15 @@ def _heads_of(
         n.fail(f"key must be [b, t, {hidden}], got {key.shape}")
     if not may_equal(key.shape.dims[1], value.shape.dims[1]):
         n.fail(f"key and value must have one length, got {key.shape} and {value.shape}")
-    biases = input_bias(n, bias, (hidden, hidden, value.shape.dims[2]))
-    operands = (query, key, value)
-    flat = [f if more is None else n.pointwise("add", f, more) for f, more in zip(operands, biases, strict=True)]
-    q, k, v = (split_heads(n, f, heads) for f in flat)
+    return _biased_heads(n, (query, key, value), input_bias(n, bias, (hidden, hidden, value.shape.dims[2])), heads)
+
+
+def _biased_heads(
+    n: Node, flat: Sequence[Instruction], biases: Sequence[Instruction | None], heads: int
+) -> tuple[Instruction, Instruction, Instruction]:
+    """Returns queries, keys and values [b, s, hidden] with their biases as [b, h, s, d]."""
+    added = (f if more is None else n.pointwise("add", f, more) for f, more in zip(flat, biases, strict=True))
+    q, k, v = (split_heads(n, f, heads) for f in added)
     return q, k, v
 
 

@@ -77,29 +77,19 @@ def group_query_attention(
         n.fail(f"num_heads must be a multiple of kv_num_heads, got {heads} and {groups}")
     if query.shape.rank != 3:
         n.fail(f"query must be [b, s, hidden], got {query.shape}")
-    batch = query.shape.dims[0]
-    if key is None or key.shape.rank < 3:
-        both = split_heads(n, query, heads + 2 * groups)
-        bounds = (0, heads, heads + groups, heads + 2 * groups)
-        q, k, v = (n.slice(both, [1], [bounds[i]], [bounds[i + 1]]) for i in range(3))
-    else:
-        if value is None:
-            n.fail("a value is required where there is a key")
-        q, k, v = split_heads(n, query, heads), split_heads(n, key, groups), split_heads(n, value, groups)
+    q, k, v = _grouped_heads(n, query, key, value, heads, groups)
     if q_norm is not None and k_norm is not None:
         q, k = _rms(n, q, q_norm), _rms(n, k, k_norm)
-    last = n.convert(n.reshape(seqlens_k, (batch,)), dt.int64)
+    last = n.convert(n.reshape(seqlens_k, (query.shape.dims[0],)), dt.int64)
     if n.attr("do_rotary", 0):
         if cos is None or sin is None:
             n.fail("do_rotary needs cos_cache and sin_cache")
-        turned = bool(n.attr("rotary_interleaved", 0))
-        if position_ids is not None:
-            at = n.convert(position_ids, dt.int64)
-            if past_key is None or past_key.shape.dims[2] == 0:  # a prompt: its first position counts, for all samples
-                at = n.reshape(n.slice(at, [0, 1], [0, 0], [1, 1]), (1,))
-            q, k = (n.add("rotary_embedding", x, cos, sin, at, interleaved=turned) for x in (q, k))
-        else:
-            q, k = (n.add("gqa_rotary_embedding", x, last, cos, sin, interleaved=turned) for x in (q, k))
+        at = None if position_ids is None else n.convert(position_ids, dt.int64)
+        if at is not None and (past_key is None or past_key.shape.dims[2] == 0):
+            at = n.reshape(
+                n.slice(at, [0, 1], [0, 0], [1, 1]), (1,)
+            )  # a prompt's first position counts, for all samples
+        q, k = (_turned(n, x, cos, sin, last, at) for x in (q, k))
     if past_key is not None and past_value is not None:
         known = n.dims(total_length)
         room: Dim = -1
@@ -111,6 +101,16 @@ def group_query_attention(
     sink = head_sink
     if sink is None and n.attr("smooth_softmax", -1) == 1:
         sink = n.literal([0.0] * heads, q.shape.dtype)
+    if past_key is None:
+        offsets = None
+    else:
+        offsets = n.pointwise("max", n.pointwise("sub", tokens, extent_of(n, q, 2)), n.literal([0], dt.int64))
+    y, stage = _attended(n, q, k, v, attention_bias, tokens, offsets, sink)
+    return merged_heads(n, y), k, v, stage
+
+
+def _attended(n: Node, *operands: Instruction | None) -> tuple[Instruction, Instruction | None]:
+    """Returns the attention of operands by the node's attributes, and the stage before its result that is asked for."""
     window = n.attr("local_window_size", -1)
     causal = bool(n.attr("causal", 1))
     attributes: dict[str, Any] = {
@@ -119,21 +119,40 @@ def group_query_attention(
         "softcap": n.attr("softcap", 0.0),
         "left_window_size": window - 1 if window > 0 and causal else -1,
     }
-    if past_key is None:
-        offsets = None
-    else:
-        offsets = n.pointwise("max", n.pointwise("sub", tokens, extent_of(n, q, 2)), n.literal([0], dt.int64))
-    operands = (q, k, v, attention_bias, tokens, offsets, sink)
     y = n.add("attention", *operands, **attributes)
-    stage = None
-    if n.wants(3):
-        which = {1: "masked", 2: "probabilities"}.get(n.attr("qk_output", 0))
-        if which is None:
-            n.fail(f"qk_output must be 1 or 2 where output_qk is asked for, got {n.attr('qk_output', 0)}")
-        stage = n.add("attention", *operands, **attributes, result_of=which)
-        if which == "masked":
-            stage = n.pointwise("where", n.add("isinf", stage), n.literal(0.0, stage.shape.dtype), stage)
-    return merged_heads(n, y), k, v, stage
+    if not n.wants(3):
+        return y, None
+    which = {1: "masked", 2: "probabilities"}.get(n.attr("qk_output", 0))
+    if which is None:
+        n.fail(f"qk_output must be 1 or 2 where output_qk is asked for, got {n.attr('qk_output', 0)}")
+    stage = n.add("attention", *operands, **attributes, result_of=which)
+    if which == "masked":
+        stage = n.pointwise("where", n.add("isinf", stage), n.literal(0.0, stage.shape.dtype), stage)
+    return y, stage
+
+
+def _grouped_heads(
+    n: Node, query: Instruction, key: Instruction | None, value: Instruction | None, heads: int, groups: int
+) -> tuple[Instruction, Instruction, Instruction]:
+    """Returns queries, keys and values [b, h, s, d], which may be packed in one input."""
+    if key is None or key.shape.rank < 3:
+        both = split_heads(n, query, heads + 2 * groups)
+        bounds = (0, heads, heads + groups, heads + 2 * groups)
+        q, k, v = (n.slice(both, [1], [bounds[i]], [bounds[i + 1]]) for i in range(3))
+        return q, k, v
+    if value is None:
+        n.fail("a value is required where there is a key")
+    return split_heads(n, query, heads), split_heads(n, key, groups), split_heads(n, value, groups)
+
+
+def _turned(
+    n: Node, x: Instruction, cos: Instruction, sin: Instruction, last: Instruction, at: Instruction | None
+) -> Instruction:
+    """Returns heads turned by their positions: those given, or the ones up to each sample's last."""
+    interleaved = bool(n.attr("rotary_interleaved", 0))
+    if at is not None:
+        return n.add("rotary_embedding", x, cos, sin, at, interleaved=interleaved)
+    return n.add("gqa_rotary_embedding", x, last, cos, sin, interleaved=interleaved)
 
 
 def _rms(n: Node, x: Instruction, weight: Instruction) -> Instruction:
