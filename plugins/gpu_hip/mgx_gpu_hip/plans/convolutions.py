@@ -68,7 +68,6 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     window = w.lens[2:]
     if len(window) not in (1, 2, 3):
         raise Refused(f"{len(window)} spatial axes")
-    strides, dilations, begin, end = op.sliding(x.lens[2:], window)
     lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
@@ -76,21 +75,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     if rounded is not None:
         made = library_convolution(e, op, x, *rounded)
         return Value(Shape(dtype, lens, made.strides), made.buffer, made.offset)
-    flat = len(window) == 1
-    problem = ConvProblem(
-        dims=(*x.lens[:2], 1, x.lens[2]) if flat else tuple(x.lens),
-        filters=w.lens[0],
-        kernel=(1, window[0]) if flat else tuple(window),
-        stride=(1, strides[0]) if flat else strides,
-        dilation=(1, dilations[0]) if flat else dilations,
-        pads=((0, 0), (begin[0], end[0])) if flat else tuple(zip(begin, end, strict=True)),
-        groups=op.group,
-        dtype=dtype,
-        epilogue=tuple(epilogue.steps),
-        bias_dtype=dtype if "bias" in epilogue.steps else None,
-        tf32=e.tf32 and dtype is dt.float32,
-    )
-    if problem.is_depthwise and (dtype is dt.float32 or (len(window) == 2 and not e.exhaustive)):
+    problem = _problem(e, op, x, w, epilogue)
+    if problem.is_depthwise and (dtype is dt.float32 or (x.shape.rank == 4 and not e.exhaustive)):
         raise Refused("our kernels for depthwise convolutions are faster than the libraries'")
     tuner = e.context.tuner
     guess = None if tuner is None else tuner.guess(problem, e.exhaustive)
@@ -110,10 +96,38 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         operands["residual"] = laid_channels_last(e, operands["residual"])
     operands = {word: e.aligned(value) for word, value in operands.items()}
     out = e.allocate(dtype, lens, channels_last(lens))
+    _emit(e, problem, route, x, w, out, operands)
+    return out
+
+
+def _problem(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps) -> ConvProblem:
+    """Returns a convolution in the libraries' terms, one along a line as one of images of one row."""
+    window, dtype = w.lens[2:], x.shape.dtype
+    strides, dilations, begin, end = op.sliding(x.lens[2:], window)
+    flat = len(window) == 1
+    return ConvProblem(
+        dims=(*x.lens[:2], 1, x.lens[2]) if flat else tuple(x.lens),
+        filters=w.lens[0],
+        kernel=(1, window[0]) if flat else tuple(window),
+        stride=(1, strides[0]) if flat else strides,
+        dilation=(1, dilations[0]) if flat else dilations,
+        pads=((0, 0), (begin[0], end[0])) if flat else tuple(zip(begin, end, strict=True)),
+        groups=op.group,
+        dtype=dtype,
+        epilogue=tuple(epilogue.steps),
+        bias_dtype=dtype if "bias" in epilogue.steps else None,
+        tf32=e.tf32 and dtype is dt.float32,
+    )
+
+
+def _emit(
+    e: GpuEmitter, problem: ConvProblem, route: Route, x: Value, w: Value, out: Value, operands: dict[str, Value]
+) -> None:
+    """Adds the steps of a route: a convolution, or the product of unfolded windows."""
     if route.windows is not None:
         rows, width = problem.dims[0] * prod(problem.image), route.windows.width
-        matrix = e.allocate(dtype, (rows, width))
-        image = _with_two_axes(x) if flat else x
+        matrix = e.allocate(problem.dtype, (rows, width))
+        image = _with_two_axes(x) if len(x.lens) == 3 else x
         source = unfold(tensor_of(image), tensor_of(matrix), route.windows)
         e.launch(source, [image], [matrix])
         weights = _unfolded_weights(e, w, route.windows)
@@ -129,7 +143,6 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
             e.library(route.timed.plan, "d", {"a": given, "b": weights, "d": out, **operands})
         else:
             e.library(route.timed.plan, "y", {"x": given, "w": weights, "y": out, **operands})
-    return out
 
 
 def _generated_us(p: ConvProblem) -> float:
