@@ -11,7 +11,11 @@ from ..cache import Recent
 from ..errors import ShapeError
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module
+from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
+from ..ops.slice import Split
+from ..rules.engine import Rewriter
+from ..rules.shapes import SHAPES
 from ..types.argument import Array
 from ..types.shape import AnyShape, Shape, TupleShape
 from .emission import Emitter
@@ -23,6 +27,8 @@ __all__ = ["OpPrograms", "taken"]
 
 KEPT: Final = 512
 SEEN: Final = 4096  # shapes that are remembered, to tell those that come again
+SETTLING: Final = 64  # elements of an operand that says how long results are
+_SETTLED: Final = (*SHAPES.roots, Split)  # ops that may have such operands
 
 Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Array]]
 
@@ -112,6 +118,44 @@ class OpPrograms:
             return taken(op, kernel.open_axis, *results)
         return tuple(results) if several else results[0]
 
+    def settled(self, op: Operation, modules: Sequence[Module], args: Sequence[Any], e: Emitter) -> Any | None:
+        """Returns the result of an op whose extents small operands say, by a program with their values as constants.
+
+        A filter of images computes its weights once for sizes that come again, as it does for those that a file states.
+        op: one whose result's extents depend on data.  None for what has no such program, and for moved
+        elements whose extents have not come before.
+        """
+        if modules or not isinstance(op, _SETTLED) or op.view is not None or op.reshapes or not _settling(args):
+            return None
+        x, *others = args
+        known = [None if a is None else (a.dtype, a.shape, a.tobytes()) for a in others]
+        key = ("with constants", op, e.settings, x.dtype, x.shape, *known)
+        made = self._made.get(key)
+        if made is None:
+            if op.exact and self._seen.get(key) is None:  # others have the same last bits in all runs
+                self._seen.put(key, True)
+                return None
+            made = self._made.put(key, self._settled_program(op, args, e.fresh(tuning=False)))
+        program, several = made
+        if program is None:
+            return None
+        results = program([x])
+        return tuple(results) if several else results[0]
+
+    def _settled_program(self, op: Operation, args: Sequence[Any], e: Emitter) -> tuple[Run | None, bool]:
+        shapes = [None if a is None else Shape(a.dtype, a.shape) for a in args]
+        if not op.result(shapes).dynamic():
+            return None, False
+        module, several = _with_constants(op, args)
+        if any(not isinstance(o.result, Shape) or o.result.dynamic() for o in module.outputs):
+            return None, several
+        (x,) = module.parameters.values()
+        e.inputs.append(e.input(x.shape, 0))
+        values = e.emit_body(module, e.inputs)
+        if any(step.host for step in e.steps):
+            return None, several
+        return self._build(e.planned(module, [e.output(v, n) for n, v in enumerate(values)])), several
+
     def _program(self, call: Call, e: Emitter) -> tuple[Run, bool]:
         values: list[Value | None] = []
         for n, a in enumerate(call.args):
@@ -124,6 +168,31 @@ class OpPrograms:
         results = result if isinstance(result, tuple) else (result,)
         outputs = [e.output(v, n) for n, v in enumerate(results)]
         return self._build(e.planned(Module(call.kernel.name), outputs)), isinstance(result, tuple)
+
+
+def _settling(args: Sequence[Any]) -> bool:
+    """Returns True for a tensor of numbers followed by small operands."""
+    arrays = [a for a in args if a is not None]
+    return (
+        len(arrays) > 1
+        and arrays[0] is args[0]
+        and all(isinstance(a, np.ndarray) and a.dtype != object for a in arrays)
+        and args[0].size > 0
+        and all(a.size <= SETTLING for a in arrays[1:])
+    )
+
+
+def _with_constants(op: Operation, args: Sequence[Any]) -> tuple[Module, bool]:
+    """Returns a module of an op in which all operands but the first are constants, and whether the op has several results."""
+    module = Module(op.name)
+    x = module.add_parameter("x", Shape(args[0].dtype, args[0].shape))
+    given = [module.add_absent() if a is None else module.add_literal(a.copy()) for a in args[1:]]
+    made = module.add(op, x, *given)
+    several = isinstance(made.result, TupleShape)
+    items = range(len(made.result.items)) if isinstance(made.result, TupleShape) else ()
+    module.add_return([module.add(GetTupleElem(index=n), made) for n in items] if several else [made])
+    Rewriter(SHAPES).apply(module)
+    return module, several
 
 
 def taken(op: Operation, open_axis: int, *results: Array) -> Array | tuple[Array, ...]:

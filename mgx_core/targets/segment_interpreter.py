@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter, bind_all, bind_symbols, symbol_places
 from ..ir.module import Module
+from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..ops.operation import Run as RunModule
 from ..types.shape import Shape
@@ -52,14 +52,21 @@ class SegmentInterpreter(Interpreter):
         self._make = make
         self._worth = worth
         self._worthy: dict[Segment, bool] = {}
-        self._run_op = None if programs is None or emitter is None else partial(programs.run, e=emitter)
+        self._single = None if programs is None or emitter is None else (programs, emitter)
         self._bodies: dict[Module, Body | None] = {}
         self._places: dict[Instruction, list[tuple[int, str]]] = {}  # of the symbols that a result gives values
 
     def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: RunModule) -> Any:
         """Returns one op's value: of its kernel's steps, if there are programs for them, else as `Interpreter` gives it."""
-        if self._run_op is not None and isinstance(op, Launch) and op.kernel.emit is not None:
-            return self._run_op(op.kernel, op.of, modules, args)
+        if self._single is not None and isinstance(op, Launch):
+            programs, e = self._single
+            if isinstance(op.of, GetTupleElem):
+                return args[0][op.of.index]
+            found = programs.settled(op.of, modules, args, e) if op.result_shape.dynamic() else None
+            if found is not None:
+                return found
+            if op.kernel.emit is not None:
+                return programs.run(op.kernel, op.of, modules, args, e)
         return super().evaluate(op, args, modules, run)
 
     def prepare(self, items: Sequence[Item]) -> list[tuple[Sequence[Instruction], Runner]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import Instruction, Module, Program, Shape
+from mgx_core import Instruction, Module, Operation, Program, Shape
 from mgx_core.targets.segment import KEEPING, Segment
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.runner import CpuRunner
@@ -349,3 +349,56 @@ def test_a_number_that_is_computed_bounds_what_is_counted_apart():
     given = {"x": rng.random((1, 9, 4)).astype(np.float32), "s": rng.random((1, 1, 9)).astype(np.float32)}
     found, runner = both(program, {**given, "n": np.int64(2)})
     assert not runner.counted and len(found[0]) <= 2
+
+
+def with_operand(op: Operation, x: Shape, operand: Any, results: int = 0) -> Program:
+    """(x, a small vector) -> the results of an op whose extents the vector says."""
+    program = Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", x), m.add_parameter("n", Shape(str(operand.dtype), list(operand.shape)))
+    inputs = (given[0], m.add_absent(), given[1]) if op.name == "resize" else given
+    made = m.add(op, *inputs)
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=k), made) for k in range(results)] or [made])
+    return program
+
+
+SETTLED = {
+    "resize": (mgx.op("resize", mode="linear"), [[1, 2, 9, 5], [1, 2, 3, 8]], 0),
+    "reduce_sum": (mgx.op("reduce_sum"), [[1], [3]], 0),
+    "pad": (mgx.op("pad", mode="reflect"), [[0, 0, 1, 2, 0, 0, 2, 1], [0, 0, 0, 1, 0, 0, 0, 0]], 0),
+    "tile": (mgx.op("tile"), [[1, 2, 1, 3], [2, 1, 1, 1]], 0),
+    "split": (mgx.op("split", axis=2, count=2), [[1, 3], [0, 4]], 2),
+}
+
+
+@pytest.mark.parametrize("name", SETTLED)
+def test_ops_whose_extents_operands_say_have_programs_for_them(monkeypatch: Any, name: str) -> None:
+    op, operands, results = SETTLED[name]
+    x = rng.standard_normal((1, 2, 4, 4)).astype(np.float32)
+    calls = []
+    evaluate = type(op).compute
+    monkeypatch.setattr(type(op), "compute", lambda *args: calls.append(args) or evaluate(*args))
+    program = with_operand(op, Shape("float32", list(x.shape)), np.array(operands[0], np.int64), results)
+    for chosen in operands:
+        n = np.array(chosen, np.int64)
+        expected = evaluated(program, {"x": x, "n": n})
+        compiled = program.clone()
+        compiled.compile(mgx.get_target("cpu"))
+        found = []
+        for _ in range(4):
+            calls.clear()
+            found.append([np.array(r) for r in compiled.run({"x": x, "n": n})])
+        assert not calls
+        for a, b in zip(found[0], expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
+        assert all(np.array_equal(a, b) for more in found[1:] for a, b in zip(more, found[0], strict=True))
+
+
+def test_operands_that_no_program_fits_are_refused_in_each_run() -> None:
+    program = with_operand(mgx.op("split", axis=2, count=2), Shape("float32", [1, 2, 4, 4]), np.array([1, 3]), 2)
+    program.compile(mgx.get_target("cpu"))
+    x = np.zeros((1, 2, 4, 4), np.float32)
+    for _ in range(4):
+        with pytest.raises(mgx.ShapeError, match="add up to 4"):
+            program.run({"x": x, "n": np.array([1, 4])})
+    assert [np.asarray(r).shape[2] for r in program.run({"x": x, "n": np.array([2, 2])})] == [2, 2]
