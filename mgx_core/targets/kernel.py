@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import MgxError, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..ops.control import GetTupleElem
 from ..ops.operation import Operation, Run
 from ..types.argument import Value
 from ..types.shape import AnyShape
@@ -187,10 +188,16 @@ class Launch(Operation):
         self.of.check_arity(count)
 
     def infer(self, *xs: AnyShape, modules: Sequence[Any] = ()) -> AnyShape:
-        """Returns what the kernel gives.  Errors: those of the op's rule, where extents have become known that do not fit."""
-        if not modules:
-            self.of.result(xs, modules)
-        return self.result_shape
+        """Returns what the kernel gives, with the extents that operands have got.
+
+        Errors: those of the op's rule, where extents have become known that do not fit.
+        """
+        opened = self.result_shape.dynamic()
+        if modules and not opened:
+            return self.result_shape
+        found = self.of.result(xs, modules)
+        settled = opened and not found.dynamic()
+        return found if settled or isinstance(self.of, GetTupleElem) else self.result_shape
 
     def substitute(self, values: Any) -> Launch:
         op = self.of.substitute(values)

@@ -13,6 +13,7 @@ from mgx_core.ops import STANDARD
 from mgx_core.ops.pointwise import Exp
 from mgx_core.targets.kernel import HostKernel, Kernel, Launch, Reference
 from mgx_core.targets.kernel_table import Kernels
+from mgx_core.types.dim import symbol
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape, TupleShape
 
 Relu, Neg, Group = (STANDARD.get(n) for n in ("relu", "neg", "group"))
@@ -214,3 +215,16 @@ def test_a_kernel_that_writes_into_its_operand_is_found_where_that_is_asked_for(
     program.compile(target, validate=True)
     with pytest.raises(mgx.PluginError, match=r"kernel 'in place' of exp.* wrote into its operand 0; it may write its"):
         program.run({"x": np.zeros(2, np.float32)})
+
+
+def test_results_have_the_extents_that_operands_have_got() -> None:
+    """An item has those that the tuple has now; a result keeps what it says of extents while they stay open."""
+    n, m = symbol("n", 0, 32), symbol("m", 0, 32)
+    opened, known = Shape("float", [1, n]), Shape("float", [1, 32])
+    item = STANDARD.get("get_tuple_elem")(index=0)
+    launch = Launch(Reference(item), item, opened)
+    assert launch.infer(TupleShape([known])) == known
+    assert launch.infer(TupleShape([Shape("float", [1, m])])) == Shape("float", [1, m])
+    relu = Launch(named("relu"), Relu(), opened)
+    assert relu.infer(known) == known
+    assert relu.infer(Shape("float", [1, m])) == opened
