@@ -18,6 +18,7 @@ from ..ops.modules import SelectModule
 from ..passes.inline_branches import InlineBranches
 from ..passes.settle_extents import SettleExtents
 from ..passes.spell_out import SpellOut
+from ..passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from ..rules.shapes import SHAPES
 
 __all__ = [
@@ -43,9 +44,12 @@ def waits_for_shapes(module: Module) -> bool:
 def waits_for_extents(module: Module) -> bool:
     """Returns True if extents may follow from those of the inputs in numbers, where no rule follows symbols.
 
-    As extents that go through floats, ranges of a computed length, and slices as long as these.
+    As extents that go through floats, ranges of a computed length, slices as long as these, and those that the number of a
+    loop's trip decides.
     """
     for ins in module:
+        if numbers_decide_extents(ins):
+            return True
         if ins.inputs and introduced(ins):
             decides = ins.inputs[1:] if isinstance(ins.op, _READERS) else ins.inputs
             if not any(_depends_on_data(i) for i in decides):
@@ -74,7 +78,7 @@ def settle_ranks(module: Module) -> Module | None:
     settled = None
     while True:
         SettleExtents().apply(module)
-        if not (InlineBranches().apply(module) | SpellOut().apply(module)):
+        if not (InlineBranches().apply(module) | SpellOut().apply(module) | UnrollLoops().apply(module)):
             return settled
         module.sweep()
         # the ranks of what follows are known only now, and decide further branches

@@ -16,6 +16,7 @@ from .fold_constants import FoldConstants
 from .inline_branches import InlineBranches
 from .interface import Pass
 from .rewrite import Rewrite
+from .unroll_loops import UnrollLoops
 
 __all__ = ["SettleExtents", "with_known_extents"]
 
@@ -51,7 +52,7 @@ def with_known_extents(module: Module) -> Module:
         SettleExtents().apply(module)
         changed = Rewrite(SHAPES).apply(module)
         FoldConstants().apply(module)
-        changed |= InlineBranches().apply(module)
+        changed |= InlineBranches().apply(module) | UnrollLoops().apply(module)
         tells = _told(module)
         if not changed and tells <= told:
             return module

@@ -202,3 +202,28 @@ def test_only_extents_that_follow_from_those_of_the_inputs_wait() -> None:
 
 def test_extents_that_rules_follow_do_not_wait() -> None:
     assert not waits_for_extents(squeezed_or_not().get_main_module())
+
+
+def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run() -> None:
+    """Rows added up between offsets, one more of them than the batch has images: each trip ran op by op."""
+    program = mgx.Program()
+    main, body = program.get_main_module(), mgx.Module("body")
+    n = symbol("n", 1, 300)
+    x = main.add_parameter("x", mgx.Shape("float32", [n, 3]))
+    zero, one = (main.add_literal(np.array(v)) for v in (0, 1))
+    count = main.add(mgx.op("squeeze", axes=[0]), main.add(mgx.op("dimensions_of", end=1), x))
+    numbers = main.add(mgx.op("dynamic_range", length=n), zero, count, one)
+    first = body.add(mgx.op("reshape", dims=(1,)), body.add_parameter("number", mgx.Shape("int64", [])))
+    after = body.add(mgx.op("add"), first, body.add_literal(np.array([2])))
+    rows = body.add(mgx.op("slice", axes=(0,)), x, first, after)
+    body.add_return([body.add(mgx.op("reduce_sum", axes=[0]), rows)])
+    scan = main.add(mgx.op("scan", states=0, input_axes=[0]), numbers, modules=[body])
+    main.add_return([main.add(mgx.op("get_tuple_elem", index=0), scan)])
+    assert waits_for_extents(main)
+    program.compile(mgx.get_target("ref"))
+    for rows_given in (4, 2, 299):
+        value = np.arange(3 * rows_given, dtype=np.float32).reshape(-1, 3)
+        (y,) = program.run({"x": value})
+        np.testing.assert_array_equal(np.asarray(y)[:, 0], value + np.pad(value[1:], ((0, 1), (0, 0))))
+        instance = program.executable.instances()[-1]  # type: ignore[union-attr]
+        assert any(i.op.control for i in instance.module) == (rows_given == 299)  # too many trips stay a loop

@@ -7,6 +7,7 @@ import pytest
 from onnx import parser
 
 import mgx_core as mgx
+from mgx_core.ops.control import goes_on
 
 WHILE = """g (float[n, 3] x, float[3] a) => (float[3] last, float[m, 3] rows) {{
     zero = Constant<value_int = 0>()
@@ -89,3 +90,34 @@ def test_other_conditions_end_a_loop(parts: dict[str, object], trips: object) ->
     assert " = scan[" not in str(program)
     if trips(4) <= 4:  # type: ignore[operator]
         check(program, 4, trips(4))  # type: ignore[operator]
+
+
+LISTED = """<ir_version: 8, opset_import: ["": 18]> g (float[4, 3] x, int64[5] offsets) => (float[m, 3] y) {
+    one = Constant<value_ints = [1]>()
+    four = Constant<value_ints = [4]>()
+    begins = Constant<value = bool {1}>()
+    start = Constant<value_ints = [0]>()
+    empty = SequenceEmpty()
+    last, items = Loop (, begins, start, empty) <body = b
+        (int64 trip, bool c, int64[1] i, seq(float[k, 3]) list) => (bool d, int64[1] next, seq(float[k, 3]) longer) {
+        next = Add(i, one)
+        first = Gather(offsets, i)
+        end = Gather(offsets, next)
+        item = Slice(x, first, end)
+        longer = SequenceInsert(list, item)
+        less = Less(next, four)
+        d = Squeeze(less)
+    }>
+    y = ConcatFromSequence<axis = 0>(items)
+}"""
+
+
+def test_nothing_but_the_number_of_trips_ends_a_loop_that_is_counted() -> None:
+    program = mgx.parse_onnx_buffer(parser.parse_model(LISTED).SerializeToString())
+    (loop,) = [i for i in program.get_main_module() if i.op.control]
+    assert loop.op.name == "loop"
+    assert goes_on(loop.modules[0])
+    program.compile(mgx.get_target("ref"))
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    (y,) = program.run({"x": x, "offsets": np.array([1, 3, 3, 0, 4])})
+    np.testing.assert_array_equal(np.asarray(y), np.concatenate([x[1:3], x]))

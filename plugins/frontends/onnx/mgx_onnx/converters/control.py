@@ -54,6 +54,7 @@ def loop(n: Node, trips: Instruction | None = None, cond: Instruction | None = N
         sure = _known_trips(n, counted, most)
         if sure is not None:
             trips, cond = counted, None
+            body.replace_return([body.add_literal(np.asarray(True)), *body.outputs[1:]])  # the number of trips ends it
     lists = without_lists(n, body, states, sure)
     if lists is None:
         items = _run(n, most, [trips, cond, *states], body, sure is not None)

@@ -1,0 +1,226 @@
+"""Puts the trips of short loops in their place where the number of the trip decides extents in the body."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import field
+from typing import Final
+
+import numpy as np
+
+from ..errors import MgxError, No
+from ..ir.instruction import Instruction
+from ..ir.module import Module, everywhere, within
+from ..ir.symbols import introduced
+from ..ops.concat import Concat
+from ..ops.control import GetTupleElem, Loop, Scan, goes_on
+from ..ops.fill import DimensionsOf
+from ..ops.reshape import Squeeze, Unsqueeze
+from ..ops.sequence import ConcatFromSequence, SequenceConstruct, SequenceEmpty, SequenceInsert
+from ..ops.slice import Slice
+from ..records import dataclass
+from ..rules.constants import aligned
+from ..rules.known_extents import extents
+from ..rules.shapes import SHAPES
+from ..rules.stats import Tally
+from ..types.shape import Shape
+from .fold_constants import FoldConstants
+from .inline_branches import InlineBranches, put_results
+from .interface import Pass
+
+__all__ = ["UnrollLoops", "numbers_decide_extents"]
+
+MOST: Final = 1024  # instructions that the trips of a loop may become
+_READERS: Final = SHAPES.roots  # they read extents from their operands but the first
+
+
+@dataclass(frozen=True)
+class UnrollLoops(Pass):
+    """Puts the trips of short loops in their place where the number of the trip decides extents in the body.
+
+    Such a body (rows of a table between two offsets) runs one op at a time, and each trip by itself has static extents.
+    """
+
+    name: str = "unroll-loops"
+    tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
+
+    def apply(self, module: Module) -> bool:
+        changed = False
+        numbers: list[Instruction] = []
+        for inner, ins in everywhere(module):
+            if isinstance(ins.op, ConcatFromSequence):
+                changed |= _joined(inner, ins)
+            elif numbers_decide_extents(ins):
+                results = _unrolled(inner, ins, numbers)
+                if isinstance(results, No):
+                    self.tally.refuse(self.name, ins, results)
+                else:
+                    put_results(inner, ins, results)
+                    self.tally.fired[self.name] += 1
+                    changed = True
+        FoldConstants().follow(numbers)
+        while numbers and InlineBranches().apply(module):
+            pass  # branches in branches
+        return changed
+
+
+def numbers_decide_extents(ins: Instruction) -> bool:
+    """Returns True for a loop with open extents in its body that follow from the number of the trip, and none from data."""
+    if not isinstance(ins.op, (Loop, Scan)):
+        return False
+    members = [i for i in within(ins) if not i.op.control and not i.is_param]
+    openers = [i for i in members if i.inputs and introduced(i)]
+    told = _told(ins) if openers else set()
+    return bool(told) and all(_follows(d, told) for i in openers for d in _deciding(i))
+
+
+def _deciding(ins: Instruction) -> Sequence[Instruction]:
+    """Returns the operands that may say how long a result is."""
+    return [i for i in (ins.inputs[1:] if isinstance(ins.op, _READERS) else ins.inputs) if not i.is_absent]
+
+
+def _told(loop: Instruction) -> set[Instruction]:
+    """Returns the parameters of a body that follow from the number of the trip: itself, and states that do in each trip."""
+    (body,) = loop.modules
+    parameters = list(body.parameters.values())
+    if isinstance(loop.op, Loop):
+        fixed, states, first, after = {parameters[0]}, parameters[2:], loop.inputs[2:], body.outputs[1:]
+    else:
+        count = loop.op.states  # type: ignore[attr-defined]
+        scanned = zip(parameters[count:], loop.inputs[count:], strict=True)
+        fixed = {p for p, x in scanned if _follows(x, ())}
+        states, first, after = parameters[:count], loop.inputs[:count], body.outputs
+    told = {p for p, x in zip(states, first, strict=True) if isinstance(x.result, Shape) and _follows(x, ())}
+    while True:
+        kept = {p for p, a in zip(states, after, strict=False) if p in told and _follows(a, told | fixed)}
+        if kept == told:
+            return told | fixed
+        told = kept
+
+
+def _follows(value: Instruction, told: Collection[Instruction]) -> bool:
+    """Returns True if a value follows from constants, extents and some parameters, and from no other data."""
+    waiting, met = [value], {value}
+    while waiting:
+        ins = waiting.pop()
+        if ins in told or ins.is_literal or ins.is_absent or isinstance(ins.op, DimensionsOf):
+            continue
+        if ins.is_param or ins.op.random or (ins.modules and not ins.op.fused):
+            return False
+        waiting += [i for i in ins.inputs if i not in met]
+        met.update(ins.inputs)
+    return True
+
+
+def _unrolled(module: Module, loop: Instruction, numbers: list[Instruction]) -> list[Instruction] | No:
+    """Returns the results of a loop's trips, put before it one after the other; `numbers` are extended by their literals."""
+    count = _trips(loop)
+    if isinstance(count, No):
+        return count
+    if not 0 < count * sum(1 for _ in within(loop)) <= MOST:
+        return No(f"{count} trips are too many instructions, or none")
+    if not all(isinstance(u.op, GetTupleElem) for u in loop.users):
+        return No("its results are read as a whole")
+    (body,) = loop.modules
+    states = list(loop.inputs[2:] if isinstance(loop.op, Loop) else loop.inputs[: loop.op.states])  # type: ignore[attr-defined]
+    rows: list[list[Instruction]] = [[] for _ in range(len(loop.result.items) - len(states))]  # type: ignore[union-attr]
+    try:
+        for number in range(count):
+            given = _arguments(module, loop, states, number)
+            numbers += [i for i in given if i.is_literal]
+            results = module.inline(body, given, before=loop)
+            results = results[isinstance(loop.op, Loop) :]
+            states = results[: len(states)]
+            for row, value in zip(rows, results[len(states) :], strict=True):
+                row.append(value)
+        stacked = [_stacked(module, loop, n, row) for n, row in enumerate(rows)]
+    except MgxError as error:
+        return No(f"a trip is refused: {error.message}")
+    return [*states, *stacked]
+
+
+def _trips(loop: Instruction) -> int | No:
+    """Returns how often a loop runs."""
+    if isinstance(loop.op, Scan):
+        x = loop.inputs[loop.op.states].shape
+        length = x.dims[loop.op.axis_of(loop.op.input_axes, 0, x.rank)]
+        return length if isinstance(length, int) else No("the number of trips is an open extent")
+    trips, condition = loop.inputs[:2]
+    number = None if trips.is_absent else extents(trips)
+    sure = condition.is_absent or ((known := aligned(condition)) is not None and bool(known.all()))
+    if number is None or not sure or not goes_on(loop.modules[0]):
+        return No("the number of trips is known only at run time")
+    (count,) = number
+    return count if isinstance(count, int) else No("the number of trips is an open extent")
+
+
+def _arguments(module: Module, loop: Instruction, states: Sequence[Instruction], number: int) -> list[Instruction]:
+    """Returns what the body takes in one trip."""
+    if isinstance(loop.op, Loop):
+        numbers = (module.add_literal(v, before=loop) for v in (np.asarray(number, np.int64), np.asarray(True)))
+        return [*numbers, *states]
+    return [*states, *_slices(module, loop, number)]
+
+
+def _slices(module: Module, loop: Instruction, number: int) -> Iterator[Instruction]:
+    """Yields what a scan cuts from each of its inputs in one trip."""
+    op = loop.op
+    assert isinstance(op, Scan)
+    for n, x in enumerate(loop.inputs[op.states :]):
+        axis = op.axis_of(op.input_axes, n, x.shape.rank)
+        backwards = n < len(op.input_directions) and op.input_directions[n]
+        at = -1 - number if backwards else number
+        if x.literal is not None:
+            yield module.add_literal(np.take(x.literal.to_numpy(), at, axis), before=loop)
+            continue
+        cut = Slice(axes=(axis,), starts=(at,), ends=(at + 1 or 1 << 62,))
+        part = module.add(cut, x, before=loop, sources=loop.sources)
+        yield module.add(Squeeze(axes=(axis,)), part, before=loop, sources=loop.sources)
+
+
+def _stacked(module: Module, loop: Instruction, n: int, rows: Sequence[Instruction]) -> Instruction:
+    """Returns the rows of all trips as one tensor."""
+    op = loop.op
+    assert isinstance(op, (Loop, Scan))
+    if isinstance(op, Loop):
+        axes: tuple[int, ...] = ()
+        directions = op.scan_output_directions
+    else:
+        axes, directions = op.output_axes, op.output_directions
+    axis = Scan.axis_of(axes, n, rows[0].shape.rank + 1)
+    ordered = rows[::-1] if n < len(directions) and directions[n] else rows
+    apart = [module.add(Unsqueeze(axes=(axis,)), r, before=loop, sources=loop.sources) for r in ordered]
+    return module.add(Concat(axis=axis), *apart, before=loop, sources=loop.sources)
+
+
+def _joined(module: Module, ins: Instruction) -> bool:
+    """Puts a concatenation in the place of a joined list whose items are all named."""
+    op, items = ins.op, _items(ins.inputs[0])
+    assert isinstance(op, ConcatFromSequence)
+    if not items or any(not isinstance(i.result, Shape) or not i.shape.ranked for i in items):
+        return False
+    rank = items[0].shape.rank + op.new_axis
+    axis = op.axis % rank if -rank <= op.axis < rank else op.axis
+    try:
+        if op.new_axis:
+            items = [module.add(Unsqueeze(axes=(axis,)), i, before=ins, sources=ins.sources) for i in items]
+        whole = module.add(Concat(axis=axis), *items, before=ins, sources=ins.sources)
+    except MgxError:
+        return False  # the error is that of a run
+    for user in list(ins.users):
+        (user.parent or module).rewire(user, [whole if i is ins else i for i in user.inputs])
+    module.remove(ins)
+    return True
+
+
+def _items(sequence: Instruction) -> list[Instruction] | None:
+    """Returns the items of a list that is made of named ones."""
+    later: list[Instruction] = []
+    while isinstance(sequence.op, SequenceInsert):
+        sequence, item, *position = sequence.inputs
+        if any(not p.is_absent for p in position):
+            return None
+        later.append(item)
+    if isinstance(sequence.op, SequenceEmpty):
+        return later[::-1]
+    return [*sequence.inputs, *later[::-1]] if isinstance(sequence.op, SequenceConstruct) else None

@@ -1,0 +1,135 @@
+"""Loops whose trips are put in their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import Instruction, Module, Shape, op
+from mgx_core.ir.verify import verify
+from mgx_core.passes.settle_extents import with_known_extents
+from mgx_core.passes.unroll_loops import UnrollLoops, numbers_decide_extents
+from mgx_core.types.dim import symbol
+
+
+def between(body: Module, x: Instruction, offsets: Instruction, number: Instruction) -> Instruction:
+    """Adds up the rows from the offset that has a number to the next one."""
+    first = body.add(op("reshape", dims=(1,)), number)
+    start = body.add(op("gather", axis=0), offsets, first)
+    after = body.add(op("add"), first, body.add_literal(np.array([1])))
+    rows = body.add(op("slice", axes=(0,)), x, start, body.add(op("gather", axis=0), offsets, after))
+    return body.add(op("reduce_sum", axes=[0]), rows)
+
+
+def scanning(offsets: Any, **order: Any) -> Module:
+    """Sums of rows between offsets: a literal, or (None) an input, of which one more than there are trips."""
+    module, body = Module("main"), Module("body")
+    x = module.add_parameter("x", Shape("float32", [10, 2]))
+    given = (
+        module.add_parameter("offsets", Shape("int64", [4]))
+        if offsets is None
+        else module.add_literal(np.array(offsets))
+    )
+    numbers = module.add_literal(np.arange(3 if offsets is None else len(offsets) - 1))
+    number = body.add_parameter("number", Shape("int64", []))
+    body.add_return([body.add(op("squeeze", axes=[0]), between(body, x, given, number))])
+    made = module.add(op("scan", states=0, input_axes=[0], **order), numbers, modules=[body])
+    module.add_return([module.add(op("get_tuple_elem", index=0), made)])
+    return module
+
+
+@pytest.mark.parametrize(
+    "order", [{}, {"input_directions": [1]}, {"output_directions": [1]}, {"output_axes": [1]}, {"output_axes": [-1]}]
+)
+def test_rows_between_constants(run_both: Any, order: dict[str, Any]) -> None:
+    module = scanning([0, 4, 4, 9, 10], **order)
+    before = module.clone()
+    assert UnrollLoops().apply(module)
+    module.sweep()
+    assert verify(module) == []
+    run_both(before, module)
+    module = with_known_extents(module)
+    assert not any(i.op.control or i.result.dynamic() for i in module)
+    run_both(before, module)
+
+
+def test_data_that_decide_extents_leave_a_loop() -> None:
+    assert not UnrollLoops().apply(scanning(None))
+
+
+def test_many_trips_leave_a_loop() -> None:
+    unroll = UnrollLoops()
+    assert not unroll.apply(scanning(np.zeros(400, np.int64)))
+    assert "399 trips are too many" in str(unroll.tally.refusals)
+
+
+def counting(trips: Any, listed: bool, grown: bool = False) -> Module:
+    """A loop whose state counts: a list of sums, or rows; the last is halved."""
+    module, body, last, other = (Module(name) for name in ("main", "body", "last", "other"))
+    x = module.add_parameter("x", Shape("float32", [10, 2]))
+    offsets = module.add_literal(np.array([0, 3, 3, 8, 10]))
+    number, going = body.add_parameter("n", Shape("int64", [])), body.add_parameter("going", Shape("bool", []))
+    count = body.add_parameter("count", Shape("int64", []))
+    empty = module.add(op("sequence_empty", dtype="float32"))
+    done = [body.add_parameter("done", empty.result)] if listed else []
+    total = between(body, x, offsets, count)
+    last.add_return([last.add(op("mul"), total, last.add_literal(np.full((1, 2), 0.5, np.float32)))])
+    other.add_return([total])
+    at_end = body.add(op("equal"), number, body.add_literal(np.array(3)))
+    item = body.add(op("get_tuple_elem", index=0), body.add(op("if"), at_end, modules=[last, other]))
+    following = body.add(op("add"), count, body.add_literal(np.array(1)))
+    kept = [body.add(op("sequence_insert"), done[0], item)] if listed else []
+    states = [module.add_literal(np.array(0)), *([empty] if listed else [])]
+    if grown:
+        state = body.add_parameter("state", Shape("float32", [symbol("n", 1, 9)]))
+        one, two = (body.add_literal(np.ones(n, np.float32)) for n in (1, 2))
+        kept.append(body.add(op("concat", axis=0), body.add(op("add"), state, two), one))
+        states.append(module.add_literal(np.ones(2, np.float32)))
+    body.add_return([going, following, *kept, *([] if listed else [item])])
+    number_of = (
+        module.add_parameter("trips", Shape("int64", [])) if trips is None else module.add_literal(np.array(trips))
+    )
+    loop = module.add(op("loop"), number_of, module.add_absent(), *states, modules=[body])
+    found = module.add(op("get_tuple_elem", index=len(states) - listed), loop)
+    end = module.add(op("get_tuple_elem", index=0), loop)
+    module.add_return([module.add(op("concat_from_sequence", axis=0), found) if listed else found, end])
+    return module
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_states_that_count_and_branches_on_the_number(run_both: Any, listed: bool) -> None:
+    module = counting(4, listed)
+    before = module.clone()
+    assert UnrollLoops().apply(module)
+    UnrollLoops().apply(module)  # lists, once what fills them is there
+    module.sweep()
+    assert verify(module) == []
+    assert not any(i.op.control for i in module)
+    run_both(before, module)
+    module = with_known_extents(module)
+    assert [list(o.shape.lens()) for o in module.outputs] == [[4, 2] if listed else [4, 1, 2], []]
+    run_both(before, module)
+
+
+def test_loops_that_stay() -> None:
+    """Those of which the number of trips is not known, those without trips, and those whose error a run has to give."""
+    for module, why in (
+        (counting(None, False), "known only at run time"),
+        (counting(0, False), "or none"),
+        (counting(4, False, grown=True), "a trip is refused"),
+    ):
+        unroll = UnrollLoops()
+        assert not unroll.apply(module)
+        assert why in str(unroll.tally.refusals)
+
+
+def test_extents_of_bodies_that_follow_from_the_inputs_are_no_reason() -> None:
+    module, body = Module("main"), Module("body")
+    x = module.add_parameter("x", Shape("float32", [3, symbol("n", 1, 9)]))
+    row = body.add_parameter("row", Shape("float32", [symbol("n", 1, 9)]))
+    body.add_return([body.add(op("neg"), row)])
+    scan = module.add(op("scan", states=0, input_axes=[0]), x, modules=[body])
+    module.add_return([module.add(op("get_tuple_elem", index=0), scan)])
+    assert not numbers_decide_extents(scan)
