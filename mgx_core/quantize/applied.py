@@ -76,12 +76,12 @@ def _around_functions(
     made: dict[Instruction, tuple[float, float]] = {}
     to = TYPES[config.activations]
     for function in found:
-        observer = known[function.read]
-        low, high = observer.range(config.ranges, config.percentile, to)
         results = limits.get(function.made)
         if results is None:
-            results = observer.mapped(function.values).range(config.ranges, config.percentile, to)
+            observer = known.get(function.made) or known[function.read].mapped(function.values)
+            results = observer.range(config.ranges, config.percentile, to)
             made[function.made] = results
         if function.costly:
+            low, high = known[function.read].range(config.ranges, config.percentile, to)
             made[function.read] = function.range(low, high, results, to)
     return made

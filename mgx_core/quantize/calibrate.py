@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
+from operator import length_hint
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,8 @@ from .ranges import Observer
 __all__ = ["observe", "watch"]
 
 SAMPLE: Final = 1 << 13  # elements of a tensor that leave a run
+SAMPLES: Final = 1 << 17  # of a tensor that all runs together need not exceed
+ROWS: Final = 8  # of channels that leave a run in any case, if `SAMPLE` holds them
 
 
 def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration, target: Any) -> list[Observer]:
@@ -35,17 +38,19 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
     Errors: ParameterError without data, or for values that are not finite.
     """
     observers = [Observer(name_of(t), axis=axis) for t, axis in tensors.items()]
+    share = SAMPLES // max(length_hint(data, 1), 1)  # of one batch
+    most = [max(min(SAMPLE, share), min(SAMPLE, ROWS * channels(t, axis))) for t, axis in tensors.items()]
     after: dict[
         Instruction, Instruction | None
     ] = {}  # what follows the first that reads a tensor: caches hold it still
 
-    def summaries(copy: Module, tensor: Instruction, axis: int) -> list[Instruction]:
+    def summaries(copy: Module, tensor: Instruction, axis: int, most: int) -> list[Instruction]:
         dims = tensor.shape.dims
         others = tuple(a for a in range(len(dims)) if a != axis)
         found = [tensor, tensor]
         if others:
             found = [copy.add(op(axes=others), tensor, before=after[tensor]) for op in (ReduceMin, ReduceMax)]
-        steps = sample_steps(dims, axis)
+        steps = sample_steps(dims, axis, most)
         picked = tuple(a for a, s in enumerate(steps) if s > 1)
         step = Step(axes=picked, steps=tuple(steps[a] for a in picked))
         return [*found, copy.add(step, tensor, before=after[tensor]) if picked else tensor]
@@ -55,28 +60,37 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
         for tensor in wanted:
             readers = [u for u in tensor.users if u in place]
             after[tensor] = min(readers, key=place.__getitem__, default=tensor).next
-        return [s for t, axis in zip(wanted, tensors.values(), strict=True) for s in summaries(copy, t, axis)]
+        kinds = zip(wanted, tensors.values(), most, strict=True)
+        return [s for t, axis, n in kinds for s in summaries(copy, t, axis, n)]
 
     def see(values: Sequence[Array]) -> None:
-        for n, (observer, axis) in enumerate(zip(observers, tensors.values(), strict=True)):
+        for n, (observer, limit) in enumerate(zip(observers, most, strict=True)):
             low, high, sample = (widen(v).astype(np.float32, copy=False) for v in values[3 * n : 3 * n + 3])
             if not sample.size:
                 continue
-            rows = np.moveaxis(sample, axis, 0).reshape(sample.shape[axis], -1).T  # no copy of one image's channels
-            observer.see(low.reshape(-1), high.reshape(-1), rows[:: max(1, rows.size // SAMPLE)])
+            axis, rank = observer.axis, sample.ndim
+            first = sample.transpose(axis, *range(axis), *range(axis + 1, rank))
+            rows = first.reshape(sample.shape[axis], -1).T  # no copy of one image's channels
+            observer.see(low.reshape(-1), high.reshape(-1), rows[:: max(1, rows.size // limit)])
 
     watch(main, list(tensors), add, data, target, see)
     return observers
 
 
-def sample_steps(dims: Sequence[Dim], axis: int) -> list[int]:
-    """Returns steps along axes other than that of channels, the longest most, that leave no more than `SAMPLE` elements."""
+def channels(tensor: Instruction, axis: int) -> int:
+    """Returns the extent of a tensor's axis of channels, 1 if it is open."""
+    extent = tensor.shape.dims[axis]
+    return extent if isinstance(extent, int) else 1
+
+
+def sample_steps(dims: Sequence[Dim], axis: int, most: int) -> list[int]:
+    """Returns steps along axes other than that of channels, the longest most, that leave no more than `most` elements."""
     steps = [1] * len(dims)
     known = [d if isinstance(d, int) else 1 for d in dims]
     while True:
         left = [-(-n // s) for n, s in zip(known, steps, strict=True)]
         longest = max((a for a in range(len(dims)) if a != axis), key=lambda a: left[a], default=axis)
-        if prod(left) <= SAMPLE or left[longest] == 1:
+        if prod(left) <= most or left[longest] == 1:
             return steps
         steps[longest] += 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from operator import length_hint
 from typing import Any, Final, TypeVar
 
 from ..errors import ParameterError, suggestion
@@ -55,8 +56,9 @@ def quantize(
     for ins, why in products:
         for tensor in [] if why else operands(ins):
             axes.setdefault(tensor, channel_axis(ins, tensor))
-    for function in functions_of([ins for ins, why in products if not why], axes, config):
-        axes.setdefault(function.read, function.axis)
+    for function in functions_of([ins for ins, why in products if not why], tuple(axes), config):
+        if function.costly or function.made not in axes:  # else the range of its results is all that is asked for
+            axes.setdefault(function.read, function.axis)
     data = _Batches(calibration)
     seen = dict(zip(axes, observe(main, axes, data, on) if axes else [], strict=True))
     for ins, why in products:
@@ -86,6 +88,9 @@ class _Batches:
         require_batches(data)
         self._data = data
         self.first: Mapping[str, Any] = {}
+
+    def __length_hint__(self) -> int:
+        return length_hint(self._data, 1)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         for batch in self._data:

@@ -10,6 +10,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.reduce import ReduceMax
+from mgx_core.ops.slice import Step
 from mgx_core.quantize import calibrate
 
 WIDTH = 16
@@ -69,3 +70,45 @@ def test_a_tensor_without_elements_says_nothing() -> None:
     empty, same = program.run(given)
     assert empty.to_numpy().tolist() == [[0, 0, 0]] * 4
     np.testing.assert_allclose(same.to_numpy(), given["y"], atol=0.02)
+
+
+def images(count: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(3)
+    return [{"x": rng.standard_normal((1, 4, 40, 60)).astype(np.float32)} for _ in range(count)]
+
+
+def residual_blocks() -> mgx.Program:
+    """Two residual blocks, whose sums a relu and then a convolution and the next sum read."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [1, 4, 40, 60]))
+    for k in range(3):
+        w = np.random.default_rng(k).standard_normal((4, 4, 1, 1)).astype(np.float32)
+        x = main.add(
+            mgx.op("relu"), main.add(mgx.op("add"), main.add(mgx.op("convolution"), x, main.add_literal(w)), x)
+        )
+    main.add_return([x])
+    return program
+
+
+def test_sums_before_a_function_whose_results_are_looked_at_are_not(compiled: Any) -> None:
+    """They would have to be stored beside the results."""
+    mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(1))
+    ((module, _),) = compiled
+    assert [i.inputs[0].op.name for i in module if isinstance(i.op, ReduceMax)] == ["@param", "relu", "relu"]
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_many_batches_give_smaller_samples_each(compiled: Any, count: int) -> None:
+    """Whether they are a list or come one at a time and say how many they are."""
+    mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(count))
+    ((module, _),) = compiled
+    sizes = {i.shape.elements() for i in module.outputs if isinstance(i.op, Step)}
+    limit = calibrate.SAMPLE if count == 1 else calibrate.SAMPLES // count
+    assert sizes
+    assert all(limit / 2 < size <= limit for size in sizes)
+
+
+def test_rows_of_many_channels_are_sampled_from_several_places() -> None:
+    steps = calibrate.sample_steps([1, 197, 768], 2, max(calibrate.SAMPLES // 100, calibrate.ROWS * 768))
+    assert -(-197 // steps[1]) >= calibrate.ROWS - 1
