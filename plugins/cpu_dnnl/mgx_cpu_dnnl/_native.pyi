@@ -404,6 +404,9 @@ def cpu_features() -> list[str]: ...
 def onednn_sums_bytes() -> bool:
     """True if oneDNN sums products of bytes in 32 bits, and not two by two in 16."""
 
+def onednn_sums_bytes_by_avx2() -> bool:
+    """True if it does so by its loops for AVX2-VNNI."""
+
 def multiplies_tiles() -> bool:
     """True if bytes may be multiplied in tile registers (AMX): oneDNN, which may be held to less, multiplies them there, too."""
 

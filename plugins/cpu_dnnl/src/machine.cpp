@@ -99,6 +99,12 @@ bool sums_bytes() {
     return has(dnnl_cpu_isa_avx2_vnni) || has(dnnl_cpu_isa_avx512_core_vnni);
 }
 
+// True if oneDNN's products of bytes are those for AVX2-VNNI.
+bool sums_bytes_by_avx2() {
+    const int wide = dnnl_cpu_isa_avx512_core_vnni;
+    return sums_bytes() && (dnnl_get_effective_cpu_isa() & wide) != wide;
+}
+
 // True if bytes may be multiplied in tile registers: the processor has them, Linux gives them to the process, and oneDNN is not
 // held to less.
 bool multiplies_tiles() {
@@ -279,6 +285,7 @@ void bind_machine(py::module_ &module) {
     module.def("cpu_features", &features);
     module.def("cpu_key", &processor_key);
     module.def("onednn_sums_bytes", &sums_bytes);
+    module.def("onednn_sums_bytes_by_avx2", &sums_bytes_by_avx2);
     module.def("multiplies_tiles", &multiplies_tiles);
     module.def("cpu_model", &model_name);
     module.def("cache_sizes", &cache_sizes);

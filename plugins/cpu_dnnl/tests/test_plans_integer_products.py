@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -182,3 +185,45 @@ def test_several_results_a_channel_are_depthwise(channels: int, times: int, wind
     b.compared({"x": rng.integers(0, 256, lens, np.uint8)}, b.narrow(made, 0.4, 120))
     names = [s.name for s in b.mine.executable.instances()[-1].runner.schedule.steps]
     assert not any("brgconv" in name for name in names), names  # which computes a vector of results for each channel
+
+
+NARROW = """
+import numpy as np, mgx_core as mgx
+from mgx_cpu_dnnl.native_library import native
+known = [f for f in native().cpu_features() if "512" not in f and "amx" not in f]
+native().cpu_features = lambda: known
+r = np.random.default_rng(2)
+
+def check(op, x, w, *points):
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = m.add_parameter("x", mgx.Shape(x.dtype.name, list(x.shape)))
+    operands = [m.add_literal(v) for v in (w, *points)]
+    m.add_return([m.add(op, given, *operands)])
+    right = program.clone()
+    program.compile(mgx.get_target("cpu"))
+    right.compile(mgx.get_target("ref"), optimize=False)
+    found, wanted = (np.asarray(p.run({"x": x})[0]) for p in (program, right))
+    np.testing.assert_array_equal(found, wanted, str(op))
+
+def drawn(kind, *lens):
+    return r.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, lens).astype(kind)
+
+for rows in (13, 14, 28):
+    check(mgx.op("quant_dot"), drawn("uint8", rows, 64), drawn("int8", 64, 7), np.uint8(0), np.int8(3))
+for window in ((2, 4), (4, 2), (2, 5)):
+    for channels in (3, 6, 40, 64):
+        x, w = drawn("uint8", 2, channels, 8, 9), drawn("int8", channels, 1, *window)
+        check(mgx.op("quant_convolution", group=channels, padding=(1, 1, 0, 1)), x, w)
+for end in (3, 4):
+    op = mgx.op("quant_convolution", padding=(0, 0, 0, end))
+    check(op, drawn("uint8", 1, 16, 7, 6), drawn("int8", 16, 16, 1, 5), np.uint8(100))
+    check(op, drawn("uint8", 1, 16, 7, 6), drawn("int8", 16, 16, 1, 5))
+"""
+
+
+def test_products_where_the_loops_of_onednn_for_avx2_and_vnni_are_wrong() -> None:
+    """oneDNN's own limit stands for a processor with dot products of bytes and without AVX-512."""
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"}
+    done = subprocess.run([sys.executable, "-c", NARROW], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Products and convolutions of bytes with constant weights, on processors without dot products of bytes."""
+"""Products and convolutions of bytes with constant weights, where the processor or oneDNN does no dot products of bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..layout import as_channels_last
 from ..packing import Derived
 from .byte_products import finish, offer_bytes
 from .integer_epilogues import BYTES
-from .integer_operands import fast
+from .integer_operands import fast, mistaken
 from .packed_products import Finish
 
 __all__ = ["PLANS"]
@@ -51,7 +51,7 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
     """Returns what finishes a product or convolution with a pointwise body.  Errors: Refused."""
     x, w, x_zero, w_zero = (*operands, None, None)[:4]
     assert x is not None and w is not None
-    if fast(e):
+    if fast(e) and not mistaken(op, operands):
         raise Refused("this processor has dot products of bytes")
     weights = e.constant(w)
     if weights is None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.targets.values import Value
 
 from ..emitter import CpuEmitter
 from .byte_maps import mapped
 
-__all__ = ["operands_of", "whole_number"]
+__all__ = ["mistaken", "operands_of", "whole_number"]
 
+VECTOR: Final = 8  # numbers of 32 bits in a register of AVX2
 SAFE: Final = 64  # two products of uint8 and numbers up to it, added in int16, do not saturate
 
 
@@ -53,6 +55,27 @@ def fast(e: CpuEmitter) -> bool:
     from ..native_library import native
 
     return bool(native().onednn_sums_bytes())
+
+
+def mistaken(op: Any, args: Sequence[Value | None]) -> str:
+    """Returns what oneDNN 3.12's loops for AVX2-VNNI do that gives wrong sums of a product; nothing where they are right.
+
+    Convolutions of single channels are wrong with a bias where eight does not divide the channels, and where it divides the
+    taps; a matrix product with a zero point of its right operand in each fourteenth row; a convolution with a zero point
+    where its padding is uneven and rows of results fill the loop's registers.
+    """
+    from ..native_library import native
+
+    if not native().onednn_sums_bytes_by_avx2():
+        return ""
+    x, w, x_zero, w_zero = (*args, None, None)[:4]
+    assert x is not None and w is not None
+    if not isinstance(op, QuantConvolution):
+        return "a zero point of the right operand" if w_zero is not None else ""
+    if op.group > 1 and w.lens[1] == 1 and (w.lens[0] % VECTOR or prod(w.lens[2:]) % VECTOR == 0):
+        return f"{w.lens[0]} channels by themselves with {prod(w.lens[2:])} taps"
+    _, _, begin, end = op.sliding(x.lens[2:], w.lens[2:])
+    return "a zero point beside uneven padding" if x_zero is not None and list(begin) != list(end) else ""
 
 
 def saturates(e: CpuEmitter, x: Value, w: Value) -> bool:

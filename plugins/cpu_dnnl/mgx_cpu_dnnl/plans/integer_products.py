@@ -23,7 +23,7 @@ from ..layout import as_channels_last, descriptor
 from .convolution import grouped, one_result_a_channel
 from .epilogues import Epilogue, fused_epilogue
 from .integer_epilogues import BYTES, Extras
-from .integer_operands import operands_of
+from .integer_operands import mistaken, operands_of
 from .offer import offer, only
 from .products import matrix_ready
 
@@ -36,7 +36,7 @@ STORED: Final = frozenset({dt.float32, dt.bfloat16, dt.int8, dt.uint8})
 
 @offer(PLANS, QuantDot, when=only(BYTES), name="onednn")
 def emit_quant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    return product(e, args, None)
+    return product(e, op, args, None)
 
 
 @offer(PLANS, QuantConvolution, when=only(BYTES), name="onednn")
@@ -55,8 +55,19 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
         assert isinstance(made, Value)
         return made
     if isinstance(anchor.op, QuantDot):
-        return product(e, operands, epilogue)
+        return product(e, anchor.op, operands, epilogue)
     return convolve(e, anchor.op, operands, epilogue)
+
+
+def right_operands(
+    e: CpuEmitter, op: Any, args: Sequence[Value | None]
+) -> tuple[Value, Value, Value | None, Value | None]:
+    """Returns the operands of a product that oneDNN does rightly.  Errors: Refused."""
+    x, w, x_zero, w_zero = operands_of(e, args)
+    wrong = mistaken(op, [x, w, x_zero, w_zero])
+    if wrong:
+        raise Refused(f"oneDNN's sums are wrong for {wrong}")
+    return x, w, x_zero, w_zero
 
 
 # convolutions --------------------------------------------------------------------------------------------------------
@@ -64,7 +75,7 @@ def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogu
 
 def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epilogue | None) -> Value:
     """x [n, c, ..] with weights [o, c / group, ..], channels last in and out."""
-    x, w, x_zero, w_zero = operands_of(e, args)
+    x, w, x_zero, w_zero = right_operands(e, op, args)
     if w_zero is not None:
         raise Refused("the weights have a zero point")
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
@@ -105,9 +116,9 @@ def convolve(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epi
 # products ------------------------------------------------------------------------------------------------------------
 
 
-def product(e: CpuEmitter, args: Sequence[Value | None], epilogue: Epilogue | None) -> Value:
+def product(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epilogue | None) -> Value:
     """a [.., m, k] times b [.., k, n], row-major; batches broadcast."""
-    a, b, a_zero, b_zero = operands_of(e, args)
+    a, b, a_zero, b_zero = right_operands(e, op, args)
     rank = max(len(a.lens), len(b.lens))
     batch = list(np.broadcast_shapes(tuple(a.lens[:-2]), tuple(b.lens[:-2])))
     lens = [*batch, a.lens[-2], b.lens[-1]]
