@@ -34,12 +34,13 @@ from mgx_serve.channels.arena import Arena, shared_memory
 from mgx_serve.channels.channel import Channel, Ends
 from mgx_serve.channels.sent import Sent
 from mgx_serve.channels.taken import Taken
+from mgx_serve.filling import Filling, Put
 from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Model
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tracing import NoTraces
-from mgx_serve.tray_claims import ENGINE, Filling
+from mgx_serve.tray_claims import ENGINE
 from mgx_serve.trays import TrayMemory
 
 SIZE = 512 << 20  # bytes of memory in each direction of a channel
@@ -65,13 +66,11 @@ class Light(Arena):
 class Leaving(Filling):
     """Claims rows of trays and leaves them as they are."""
 
-    def __init__(self, number: int, size: int, own: int) -> None:
-        super().__init__(number, size, own)
-        self._memory: Any = Nowhere()
+    def _copy(self, put: Put, parts: Sequence[Any]) -> None: ...
 
 
-async def ask(ends: Sequence[Ends], trays: int, given: argparse.Namespace) -> None:
-    """Asks over channels and prints what clients saw.  trays: descriptor of the memory for them."""
+async def ask(ends: Sequence[Ends], trays: TrayMemory, given: argparse.Namespace) -> None:
+    """Asks over channels and prints what clients saw."""
     senders = []
     for own, end in enumerate(ends, ENGINE + 1):
         sender: list[Sent] = []
@@ -79,7 +78,8 @@ async def ask(ends: Sequence[Ends], trays: int, given: argparse.Namespace) -> No
         _, borrowed = channel._memory or (None, None)
         assert borrowed is not None
         channel._memory = (Light(os.dup(end.written), end.size), borrowed)
-        sender.append(Sent(lambda channel=channel: channel, Leaving(trays, SIZE, own)))
+        sender.append(Sent(lambda channel=channel: channel))
+        sender[0].fill(Leaving(*trays.filling(own)))
         senders += sender
     feeds = {"x": np.ones((given.rows, 3, 224, 224), np.float32)}
     if given.kind == "tokens":
@@ -129,14 +129,14 @@ def waiting_model(given: argparse.Namespace, seen: list[Run]) -> Model:
 
 async def answer(ends: Sequence[Ends], trays: TrayMemory, model: Model) -> tuple[int, float]:
     """Answers until the other process ends; returns how many requests there were, and the processor time."""
-    batcher, ended, count = Batcher(model, Metrics(NoTraces())), asyncio.Event(), itertools.count()
+    metrics, ended = Metrics(NoTraces()), asyncio.Event()
+    batcher = Batcher(model, metrics)
+    asyncio.get_running_loop().add_reader(trays.bells[ENGINE], trays.rung)
     for own, end in enumerate(ends, ENGINE + 1):
         taken: list[Taken] = []
 
         def received(message: Any, parts: list[Any], taken: list[Taken] = taken) -> None:
             if message[0] == "requests":
-                for _ in range(len(message[2]) // 3):
-                    next(count)
                 taken[0].take(message[2], parts)
 
         channel = await Channel.opened(end, received, ended.set)
@@ -147,7 +147,7 @@ async def answer(ends: Sequence[Ends], trays: TrayMemory, model: Model) -> tuple
         taken.append(Taken(lambda model, version: batcher, Budget(2 << 30), send, None, trays, own))
     before = time.process_time()
     await ended.wait()
-    return next(count), time.process_time() - before
+    return metrics.records["model", "1"].requests, time.process_time() - before
 
 
 def main() -> None:
@@ -170,9 +170,9 @@ def main() -> None:
         requests, answers = shared_memory("requests", SIZE), shared_memory("answers", SIZE)
         ours.append(Ends(here.detach(), answers, requests, SIZE))
         theirs.append(Ends(there.detach(), requests, answers, SIZE))
-    trays = TrayMemory(shared_memory("trays", SIZE), SIZE)
+    trays = TrayMemory(shared_memory("trays", SIZE), SIZE, given.channels)
     if not os.fork():
-        asyncio.run(ask(theirs, trays.number, given))
+        asyncio.run(ask(theirs, trays, given))
         os._exit(0)
     for end in theirs:
         os.close(end.socket)
@@ -180,8 +180,10 @@ def main() -> None:
     os.wait()
     gaps = 1e3 * np.array([b[0] - a[1] for a, b in itertools.pairwise(seen[len(seen) // 4 :])])
     p50, p90 = np.percentile(gaps, (50, 90))
+    rows = count * given.rows / len(seen)
     print(
-        f"between runs p50 {p50:.2f}, p90 {p90:.2f}, mean {gaps.mean():.2f} ms; {1e6 * busy / count:.1f} us a request"
+        f"runs of {rows:.1f} rows, between them p50 {p50:.2f}, p90 {p90:.2f}, mean {gaps.mean():.2f} ms; "
+        f"{1e6 * busy / count:.1f} us a request"
     )
 
 

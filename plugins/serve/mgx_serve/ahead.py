@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from .batch import Request, Together, size_for, size_of, together
+from .batch import Request, Together, size_of, together
 from .model import Model
 from .stacks import Stack, Stacks, put
 from .tensors import Array, Lying
 
-if TYPE_CHECKING:  # which needs a system with locks of files
-    from .trays import Tray, Trays
-
-__all__ = ["LARGE", "Ahead", "Inputs"]
+__all__ = ["Ahead", "Inputs"]
 
 AT_ONCE: Final = 1 << 17  # bytes of inputs: to put fewer together takes no longer than to wake a thread that does
 LARGE: Final = 1 << 15  # bytes of a request whose rows are put in their place when it has come
@@ -81,13 +77,9 @@ class Ahead:
         threads = max(runs, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._threads = ThreadPoolExecutor(threads, f"mgx-serve-{model.signature.name}-inputs")
         self._laid: Laid | None = None
-        self.trays: Trays | None = None
 
     def lay(self, waiting: Sequence[Request]) -> None:
         """Has those requests copied that will be in the next batch, as it looks now.  waiting: in the order of the queue."""
-        if self.trays is not None:
-            self._move(waiting, self.trays)
-            waiting = [r for r in waiting if r.open_tray is None]
         if not waiting or not _is_large(waiting[0]):
             return
         first = waiting[0]
@@ -111,10 +103,6 @@ class Ahead:
 
         batch: is brought in the order in which its rows lie; sooner: another run is under way; they are put together meanwhile.
         """
-        if self.trays is not None:
-            placed = self._placed(batch, self.trays)
-            if placed is not None:
-                return placed
         laid = self._taken(batch)
         if not _is_large(batch[0]) or self._lies_well(batch, sooner):
             if laid is not None:
@@ -135,44 +123,6 @@ class Ahead:
         if self._laid is not None:
             self._drop(self._laid)
             self._laid = None
-
-    def _move(self, waiting: Sequence[Request], trays: Trays) -> None:
-        """Has large requests copied to trays that lie elsewhere, or in one that is being run without them."""
-        moved: dict[Tray, list[tuple[Request, int]]] = {}
-        for request in waiting:
-            if request.open_tray is None and request.laid is None and request.key == trays.key and _is_large(request):
-                found = trays.claim(request.rows) if request.rows <= trays.plan.rows else None
-                if found is None:
-                    continue
-                request.tray, request.row = found
-                moved.setdefault(found[0], []).append((request, found[1]))
-        for tray, rows in moved.items():
-            tray.copies.append(self._submit(_moved, tray, rows))
-
-    def _placed(self, batch: list[Request], trays: Trays) -> Inputs | None:
-        """Returns the inputs of a batch that lies in a tray, where they lie; None where that would take a larger run.
-
-        Requests whose messages are on their way are added to the batch.
-        Rows of the tray that are none of the batch's are run, too: another process may be writing them, for the next run.
-        """
-        trays.settle()
-        tray = batch[0].open_tray
-        if tray is None:
-            return None
-        claimed, marked = trays.close(tray)
-        if claimed is None:
-            return None
-        for row, form, done in marked:
-            feeds = {name: array[row : row + form.rows] for name, array in tray.arrays.items()}
-            batch.append(Request(feeds, form, done, time.monotonic()))
-            batch[-1].tray, batch[-1].row = tray, row
-        end = max([r.row + r.rows for r in batch])
-        size = size_for(self._model, end)
-        if size > size_of(self._model, batch):
-            return None
-        for request in batch:
-            request.place = request.row
-        return partial(_where_it_lies, tray, end, max(end, claimed), size)
 
     def _new(self, first: Request) -> Laid:
         return Laid(first.key, first.feeds, self._stacks.take())
@@ -251,23 +201,6 @@ class Ahead:
 
 def _is_large(request: Request) -> bool:
     return request.key is not None and request.size >= LARGE
-
-
-def _moved(tray: Tray, rows: Rows) -> None:
-    """Copies requests to their rows of a tray.  Errors: BadRequest for elements that are gone."""
-    for request, row in rows:
-        for name, value in request.feeds.items():
-            put([value], tray.arrays[name][row:])
-
-
-def _where_it_lies(tray: Tray, end: int, free: int, size: int) -> Together:
-    """Returns the inputs of a run in a tray.  end: of its last request; free: the first row that was not claimed."""
-    for copy in tray.copies:
-        copy.result()
-    made: Mapping[str, Array] = {name: array[:size] for name, array in tray.arrays.items()}
-    for place in made.values():
-        place[free:] = place[end - 1]  # a row that the model takes
-    return made, None
 
 
 def _parts(rows: Rows) -> list[Rows]:

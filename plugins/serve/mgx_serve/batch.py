@@ -7,15 +7,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from itertools import accumulate
+from typing import Any, Final, Protocol
 
 from .model import Model
 from .pace import Spent
 from .stacks import Stack, Stacks
 from .tensors import Array, Lying, arrays_of
-
-if TYPE_CHECKING:  # which needs a system with locks of files
-    from .trays import Tray
 
 __all__ = [
     "Done",
@@ -27,8 +25,10 @@ __all__ = [
     "alone",
     "apart",
     "first_come",
+    "kept",
     "kind_of",
     "run",
+    "shapes_for",
     "shapes_of",
     "size_for",
     "size_of",
@@ -71,9 +71,8 @@ class Form:
 class Request:
     """One request in the queue.
 
-    deadline: by `time.monotonic`, after which it is given up; laid: in what its rows were put as they came; tray, row: where they
-    lie from the start, or were moved to; place: the first of its rows in a run, None where the rows of a run follow each other in
-    the order of its requests; for the rest, see `Form`.
+    deadline: by `time.monotonic`, after which it is given up; laid: in what its rows were put as they came; for the rest, see
+    `Form`.
     """
 
     __slots__ = (
@@ -83,13 +82,10 @@ class Request:
         "feeds",
         "key",
         "laid",
-        "place",
         "priority",
-        "row",
         "rows",
         "size",
         "started",
-        "tray",
         "wanted",
     )
 
@@ -100,15 +96,6 @@ class Request:
         self.deadline = arrived + form.limit
         self.started = 0.0
         self.laid: object = None
-        self.tray: Tray | None = None
-        self.row = 0
-        self.place: int | None = None
-
-    @property
-    def open_tray(self) -> Tray | None:
-        """The tray that it lies in, unless a run has begun without it: it then lies there as it would anywhere."""
-        tray = self.tray
-        return None if tray is None or tray.closed else tray
 
 
 Made = Mapping[int, Array]  # outputs of a run by their positions
@@ -135,35 +122,42 @@ def shapes_of(model: Model, batch: Sequence[Request]) -> tuple[tuple[int, ...], 
     first = batch[0]
     if first.key is None:
         return tuple([first.feeds[t.name].shape for t in model.signature.inputs])
-    return _shapes(model, first, size_of(model, batch))
-
-
-def _shapes(model: Model, like: Request, rows: int) -> tuple[tuple[int, ...], ...]:
-    return tuple([(rows, *like.feeds[t.name].shape[1:]) for t in model.signature.inputs])
+    return shapes_for(model, {n: v.shape for n, v in first.feeds.items()}, size_of(model, batch))
 
 
 def worth(model: Model, batch: Sequence[Request]) -> int:
-    """Returns how many requests of a batch are to be run together, from the first on.
+    """Returns how many requests of a batch are to be run together, from the first on."""
+    if len(batch) < 2 or batch[0].key is None:
+        return len(batch)
+    return kept(model, [*accumulate([r.rows for r in batch])], {n: v.shape for n, v in batch[0].feeds.items()})
+
+
+def kept(model: Model, ends: Sequence[int], like: Mapping[str, Sequence[int]]) -> int:
+    """Returns how many requests that can be joined are to be run together, from the first on.
 
     Where a run would be filled up to the next size, and two runs without it were measured to end sooner, the others are left for
     the next one.
+    ends: of their rows; like: the shapes of one's inputs.
     """
-    if len(batch) < 2 or (rows := sum([r.rows for r in batch])) == size_of(model, batch):
-        return len(batch)
-    below, count, kept = model.sizes[bisect.bisect_left(model.sizes, rows) - 1], 0, 0
-    for request in batch:
-        if kept + request.rows > below:
-            break
-        kept, count = kept + request.rows, count + 1
+    rows = ends[-1]
+    if len(ends) < 2 or rows == size_for(model, rows):
+        return len(ends)
+    count = bisect.bisect(ends, model.sizes[bisect.bisect_left(model.sizes, rows) - 1])
     if not count:
-        return len(batch)
-    together, first, rest = (_seconds(model, batch[0], n) for n in (rows, kept, rows - kept))
-    return count if first + rest + BETWEEN < together else len(batch)
+        return len(ends)
+    first = ends[count - 1]
+    together, one, other = (_seconds(model, like, n) for n in (rows, first, rows - first))
+    return count if one + other + BETWEEN < together else len(ends)
 
 
-def _seconds(model: Model, like: Request, rows: int) -> float:
+def _seconds(model: Model, like: Mapping[str, Sequence[int]], rows: int) -> float:
     """Returns how long a run of so many rows takes; NaN if that was not measured."""
-    return model.seconds.get(_shapes(model, like, size_for(model, rows)), math.nan)
+    return model.seconds.get(shapes_for(model, like, size_for(model, rows)), math.nan)
+
+
+def shapes_for(model: Model, like: Mapping[str, Sequence[int]], rows: int) -> tuple[tuple[int, ...], ...]:
+    """Returns the shapes of the inputs of a run of so many rows.  like: those of a request."""
+    return tuple([(rows, *like[t.name][1:]) for t in model.signature.inputs])
 
 
 def together(model: Model, batch: Sequence[Request], stacks: Stacks, ahead: bool = False) -> Together:
@@ -209,8 +203,6 @@ def apart(made: Made, batch: Sequence[Request]) -> list[list[Array]]:
         return [[made[n] for n in batch[0].wanted]]
     results, start = [], 0
     for request in batch:
-        if request.place is not None:
-            start = request.place
         end = start + request.rows
         results.append([made[n][start:end] for n in request.wanted])
         start = end

@@ -7,7 +7,7 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,27 +22,30 @@ from .model import Model, Signature
 from .pace import Paces, Spent
 from .stacks import Stacks
 from .tensors import OPEN, Array, Lying
+from .tray_runs import TrayRuns
 from .waiting import Waiting
 
 if TYPE_CHECKING:  # which needs a system with locks of files
-    from .trays import Tray, Trays
+    from .trays import Filled, Trays
 
 __all__ = ["Batcher"]
 
 SHORTEST_WAIT = 50e-6  # seconds that no clock of the event loop can tell from none
+LOOK_AGAIN = 20e-3  # seconds after which trays are looked at again that could not be locked
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """What a thread is to do: a batch, or what waits when it begins.
 
-    inputs: gives those of the batch; gone: requests that are not run.
+    inputs: gives those of the batch; gone: requests that are not run; filled: a tray, in the place of a batch.
     """
 
     batch: list[Request] = field(default_factory=list)
     inputs: Inputs | None = None
     gone: Sequence[Request] = ()
     begun: bool = False
+    filled: Filled | None = None
 
 
 class Batcher(Deployment):
@@ -57,6 +60,9 @@ class Batcher(Deployment):
     two runs were measured to end sooner.  Runs have threads of their own, but for those whose shapes were seen to be done
     sooner than another thread would be awake.  The first run of a kind always has one: what was measured on zeros says little
     of values that take longer.
+
+    What front ends put in trays is no request here until its run fails: the thread of a run takes the next tray by itself, and
+    its outputs stay there for the front ends.  Requests of the queue and trays take turns by when the first of each came.
     """
 
     reads_lying = True
@@ -78,6 +84,8 @@ class Batcher(Deployment):
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
         self._stacks = Stacks(model.host_memory, self._settings.max_batch)
         self._ahead = Ahead(model, self._stacks, self._settings.instances)
+        self.trays: Trays | None = None  # what front ends put requests in, where any are used
+        self._tray_runs: TrayRuns | None = None
         self._paces = Paces()
         self._answers = Answers(self.signature, metrics)
 
@@ -103,15 +111,11 @@ class Batcher(Deployment):
         return Form(rows, key, size, priority, limit, self.signature.chosen(wanted))
 
     @property
-    def trays(self) -> Trays | None:
-        """What front ends put large requests in; None where none are used."""
-        return self._ahead.trays
-
-    @property
     def fills_trays(self) -> bool:
         """True where requests of one shape are joined, and trays may be of use."""
-        rest = [n for t in self.signature.inputs for n in t.shape[1:]]
-        return self.model.batches and OPEN not in rest and not self._refuses_trays
+        tensors = [*self.signature.inputs, *self.signature.outputs]
+        fixed = not any(t.dtype.hasobject or OPEN in t.shape[1:] for t in tensors)
+        return self.model.batches and fixed and not self._refuses_trays
 
     def use(self, trays: Trays) -> None:
         """Has front ends put requests in trays, unless the target has memory of its own and cannot copy from there at once."""
@@ -119,38 +123,44 @@ class Batcher(Deployment):
         if self._refuses_trays:
             trays.end()
         else:
-            self._ahead.trays = trays
+            self.trays, self._tray_runs = trays, TrayRuns(self.model, trays, self._stacks)
+            trays.woken = self._start
+            self.metrics.waiting_too(self.signature, trays.waiting)
 
-    def put(
-        self, feeds: Mapping[str, Array | Lying], form: Form, done: Done, lies: tuple[Tray, int] | None = None
-    ) -> Request:
+    def put(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done) -> Request:
         """Lets a request wait for its run.
 
-        lies: the tray and the first row of this model's that it lies in; done: answered in this event loop, perhaps before this
-        returns.
+        done: answered in this event loop, perhaps before this returns.
         Errors: Busy if the queue is full, Unavailable when the model is unloaded.
         """
         if self._closing:
             raise Unavailable(f"model {self.signature.name!r} is being unloaded")
-        if len(self._waiting) >= self._settings.queue_size:
+        if self._waiting_count() >= self._settings.queue_size:
             with self._lock:
                 left = self._waiting.without_left()
             for gone in left:
                 self._answers.deadlines.discard(gone)
-        if len(self._waiting) >= self._settings.queue_size:
+        if self._waiting_count() >= self._settings.queue_size:
             self.metrics.refused(self.signature)
-            raise Busy(f"{len(self._waiting)} requests wait for model {self.signature.name!r}; try again later", 1.0)
+            raise Busy(f"{self._waiting_count()} requests wait for model {self.signature.name!r}; try again later", 1.0)
         request = Request(feeds, form, done, time.monotonic())
-        if lies is not None:
-            request.tray, request.row = lies
         with self._lock:
             self._waiting.add(request)
         if self._free > -self._settings.instances or self._next is not None:
             self._schedule()
         if not done.done():
-            self.metrics.waiting(self.signature, len(self._waiting))
+            self._note_waiting()
             self._answers.deadlines.add(request)
         return request
+
+    def _waiting_count(self) -> int:
+        return len(self._waiting) + (0 if self.trays is None else self.trays.waiting())
+
+    def _note_waiting(self) -> None:
+        count = len(self._waiting)
+        self.metrics.waiting(self.signature, count)
+        if self.trays is not None:
+            self.trays.queue(count)
 
     def _joinable(self, feeds: Mapping[str, Array | Lying]) -> tuple[int, Any]:
         """Returns the rows of a request, and what it has in common with those that it can be joined to; None for nothing."""
@@ -170,12 +180,15 @@ class Batcher(Deployment):
         if self.trays is not None:
             self.trays.end()
         self.hurry()
-        while self._waiting or self._free < self._settings.instances or self._unanswered:
+        while self._waits() or self._free < self._settings.instances or self._unanswered:
             self._idle.clear()
             await self._idle.wait()
         self._threads.shutdown()
         self._ahead.close()
         self._answers.deadlines.close()
+
+    def _waits(self) -> bool:
+        return bool(self._waiting) or (self.trays is not None and self.trays.waits() is not None)
 
     def _schedule(self) -> None:
         """Starts what can be started; where requests may be joined, after all that has arrived by now."""
@@ -187,7 +200,7 @@ class Batcher(Deployment):
 
     def _start(self) -> None:
         self._scheduled = False
-        while self._waiting and self._free > 0:
+        while self._free > 0:
             left = self._left()
             if left > 0:
                 if self._timer is None:
@@ -197,9 +210,17 @@ class Batcher(Deployment):
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            batch, inputs = self._take()
-            if inputs is not None:
-                self._run(batch, inputs)
+            filled = self._filled()
+            if filled is not None:
+                self._run_filled(filled)
+            elif not self._waiting:
+                break
+            else:
+                batch, inputs = self._take()
+                if inputs is not None:
+                    self._run(batch, inputs)
+        if self.trays is not None and self.trays.uncertain and self._timer is None:
+            self._timer = self._loop.call_later(LOOK_AGAIN, self._due)
         self._go_on()
         self._lay()
         self._idle.set()
@@ -213,10 +234,13 @@ class Batcher(Deployment):
         delay = self._settings.queue_delay
         if not delay or self._hurrying:
             return 0.0
+        lie = None if self.trays is None else self.trays.waits()
         with self._lock:
-            if not self._waiting:
+            if not self._waiting and lie is None:
                 return 0.0
-            rows, oldest = self._waiting.rows(), self._waiting.oldest()
+            rows, oldest = self._waiting.rows(), self._waiting.oldest() if self._waiting else math.inf
+        if lie is not None:
+            rows, oldest = max(rows, lie.rows), min(oldest, lie.oldest)
         if rows >= self._settings.max_batch or rows in self._settings.preferred:
             return 0.0
         left = oldest + delay - time.monotonic()
@@ -227,8 +251,20 @@ class Batcher(Deployment):
         with self._lock:
             batch, gone, inputs = self._taken(sooner=False)
         self._answers.give_up(gone)
-        self.metrics.waiting(self.signature, len(self._waiting))
+        self._note_waiting()
         return batch, inputs
+
+    def _filled(self) -> Filled | None:
+        """Takes the next tray; returns None where none waits, or a request of the queue goes first."""
+        if self.trays is None:
+            return None
+        with self._lock:
+            first = self._waiting.first()
+        if first is not None:
+            lie = self.trays.waits()
+            if lie is None or (first.priority, first.arrived) < (self._settings.priority, lie.oldest):
+                return None
+        return self.trays.take()
 
     def _taken(self, sooner: bool) -> tuple[list[Request], Sequence[Request], Inputs | None]:
         """Takes the next batch out of the queue, whose lock is held.  sooner: its inputs are put together during another run."""
@@ -287,20 +323,51 @@ class Batcher(Deployment):
             self._answers.ran(batch, kind[0], made, spent)
         self._goes_on = not self._paces.short(kind)
 
+    def _run_filled(self, filled: Filled) -> None:
+        assert self.trays is not None and self._tray_runs is not None
+        kind = (filled.rows, self.trays.key)
+        if not self._paces.short(kind):
+            self._submit(Job(filled=filled))
+            return
+        self._free -= 1
+        try:
+            spent = self._tray_runs.run(filled)
+        except Exception as error:
+            self._paces.in_loop(kind, None)
+            self._failed_filled(filled, error)
+        else:
+            self._paces.in_loop(kind, spent)
+            self._free += 1
+            self._answer_filled(filled, spent)
+        self._goes_on = not self._paces.short(kind)
+
     def _submit(self, job: Job) -> None:
         self._free -= 1
         try:
             running = self._loop.run_in_executor(self._threads, self._work, job)
         except RuntimeError as error:  # no thread can be started
-            self._failed(job.batch, error)
+            self._job_failed(job, error)
             return
         running.add_done_callback(functools.partial(self._ended, job))
 
     def _work(self, job: Job) -> Ran | None:
-        """Runs a batch in a thread: what waits by now, unless it was decided before.  Returns None if nothing does."""
+        """Runs a batch in a thread: what waits by now, unless it was decided before.  Returns None if nothing does.
+
+        A tray is followed by the next one, unless other jobs wait for the thread.
+        """
         with self._lock:
             job.begun = True
-            if not job.batch:
+            decided = bool(job.batch)
+        if not decided and job.filled is None:
+            job.filled = self._filled()
+        while job.filled is not None:
+            self._run_in_thread(job.filled)
+            following = self._filled() if self._free >= 0 and self._left() <= 0 else None
+            if following is None:
+                return None
+            job.filled = following
+        if not decided:
+            with self._lock:
                 job.batch, job.gone, job.inputs = self._taken(sooner=False)
         if job.inputs is None:
             return None
@@ -312,7 +379,7 @@ class Batcher(Deployment):
             self._next = None  # which would keep the memory of its requests until others come
         error = running.exception()
         if error is not None:
-            self._failed(job.batch, error)
+            self._job_failed(job, error)
             self._start()
             return
         self._free += 1
@@ -332,16 +399,46 @@ class Batcher(Deployment):
         self._unanswered -= 1
         self._idle.set()
 
-    def _failed(self, batch: Sequence[Request], error: BaseException) -> None:
+    def _run_in_thread(self, filled: Filled) -> None:
+        assert self.trays is not None and self._tray_runs is not None
+        runs, kind = self._tray_runs, (filled.rows, self.trays.key)
+        spent = runs.run(filled)
+        self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(runs.shapes(filled.rows), math.inf))
+        self._goes_on = not self._paces.short(kind)
+        self._answer_filled(filled, spent)
+
+    def _answer_filled(self, filled: Filled, spent: Spent) -> None:
+        """Lets front ends have the outputs of a run, which figures tell of by then."""
+        assert self.trays is not None
+        queued = [spent.began - arrived for arrived in filled.arrived]
+        self.metrics.ran(self.signature, queued, spent.seconds, filled.rows)
+        self.trays.finish(filled, True)
+
+    def _job_failed(self, job: Job, error: BaseException) -> None:
+        if job.filled is None:
+            self._failed(job.batch, error)
+        else:
+            self._failed_filled(job.filled, error)
+
+    def _failed_filled(self, filled: Filled, error: BaseException) -> None:
+        """Answers the requests of a tray by messages."""
+        assert self.trays is not None
+        self._failed(self.trays.requests(filled), error, functools.partial(self.trays.finish, filled, False))
+
+    def _failed(
+        self, batch: Sequence[Request], error: BaseException, answered: Callable[[], None] = lambda: None
+    ) -> None:
+        """answered: called once all requests are."""
         if len(batch) == 1:
             self._free += 1
             self._answers.fail(batch[0], error)
+            answered()
             return
-        task = self._loop.create_task(self._one_by_one(batch))
+        task = self._loop.create_task(self._one_by_one(batch, answered))
         self._again.add(task)
         task.add_done_callback(self._again.discard)
 
-    async def _one_by_one(self, batch: Sequence[Request]) -> None:
+    async def _one_by_one(self, batch: Sequence[Request], answered: Callable[[], None]) -> None:
         for request in batch:
             request.started = started = time.monotonic()
             try:
@@ -352,5 +449,6 @@ class Batcher(Deployment):
                 spent = time.monotonic() - started
                 self.metrics.ran(self.signature, [started - request.arrived], spent, request.rows)
                 self._answers.end(request, result)
+        answered()
         self._free += 1
         self._start()

@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from typing import Any, Protocol
 
-from .batch import Request
 from .errors import DeadlinePassed
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "Limited"]
+
+
+class Limited(Protocol):
+    """A request.  deadline, arrived: by `time.monotonic`; done: a future, or what is called as one is."""
+
+    deadline: float
+    arrived: float
+    done: Any
 
 
 class Deadlines:
@@ -20,16 +28,16 @@ class Deadlines:
 
     def __init__(self, model: str) -> None:
         self._model, self._loop = model, asyncio.get_running_loop()
-        self._open: set[Request] = set()
+        self._open: set[Limited] = set()
         self._next = math.inf  # when the timer ends; it may have been set for a request that was answered meanwhile
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Limited) -> None:
         self._open.add(request)
         if request.deadline < self._next:
             self._expect(request.deadline)
 
-    def discard(self, request: Request) -> None:
+    def discard(self, request: Limited) -> None:
         self._open.discard(request)
 
     def close(self) -> None:

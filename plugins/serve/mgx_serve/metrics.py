@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,9 +31,14 @@ class Buckets:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
 
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def add(self, *values: float) -> None:
+        """Counts values; at once where all of them are in one bucket."""
+        first, last = (bisect_left(self.bounds, value) for value in (min(values), max(values)))
+        for value in values if first < last else ():
+            self.counts[bisect_left(self.bounds, value)] += 1
+        if first == last:
+            self.counts[first] += len(values)
+        self.sum += sum(values)
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Returns, for each bound, how many values are not above it."""
@@ -66,11 +72,12 @@ class Record:
     compute: Buckets = field(default_factory=lambda: Buckets(SECONDS))
     sizes: Buckets = field(default_factory=lambda: Buckets(SIZES))
     waiting_in: dict[object, int] = field(default_factory=dict)
+    waiting_too: Callable[[], int] = lambda: 0
 
     @property
     def waiting(self) -> int:
         """Requests in all queues."""
-        return sum(self.waiting_in.values())
+        return sum(self.waiting_in.values()) + self.waiting_too()
 
     def statistics(self) -> dict[str, Any]:
         """Returns the protocol's statistics.
@@ -111,6 +118,10 @@ class Recorder(ABC):
     def waiting(self, model: Signature, count: int) -> None:
         """Requests that are in the queue now."""
 
+    def waiting_too(self, model: Signature, count: Callable[[], int]) -> None:
+        """Takes what returns the number of requests that wait in no queue.  Default: not kept."""
+        return
+
     @abstractmethod
     def refused(self, model: Signature) -> None:
         """A request found the queue full."""
@@ -121,7 +132,7 @@ class Recorder(ABC):
 
     @abstractmethod
     def ran(self, model: Signature, queued: Sequence[float], seconds: float, rows: int) -> None:
-        """One run: seconds in the queue of each request, seconds of the run, rows in all."""
+        """One run: seconds in the queue of each request, seconds of the run, rows in all; also called from threads of runs."""
 
     def answered(self, arrived: float, started: float, ended: float, rows: int) -> None:
         """The request of the current task; times by `time.monotonic`.  Default: not kept."""
@@ -137,6 +148,7 @@ class Metrics(Recorder, Collector):
     def __init__(self, traces: NoTraces) -> None:
         self.traces = traces
         self.records: dict[tuple[str, str], Record] = defaultdict(Record)
+        self._lock = threading.Lock()
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -151,6 +163,9 @@ class Metrics(Recorder, Collector):
         """place: that has the queue, one of several processes."""
         self.records[model.name, model.version].waiting_in[place] = count
 
+    def waiting_too(self, model: Signature, count: Callable[[], int]) -> None:
+        self.records[model.name, model.version].waiting_too = count
+
     def refused(self, model: Signature) -> None:
         self.records[model.name, model.version].refusals += 1
 
@@ -158,7 +173,11 @@ class Metrics(Recorder, Collector):
         self.records[model.name, model.version].failures += 1
 
     def ran(self, model: Signature, queued: Sequence[float], seconds: float, rows: int) -> None:
-        record, spent = self.records[model.name, model.version], int(seconds * 1e9)
+        with self._lock:
+            self._ran(self.records[model.name, model.version], queued, seconds, rows)
+
+    def _ran(self, record: Record, queued: Sequence[float], seconds: float, rows: int) -> None:
+        spent = int(seconds * 1e9)
         record.requests += len(queued)
         record.runs += 1
         record.queue_ns += int(sum(queued) * 1e9)
@@ -167,8 +186,7 @@ class Metrics(Recorder, Collector):
         size = record.by_size[rows]
         size[0] += 1
         size[1] += spent
-        for waited in queued:
-            record.queue.add(waited)
+        record.queue.add(*queued)
         record.compute.add(seconds)
         record.sizes.add(rows)
 

@@ -1,42 +1,63 @@
 """Rows of batches that several processes claim, each for its own requests.
 
-A set of trays is the memory of the next batches of one model; a tray holds the inputs of one batch.  One page for each set says
-which tray is being filled and how many of its rows are claimed.  A front end takes the page's lock, claims rows, lets the lock
-go, copies its inputs to the rows, marks the first of them, and sends the engine's process a message that says where they lie.
-The engine's process takes the lock to close a tray when it runs it, and to give it free again.  It runs what is marked, also
-where the message is on its way.
+A set of trays is the memory of the next batches of one model; a tray holds the inputs of one batch, and its outputs.  One page
+for each set says which tray is being filled and how many of its rows are claimed, behind a lock.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import itertools
 import mmap
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
-__all__ = ["ENGINE", "ITEM", "MOST_FRONTENDS", "PAGE", "SETS", "TRAYS", "Claims", "Filling", "Plan", "read_mark"]
+__all__ = [
+    "ANSWERS",
+    "APART",
+    "ARRIVALS",
+    "DONE",
+    "ENGINE",
+    "ITEM",
+    "MARKS",
+    "MOST_FRONTENDS",
+    "OPEN",
+    "PAGE",
+    "RUNS",
+    "SETS",
+    "TRAYS",
+    "WORDS",
+    "Claims",
+    "Held",
+    "Lies",
+    "Offer",
+    "Plan",
+    "marked",
+    "read_mark",
+]
 
 SETS: Final = 64  # of trays, one for a model; a page each, at the start of the memory
 PAGE: Final = 4096  # bytes of the words that say who has claimed what of one set
 ITEM: Final = 8  # bytes of a word
-TRAYS: Final = 4  # of a set: one is run, one waits, one is filled, one is kept by answers on their way
-MARK, CURRENT, FIRST = 0, 1, 2  # words of a page; the trays' begin at FIRST
-WIDTH: Final = (PAGE // ITEM - FIRST) // TRAYS  # words of a tray: its state, its claimed rows, those of each process
-STATE, ROWS, OWN = 0, 1, 2
+TRAYS: Final = 6  # of a set: one or two are run, two are filled, two have answers that front ends are about to read
+MARK, CURRENT, TURN, ASLEEP, QUEUED, FIRST = range(6)  # words of a page; the trays' begin at FIRST
+WIDTH: Final = (PAGE // ITEM - FIRST) // TRAYS  # words of a tray: those below, and the claimed rows of each process
+STATE, SINCE, ROWS, COUNT, OWN = range(5)
+STARTS: Final = tuple(range(FIRST, FIRST + TRAYS * WIDTH, WIDTH))
+OPEN, RUNS, DONE, APART = range(4)  # waits; is run; its outputs lie there; its requests were answered by messages
+MARKS, ARRIVALS, ANSWERS, WORDS = range(4)  # words of each row, at the start of a tray's memory
 AT_ONCE: Final = 16  # times that a lock is asked for without a pause: rows are claimed in a few microseconds
 PAUSE: Final = 50e-6  # seconds
 PATIENCE: Final = 0.01  # seconds: a process that has a lock for longer was stopped, and others do not wait for it
 EMPTY: Final = memoryview(bytes((WIDTH - ROWS) * ITEM)).cast("q")
-FREE, USED = 0, 1
 NONE: Final = -1
 ENGINE: Final = 0  # the number of the engine's process; those of front ends follow
 REQUEST_BITS: Final = 40  # of a mark; those above have the kind
 MOST_FRONTENDS: Final = WIDTH - OWN - 1
+Lies = tuple[int, int, int]  # where a request lies: tray, turn, first row
 
 
 @dataclass(frozen=True)
@@ -44,8 +65,9 @@ class Plan:
     """Where the trays of one model lie.
 
     number: of the set; mark: of this use of it, above 0; rows: of a tray; start, size: of the first tray, in bytes, the others
-    follow; inputs: where each lies in a tray, and the bytes of a row, in the order of requests; kind: the number of a kind of
-    requests, which are equal but for their elements; 0 for those that are not marked.  A tray begins with a word for each row.
+    follow; inputs, outputs: where each lies in a tray, and the bytes of a row; most: requests that may wait.  A tray begins
+    with words for each row: the kind and the number of the request that begins there, below 0 once its client has left; when it
+    came, in nanoseconds; the turn in which it was answered.
     """
 
     number: int
@@ -54,11 +76,30 @@ class Plan:
     start: int
     size: int
     inputs: Sequence[tuple[int, int]]
-    kind: int = 0
+    outputs: Sequence[tuple[int, int]]
+    most: int
 
-    def fields(self, kind: int) -> list[Any]:
-        """Returns what messages have, for requests of a kind."""
-        return [self.number, self.mark, self.rows, self.start, self.size, list(self.inputs), kind]
+
+@dataclass(frozen=True)
+class Offer:
+    """What a process has to know to put requests of one kind in trays.
+
+    kind: its number; limit: seconds after which a request is given up; outputs: positions of those that it gets.
+    """
+
+    plan: Plan
+    kind: int
+    limit: float
+    outputs: Sequence[int]
+
+    def fields(self) -> Any:
+        """Returns what messages have."""
+        return astuple(self)
+
+    @classmethod
+    def of(cls, fields: Sequence[Any]) -> Offer:
+        plan, *rest = fields
+        return cls(Plan(*plan), *rest)
 
 
 def marked(kind: int, request: int) -> int:
@@ -79,14 +120,21 @@ class Claims:
     """The words of one set, behind a lock that is let go when the process that has it ends.
 
     number: a descriptor of the memory, which stays open: to close any of them would let the lock go.
-    One thread of a process at a time.  Errors: Held, of each method.
+    One thread of a process at a time.  All but `lock` and what says otherwise is for who has the lock.
+
+    A process may be stopped while it has it, and goes on some time later as if nothing had been.  The engine's process does not
+    wait for that: it takes trays that are open without the lock then.  What the other one may yet write is rows of its own in
+    such a tray, and that it is open, in one that had none; who marks a row that no run has taken sees so by its word of answers.
     """
 
     def __init__(self, number: int, memory: mmap.mmap, which: int) -> None:
         self._number, self._start = number, which * PAGE
-        self._words = memoryview(memory)[self._start : self._start + PAGE].cast("q")
+        whole = memoryview(memory)
+        self.words = whole[self._start : self._start + PAGE].cast("q")
+        self._memory = whole[: len(whole) // ITEM * ITEM].cast("q")
 
-    def _lock(self) -> None:
+    def lock(self) -> None:
+        """Errors: Held."""
         end = 0.0
         for turn in itertools.count():
             try:
@@ -101,128 +149,135 @@ class Claims:
                     raise Held
                 time.sleep(PAUSE)
 
-    def _unlock(self) -> None:
+    def unlock(self) -> None:
         fcntl.lockf(self._number, fcntl.LOCK_UN, 1, self._start)
 
-    def open(self, mark: int) -> None:
-        """Offers the set, all its trays empty."""
-        self._lock()
-        try:
-            for tray in range(TRAYS):
-                at = FIRST + tray * WIDTH
-                self._words[at + STATE] = FREE
-                self._words[at + ROWS : at + WIDTH] = EMPTY
-            self._words[MARK], self._words[CURRENT] = mark, NONE
-        finally:
-            self._unlock()
-
-    def end(self) -> None:
-        """Refuses claims from now on."""
-        self._lock()
-        try:
-            self._words[MARK] = 0
-        finally:
-            self._unlock()
-
-    def claim(self, mark: int, rows: int, most: int, own: int) -> tuple[int, int] | None:
-        """Returns a tray and the first of so many rows in it, for a process; None where no tray has so many left.
-
-        most: rows of a tray.  Errors: LookupError where the set is not the one of this mark any more.
-        """
-        words = self._words
-        self._lock()
-        try:
-            if words[MARK] != mark:
-                raise LookupError
-            tray = words[CURRENT]
-            if tray == NONE or words[FIRST + tray * WIDTH + ROWS] + rows > most:
-                tray = next((n for n in range(TRAYS) if words[FIRST + n * WIDTH + STATE] == FREE), NONE)
-                if tray == NONE:
-                    return None
-                words[FIRST + tray * WIDTH + STATE], words[CURRENT] = USED, tray
-            at = FIRST + tray * WIDTH
-            row = words[at + ROWS]
-            words[at + OWN + own] += rows  # first: rows that nobody has claimed would never be given up
-            words[at + ROWS] = row + rows
-            return tray, row
-        finally:
-            self._unlock()
-
-    def close(self, tray: int) -> int:
-        """Refuses further claims of a tray; returns how many of its rows are claimed."""
-        self._lock()
-        try:
-            if self._words[CURRENT] == tray:
-                self._words[CURRENT] = NONE
-            return self._words[FIRST + tray * WIDTH + ROWS]
-        finally:
-            self._unlock()
-
-    def free(self, tray: int, came: int, marks: Any) -> bool:
-        """Empties a tray, of whose rows nothing is needed any more; returns False where more are claimed than came.
-
-        marks: of its rows.
-        """
-        words, at = self._words, FIRST + tray * WIDTH
-        self._lock()
-        try:
-            if sum(words[at + OWN : at + WIDTH]) != came:
-                return False
+    def offer(self, mark: int) -> None:
+        """Offers the set, all its trays empty, to processes that wake this one for the first request."""
+        words = self.words
+        for at in STARTS:
+            words[at + STATE] = APART
             words[at + ROWS : at + WIDTH] = EMPTY
-            marks[:came] = 0
-            words[at + STATE] = USED if words[CURRENT] == tray else FREE
-            return True
-        finally:
-            self._unlock()
+        words[CURRENT], words[ASLEEP], words[QUEUED] = NONE, 1, 0
+        words[MARK] = mark
 
-    def show(self, memory: memoryview, at: int, value: int) -> None:
-        """Writes a word behind what this process has written before: the lock orders both."""
-        self._lock()
-        try:
-            memory[at] = value
-        finally:
-            self._unlock()
+    def withdraw(self) -> None:
+        """Refuses claims and marks from now on; without the lock, too."""
+        self.words[MARK] = 0
 
-    def claimed(self, own: int) -> list[int]:
-        """Returns the rows of each tray that a process has claimed."""
-        self._lock()
-        try:
-            return [self._words[FIRST + tray * WIDTH + OWN + own] for tray in range(TRAYS)]
-        finally:
-            self._unlock()
+    def waiting(self) -> int:
+        """Returns how many requests lie in trays that no run has taken; without the lock, about so many."""
+        words = self.words
+        return sum([words[at + COUNT] for at in STARTS if words[at + STATE] == OPEN])
 
+    def claim(self, plan: Plan, rows: int, own: int) -> Lies | None:
+        """Returns where so many rows are that a process may fill; None where no tray has so many left, or too many wait.
 
-class Filling:
-    """The part of a front end: it copies its requests' inputs straight to the batch that they will be run in.
-
-    number, size: of the memory of all sets; own: the number of this process.
-    """
-
-    def __init__(self, number: int, size: int, own: int) -> None:
-        self._number, self._own = number, own
-        self._mapped = mmap.mmap(number, size)
-        self._memory = memoryview(self._mapped)
-        self._words = self._memory[: size // ITEM * ITEM].cast("q")
-        self._claims: dict[int, Claims] = {}
-
-    def put(self, plan: Plan, request: int, rows: int, parts: Sequence[Any]) -> tuple[int, int, int, int] | None:
-        """Returns where the inputs lie now: the set, the tray, the first row, the rows; None where there is no room.
-
-        request: its number; parts: the elements of its inputs, in the plan's order.
-        Errors: LookupError where the set is offered no more, or held.
+        Errors: LookupError where the set is not that of the plan any more.
         """
-        claims = self._claims.get(plan.number)
-        if claims is None:
-            claims = self._claims[plan.number] = Claims(self._number, self._mapped, plan.number)
-        found = claims.claim(plan.mark, rows, plan.rows, self._own)
-        if found is None:
+        words = self.words
+        if words[MARK] != plan.mark:
+            raise LookupError
+        if self.waiting() + words[QUEUED] >= plan.most:
             return None
-        tray, row = found
-        start = plan.start + tray * plan.size
-        for (at, width), part in zip(plan.inputs, parts, strict=True):
-            first = start + at + row * width
-            self._memory[first : first + rows * width] = part
-        if plan.kind:
-            with contextlib.suppress(Held):  # it is run once its message comes
-                claims.show(self._words, start // ITEM + row, marked(plan.kind, request))
-        return plan.number, tray, row, rows
+        tray = words[CURRENT]
+        if tray == NONE or words[STARTS[tray] + ROWS] + rows > plan.rows:
+            tray = self._opened(plan)
+            if tray == NONE:
+                return None
+        at = STARTS[tray]
+        row = words[at + ROWS]
+        words[at + OWN + own] += rows  # first: rows that nobody has claimed would never be given up
+        words[at + ROWS] = row + rows
+        words[at + COUNT] += 1
+        return tray, words[at + SINCE], row
+
+    def _opened(self, plan: Plan) -> int:
+        words = self.words
+        for tray, at in enumerate(STARTS):
+            if tray != words[CURRENT] and words[at + STATE] != RUNS and not any(words[at + OWN : at + WIDTH]):
+                start = (plan.start + tray * plan.size) // ITEM
+                self._memory[start : start + plan.rows] = memoryview(bytes(plan.rows * ITEM)).cast("q")
+                words[at + ROWS : at + WIDTH] = EMPTY
+                words[TURN] = words[at + SINCE] = words[TURN] + 1
+                words[at + STATE], words[CURRENT] = OPEN, tray
+                return tray
+        return NONE
+
+    def show(self, plan: Plan, lies: Lies, mark: int, arrived: int) -> bool | None:
+        """Marks a request whose rows are filled; returns whether the engine's process is to be woken.
+
+        None where its tray was taken without it, or the set is offered no more.
+        """
+        words, (tray, turn, row) = self.words, lies
+        at = STARTS[tray]
+        if words[MARK] != plan.mark or words[at + STATE] != OPEN or words[at + SINCE] != turn:
+            return None
+        first = (plan.start + tray * plan.size) // ITEM + row
+        self._memory[first + ARRIVALS * plan.rows] = arrived
+        self._memory[first] = mark
+        wakes = words[ASLEEP] == 1
+        if wakes:
+            words[ASLEEP] = 0
+        return wakes
+
+    def hide(self, plan: Plan, lies: Lies, mark: int) -> None:
+        """Notes that the client of a request that is marked has left."""
+        words, (tray, turn, row) = self.words, lies
+        at = STARTS[tray]
+        if words[at + STATE] == OPEN and words[at + SINCE] == turn:
+            self._memory[(plan.start + tray * plan.size) // ITEM + row] = -mark
+            words[at + COUNT] -= 1
+
+    def release(self, tray: int, rows: int, own: int) -> None:
+        """Gives rows back that a process needs no more."""
+        self.words[STARTS[tray] + OWN + own] -= rows
+
+    def state(self, tray: int, turn: int) -> int:
+        """Returns what became of a tray that this process has rows of; without the lock, too."""
+        at = STARTS[tray]
+        return self.words[at + STATE] if self.words[at + SINCE] == turn else APART
+
+    def answered(self, plan: Plan, lies: Lies) -> bool:
+        """Returns True for a request of a tray that was run which that run had; without the lock, too."""
+        tray, turn, row = lies
+        return self._memory[(plan.start + tray * plan.size) // ITEM + ANSWERS * plan.rows + row] == turn
+
+    def open_trays(self) -> Iterator[tuple[int, int, int]]:
+        """Yields the trays that wait, the oldest first: number, turn, rows that are claimed; without the lock, too."""
+        words = self.words
+        for turn, tray in sorted([(words[at + SINCE], n) for n, at in enumerate(STARTS) if words[at + STATE] == OPEN]):
+            yield tray, turn, words[STARTS[tray] + ROWS]
+
+    def take(self, tray: int) -> None:
+        """Refuses further claims of a tray, and marks; without the lock, too, for one that has a mark."""
+        if self.words[CURRENT] == tray:
+            self.words[CURRENT] = NONE
+        self.words[STARTS[tray] + STATE] = RUNS
+
+    def finish(self, tray: int, state: int) -> list[int]:
+        """Notes that a tray's run is over; returns the processes that have rows of it; without the lock, too."""
+        at = STARTS[tray]
+        self.words[at + STATE] = state
+        return [own for own, rows in enumerate(self.words[at + OWN : at + WIDTH]) if rows]
+
+    def sleep(self) -> None:
+        """Has the next process that marks a request wake the engine's."""
+        self.words[ASLEEP] = 1
+
+    def awake(self) -> bool:
+        """Returns True if a request was marked since `sleep`; without the lock, too."""
+        return self.words[ASLEEP] == 0
+
+    def queue(self, count: int) -> None:
+        """Says how many requests wait elsewhere; without the lock, too."""
+        self.words[QUEUED] = count
+
+    def leave(self, own: int) -> None:
+        """Gives up all rows of a process that has ended."""
+        for at in STARTS:
+            self.words[at + OWN + own] = 0
+
+    def idle(self) -> bool:
+        """Returns True if no process has rows and no run has a tray."""
+        return not any(self.words[at + STATE] == RUNS or any(self.words[at + OWN : at + WIDTH]) for at in STARTS)

@@ -7,134 +7,187 @@ import mmap
 import os
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from .batch import Done, Form, Request
 from .blocks import ALIGNMENT, Blocks
 from .tensors import Array
-from .tray_claims import ENGINE, ITEM, PAGE, SETS, TRAYS, Claims, Plan, read_mark
+from .tray_claims import (
+    ANSWERS,
+    APART,
+    ARRIVALS,
+    DONE,
+    ENGINE,
+    ITEM,
+    MARKS,
+    PAGE,
+    SETS,
+    TRAYS,
+    WORDS,
+    Claims,
+    Held,
+    Offer,
+    Plan,
+    read_mark,
+)
 
-__all__ = ["Tray", "TrayMemory", "Trays"]
+__all__ = ["Filled", "TrayMemory", "Trays", "Waits"]
 
 MOST_SHARE: Final = 4  # one model has at most so manieth a part of the memory
-Kind = tuple[Any, Callable[[int], Any]]  # the form of requests, and what gives what one of a number is answered by
-Early = tuple[int, Any, Any]  # the first row of a request, its form, and what it is answered by
-Laid = Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]  # name, element type and extents of a row of each input
+MOST_KINDS: Final = 1 << 12  # of requests that one model's trays take
+Laid = Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]  # name, element type and extents of a row of each tensor
 
 
-class Tray:
-    """One use of a tray, from its first request on; whoever refers to it or to its arrays keeps the tray from its next use.
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Requests that differ in nothing but their elements.
 
-    arrays: all rows of each input; closed: a run has it, or will not take it; copies: of rows that threads of this process copy.
+    done: gives what one of a number is answered by where messages answer it.
     """
 
-    __slots__ = ("__weakref__", "arrays", "closed", "copies", "number")
-
-    def __init__(self, number: int, arrays: dict[str, Array], closed: bool) -> None:
-        self.number, self.arrays, self.closed = number, arrays, closed
-        self.copies: list[Future[None]] = []
+    form: Form
+    done: Callable[[int], Done]
 
 
-class _Use:
-    """What every array of a tray refers to, so that its end is the end of the last of them."""
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What lies in trays that no run has taken.  oldest: when the first of these requests came."""
 
-    def __init__(self, data: Any, number: int, ended: deque[int]) -> None:
-        self.__array_interface__ = data.__array_interface__
-        self._data, self._number, self._ended = data, number, ended
+    rows: int
+    oldest: float
 
-    def __del__(self) -> None:
-        self._ended.append(self._number)
+
+@dataclass(slots=True)
+class Filled:
+    """A tray that a run has taken, and its requests, in the order of their rows.
+
+    firsts, ends: of their rows; claimed: rows that a process may yet write to; arrived: when each came, by `time.monotonic`.
+    """
+
+    tray: int
+    turn: int
+    claimed: int
+    kinds: list[Kind]
+    numbers: list[int]
+    firsts: list[int]
+    ends: list[int]
+    arrived: list[float]
+
+    @property
+    def rows(self) -> int:
+        return sum([kind.form.rows for kind in self.kinds])
+
+    def wanted(self) -> list[int]:
+        """Returns the positions of the outputs that any of the requests wants, rising."""
+        return sorted({n for form in {id(k): k.form for k in self.kinds}.values() for n in form.wanted})
 
 
 class Trays:
     """The trays of one model, in the engine's process; several threads may use it.
 
-    key: of the requests that fit; plan: where they lie; ended: no more are offered.
-    No run waits for a row that was claimed: what is not marked by the time of a run is left to the next one.  A tray is
-    used again once all that was claimed of it came, or its process has ended, and nothing refers to it any more.
+    key: of the requests that fit; plan: where they lie; inputs, outputs: the tensors; ended: no more are offered.
+    uncertain: a process that was stopped has the lock, and what it was about to mark is to be looked for later.
+    woken: called when a request was marked while nobody looked for any.
     """
 
-    def __init__(self, memory: TrayMemory, claims: Claims, whole: Array, plan: Plan, laid: Laid, key: Any) -> None:
-        self.plan, self.key, self.ended = plan, key, False
+    def __init__(
+        self, memory: TrayMemory, claims: Claims, whole: Array, plan: Plan, laid: tuple[Laid, Laid], key: Hashable
+    ) -> None:
+        self.plan, self.key, self.ended, self.uncertain = plan, key, False, False
+        self.woken: Callable[[], None] = lambda: None
+        self.inputs: list[dict[str, Array]] = []
+        self.outputs: list[list[Array]] = []
         self._memory = memory  # whose descriptor the claims use
         self._pinned: object | None = None
-        self._claims, self._whole, self._laid = claims, whole, laid
+        self._claims, self._whole = claims, whole
         self._lock = threading.Lock()
-        self._ended: deque[int] = deque()  # trays that one use of has ended; threads add to them
-        self._idle: set[int] = set()  # trays that are perhaps to be given free
-        self._gone: list[int] = []  # processes that have ended, whose rows are to be given up
-        self._offered = True
-        self._uses = [0] * TRAYS
-        self._now: list[weakref.ref[Tray] | None] = [None] * TRAYS
-        self._closed = [False] * TRAYS
-        self._came = [dict[int, int]() for _ in range(TRAYS)]  # rows by their processes
-        self._known = [set[int]() for _ in range(TRAYS)]  # first rows of what came
-        self._early = [dict[int, Any]() for _ in range(TRAYS)]  # of what is run before it comes, by its first row
+        self._gone: set[int] = set()  # processes that have ended, whose rows are to be given up
         self._kinds: dict[int, Kind] = {}
-        self._numbered = 0
-        self._marks = [whole[n * plan.size :][: plan.rows * ITEM].view(np.int64) for n in range(TRAYS)]
-        for marks in self._marks:
-            marks[:] = 0
-        claims.open(plan.mark)
+        self._numbers: dict[tuple[object, Hashable], int] = {}
+        self._words = []
+        for tray in range(TRAYS):
+            block = whole[tray * plan.size :][: plan.size]
+            self._words.append(block[: WORDS * plan.rows * ITEM].view(np.int64).reshape(WORDS, plan.rows))
+            self.inputs.append(_rows(block, plan.rows, plan.inputs, laid[0]))
+            self.outputs.append([*_rows(block, plan.rows, plan.outputs, laid[1]).values()])
+        claims.lock()
+        claims.offer(plan.mark)
+        claims.unlock()
 
-    def add(self, kind: Kind) -> int:
-        """Returns the number of a kind of requests, which are run from then on as soon as they are marked."""
-        self._numbered += 1
-        self._kinds[self._numbered] = kind
-        return self._numbered
+    def add(self, owner: object, form: Form, done: Callable[[int], Done]) -> Offer | None:
+        """Returns what a process has to know to put requests of a kind here; None where there are too many kinds.
 
-    def discard(self, kind: int) -> None:
-        """Forgets a kind: its requests are run once their messages come."""
-        self._kinds.pop(kind, None)
-
-    def came(self, number: int, process: int, row: int, rows: int) -> tuple[Tray, Any]:
-        """Returns the tray that a request of a process lies in, and what it is answered by if it was run before it came."""
-        with self._lock:
-            self._settle()
-            self._count(number, process, rows)
-            self._known[number].add(row)
-            return self._use(number), self._early[number].get(row)
-
-    def claim(self, rows: int) -> tuple[Tray, int] | None:
-        """Returns a tray with room for a request of this process, and its first row there; None if there is none."""
-        with self._lock:
-            self._settle()
-            try:
-                found = self._claims.claim(self.plan.mark, rows, self.plan.rows, ENGINE)
-            except LookupError:
+        owner: answers by messages for that process.
+        """
+        like = owner, (form.rows, tuple(form.wanted))  # limits of time are the other process's to keep
+        number = self._numbers.get(like)
+        if number is None:
+            if len(self._kinds) >= MOST_KINDS:
                 return None
-            if found is None:
-                return None
-            number, row = found
-            self._count(number, ENGINE, rows)
-            return self._use(number), row
+            number = self._numbers[like] = self._memory.number_of_kind()
+            self._kinds[number] = Kind(form, done)
+        return Offer(self.plan, number, form.limit, list(form.wanted))
 
-    def close(self, tray: Tray) -> tuple[int | None, list[Early]]:
-        """Refuses further requests in a tray; returns how many of its rows may be written to, and those that are marked.
+    def take(self) -> Filled | None:
+        """Returns the tray that waits for the longest, which no request can join any more; None where none waits.
 
-        Those that came are not among them.  None where that cannot be told: a process that was stopped has the lock.
+        The next request that is marked then calls `woken`.
         """
         with self._lock:
-            number = tray.number
-            tray.closed = self._closed[number] = True
-            try:
-                claimed = self._claims.close(number)
-            except LookupError:
-                return None, []
-            known, found = self._known[number], []
-            for row, word in enumerate(self._marks[number][:claimed].tolist()):
-                if word and row not in known:
-                    which, request = read_mark(word)
-                    kind = self._kinds.get(which)
-                    if kind is not None:
-                        form, done = kind[0], kind[1](request)
-                        self._early[number][row] = done
-                        found.append((row, form, done))
-            return claimed, found
+            locked = self._locked()
+            found = next((f for f in map(self._found, self._claims.open_trays()) if f is not None), None)
+            if found is not None:
+                self._claims.take(found.tray)
+            else:
+                self._claims.sleep()
+            self._unlock(locked)
+        return found
+
+    def waits(self) -> Waits | None:
+        """Returns what waits; None where nothing does.  The next request that is marked calls `woken`."""
+        with self._lock:
+            locked = self._locked()
+            self._claims.sleep()
+            found = [f for f in map(self._found, self._claims.open_trays()) if f is not None]
+            self._unlock(locked)
+        return Waits(sum([f.rows for f in found]), min([min(f.arrived) for f in found])) if found else None
+
+    def awake(self) -> bool:
+        """Returns True where a request was marked since nothing was found to wait, or a run goes on with what is marked."""
+        return self._claims.awake()
+
+    def waiting(self) -> int:
+        """Returns how many requests wait."""
+        return self._claims.waiting()
+
+    def queue(self, count: int) -> None:
+        """Says how many requests wait elsewhere, for the bound on their number."""
+        self._claims.queue(count)
+
+    def finish(self, filled: Filled, answered: bool) -> None:
+        """Lets front ends have what a run gave.  answered: outputs lie in the tray; else messages tell."""
+        self._words[filled.tray][ANSWERS, filled.firsts] = filled.turn
+        with self._lock:
+            locked = self._locked()
+            processes = self._claims.finish(filled.tray, DONE if answered else APART)
+            self._unlock(locked)
+        for process in processes:
+            self._memory.ring(process)
+
+    def requests(self, filled: Filled) -> list[Request]:
+        """Returns the requests of a tray, each of which messages will answer."""
+        made = []
+        arrays = self.inputs[filled.tray]
+        for kind, number, first, end, arrived in zip(
+            filled.kinds, filled.numbers, filled.firsts, filled.ends, filled.arrived, strict=True
+        ):
+            feeds = {name: array[first:end] for name, array in arrays.items()}
+            made.append(Request(feeds, kind.form, kind.done(number), arrived))
+        return made
 
     def pin(self, pinned: Callable[[Array], object | None]) -> bool:
         """Has a target pin the memory for as long as it is offered or in use; returns False where it cannot."""
@@ -145,114 +198,121 @@ class Trays:
         """Lets the target forget the memory, which nothing refers to any more."""
         self._pinned = None
 
-    def settle(self) -> bool:
-        """Lets trays be used again that can be; returns True if all of them can."""
+    def left(self, process: int, owner: object) -> None:
+        """Gives up the rows of a process: it has ended.  owner: of its kinds; its requests are not run."""
         with self._lock:
-            self._settle()
-            try:
-                freed = [self._free(number) for number in range(TRAYS)]
-            except LookupError:
-                return False
-            return all(freed)
-
-    def left(self, process: int) -> None:
-        """Gives up the rows that a process has claimed and will not fill: it has ended."""
-        with self._lock:
-            self._gone.append(process)
-            self._settle()
+            for found in [like for like in self._numbers if like[0] is owner]:
+                del self._kinds[self._numbers.pop(found)]
+        self._gone.add(process)
+        self.settled(process)
 
     def settled(self, process: int) -> bool:
         """Returns True once the rows of a process that has ended are given up."""
         with self._lock:
-            self._settle()
+            if self._gone and self._locked():
+                for gone in self._gone:
+                    self._claims.leave(gone)
+                self._gone.clear()
+                self._unlock(True)
             return process not in self._gone
 
     def end(self) -> None:
-        """Offers the trays no more; those in use stay as they are, and the memory is used again once none of them is."""
+        """Offers the trays no more; what is marked stays, and the memory is used again once nobody needs it."""
+        self.ended = True
         with self._lock:
-            self.ended = True
-            self._settle()
+            locked = self._locked()
+            self._claims.withdraw()
+            self._unlock(locked)
 
-    def _count(self, number: int, process: int, rows: int) -> None:
-        came = self._came[number]
-        came[process] = came.get(process, 0) + rows
+    def settle(self) -> bool:
+        """Returns True if the memory of trays that have ended can be used again."""
+        with self._lock:
+            locked = self._locked()
+            idle = locked and self._claims.idle()
+            self._unlock(locked)
+        return idle
 
-    def _use(self, number: int) -> Tray:
-        last = self._now[number]
-        found = None if last is None else last()
-        if found is None:
-            start = number * self.plan.size
-            data = self._whole[start : start + self.plan.size]
-            block = np.asarray(_Use(data, number, self._ended))
-            arrays = {}
-            for (name, dtype, dims), (at, width) in zip(self._laid, self.plan.inputs, strict=True):
-                arrays[name] = block[at : at + self.plan.rows * width].view(dtype).reshape(self.plan.rows, *dims)
-            found = Tray(number, arrays, self._closed[number])
-            self._now[number] = weakref.ref(found)
-            self._uses[number] += 1
-        return found
-
-    def _settle(self) -> None:
-        """Does what is left to do; once more, the next time, where a process that was stopped has the lock."""
-        while self._ended:
-            number = self._ended.popleft()
-            self._uses[number] -= 1
-            self._idle.add(number)
+    def _locked(self) -> bool:
+        """Returns False where a process that was stopped has the lock."""
         try:
-            if self.ended and self._offered:
-                self._claims.end()
-                self._offered = False
-            while self._gone:
-                for number, rows in enumerate(self._claims.claimed(self._gone[0])):
-                    if rows:
-                        self._came[number][self._gone[0]] = rows
-                        self._idle.add(number)
-                self._gone.pop(0)
-            while self._idle:
-                self._free(next(iter(self._idle)))
-        except LookupError:
-            return
+            self._claims.lock()
+        except Held:
+            self.uncertain = True
+            return False
+        self.uncertain = False
+        return True
 
-    def _free(self, number: int) -> bool:
-        came = sum(self._came[number].values())
-        freed = not self._uses[number] and self._claims.free(number, came, self._marks[number])
-        if freed:
-            self._came[number] = {}
-            self._known[number], self._early[number] = set(), {}
-            self._closed[number] = False
-        self._idle.discard(number)
-        return freed
+    def _unlock(self, locked: bool) -> None:
+        if locked:
+            self._claims.unlock()
+
+    def _found(self, tray: tuple[int, int, int]) -> Filled | None:
+        """Returns a tray with its requests whose clients wait; None where there are none.  tray: number, turn, claimed rows."""
+        number, turn, claimed = tray
+        words = self._words[number]
+        found = Filled(number, turn, claimed, [], [], [], [], [])
+        for row, mark in enumerate(words[MARKS, :claimed].tolist()):
+            if mark > 0:
+                which, request = read_mark(mark)
+                kind = self._kinds.get(which)
+                if kind is not None:
+                    found.kinds.append(kind)
+                    found.numbers.append(request)
+                    found.firsts.append(row)
+                    found.ends.append(row + kind.form.rows)
+        found.arrived = (words[ARRIVALS, found.firsts] * 1e-9).tolist()
+        return found if found.numbers else None
+
+
+def _rows(block: Array, rows: int, places: Sequence[tuple[int, int]], laid: Laid) -> dict[str, Array]:
+    """Returns all rows of each tensor of a tray."""
+    return {
+        name: block[at : at + rows * width].view(dtype).reshape(rows, *dims)
+        for (name, dtype, dims), (at, width) in zip(laid, places, strict=True)
+    }
 
 
 class TrayMemory:
     """The memory of all trays, mapped once for as long as the engine's process lives.
 
-    number: a descriptor, which it closes in the end; size: bytes.
+    number: a descriptor, which it closes in the end; size: bytes; processes: front ends.
+    bells: descriptors that wake the engine's process, and each front end.
     """
 
-    def __init__(self, number: int, size: int) -> None:
+    def __init__(self, number: int, size: int, processes: int) -> None:
         self.number, self.size = number, size
-        weakref.finalize(self, os.close, number)
+        self.bells = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(ENGINE + 1 + processes)]
+        for descriptor in (number, *self.bells):
+            weakref.finalize(self, os.close, descriptor)
         self._mapped = mmap.mmap(number, size)
         self._whole: Any = np.frombuffer(self._mapped, np.uint8)
         self._blocks = Blocks(size // ALIGNMENT * ALIGNMENT)
         self._blocks.take(SETS * PAGE)
         self._sets: dict[int, Trays] = {}
-        self._marks = 0
+        self._marks = self._kinds = 0
 
-    def offer(self, rows: int, laid: Laid, key: Any) -> Trays | None:
-        """Returns new trays for runs of so many rows; None where there is no room for them."""
+    def filling(self, own: int) -> tuple[int, int, int, int, int]:
+        """Returns what `Filling` takes, for a front end."""
+        return self.number, self.size, own, self.bells[ENGINE], self.bells[own]
+
+    def number_of_kind(self) -> int:
+        """Returns a number that no other kind of requests has."""
+        self._kinds += 1
+        return self._kinds
+
+    def offer(self, rows: int, inputs: Laid, outputs: Laid, key: Hashable, most: int) -> Trays | None:
+        """Returns new trays for runs of so many rows; None where there is no room for them.  most: requests that may wait."""
         for number in [n for n, trays in self._sets.items() if trays.ended and trays.settle()]:
             ended = self._sets.pop(number)
             ended.unpin()
             plan = ended.plan
             self._blocks.take_back(plan.start)
             self._mapped.madvise(mmap.MADV_REMOVE, plan.start, TRAYS * plan.size)
-        inputs: list[tuple[int, int]] = []
-        size = -(-rows * ITEM // PAGE) * PAGE
-        for _, dtype, dims in laid:
+        places: list[tuple[int, int]] = []
+        size = -(-WORDS * rows * ITEM // PAGE) * PAGE
+        for _, dtype, dims in (*inputs, *outputs):
             width = math.prod(dims) * dtype.itemsize
-            inputs.append((size, width))
+            places.append((size, width))
             size += -(-rows * width // ALIGNMENT) * ALIGNMENT
         size = -(-size // PAGE) * PAGE  # a tray has pages of its own
         free = next((n for n in range(SETS) if n not in self._sets), None)
@@ -262,25 +322,34 @@ class TrayMemory:
         if start is None:
             return None
         self._marks += 1
-        plan = Plan(free, self._marks, rows, start, size, inputs)
+        count = len(inputs)
+        plan = Plan(free, self._marks, rows, start, size, places[:count], places[count:], most)
         whole = self._whole[start : start + TRAYS * size]
         claims = Claims(self.number, self._mapped, free)
         try:
-            made = self._sets[free] = Trays(self, claims, whole, plan, laid, key)
+            made = self._sets[free] = Trays(self, claims, whole, plan, (inputs, outputs), key)
         except LookupError:
             self._blocks.take_back(start)
             return None
         return made
 
-    def of(self, number: int) -> Trays:
-        """Returns the trays of a number, also where they are offered no more.  Errors: KeyError."""
-        return self._sets[number]
+    def ring(self, process: int) -> None:
+        """Wakes a front end."""
+        os.eventfd_write(self.bells[process], 1)
 
-    def left(self, process: int) -> None:
-        """Gives up what a process has claimed: it has ended."""
+    def rung(self) -> None:
+        """Wakes the queues of models: a front end has marked a request."""
+        os.eventfd_read(self.bells[ENGINE])
+        for trays in list(self._sets.values()):
+            if trays.awake():
+                trays.woken()
+
+    def left(self, process: int, owner: object) -> None:
+        """Gives up what a process has claimed: it has ended.  owner: of its kinds of requests."""
         for trays in self._sets.values():
-            trays.left(process)
+            trays.left(process, owner)
 
     def settled(self, process: int) -> bool:
         """Returns True once the rows of a process that has ended are given up, so that another one may have its number."""
-        return all(trays.settled(process) for trays in self._sets.values())
+        settled = [trays.settled(process) for trays in self._sets.values()]
+        return all(settled)

@@ -5,12 +5,8 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from .batch import Request, first_come
-
-if TYPE_CHECKING:  # which needs a system with locks of files
-    from .trays import Tray
 
 __all__ = ["Waiting"]
 
@@ -45,19 +41,24 @@ class Waiting:
         requests = self._requests
         if not requests or requests[0].key is None:
             return False
-        key, tray = requests[0].key, requests[0].open_tray
-        return sum([r.rows for r in requests if r.open_tray is tray and r.key == key]) >= self._most
+        key = requests[0].key
+        return sum([r.rows for r in requests if r.key == key]) >= self._most
 
     def oldest(self) -> float:
         """Returns when the oldest request came.  Errors: ValueError if there is none."""
         return min([r.arrived for r in self._requests])
+
+    def first(self) -> Request | None:
+        """Returns the request that is run next; None if there is none."""
+        requests = self._requests
+        return requests[0] if requests else None
 
     def all_of_them(self) -> Sequence[Request]:
         """Returns all of them, in their order."""
         return self._requests
 
     def take(self) -> tuple[list[Request], Sequence[Request]]:
-        """Takes out the next batch: the first request and those that can join it, in its tray where it lies in one.
+        """Takes out the next batch: the first request and those that can join it.
 
         Returns, too, requests that were taken out and are not to be run: their clients have left, or their time has passed.
         """
@@ -65,17 +66,12 @@ class Waiting:
         batch: list[Request] = []
         others: list[Request] = []
         gone: list[Request] = []
-        tray: Tray | None = None
         rows = seen = 0
         for request in self._requests:
             seen += 1
             if request.deadline <= now or request.done.done():
                 gone.append(request)
-            elif not batch or (
-                request.open_tray is tray and request.key == batch[0].key and rows + request.rows <= self._most
-            ):
-                if not batch:
-                    tray = request.open_tray
+            elif not batch or (request.key == batch[0].key and rows + request.rows <= self._most):
                 batch.append(request)
                 rows += request.rows
                 if request.key is None or rows >= self._most:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import signal
 import threading
@@ -19,25 +18,29 @@ import pytest
 import tritonclient.http
 from geventhttpclient.response import HTTPParseError
 
+from mgx_serve.batch import Form
 from mgx_serve.batching import Batcher
 from mgx_serve.budget import Budget
 from mgx_serve.channels.arena import shared_memory
 from mgx_serve.channels.sent import Sent
 from mgx_serve.channels.taken import Taken
-from mgx_serve.errors import Internal
+from mgx_serve.errors import Busy, DeadlinePassed, Internal, Unavailable
+from mgx_serve.filling import Filling, Put
 from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Signature, batch_sizes
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tensors import Tensor
 from mgx_serve.tracing import NoTraces
-from mgx_serve.tray_claims import PAGE, TRAYS, Claims, Filling
-from mgx_serve.trays import TrayMemory, Trays
+from mgx_serve.tray_claims import ENGINE, PAGE, TRAYS, WORDS, Claims, Offer
+from mgx_serve.trays import Filled, TrayMemory, Trays
 
 WIDTH = 1 << 13  # numbers of a row: 32 KiB
 MOST = 8
 SIZE = 64 << 20
 LAID = [("x", np.dtype(np.float32), (WIDTH,))]
+MADE = [("y", np.dtype(np.float32), (WIDTH,))]
+QUEUE = 100  # requests that may wait
 
 
 def rows(count: int, value: float) -> Any:
@@ -46,91 +49,171 @@ def rows(count: int, value: float) -> Any:
 
 @pytest.fixture
 def memory() -> TrayMemory:
-    return TrayMemory(shared_memory("trays", SIZE), SIZE)
+    return TrayMemory(shared_memory("trays", SIZE), SIZE, 2)
 
 
-@pytest.fixture
-def trays(memory: TrayMemory) -> Trays:
-    made = memory.offer(MOST, LAID, "key")
+def offered(memory: TrayMemory, most: int = QUEUE) -> Trays:
+    made = memory.offer(MOST, LAID, MADE, "key", most)
     assert made is not None
     return made
 
 
+@pytest.fixture
+def trays(memory: TrayMemory) -> Trays:
+    return offered(memory)
+
+
 def filling(memory: TrayMemory, own: int = 1) -> Filling:
-    return Filling(memory.number, memory.size, own)
+    return Filling(*memory.filling(own))
 
 
-def put(front: Filling, trays: Trays, value: float, count: int = 2) -> tuple[int, int]:
-    """Puts rows in a tray; returns the tray's number and the first row."""
-    where = front.put(trays.plan, 1, count, [rows(count, value).reshape(-1).view(np.uint8).data])
-    assert where is not None and (where[0], where[3]) == (trays.plan.number, count)
-    return where[1], where[2]
+def offer(trays: Trays, owner: object = 1, count: int = 2) -> Offer:
+    """Returns what a process is told of requests of so many rows."""
+    made = trays.add(owner, Form(count, "key", 1, 0, 60.0, [0]), lambda number: (owner, number))  # type: ignore[arg-type,return-value]
+    assert made is not None
+    return made
+
+
+def given(trays: Trays, number: int = 1, count: int = 2, owner: object = 1) -> Put:
+    return Put(offer(trays, owner, count), number, count, None)  # type: ignore[arg-type]
+
+
+def put(front: Filling, trays: Trays, value: float, count: int = 2, owner: object = 1) -> Put:
+    """Puts rows in a tray."""
+    made = given(trays, int(value), count, owner)
+    assert front.put(made, [rows(count, value).reshape(-1).view(np.uint8).data])
+    return made
+
+
+def taken(trays: Trays) -> Filled:
+    found = trays.take()
+    assert found is not None
+    return found
+
+
+def answers(front: Filling) -> dict[int, Any]:
+    """Returns the first numbers of the outputs that a front end finds, by the numbers of the requests."""
+    found: dict[int, Any] = {}
+    front.rung(lambda p, parts: found.update({p.number: parts and float(np.frombuffer(parts[0], np.float32)[0])}))
+    return found
 
 
 def test_rows_of_several_processes_follow_each_other(memory: TrayMemory, trays: Trays) -> None:
     one, other = filling(memory, 1), filling(memory, 2)
-    places = [put(one, trays, 1), put(other, trays, 2, 3), put(one, trays, 3), put(other, trays, 4)]
-    assert places == [(0, 0), (0, 2), (0, 5), (1, 0)]  # the fourth finds one row left
-    tray, _ = trays.came(0, 1, 0, 2)
-    assert [float(v) for v in tray.arrays["x"][:7, -1]] == [1, 1, 2, 2, 2, 3, 3]
-    assert trays.came(1, 2, 0, 2)[0].arrays["x"][1, 0] == 4
+    puts = [put(one, trays, 1), put(other, trays, 2, 3), put(one, trays, 3), put(other, trays, 4)]
+    assert [p.lies for p in puts] == [(0, 1, 0), (0, 1, 2), (0, 1, 5), (1, 2, 0)]  # the fourth finds one row left
+    filled = taken(trays)
+    assert (filled.tray, filled.firsts, filled.ends, filled.numbers) == (0, [0, 2, 5], [2, 5, 7], [1, 2, 3])
+    assert trays.inputs[0]["x"][:7, -1].tolist() == [1, 1, 2, 2, 2, 3, 3]
+    assert taken(trays).tray == 1 and trays.inputs[1]["x"][1, 0] == 4 and trays.take() is None
+
+
+def test_each_front_end_finds_the_answers_to_its_requests(memory: TrayMemory, trays: Trays) -> None:
+    one, other = filling(memory, 1), filling(memory, 2)
+    for front, value in ((one, 1), (other, 2), (one, 3)):
+        put(front, trays, value)
+    filled = taken(trays)
+    trays.outputs[0][0][:6] = 2 * trays.inputs[0]["x"][:6]
+    assert answers(one) == {} == answers(other)
+    trays.finish(filled, True)
+    assert answers(one) == {1: 2, 3: 6} and answers(other) == {2: 4} and answers(one) == {}
 
 
 def test_without_room_nothing_is_put(memory: TrayMemory, trays: Trays) -> None:
     front = filling(memory)
     for number in range(TRAYS):
-        assert put(front, trays, number, MOST) == (number, 0)
-    assert front.put(trays.plan, 1, 1, [b""]) is None
-    assert trays.claim(1) is None
+        assert put(front, trays, number, MOST).lies == (number, number + 1, 0)
+    assert not front.put(given(trays, count=1), [b""])
 
 
-def test_a_tray_is_used_again_when_all_of_it_came_and_nothing_refers_to_it(memory: TrayMemory, trays: Trays) -> None:
-    front = filling(memory)
+def test_no_more_requests_are_put_than_may_wait(memory: TrayMemory) -> None:
+    trays, front = offered(memory, 3), filling(memory)
+    trays.queue(1)
+    kept = [put(front, trays, value) for value in (1, 2)]
+    assert not front.put(given(trays), [b""]) and trays.waiting() == 2
+    front.leave(kept[0])
+    put(front, trays, 3)
+    assert not front.put(given(trays), [b""])
+    taken(trays)
+    put(front, trays, 4)
+
+
+def test_a_tray_is_used_again_when_its_answers_were_read(memory: TrayMemory, trays: Trays) -> None:
+    front, other = filling(memory), filling(memory, 2)
     for number in range(TRAYS):
-        put(front, trays, number, MOST)
-    tray, _ = trays.came(0, 1, 0, MOST - 1)
-    array = tray.arrays["x"][:1]
-    assert trays.close(tray) == (MOST, [])
-    trays.came(0, 1, 7, 1)
-    del tray
-    assert front.put(trays.plan, 1, 1, [b""]) is None  # the array is there
-    del array
-    assert not trays.settle()  # the other trays are in use
-    assert put(front, trays, 9) == (0, 0)
-    assert not trays.came(0, 1, 0, 2)[0].closed
+        put(front, trays, number, MOST - 1)
+        put(other, trays, number, 1, owner=2)
+    filled = taken(trays)
+    assert not front.put(given(trays), [b""])
+    trays.finish(filled, True)
+    assert not front.put(given(trays), [b""])
+    answers(front)
+    assert not front.put(given(trays), [b""])
+    answers(other)
+    assert put(front, trays, 9).lies == (0, TRAYS + 1, 0)
+
+
+def test_a_request_that_is_marked_too_late_is_put_in_the_next_tray(
+    memory: TrayMemory, trays: Trays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front, copy = filling(memory), Filling._copy
+
+    def slowly(self: Filling, p: Put, parts: Sequence[Any]) -> None:
+        monkeypatch.setattr(Filling, "_copy", copy)
+        assert taken(trays).claimed == 4
+        copy(self, p, parts)
+
+    put(front, trays, 1)
+    monkeypatch.setattr(Filling, "_copy", slowly)
+    assert put(front, trays, 2).lies == (1, 2, 0)
+    assert taken(trays).numbers == [2]
+
+
+def test_a_request_that_a_run_did_not_see_is_told_so(memory: TrayMemory, trays: Trays) -> None:
+    """As where the process that marks it was stopped at its last word."""
+    front = filling(memory)
+    put(front, trays, 1)
+    late = put(front, trays, 2)
+    word = trays._words[0][0, late.lies[2] :]
+    mark, word[0] = int(word[0]), 0
+    filled = taken(trays)
+    word[0] = mark
+    trays.finish(filled, True)
+    assert answers(front) == {1: 0, 2: None}
 
 
 def test_rows_of_a_process_that_has_ended_are_given_up(memory: TrayMemory, trays: Trays) -> None:
     left, stays = filling(memory, 1), filling(memory, 2)
-    put(left, trays, 1)
-    put(stays, trays, 2)
-    tray, _ = trays.came(0, 2, 2, 2)
-    assert trays.close(tray) == (4, [])
-    del tray
-    assert not trays.settle()  # two rows were claimed and have not come
-    memory.left(1)
-    assert trays.settle()
+    put(left, trays, 1, owner=1)
+    put(stays, trays, 2, owner=2)
+    memory.left(1, 1)
+    filled = taken(trays)
+    assert filled.numbers == [2]
+    trays.finish(filled, True)
+    assert not trays.settle()
+    assert [*answers(stays)] == [2] and trays.settle()
 
 
 def test_trays_that_have_ended_are_not_filled_and_their_memory_is_used_again(memory: TrayMemory, trays: Trays) -> None:
     front = filling(memory)
-    place = put(front, trays, 5)
-    tray, _ = trays.came(place[0], 1, 0, 2)
+    put(front, trays, 5)
     trays.end()
     with pytest.raises(LookupError):
-        front.put(trays.plan, 1, 1, [b""])
-    assert trays.claim(1) is None
-    other = memory.offer(MOST, LAID, "key")
-    assert other is not None and other.plan.start > trays.plan.start and tray.arrays["x"][1, 3] == 5
-    del tray
-    third = memory.offer(MOST, LAID, "key")
-    assert third is not None and third.plan.start == trays.plan.start and third.plan.mark > other.plan.mark
+        front.put(given(trays), [b""])
+    other = offered(memory)
+    assert other.plan.start > trays.plan.start
+    filled = taken(trays)
+    assert trays.inputs[0]["x"][1, 3] == 5
+    trays.finish(filled, True)
+    answers(front)
+    third = offered(memory)
+    assert third.plan.start == trays.plan.start and third.plan.mark > other.plan.mark
     with pytest.raises(LookupError):
-        front.put(trays.plan, 1, 1, [b""])
+        front.put(given(trays), [b""])
 
 
 def test_a_model_that_would_take_most_of_the_memory_has_no_trays(memory: TrayMemory) -> None:
-    assert memory.offer(1 << 10, LAID, "key") is None
+    assert memory.offer(1 << 10, LAID, MADE, "key", QUEUE) is None
 
 
 @contextlib.contextmanager
@@ -139,7 +222,7 @@ def held(memory: TrayMemory, trays: Trays) -> Iterator[int]:
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        Claims(memory.number, memory._mapped, trays.plan.number)._lock()
+        Claims(memory.number, memory._mapped, trays.plan.number).lock()
         os.write(write, b"x")
         signal.pause()
     try:
@@ -154,23 +237,26 @@ def held(memory: TrayMemory, trays: Trays) -> Iterator[int]:
 
 def test_a_process_that_is_stopped_with_the_lock_holds_nobody_up(memory: TrayMemory, trays: Trays) -> None:
     front = filling(memory, 2)
-    place = put(front, trays, 1)
-    tray, _ = trays.came(place[0], 2, place[1], 2)
+    kept, gone = put(front, trays, 1), put(front, trays, 2)
     with held(memory, trays):
         with pytest.raises(LookupError):
-            put(front, trays, 2)
-        assert trays.claim(1) is None and trays.close(tray) == (None, [])
-        memory.left(1)
-        del tray
-        assert not trays.settle() and memory.offer(MOST, LAID, "other") is not None
-    assert trays.settle()
-    assert put(front, trays, 3) == (0, 0)
+            put(front, trays, 3)
+        front.leave(gone)
+        filled = taken(trays)
+        assert filled.numbers == [1, 2] and trays.take() is None and trays.uncertain
+        trays.finish(filled, True)
+        assert [*answers(front)] == [kept.number]
+        memory.left(1, 1)
+        assert not trays.settle() and memory.offer(MOST, LAID, MADE, "other", QUEUE) is not None
+    assert trays.take() is None and not trays.uncertain
+    put(front, trays, 4, owner=2)
+    assert [f.numbers for f in (taken(trays),)] == [[4]]
 
 
 def test_a_process_is_not_followed_before_its_rows_are_given_up(memory: TrayMemory, trays: Trays) -> None:
     """Rows of one that has its number would count as its."""
     with held(memory, trays):
-        memory.left(1)
+        memory.left(1, 1)
         assert not memory.settled(1) and memory.settled(2)
     assert memory.settled(1)
 
@@ -196,14 +282,37 @@ def test_a_process_that_is_killed_while_it_claims_rows_leaves_its_tray_to_others
                 raise Killed
             self.words[at] = value
 
-    put(filling(memory, 2), trays, 5)
+    put(filling(memory, 2), trays, 5, owner=2)
     claims = Claims(memory.number, memory._mapped, trays.plan.number)
-    monkeypatch.setattr(claims, "_words", Words(claims._words))
+    monkeypatch.setattr(claims, "words", Words(claims.words))
     with pytest.raises(Killed):
-        claims.claim(trays.plan.mark, 2, MOST, 1)
-    memory.left(1)
-    memory.left(2)
-    assert trays.settle()
+        claims.claim(trays.plan, 2, 1)
+    memory.left(1, 1)
+    memory.left(2, 2)
+    assert trays.settle() and trays.take() is None
+
+
+def test_the_first_request_after_a_look_in_vain_wakes_the_engine(memory: TrayMemory, trays: Trays) -> None:
+    woken: list[int] = []
+    trays.woken = lambda: woken.append(1)
+    front = filling(memory)
+
+    def rung() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            memory.rung()
+            return True
+        return False
+
+    put(front, trays, 1)
+    put(front, trays, 2)
+    assert rung() and woken == [1] and not rung()
+    taken(trays)
+    put(front, trays, 3)
+    assert not rung()  # whoever took the tray looks again
+    taken(trays)
+    assert trays.take() is None
+    put(front, trays, 4)
+    assert rung() and woken == [1, 1]
 
 
 class Doubling:
@@ -214,10 +323,10 @@ class Doubling:
 
     batches = True
 
-    def __init__(self, pins: bool | None = None) -> None:
+    def __init__(self, pins: bool | None = None, **settings: Any) -> None:
         self.own_memory, self._pins = pins is not None, pins
         self.pinned: list[int] = []  # bytes of what was pinned
-        self.settings, self.sizes = ModelSettings(max_batch=MOST), batch_sizes(MOST)
+        self.settings, self.sizes = ModelSettings(max_batch=MOST, **settings), batch_sizes(MOST)
         x, y = (Tensor(name, "FP32", (-1, WIDTH)) for name in "xy")
         self.signature = Signature("m", "1", "ref", 60.0, (x,), (y,), MOST)
         self.seconds: dict[Any, float] = {}
@@ -225,6 +334,7 @@ class Doubling:
         self.go.set()
         self.stops: dict[int, threading.Event] = {}  # what runs wait for, by their numbers
         self.ran: list[int] = []  # where the inputs of each run lay
+        self.rows: list[int] = []
 
     def host_memory(self, size: int) -> Any:
         return np.empty(size, np.uint8)
@@ -235,6 +345,7 @@ class Doubling:
 
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.ran.append(feeds["x"].__array_interface__["data"][0])
+        self.rows.append(len(feeds["x"]))
         self.go.wait(20)
         if len(self.ran) in self.stops:
             self.stops[len(self.ran)].wait(20)
@@ -247,39 +358,35 @@ class Front:
     """A front end and what the engine's process does for it, in one event loop."""
 
     def __init__(self, memory: TrayMemory, find: Callable[[str, str], Batcher], own: int) -> None:
-        self.sent = Sent(lambda: self, filling(memory, own))  # type: ignore[arg-type,return-value]
+        self.sent = Sent(lambda: self)  # type: ignore[arg-type,return-value]
+        self.sent.fill(filling(memory, own))
         self.taken = Taken(find, Budget(1 << 30), self._answer, None, memory, own)
-        self.records: list[Any] = []
-        self.held: list[Any] | None = None  # messages that are on their way
+        self.messages = 0  # requests that were sent
 
     def send(self, message: Any, parts: Sequence[Any] = ()) -> None:
         kind, _, content = msgpack.unpackb(msgpack.packb(message))
-        self.records += content[2::3] if kind == "requests" else []
-        given = (self.taken.take, content, list(parts)) if kind == "requests" else (self.taken.cancel, content)
-        if self.held is not None:
-            self.held.append(given)
+        if kind == "requests":
+            self.messages += len(content) // 3
+            self.taken.take(content, list(parts))
         else:
-            given[0](*given[1:])
+            self.taken.cancel(content)
 
     def flush(self) -> None: ...
-
-    def arrive(self) -> None:
-        held, self.held = self.held or [], None
-        for what, *given in held:
-            what(*given)
 
     def _answer(self, content: Any, parts: Sequence[Any]) -> None:
         self.sent.answered(msgpack.unpackb(msgpack.packb(content)), [bytes(p) for p in parts])
 
-    async def infer(self, value: float, count: int = 1) -> None:
-        answer = await self.sent.infer(Call("m", "", {"x": rows(count, value)}))
-        ((_, y),) = answer.outputs
+    async def infer(self, value: float, count: int = 1, **given: Any) -> None:
+        answer = await self.sent.infer(Call("m", "", {"x": rows(count, value)}, **given))
+        ((tensor, y),) = answer.outputs
+        assert (answer.model, answer.version, tensor.name) == ("m", "1", "y")
         np.testing.assert_array_equal(y, rows(count, 2 * value))
 
 
 class Parts:
     def __init__(self, memory: TrayMemory, model: Doubling) -> None:
-        self.model, self.batcher = model, Batcher(model, Metrics(NoTraces()))  # type: ignore[arg-type]
+        self.model, self.metrics = model, Metrics(NoTraces())
+        self.batcher = Batcher(model, self.metrics)  # type: ignore[arg-type]
         self.fronts = [Front(memory, lambda *_: self.batcher, own) for own in (1, 2)]
         self.start = memory._whole.__array_interface__["data"][0]
         self.size = memory.size
@@ -295,12 +402,18 @@ class Parts:
             while not self.batcher.trays.settle():
                 await asyncio.sleep(0.001)
 
-    async def blocked(self) -> asyncio.Task[None]:
-        """Returns a request whose run has begun and waits for `go`; the front ends know by then where to put others."""
+    async def known(self) -> None:
+        """Has the front ends know where to put requests."""
         for front in self.fronts:
             await asyncio.gather(front.infer(1), front.infer(1, 2), front.infer(1, 3))
-        self.model.go.clear()
+            front.messages = 0
         self.model.ran.clear()
+        self.model.rows.clear()
+
+    async def blocked(self) -> asyncio.Task[None]:
+        """Returns a request whose run has begun and waits for `go`."""
+        await self.known()
+        self.model.go.clear()
         task = asyncio.create_task(self.fronts[0].infer(5))
         while not self.model.ran:
             await asyncio.sleep(0.001)
@@ -308,8 +421,9 @@ class Parts:
 
 
 @contextlib.asynccontextmanager
-async def connected(memory: TrayMemory, pins: bool | None = None) -> AsyncIterator[Parts]:
-    parts = Parts(memory, Doubling(pins))
+async def connected(memory: TrayMemory, pins: bool | None = None, **settings: Any) -> AsyncIterator[Parts]:
+    parts = Parts(memory, Doubling(pins, **settings))
+    asyncio.get_running_loop().add_reader(memory.bells[ENGINE], memory.rung)
     yield parts
     parts.model.go.set()
     await parts.batcher.close()
@@ -329,8 +443,26 @@ def test_requests_of_two_front_ends_are_run_where_they_put_them(memory: TrayMemo
             await turns()
             parts.model.go.set()
             await asyncio.gather(first, *others)
-            assert parts.in_place() == [True, True]
-            assert [r for r in one.records if not isinstance(r, int)] and one.records[0] == 1  # the first was sent
+            assert parts.in_place() == [True, True] and parts.model.rows == [1, 6]
+            assert (one.messages, other.messages) == (0, 0)
+            await parts.idle()
+
+    asyncio.run(ask())
+
+
+def test_figures_count_requests_in_trays(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            first = await parts.blocked()
+            record = parts.metrics.records["m", "1"]
+            before, runs, sizes = record.requests, record.runs, record.by_size[6][0]
+            others = [asyncio.create_task(front.infer(3, 3)) for front in parts.fronts]
+            await turns()
+            assert record.waiting == 2
+            parts.model.go.set()
+            await asyncio.gather(first, *others)
+            assert (record.requests - before, record.runs - runs, record.waiting) == (3, 2, 0)
+            assert sum(record.queue.counts) == record.requests and record.by_size[6][0] == sizes + 1
 
     asyncio.run(ask())
 
@@ -345,7 +477,8 @@ def test_a_target_with_memory_of_its_own_pins_trays_or_has_none(pins: bool, memo
             parts.model.go.set()
             await asyncio.gather(first, *others)
             assert parts.in_place() == [pins, pins] and (parts.batcher.trays is not None) == pins
-            assert parts.model.pinned == [TRAYS * (MOST * WIDTH * 4 + PAGE)]  # tried once, all of it
+            words = -(-WORDS * MOST * 8 // PAGE) * PAGE
+            assert parts.model.pinned == [TRAYS * (2 * MOST * WIDTH * 4 + words)]  # tried once, all of it
 
     asyncio.run(ask())
 
@@ -356,107 +489,143 @@ def test_a_row_that_was_claimed_and_never_filled_holds_nobody_up(count: int, pla
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
-            assert parts.batcher.trays is not None
-            assert parts.batcher.trays._claims.claim(parts.batcher.trays.plan.mark, 1, MOST, 2) is not None
-            others = [asyncio.create_task(one.infer(value)) for value in range(count)]
+            trays = parts.batcher.trays
+            assert trays is not None
+            others = [asyncio.create_task(one.infer(20))]
+            await turns()
+            trays._claims.lock()
+            assert trays._claims.claim(trays.plan, 1, 2) is not None
+            trays._claims.unlock()
+            others += [asyncio.create_task(one.infer(value)) for value in range(count - 1)]
             await turns()
             parts.model.go.set()
             await asyncio.gather(first, *others)
             assert parts.in_place() == [True, placed]
-            assert not parts.batcher.trays.settle()
+            assert not trays.settle()
             other.taken.close()  # its process has ended
             await parts.idle()
 
     asyncio.run(ask())
 
 
-def test_a_request_whose_message_is_on_its_way_is_run_with_others(memory: TrayMemory) -> None:
+def test_two_runs_that_end_sooner_take_the_place_of_one(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            first = await parts.blocked()
+            parts.model.seconds.update({((size, WIDTH),): 1.0 if size == 8 else 0.1 for size in parts.model.sizes})
+            others = [asyncio.create_task(parts.fronts[n % 2].infer(n, 1 + n // 3)) for n in range(5)]
+            await turns()
+            parts.model.go.set()
+            await asyncio.gather(first, *others)
+            assert parts.model.rows == [1, 6, 2]  # 5 rows filled up, and 2, in the place of 7 of 8
+            assert parts.in_place() == [True] * 3
+
+    asyncio.run(ask())
+
+
+def test_a_request_that_waits_for_others_is_run_when_its_time_has_passed(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory, queue_delay=0.2) as parts:
+            await parts.known()
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            await asyncio.gather(*(front.infer(3, 2) for front in parts.fronts))
+            assert parts.model.rows == [4] and loop.time() - start > 0.19
+            start = loop.time()
+            await asyncio.gather(*(parts.fronts[n % 2].infer(3, 2) for n in range(4)))  # a whole batch
+            assert parts.model.rows == [4, 8] and loop.time() - start < 0.19
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("priority", "order"), [(1, [1, 3, 2]), (3, [1, 2, 3])])
+def test_a_request_of_another_priority_is_sent_and_has_its_turn(
+    priority: int, order: list[int], memory: TrayMemory
+) -> None:
+    async def ask() -> None:
+        async with connected(memory, priority=2) as parts:
+            first = await parts.blocked()
+            one, other = parts.fronts
+            usual = asyncio.create_task(one.infer(3, 2))
+            await turns()
+            sent = asyncio.create_task(other.infer(4, 3, priority=priority))
+            await turns()
+            assert other.messages == 1
+            parts.model.go.set()
+            await asyncio.gather(first, usual, sent)
+            assert parts.model.rows == order and parts.in_place() == [rows != 3 for rows in order]
+
+    asyncio.run(ask())
+
+
+def test_requests_beyond_the_bound_are_refused(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory, queue_size=3) as parts:
+            first = await parts.blocked()
+            waits = [asyncio.create_task(parts.fronts[n % 2].infer(n)) for n in range(3)]
+            await turns()
+            for front in parts.fronts:
+                with pytest.raises(Busy):
+                    await front.infer(7)
+            waits[0].cancel()
+            await turns()
+            waits.append(asyncio.create_task(parts.fronts[0].infer(8)))
+            await turns()
+            parts.model.go.set()
+            await asyncio.gather(first, *waits[1:])
+            assert parts.metrics.records["m", "1"].refusals == 2
+
+    asyncio.run(ask())
+
+
+def test_a_request_in_a_tray_is_given_up_when_its_time_has_passed(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
-            other.held = []
-            tasks = [asyncio.create_task(front.infer(10 + n)) for n, front in enumerate((other, one, other, other))]
-            await turns()
-            tasks[2].cancel()
-            await turns()
+            with pytest.raises(DeadlinePassed, match="model 'm' did not answer within"):
+                await asyncio.gather(one.infer(1, 1, timeout=0.1), other.infer(1, 1, timeout=0.1))
+            late = [asyncio.create_task(one.infer(1, 1, timeout=0.1)) for _ in range(2)]
+            kept = asyncio.create_task(other.infer(5, 2))
+            await asyncio.wait(late)
+            assert all(isinstance(task.exception(), DeadlinePassed) for task in late)
             parts.model.go.set()
-            await asyncio.gather(first, *tasks[:2], tasks[3])
-            assert len(parts.model.ran) == 2 and parts.in_place()[1]
-            other.arrive()
-            assert not other.taken._waiting
+            await asyncio.gather(first, kept)
+            assert parts.model.rows[-1] == 2  # and not the rows of those that were given up
             await parts.idle()
 
     asyncio.run(ask())
 
 
-def test_a_request_that_is_run_before_its_message_comes_can_be_cancelled(memory: TrayMemory) -> None:
+def test_requests_in_trays_are_refused_when_the_engine_has_ended(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
-            one, other = parts.fronts
-            other.held = []
-            early, known = asyncio.create_task(other.infer(10)), asyncio.create_task(one.infer(11))
+            waits = [asyncio.create_task(front.infer(1)) for front in parts.fronts]
             await turns()
-            parts.model.stops[2] = threading.Event()
-            parts.model.go.set()
-            await first
-            while len(parts.model.ran) < 2:
-                await asyncio.sleep(0.001)
-            other.arrive()
-            assert len(other.taken._waiting) == 1
-            early.cancel()
-            await turns()
-            assert not other.taken._waiting
-            parts.model.stops[2].set()
-            await known
-            await other.infer(12)
+            for front in parts.fronts:
+                front.sent.lost()
+            found = await asyncio.gather(first, *waits, return_exceptions=True)
+            assert all(isinstance(error, Unavailable) for error in found)
 
     asyncio.run(ask())
 
 
-def test_a_kind_of_requests_that_was_forgotten_waits_for_its_messages(memory: TrayMemory) -> None:
+def test_what_is_forgotten_of_requests_changes_nothing_for_those_in_trays(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
-            other.held = []
-            late, known = asyncio.create_task(other.infer(10)), asyncio.create_task(one.infer(11))
+            waits = [asyncio.create_task(front.infer(10)) for front in parts.fronts]
             await turns()
-            other.taken.changed()
+            for front in parts.fronts:
+                front.taken.changed()
+                front.sent.changed()
             parts.model.go.set()
-            await asyncio.gather(first, known)
-            assert not late.done()
-            other.arrive()
-            await late
-
-    asyncio.run(ask())
-
-
-def test_a_request_that_comes_when_its_batch_is_run_is_in_the_next_one(memory: TrayMemory) -> None:
-    async def ask() -> None:
-        async with connected(memory) as parts:
-            first = await parts.blocked()
-            one, other = parts.fronts
-            plans = other.sent._plans
-            plans.update({head: dataclasses.replace(plan, kind=0) for head, plan in plans.items()})  # it marks nothing
-            other.held = []
-            late = asyncio.create_task(other.infer(20))
-            early = asyncio.create_task(one.infer(10))
-            await turns()
-            parts.model.go.set()
-            await first
-            await early
-            parts.model.go.clear()
-            second = asyncio.create_task(one.infer(11))
-            while len(parts.model.ran) < 3:
-                await asyncio.sleep(0.001)
-            other.arrive()
-            third = asyncio.create_task(one.infer(12))
-            await turns()
-            parts.model.go.set()
-            await asyncio.gather(late, second, third)
-            assert len(parts.model.ran) == 4 and parts.in_place()[3]
+            await asyncio.gather(first, *waits)
+            await asyncio.gather(one.infer(3), other.infer(4))
+            await asyncio.gather(one.infer(3), other.infer(4))
+            assert (one.messages, other.messages) == (1, 1)
 
     asyncio.run(ask())
 
@@ -473,6 +642,7 @@ def test_requests_are_answered_while_a_process_that_was_stopped_has_the_lock(mem
                 sent = [asyncio.create_task(front.infer(20)) for front in parts.fronts]
                 parts.model.go.set()
                 await asyncio.gather(first, *lies, *sent)
+            await asyncio.gather(one.infer(1), other.infer(1))
             await asyncio.gather(one.infer(1), other.infer(1))
             await parts.idle()
 
@@ -491,42 +661,75 @@ def test_a_row_that_fails_fails_alone(memory: TrayMemory) -> None:
             await asyncio.gather(first, *good)
             with pytest.raises(Internal, match="a row holds -1"):
                 await bad
+            await one.infer(4)
+            with pytest.raises(Internal, match="a row holds -1"):
+                await one.infer(-1)  # alone in its tray
+            assert (one.messages, other.messages) == (0, 0)
+            await parts.idle()
 
     asyncio.run(ask())
 
 
-def test_a_client_that_leaves_takes_nothing_from_others(memory: TrayMemory) -> None:
+def test_an_output_that_is_not_what_the_model_says_is_not_handed_out(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            await parts.known()
+            whole = parts.model.run
+            parts.model.run = lambda *given: [y[:, :1] for y in whole(*given)]  # type: ignore[method-assign]
+            with pytest.raises(Internal):
+                await parts.fronts[0].infer(1)
+            parts.model.run = whole  # type: ignore[method-assign]
+            await parts.fronts[0].infer(1)
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_client_that_leaves_takes_nothing_from_others(runs: bool, memory: TrayMemory) -> None:
+    """runs: the run of its batch has begun."""
+
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
             tasks = [asyncio.create_task(f.infer(n)) for n, f in enumerate((one, other, one, other))]
             await turns()
+            if runs:
+                parts.model.stops[2] = threading.Event()
+                parts.model.go.set()
+                await first
+                while len(parts.model.ran) < 2:
+                    await asyncio.sleep(0.001)
             tasks[0].cancel()
             tasks[2].cancel()
             await turns()
-            parts.model.go.set()
+            for event in (parts.model.go, *parts.model.stops.values()):
+                event.set()
             await asyncio.gather(first, tasks[1], tasks[3])
             await asyncio.gather(one.infer(7), other.infer(8))
+            await parts.idle()
 
     asyncio.run(ask())
 
 
-def test_a_model_that_is_loaded_anew_is_asked_with_what_lies_in_the_old_trays(memory: TrayMemory) -> None:
+def test_a_model_that_is_loaded_anew_is_asked_with_what_lay_in_no_tray_of_the_old_one(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
-            other.held = []
             between = asyncio.create_task(other.infer(20))
             await turns()
             former, parts.batcher = parts.batcher, Batcher(parts.model, Metrics(NoTraces()))  # type: ignore[arg-type]
             for front in parts.fronts:
                 front.taken.changed()
+            closing = asyncio.create_task(former.close())
+            await turns()
+            late = asyncio.create_task(one.infer(21))  # which knows of the old trays alone
+            await turns()
             parts.model.go.set()
-            await asyncio.gather(former.close(), first)
-            other.arrive()
-            await asyncio.gather(between, one.infer(3), other.infer(4))
+            await asyncio.gather(closing, first, between, late)
+            assert one.messages == 1
+            await asyncio.gather(one.infer(3), other.infer(4))
             await asyncio.gather(one.infer(5), other.infer(6))
             assert parts.batcher.trays is not None and parts.batcher.trays is not former.trays
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
 import numpy as np
 
+from ..deadlines import Deadlines
 from ..errors import Unavailable
+from ..filling import Filling, Put
 from ..inference import Answer, Call
 from ..shared_memory import AT_ONCE, Place
 from ..tensors import DATATYPES, Tensor, datatype_of, elements, to_bytes
-from ..tray_claims import Filling, Plan
+from ..tray_claims import Offer
 from .arena import Bytes
 from .channel import Channel
 from .wire import place_fields, read_error, read_tensor
@@ -44,20 +47,28 @@ def lies_plainly(call: Call) -> bool:
     return small and not any(a.dtype.hasobject for a in call.feeds.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """Where requests of one head are put, and what all answers to them have.  deadlines: those of the model."""
+
+    offer: Offer
+    answer: Sequence[Any]
+    deadlines: Deadlines
+
+
 class Sent:
     """Requests of this process to another one that are not answered yet.
 
     The requests of one turn of the event loop leave as one message.  A request is its number, its head and its tensors; the head
     names the model, the outputs, the shapes of the inputs and the places in shared memory, and is written once for all requests
-    that are alike.  Once an answer to such a request has said where inputs may be put, those of the next ones are put there and
-    not sent, while there is room.
-
-    filling: puts them there, None where the other process offers no such memory.
+    that are alike.  Once an answer to such a request has said where inputs may be put, the next ones are put there and not sent,
+    while there is room, and their answers are found there; their limits of time are seen to here.
     """
 
-    def __init__(self, channel: Callable[[], Channel | None], filling: Filling | None = None) -> None:
-        self.filling = filling
-        self._plans: dict[bytes, Plan] = {}
+    def __init__(self, channel: Callable[[], Channel | None]) -> None:
+        self._filling: Filling | None = None
+        self._offers: dict[bytes, _Offered] = {}
+        self._deadlines: dict[str, Deadlines] = {}  # by models
         self._channel, self._loop = channel, asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Made]] = {}
         self._numbers = itertools.count(1)
@@ -65,56 +76,73 @@ class Sent:
         self._records: list[Any] = []
         self._parts: list[Bytes] = []
 
+    def fill(self, filling: Filling) -> None:
+        """Has requests put in the trays that the other process offers."""
+        self._filling = filling
+        self._loop.add_reader(filling.bell, filling.rung, _answer_put)
+
     async def infer(self, call: Call) -> Answer:
         """Returns the answer to a request that `is_plain`, or `lies_plainly` where the other process has the regions.
 
         Errors: any `ServeError`; Lost if the other process ends.
         """
-        head, number, reply = self._head(call), next(self._numbers), self._loop.create_future()
+        head = self._head(call)
+        offered = self._offers.get(head)
+        made = None if offered is None or self._filling is None else await self._put(head, offered, call, self._filling)
+        if made is None:
+            made = await self._asked(head, call)
+        (model, version, outputs, offer), parts = made
+        if offer is not None and head not in self._offers:
+            of_model = self._deadlines.setdefault(model, Deadlines(model))
+            self._offers[head] = _Offered(Offer.of(offer), [model, version, outputs, None], of_model)
+        return _answer(call, model, version, outputs, parts)
+
+    async def _asked(self, head: bytes, call: Call) -> Made:
+        """Returns what the other process answers to a request that is sent."""
+        number, reply = next(self._numbers), self._loop.create_future()
         if not self._records:
             self._loop.call_soon(self.flush)
-        self._add(number, head, call)
+        self._records += (number, head, len(call.feeds))
+        self._parts += map(to_bytes, call.feeds.values())
         self._waiting[number] = reply
         try:
-            (model, version, outputs, plan), parts = await reply
+            made: Made = await reply
+            return made
         except asyncio.CancelledError:
             self.flush()
             self._tell("cancelled", number)
             raise
         finally:
             del self._waiting[number]
-        if plan is not None and head not in self._plans:
-            self._plans[head] = Plan(*plan)
-        made, places = [], {}
-        for (name, kind, shape), part in zip(outputs, parts, strict=True):
-            lies = call.places.get(name)
-            if lies is None:
-                array = read_tensor(name, kind, shape, part)
-            else:  # the elements are there, and their size is all that comes
-                places[name] = Place(lies.region, int.from_bytes(part, "little"), lies.offset)
-                array = np.broadcast_to(np.zeros((), DATATYPES[kind]), shape)
-            made.append((Tensor(name, kind, tuple(shape)), array))
-        return Answer(model, version, call.id, made, places)
 
-    def _add(self, number: int, head: bytes, call: Call) -> None:
-        """Adds a request to those that leave at the end of this turn of the event loop, its inputs only where they are sent."""
-        plan = self._plans.get(head)
-        if plan is not None and self.filling is not None:
-            arrays = list(call.feeds.values())
-            try:
-                where = self.filling.put(plan, number, len(arrays[0]), [to_bytes(array) for array in arrays])
-            except LookupError:
-                del self._plans[head]
-            else:
-                if where is not None:
-                    self._records += (number, head, where)
-                    return
-        self._records += (number, head, len(call.feeds))
-        self._parts += map(to_bytes, call.feeds.values())
+    async def _put(self, head: bytes, offered: _Offered, call: Call, filling: Filling) -> Made | None:
+        """Returns the answer to a request that is put in a tray; None where there is no room, or its tray was run without it."""
+        number, reply = next(self._numbers), self._loop.create_future()
+        arrays = list(call.feeds.values())
+        put = Put(offered.offer, number, len(arrays[0]), reply)
+        try:
+            if not filling.put(put, [to_bytes(array) for array in arrays]):
+                return None
+        except LookupError:
+            self._offers.pop(head, None)
+            return None
+        self._waiting[number] = reply  # a message answers it where its run fails
+        offered.deadlines.add(put)
+        try:
+            made: tuple[Any, list[Bytes]] | None = await reply
+        except BaseException:
+            filling.leave(put)
+            raise
+        finally:
+            offered.deadlines.discard(put)
+            del self._waiting[number]
+        if made is None or made[0] is not None:
+            return made
+        return offered.answer, made[1]
 
     def changed(self) -> None:
         """Notes that other models or versions answer now."""
-        self._plans.clear()
+        self._offers.clear()
 
     def _head(self, call: Call) -> bytes:
         feeds = tuple([(name, array.dtype, array.shape) for name, array in call.feeds.items()])
@@ -133,7 +161,7 @@ class Sent:
             if len(head) <= LARGEST_HEAD:
                 if len(self._heads) >= HEADS:
                     self._heads.clear()
-                    self._plans.clear()
+                    self._offers.clear()
                 self._heads[key] = head
         return head
 
@@ -173,3 +201,21 @@ class Sent:
         for reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(Lost("the engine's process has ended"))
+
+
+def _answer_put(put: Put, outputs: Sequence[Bytes] | None) -> None:
+    if not put.done.done():  # or the client has left
+        put.done.set_result(None if outputs is None else (None, outputs))
+
+
+def _answer(call: Call, model: str, version: str, outputs: Sequence[Any], parts: Sequence[Bytes]) -> Answer:
+    made, places = [], {}
+    for (name, kind, shape), part in zip(outputs, parts, strict=True):
+        lies = call.places.get(name)
+        if lies is None:
+            array = read_tensor(name, kind, shape, part)
+        else:  # the elements are there, and their size is all that comes
+            places[name] = Place(lies.region, int.from_bytes(part, "little"), lies.offset)
+            array = np.broadcast_to(np.zeros((), DATATYPES[kind]), shape)
+        made.append((Tensor(name, kind, tuple(shape)), array))
+    return Answer(model, version, call.id, made, places)

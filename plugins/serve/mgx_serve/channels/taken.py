@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from ..ahead import LARGE
 from ..batch import Form
 from ..batching import Batcher
 from ..budget import TENSOR_COST, Budget, Share
@@ -20,7 +19,7 @@ from ..errors import ServeError
 from ..inference import held
 from ..shared_memory import Place, Regions
 from ..tensors import DATATYPES, Array, Layout, Lying, to_bytes
-from ..trays import TrayMemory, Trays
+from ..trays import TrayMemory
 from .arena import Bytes
 from .wire import error_message
 
@@ -97,7 +96,6 @@ class Taken:
         self._find, self._budget, self._send, self._loop = find, budget, send, asyncio.get_running_loop()
         self._kinds: dict[bytes, Kind] = {}
         self._waiting: dict[int, Waiting] = {}
-        self._numbered: list[tuple[Trays, int]] = []  # kinds of requests that are marked
         self._answers: list[tuple[Waiting, list[tuple[int, ...]], list[Bytes]]] = []
         self._refusals: list[tuple[int, Any]] = []
 
@@ -105,15 +103,10 @@ class Taken:
         """Puts the requests of a message into their queues."""
         at = 0
         numbers = iter(records)
-        for number, head, where in zip(numbers, numbers, numbers, strict=True):
-            given: list[Bytes] = []
-            if isinstance(where, int):
-                given, at = parts[at : at + where], at + where
+        for number, head, count in zip(numbers, numbers, numbers, strict=True):
+            given, at = parts[at : at + count], at + count
             try:
-                if isinstance(where, int):
-                    self._put(number, self._kinds.get(head) or self._kind(head), given)
-                else:
-                    self._put_lying(number, head, *where)
+                self._put(number, self._kinds.get(head) or self._kind(head), given)
             except Exception as error:
                 self.refuse(number, error)
 
@@ -126,21 +119,6 @@ class Taken:
         if kind.stored:
             self._add_stored(feeds, waiting)
         kind.queue.put(feeds, kind.form, waiting)
-
-    def _put_lying(self, number: int, head: bytes, which: int, place: int, row: int, rows: int) -> None:
-        """Puts a request in its queue whose inputs lie in a tray."""
-        assert self._trays is not None, "a front end has trays from this process"
-        trays = self._trays.of(which)
-        tray, early = trays.came(place, self._process, row, rows)  # also if the request is refused
-        if early is not None:
-            if not early.ended:
-                self._waiting[number] = early
-            return
-        kind = self._kinds.get(head) or self._kind(head)
-        feeds = {name: array[row : row + rows] for name, array in tray.arrays.items()}
-        self._waiting[number] = waiting = Waiting(self, number, kind)
-        lies = (tray, row) if kind.queue.trays is trays else None  # or the model was loaded anew meanwhile
-        kind.queue.put(feeds, kind.form, waiting, lies)
 
     def _add_stored(self, feeds: dict[str, Array | Lying], waiting: Waiting) -> None:
         """Adds the inputs in shared memory.  Errors: BadRequest, TooLarge, Busy."""
@@ -168,33 +146,32 @@ class Taken:
             if len(self._kinds) >= HEADS:
                 self.changed()
             self._kinds[head] = made
-            if not lying:
+            if not lying and not placed:
                 alike[-1] = self._offered(made)
         return made
 
     def _offered(self, kind: Kind) -> Any:
         """Returns where requests of a kind may put their inputs; None for those that are sent."""
         queue, form = kind.queue, kind.form
-        if self._trays is None or form.size < LARGE or not 0 < form.rows <= queue.signature.max_batch:
+        usual = form.priority == queue.model.settings.priority
+        if self._trays is None or not usual or not form.size or not form.rows <= queue.signature.max_batch:
             return None
         if queue.trays is None and queue.fills_trays:
             laid = [(name, dtype, tuple(shape[1:])) for name, dtype, shape in kind.layouts]
-            offered = self._trays.offer(queue.signature.max_batch, laid, form.key)
+            made = [(t.name, t.dtype, t.shape[1:]) for t in queue.signature.outputs]
+            most = queue.model.settings.queue_size
+            offered = self._trays.offer(queue.signature.max_batch, laid, made, form.key, most)
             if offered is not None:
                 queue.use(offered)
         trays = queue.trays
         if trays is None or trays.key != form.key:
             return None
-        number = trays.add((form, partial(Waiting, self, kind=kind)))
-        self._numbered.append((trays, number))
-        return trays.plan.fields(number)
+        offer = trays.add(self, form, partial(Waiting, self, kind=kind))
+        return None if offer is None else offer.fields()
 
     def changed(self) -> None:
         """Forgets what was checked: other models or versions answer now."""
         self._kinds.clear()
-        for trays, number in self._numbered:
-            trays.discard(number)
-        self._numbered.clear()
 
     def cancel(self, number: int) -> None:
         """Gives up a request whose client has left."""
@@ -215,7 +192,7 @@ class Taken:
             self.cancel(number)
         self.changed()
         if self._trays is not None:
-            self._trays.left(self._process)
+            self._trays.left(self._process, self)
 
     def answer(self, waiting: Waiting, result: list[Array]) -> None:
         try:

@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.types import ASGIApp
@@ -85,7 +86,8 @@ class FrontEnds:
         self._sharing = sharing = Sharing(count, shared_memory)
         if count <= MOST_FRONTENDS and not given.traces and given.ray is None:
             size = SETS * PAGE + given.memory
-            self._trays = TrayMemory(shared_memory("mgx-serve-trays", size), size)
+            self._trays = trays = TrayMemory(shared_memory("mgx-serve-trays", size), size, count)
+            asyncio.get_running_loop().add_reader(trays.bells[ENGINE], trays.rung)
         self._members = [self._member(share, sharing, number) for number in range(count)]
         started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
         for error in started:
@@ -95,7 +97,7 @@ class FrontEnds:
     def _member(self, settings: Settings, sharing: Sharing, number: int) -> _Member:
         own, trays = ENGINE + 1 + number, self._trays
         asked = Asked(self._service, self._app, self._methods, trays, own)
-        return _Member(settings, asked, sharing, number, () if trays is None else (trays.number, trays.size, own))
+        return _Member(settings, asked, sharing, number, () if trays is None else trays.filling(own))
 
     def _changed(self) -> None:
         for member in self._members:
@@ -113,6 +115,8 @@ class FrontEnds:
         await asyncio.gather(*(member.end() for member in self._members))
         for held in self._reserved:
             held.close()
+        if self._trays is not None:
+            asyncio.get_running_loop().remove_reader(self._trays.bells[ENGINE])
         if self._sharing is not None:
             self._sharing.close()
 
@@ -123,9 +127,7 @@ class _Member:
     trays: what `Filling` takes, nothing where none are offered.
     """
 
-    def __init__(
-        self, settings: Settings, asked: Asked, sharing: Sharing, number: int, trays: tuple[int, int, int] | tuple[()]
-    ) -> None:
+    def __init__(self, settings: Settings, asked: Asked, sharing: Sharing, number: int, trays: Sequence[int]) -> None:
         self._settings, self.asked = settings, asked
         self._sharing, self._number, self._trays = sharing, number, trays
         self._ending = False
@@ -146,7 +148,7 @@ class _Member:
                 *COMMAND,
                 *map(str, (*given, size)),
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=(*given, part.counts, part.takes, *part.gives, *self._trays[:1]),
+                pass_fds=(*given, part.counts, part.takes, *part.gives, *self._trays[:1], *self._trays[3:]),
             )
             requests, answers = memory
             channel = await Channel.opened(

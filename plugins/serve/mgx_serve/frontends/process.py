@@ -13,12 +13,12 @@ from typing import Any
 from mgx_core import ParameterError
 
 from ..channels.channel import Ends
+from ..filling import Filling
 from ..grpc_service import handler
 from ..http_infer import InferPaths
 from ..listening import Listening
 from ..settings import Settings
 from ..sharing import Part
-from ..tray_claims import Filling
 from .remote import Engine, Others
 from .start import LOG_FORMAT, settings_of
 

@@ -17,10 +17,10 @@ from ..channels.channel import Channel, Ends
 from ..channels.sent import Sent, is_plain, lies_plainly
 from ..channels.wire import call_message, read_answer, read_error
 from ..errors import Unavailable
+from ..filling import Filling
 from ..http_infer import headers_of, read_body, refusal, send_response
 from ..inference import Answer, Call, Inference
 from ..settings import Settings
-from ..tray_claims import Filling
 
 __all__ = ["Engine", "Others"]
 
@@ -55,7 +55,7 @@ class Engine(Inference):
 
     def fill(self, filling: Filling) -> None:
         """Has requests put in the trays that the engine's process offers."""
-        self._sent.filling = filling
+        self._sent.fill(filling)
 
     def changed(self) -> None:
         """Notes that other models or versions answer now."""

@@ -1,0 +1,163 @@
+"""The part of a front end in trays: it copies inputs straight to the batch that they will be run in, and outputs out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from .tray_claims import DONE, OPEN, RUNS, Claims, Held, Lies, Offer, marked
+
+__all__ = ["Filling", "Put"]
+
+TRIES: Final = 3  # times that a request is put in a tray that is taken before it is marked
+AT_ONCE: Final = 1 << 14  # bytes that are copied while others wait for the lock: to take it again costs as much
+
+
+class Put:
+    """A request in a tray.
+
+    deadline, arrived: by `time.monotonic`; done: answered with the elements of its outputs, None where its tray was run without
+    it.
+    """
+
+    __slots__ = ("arrived", "deadline", "done", "lies", "number", "offer", "rows")
+
+    def __init__(self, offer: Offer, number: int, rows: int, done: asyncio.Future[Any]) -> None:
+        self.offer, self.number, self.rows, self.done = offer, number, rows, done
+        self.arrived = time.monotonic()
+        self.deadline = self.arrived + offer.limit
+        self.lies: Lies = (0, 0, 0)
+
+
+class Filling:
+    """The trays of all models as one front end sees them.
+
+    number, size: of the memory of all sets; own: the number of this process; engine: descriptor that wakes the engine's process;
+    bell: one that this process is woken by when a tray in which it has rows was run.
+    """
+
+    def __init__(self, number: int, size: int, own: int, engine: int, bell: int) -> None:
+        self.bell, self._engine = bell, engine
+        self._number, self._own = number, own
+        self._mapped = mmap.mmap(number, size)
+        self._memory = memoryview(self._mapped)
+        self._claims: dict[int, Claims] = {}
+        self._puts: dict[tuple[int, int, int], dict[int, Put]] = {}  # by set, tray and turn; by their first rows
+        self._owed: list[
+            tuple[int, int, int, Put | None]
+        ] = []  # set, tray and rows that are to be given back, and whose
+
+    def put(self, put: Put, parts: Sequence[Any]) -> bool:
+        """Puts a request in a tray; returns False where there is no room.
+
+        parts: the elements of its inputs, in the plan's order.
+        Errors: LookupError where the set is offered no more, or held.
+        """
+        plan = put.offer.plan
+        claims = self._of(plan.number)
+        small = sum(map(len, parts)) <= AT_ONCE
+        for _ in range(TRIES):
+            claims.lock()
+            try:
+                lies = claims.claim(plan, put.rows, self._own)
+                if lies is None:
+                    return False
+                put.lies = lies
+                if small:
+                    self._copy(put, parts)
+                    wakes = self._show(claims, put)
+            finally:
+                claims.unlock()
+            if not small:
+                self._copy(put, parts)
+                wakes = self._shown(claims, put)
+            if wakes is not None:
+                self._puts.setdefault((plan.number, *lies[:2]), {})[lies[2]] = put
+                if wakes:
+                    os.eventfd_write(self._engine, 1)
+                return True
+            self._give_back(plan.number, lies[0], put.rows)
+        return False
+
+    def _of(self, number: int) -> Claims:
+        claims = self._claims.get(number)
+        if claims is None:
+            claims = self._claims[number] = Claims(self._number, self._mapped, number)
+        return claims
+
+    def _copy(self, put: Put, parts: Sequence[Any]) -> None:
+        plan, (tray, _, row) = put.offer.plan, put.lies
+        start, memory = plan.start + tray * plan.size, self._memory
+        for (at, width), part in zip(plan.inputs, parts, strict=True):
+            first = start + at + row * width
+            memory[first : first + put.rows * width] = part
+
+    def _shown(self, claims: Claims, put: Put) -> bool | None:
+        try:
+            claims.lock()
+        except Held:
+            return None
+        try:
+            return self._show(claims, put)
+        finally:
+            claims.unlock()
+
+    def _show(self, claims: Claims, put: Put) -> bool | None:
+        mark = marked(put.offer.kind, put.number)
+        return claims.show(put.offer.plan, put.lies, mark, int(put.arrived * 1e9))
+
+    def leave(self, put: Put) -> None:
+        """Gives up a request that is not answered: its client has left."""
+        plan, (tray, turn, row) = put.offer.plan, put.lies
+        puts = self._puts.get((plan.number, tray, turn), {})
+        if puts.pop(row, None) is None:
+            return
+        self._give_back(plan.number, tray, put.rows, put)
+
+    def rung(self, answered: Callable[[Put, Sequence[bytes] | None], None]) -> None:
+        """Reads the answers that are there.
+
+        answered: called with a request and the elements of its outputs; None for a request that its tray was run without.
+        """
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.bell)
+        for key, puts in list(self._puts.items()):
+            number, tray, turn = key
+            claims = self._of(number)
+            state = claims.state(tray, turn)
+            if state in (OPEN, RUNS):
+                continue
+            del self._puts[key]
+            for put in puts.values():
+                if not claims.answered(put.offer.plan, put.lies):
+                    answered(put, None)
+                elif state == DONE:
+                    answered(put, self._outputs(put))
+            self._give_back(number, tray, sum([put.rows for put in puts.values()]))
+
+    def _outputs(self, put: Put) -> list[bytes]:
+        plan, (tray, _, row) = put.offer.plan, put.lies
+        start = plan.start + tray * plan.size
+        places = [plan.outputs[n] for n in put.offer.outputs]
+        return [bytes(self._memory[(first := start + at + row * w) : first + put.rows * w]) for at, w in places]
+
+    def _give_back(self, number: int, tray: int, rows: int, left: Put | None = None) -> None:
+        """Gives rows back; later, where a process that was stopped has the lock.  left: whose client has left."""
+        self._owed.append((number, tray, rows, left))
+        while self._owed:
+            number, tray, rows, left = self._owed[-1]
+            claims = self._of(number)
+            try:
+                claims.lock()
+            except Held:
+                return
+            if left is not None:
+                claims.hide(left.offer.plan, left.lies, marked(left.offer.kind, left.number))
+            claims.release(tray, rows, self._own)
+            claims.unlock()
+            self._owed.pop()
