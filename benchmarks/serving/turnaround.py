@@ -5,7 +5,7 @@ python benchmarks/serving/turnaround.py [--kind tokens|image] [--rows 2] [--wait
 
 A run waits for `--wait` milliseconds and computes nothing; clients ask over HTTP as those of `scale.py` do.  Printed are the rows
 of a run, the times between runs, in which a device would do nothing, the part of the time that runs took, and the processor time
-of the process that runs the model for each request, front ends not counted.
+for each request, of the process that runs the model and of its front ends.
 tokens: two inputs of 128 int64 and 768 numbers of float32 for each row; image: 602,112 bytes and 1,000 numbers.
 """
 
@@ -85,6 +85,11 @@ def processor_seconds(process: int) -> float:
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
+def front_ends(process: int) -> list[int]:
+    """Returns numbers of the processes that take requests for one."""
+    return [int(n) for n in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
 def report(record: Path, seconds: float) -> None:
     given = json.loads(record.read_text())
     last = given[-1][1] - 0.5
@@ -139,16 +144,19 @@ def main() -> None:
                 scale.ready(port, text)
                 asked = scale.shared(port, text, feeds) if given.shared_memory else text
                 with scale.clients(port, asked, given.clients, given.processes, given.seconds) as finished:
-                    before = processor_seconds(process.pid)
+                    places = [[process.pid], front_ends(process.pid)]
+                    before = [sum(map(processor_seconds, place)) for place in places]
                     seen = finished()
-                    busy = (processor_seconds(process.pid) - before) / len(seen)
+                    after = [sum(map(processor_seconds, place)) for place in places]
+                    engine, front = (1e6 * (b - a) / len(seen) for a, b in zip(before, after, strict=True))
             finally:
                 process.terminate()
                 process.wait(60)
             spent = [s for at, s, _ in seen if at > seen[-1][0] - given.seconds]
             p50, p99 = (1e3 * np.percentile(spent, p) for p in (50, 99))
             print(
-                f"{rows} rows a request: {busy * 1e6:.1f} us of processor time each, p50 {p50:.1f}, p99 {p99:.1f} ms",
+                f"{rows} rows a request: {engine:.1f} us of processor time each and {front:.1f} in front ends, p50 {p50:.1f}, "
+                f"p99 {p99:.1f} ms",
                 end="; ",
             )
             report(record, given.seconds)

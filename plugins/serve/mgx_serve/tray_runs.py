@@ -38,13 +38,16 @@ class TrayRuns:
     def __init__(self, model: Model, trays: Trays, stacks: Stacks) -> None:
         self._model, self._trays, self._stacks = model, trays, stacks
         self._like = {name: array.shape for name, array in trays.inputs[0].items()}
+        self._known = [0 for _ in trays.inputs]  # rows of each tray, from the first on, that runs took
 
     def run(self, filled: Filled) -> Spent:
         """Runs a tray, in which the outputs lie then.  Errors: those of `Model.run`."""
         start, busy = time.monotonic(), time.thread_time()
         wanted = filled.wanted()
+        known, self._known[filled.tray] = self._known[filled.tray], 0  # where this fails, any row may be the one
         for part in self._parts(filled):
-            self._run(filled, part, wanted)
+            known = self._run(filled, part, wanted, known)
+        self._known[filled.tray] = known
         return Spent(time.monotonic() - start, time.thread_time() - busy, start)
 
     def shapes(self, rows: int) -> tuple[tuple[int, ...], ...]:
@@ -71,14 +74,17 @@ class TrayRuns:
             return Part([*apart], rows, size_for(self._model, rows))
         return Part(slice(start, end), end - start, size)
 
-    def _run(self, filled: Filled, part: Part, wanted: list[int]) -> None:
+    def _run(self, filled: Filled, part: Part, wanted: list[int], known: int) -> int:
+        """Returns how many rows of the tray, from the first on, were taken by runs; known: before."""
         given, stack = self._trays.inputs[filled.tray], None
         feeds: Mapping[str, Array]
         if isinstance(part.rows, slice):
-            start, free = part.rows.start, max(part.rows.stop, filled.claimed)
-            feeds = {name: array[start : start + part.size] for name, array in given.items()}
-            for array in feeds.values():
-                array[free - start :] = array[part.count - 1]  # a row that the model takes, where nobody writes
+            start, end = part.rows.start, part.rows.start + part.size
+            feeds = {name: array[start:end] for name, array in given.items()}
+            free = max(part.rows.stop, filled.claimed, known)
+            for array in given.values():
+                array[free:end] = array[part.rows.stop - 1]  # a row that the model takes, where nobody writes
+            known = max(known, end) if start <= known else known
         else:
             stack = self._stacks.take()
             rows = part.rows + part.rows[-1:] * (part.size - part.count)
@@ -94,3 +100,4 @@ class TrayRuns:
                 told = self._model.signature.outputs[number]
                 raise Internal(f"output {told.name!r} is {told}, a run gave {result.dtype}{list(result.shape)}")
             place[part.rows] = result[: part.count]
+        return known

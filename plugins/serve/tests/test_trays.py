@@ -508,6 +508,28 @@ def test_a_row_that_was_claimed_and_never_filled_holds_nobody_up(count: int, pla
     asyncio.run(ask())
 
 
+def test_rows_that_fill_a_run_up_were_taken_by_an_earlier_one(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            one = parts.fronts[0]
+            await parts.known()
+            assert parts.batcher.trays is not None
+            for tray in parts.batcher.trays.inputs:
+                tray["x"][:] = -1  # rows that the model does not take, in all that nobody has filled
+            for n in range(5 * TRAYS):
+                await asyncio.gather(*(one.infer(value) for value in range(5 + n % 3)))
+            assert len(parts.model.ran) == 5 * TRAYS  # none of which failed
+            with pytest.raises(Internal):
+                await asyncio.gather(*(one.infer(value) for value in (3, 4, 5, 6, 7, -1)))
+            await parts.idle()
+            parts.model.ran.clear()
+            for n in range(2 * TRAYS):
+                await asyncio.gather(*(one.infer(n) for n in range(5)))
+            assert len(parts.model.ran) == 2 * TRAYS
+
+    asyncio.run(ask())
+
+
 def test_two_runs_that_end_sooner_take_the_place_of_one(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
