@@ -62,6 +62,9 @@ void apply(const Link &link, Floats *v, const float *from, Part part) {
                 return a * (gate > 1.0f ? all(1.0f) : gate);
             });
         case LinkKind::tanh: return map<COUNT>(v, [](Floats a) { return hyperbolic(a); });
+        case LinkKind::gelu_erf: return map<COUNT>(v, [](Floats a) { return 0.5f * a * (1.0f + error_function(a * 0.70710678f)); });
+        case LinkKind::gelu_tanh:
+            return map<COUNT>(v, [](Floats a) { return 0.5f * a * (1.0f + hyperbolic(a * (0.79788456f + 0.035677408f * (a * a)))); });
     }
 }
 

@@ -8,7 +8,7 @@
 namespace mgx {
 
 // Activations and sums after a convolution, in the order in which they come.
-enum class LinkKind : int64_t { add, mul, sub, div, max, min, relu, linear, clip, logistic, swish, hardswish, tanh };
+enum class LinkKind : int64_t { add, mul, sub, div, max, min, relu, linear, clip, logistic, swish, hardswish, tanh, gelu_erf, gelu_tanh };
 
 struct Link {
     LinkKind kind;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,7 @@ AFTER: Any = {
     "relu": lambda y, r: np.maximum(y, 0),
     "clip": lambda y, r: np.clip(y, -0.5, 0.75),
     "swish": lambda y, r: y / (1 + np.exp(-y)),
+    "gelu_erf": lambda y, r: y / 2 * (1 + np.vectorize(math.erf)(y / 2**0.5)),
     "residual": lambda y, r: np.maximum(y + np.tanh(r), 0),
     "scaled": lambda y, r: (y + np.tanh(r)) * 0.75 + 0.5,
 }
@@ -153,6 +155,8 @@ def test_bias_and_what_follows_it(compiled: Any, channels: int, word: str) -> No
             return m.add(mgx.op("add"), y, across(np.full(channels, 0.5, np.float32)))
         if word == "clip":
             return m.add(mgx.op("clip"), y, wide(-0.5), wide(0.75))
+        if word == "gelu_erf":
+            return m.add(mgx.op("gelu_erf"), y)
         return m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)) if word == "swish" else m.add(mgx.op("relu"), y)
 
     program, steps = compiled(build)
@@ -185,12 +189,12 @@ def test_not_a_number_stays(compiled: Any) -> None:
 @pytest.mark.parametrize(
     ("per", "groups", "window", "ours"),
     [
-        (2, 24, (3, 3), True), (2, 24, (3, 5), False), (2, 20, (3, 3), False),
-        (4, 12, (3, 3), True), (8, 6, (5, 3), True), (8, 3, (3, 3), False),
+        (2, 24, (3, 3), True), (2, 24, (3, 5), False), (2, 20, (3, 3), True), (2, 3, (3, 3), False),
+        (4, 12, (3, 3), True), (4, 9, (3, 3), True), (8, 6, (5, 3), True), (8, 3, (3, 3), True), (8, 1, (3, 3), False),
     ],
 )  # fmt: skip
 def test_narrow_groups(both: Any, per: int, groups: int, window: Any, ours: bool, step: int, threads: int) -> None:
-    """Groups of two, four and eight channels that fill vectors; test_plans_grouped_convolution has more of their values."""
+    """Groups of two, four and eight channels, some of which fill no vector at the end; test_plans_grouped_convolution has more of their values."""
     lens, w = [2, per * groups, 11, 33], numbers(per * groups, per, *window) / 4
     program = mgx.Program()
     m = program.get_main_module()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ def test_strides_gaps_and_borders(
     assert (np.abs(found.to_numpy() - exact) <= 2.0**-24 * (w[0].size + 2) * size).all()
 
 
-@pytest.mark.parametrize("word", ["relu", "clip", "swish", "residual"])
+@pytest.mark.parametrize("word", ["relu", "clip", "swish", "gelu_erf", "residual"])
 @pytest.mark.parametrize(("channels", "group"), [(64, 16), (64, 8), (64, 2), (48, 2), (72, 3)])
 def test_bias_and_what_follows_it(compiled: Any, channels: int, group: int, word: str) -> None:
     lens, per = [2, channels, 9, 13], channels // group
@@ -134,6 +135,8 @@ def test_bias_and_what_follows_it(compiled: Any, channels: int, group: int, word
             return m.add(mgx.op("add"), y, m.add(mgx.op("tanh"), m.add_parameter("r", given.shape)))
         if word == "clip":
             return m.add(mgx.op("clip"), y, wide(-0.5), wide(0.75))
+        if word == "gelu_erf":
+            return m.add(mgx.op("gelu_erf"), y)
         return m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)) if word == "swish" else m.add(mgx.op("relu"), y)
 
     program, steps = compiled(build)
@@ -145,6 +148,7 @@ def test_bias_and_what_follows_it(compiled: Any, channels: int, group: int, word
         "relu": lambda y: np.maximum(y, 0),
         "clip": lambda y: np.clip(y, -0.5, 0.75),
         "swish": lambda y: y / (1 + np.exp(-y)),
+        "gelu_erf": lambda y: y / 2 * (1 + np.vectorize(math.erf)(y / 2**0.5)),
         "residual": lambda y: y + np.tanh(residual.astype(np.float64)),
     }[word]
     slack = 2.0**-24 * (9 * per + 12) * (size + np.abs(bias)[:, None, None] + 1)

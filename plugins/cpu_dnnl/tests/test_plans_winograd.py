@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
@@ -139,6 +140,11 @@ AFTER = {
     "swish": (lambda m, y: m.add(mgx.op("mul"), y, m.add(mgx.op("sigmoid"), y)), lambda y: y / (1 + np.exp(-y))),
     "tanh": (lambda m, y: m.add(mgx.op("tanh"), y), np.tanh),
     "hard_swish": (lambda m, y: m.add(mgx.op("hard_swish"), y), lambda y: y * np.clip(y / 6 + 0.5, 0, 1)),
+    "gelu": (lambda m, y: m.add(mgx.op("gelu_erf"), y), lambda y: y / 2 * (1 + np.vectorize(math.erf)(y / 2**0.5))),
+    "gelu_tanh": (
+        lambda m, y: m.add(mgx.op("gelu_tanh"), y),
+        lambda y: y / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3))),
+    ),
 }
 
 

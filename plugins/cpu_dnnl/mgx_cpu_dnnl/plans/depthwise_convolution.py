@@ -52,7 +52,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
     if w.dynamic():
         return No(f"weights {w}, whose extents depend on data")
     channels, per = w.lens()[:2]
-    if x.rank not in (3, 4) or op.group == 1 or op.group * per != channels or (per > 1 and channels % LANES):
+    if x.rank not in (3, 4) or op.group == 1 or op.group * per != channels or (per == TWO and channels % FOUR):
         return No(f"{op.group} groups of {per} channels that give {channels} in all, {x.rank} axes")
     return None if w.lens()[-1] in ACROSS.get(per, ()) else No(f"groups of {per} channels, a window {w.lens()[2:]}")
 

@@ -23,7 +23,7 @@ __all__ = ["KINDS", "images", "links_of", "plane", "weights_and_extents"]
 KINDS: Final = {
     name: n
     for n, name in enumerate(
-        "add mul sub div max min relu linear clip logistic swish hardswish tanh".split()  # noqa: SIM905
+        "add mul sub div max min relu linear clip logistic swish hardswish tanh gelu_erf gelu_tanh".split()  # noqa: SIM905
     )
 }
 MOST_LINKS: Final = 16
