@@ -162,9 +162,11 @@ void transform_tile(const Job &job, const float *x, Tile tile, float *to) {
         transform(whole, [&](const float *at) { return load_some(at, job.channels - whole); });
 }
 
-// m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..]; what lies `ahead` of b is fetched meanwhile.
+// m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..]; meanwhile `step` floats of what comes next are fetched for each k,
+// a line of the cache or two.
 template <int ROWS, int WIDE>
-void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, int64_t ahead, float *m, int64_t m_step) {
+void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, const float *next, int64_t step, float *m,
+        int64_t m_step) {
     Floats sum[ROWS][WIDE] = {};
 #pragma GCC unroll 2
     for (int64_t k = 0; k < depth; ++k) {
@@ -172,8 +174,8 @@ void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, int
 #pragma GCC unroll 2
         for (int w = 0; w < WIDE; ++w)
             factor[w] = load(b + k * panel + w * lanes);
-        for (int64_t at = 0; at < panel; at += line)
-            __builtin_prefetch(b + k * panel + at + ahead, 0, 2);
+        __builtin_prefetch(next + k * step, 0, 2);
+        __builtin_prefetch(next + k * step + step - line, 0, 2);
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 2
@@ -187,7 +189,7 @@ void multiply(const float *a, int64_t a_step, const float *b, int64_t depth, int
             store(m + r * m_step + w * lanes, sum[r][w]);
 }
 
-using Product = void (*)(const float *, int64_t, const float *, int64_t, int64_t, float *, int64_t);
+using Product = void (*)(const float *, int64_t, const float *, int64_t, const float *, int64_t, float *, int64_t);
 
 template <int WIDE>
 Product product_of(int64_t rows) {
@@ -204,19 +206,21 @@ Product product_of(int64_t rows) {
 // The products of `tiles` tiles with output channels [begin, end), all points.
 void multiply_block(const Job &job, int points, const float *values, const float *weights, int64_t tiles, int64_t begin,
         int64_t end, float *products) {
-    const int64_t width = up(job.channels, lanes), panels = up(job.out_channels, panel) / panel;
-    const int64_t groups = (tiles + most_rows - 1) / most_rows;
+    const int64_t width = up(job.channels, lanes), panels = up(job.out_channels, panel) / panel, size = job.channels * panel;
+    const int64_t groups = (tiles + most_rows - 1) / most_rows, fetching = least(groups, panel / line), step = panel / fetching;
     for (int p = 0; p < points; ++p) {
         const float *a = values + p * values_step(job);
         for (int64_t o = begin; o < end; o += panel) {
-            const float *b = weights + (p * panels + o / panel) * job.channels * panel;
+            const float *b = weights + (p * panels + o / panel) * size;
+            // the next panel's weights, half of them while each of two groups works: all at once come slower than sums are made
+            const float *next = o + panel < end ? b + size : p + 1 < points ? weights + ((p + 1) * panels + begin / panel) * size : b;
             float *m = products + p * products_step(job) + (o - begin);
             const bool wide = end - o > lanes;
             for (int64_t g = 0; g < groups; ++g) {
                 const int64_t first = tiles * g / groups, rows = tiles * (g + 1) / groups - first;
                 auto product = wide ? product_of<2>(rows) : product_of<1>(rows);
-                const int64_t ahead = g == 0 ? job.channels * panel : 0; // the next panel's weights come while these work
-                product(a + first * width, width, b, job.channels, ahead, m + first * job.span, job.span);
+                const float *fetched = g < fetching ? next + g * step * job.channels : b;
+                product(a + first * width, width, b, job.channels, fetched, step, m + first * job.span, job.span);
             }
         }
     }
