@@ -1,10 +1,10 @@
-"""From parsing to the first result on the gpu target: with nothing kept, with its kernels kept, and from a kept program.
+"""From parsing to the first result on the gpu target: with nothing kept, and with its kernels kept by another process.
 
     python benchmarks/gpu_compile.py MODELS [--only a,b] [--precision fp16] [--rounds 1]
 
 MODELS holds NAME.onnx and NAME.in.npz.  Each time is that of a process of its own, in which the device is open and a trivial
 program has run before: seconds from the file to the first result in host memory.  empty: the cache is empty; kernels: another
-process has compiled the same before (MGX_KEEP_PROGRAMS=0); kept: the program itself was kept.  Runs nothing beside.
+process has compiled the same before.  Runs nothing beside.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ program.compile(target, use_fp16=precision == "fp16")
 program.run(feed)
 print(time.perf_counter() - start)
 """
-WAYS = ("empty", "kernels", "kept")
+WAYS = ("empty", "kernels")
 
 
-def seconds(model: Path, precision: str, cache: str, way: str) -> float:
+def seconds(model: Path, precision: str, cache: str) -> float:
     """Returns what one process measured.  Errors: CalledProcessError, with the process's own words on stderr."""
-    environment = {**os.environ, "MGX_CACHE_DIR": cache, "MGX_KEEP_PROGRAMS": "0" if way == "kernels" else "1"}
+    environment = {**os.environ, "MGX_CACHE_DIR": cache}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(model), precision],
         env=environment,
@@ -57,10 +57,8 @@ def measured(model: Path, precision: str, rounds: int) -> dict[str, float]:
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
-            times["empty"].append(seconds(model, precision, cache, "empty"))
-            times["kernels"].append(seconds(model, precision, cache, "kernels"))
-            seconds(model, precision, cache, "kept")  # a program is kept once it is compiled a second time
-            times["kept"].append(seconds(model, precision, cache, "kept"))
+            for way in WAYS:
+                times[way].append(seconds(model, precision, cache))
     return {way: statistics.median(found) for way, found in times.items()}
 
 
@@ -81,7 +79,7 @@ def main() -> None:
         try:
             found[model.stem] = times = measured(model, given.precision, given.rounds)
         except subprocess.CalledProcessError as error:
-            print(f"| {model.stem} | failed with status {error.returncode} | | |", flush=True)
+            print(f"| {model.stem} | failed with status {error.returncode} | |", flush=True)
             continue
         print(f"| {model.stem} | {' | '.join(f'{times[way]:.2f}' for way in WAYS)} |", flush=True)
     for way in WAYS:
