@@ -65,13 +65,8 @@ class TuningStore:
         with self.lock:
             if self._changed:
                 self.choices = {**self._read(), **self.choices}
-                lasting = {p: choice for p, choice in self.choices.items() if self.lasts(choice)}
-                self._disk.put(self.machine, json.dumps(lasting).encode())
+                self._disk.put(self.machine, json.dumps(self.choices).encode())
                 self._changed = False
-
-    def lasts(self, choice: Any) -> bool:
-        """Returns True if a choice is worth keeping on disk (override)."""
-        return True
 
     def _read(self) -> dict[str, Any]:
         found = self._disk.get(self.machine)

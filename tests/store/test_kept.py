@@ -138,6 +138,20 @@ def test_the_second_time_nothing_is_parsed_or_compiled(path, request):
     assert [r.name for r in second.executable.records] == [r.name for r in first.executable.records]
 
 
+def test_a_gpu_takes_what_was_compiled_for_it(path, request, monkeypatch):
+    pytest.importorskip("mgx_gpu_hip")
+    monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
+    first = compiled(path, mgx.get_target("gpu"))
+    wanted = result(first)
+    monkeypatch.setenv("CUDNN_LOGLEVEL_DBG", "0")
+    assert not compiled(path, mgx.get_target("gpu")).executable.restored  # of another environment
+    monkeypatch.delenv("CUDNN_LOGLEVEL_DBG")
+    request.getfixturevalue("nothing_is_parsed")
+    second = compiled(path, mgx.get_target("gpu"))
+    np.testing.assert_array_equal(result(second), wanted)
+    assert second.executable.restored and second.executable.notes == []
+
+
 def test_another_process_loads_neither_frontend_nor_passes(path, tmp_path):
     np.savez(tmp_path / "given.npz", wanted=result(compiled(path)), **values())
     text = f"""

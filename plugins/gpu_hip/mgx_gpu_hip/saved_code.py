@@ -17,7 +17,7 @@ from .context import GpuContext
 
 __all__ = ["Kept", "keep_code", "machine_text", "read_code"]
 
-FORMAT = 2
+FORMAT = 3
 
 Kept = Mapping[str, bytes]  # images by `digest`
 

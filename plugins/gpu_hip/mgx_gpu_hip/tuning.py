@@ -160,14 +160,11 @@ class Tuner(TuningStore):
         with self.lock:
             known = sorted(self.found.items(), key=lambda one: one[0][1])  # of two, the exhaustive one stays
             return {
-                repr(p): {"refused": found.why, "exhaustive": exhaustive}
+                repr(p): {"refused": found.why, "versions": self.libraries.versions(p), "exhaustive": exhaustive}
                 if isinstance(found, No)
                 else {"choice": dict(found.choice), "us": found.us, "exhaustive": exhaustive}
                 for (p, exhaustive), found in known
             }
-
-    def lasts(self, choice: Any) -> bool:
-        return "choice" in choice or "versions" in choice  # other refusals hold for the program file that brought them
 
     @contextmanager
     def expecting(self, dry_run: Callable[[], None]) -> Iterator[None]:
@@ -205,7 +202,7 @@ class Tuner(TuningStore):
         if kept is None or (exhaustive and not kept.get("exhaustive")):
             return None
         if "refused" in kept:
-            if kept.get("versions") not in (None, self.libraries.versions(problem)):
+            if kept["versions"] != self.libraries.versions(problem):
                 return None
             return self._found(problem, exhaustive, No(kept["refused"]))
 
