@@ -246,12 +246,27 @@ def _program(
     extents = Extents(_ranges(values))
     extents.met([s for v in values for s in (v.shape if isinstance(v, torch.Tensor) else [v])])
     converter = GraphConverter(main, graph.converters, extents)
+    inputs, given = _inputs(graph, converter, values, args, weights)
+    outputs, results = _results(graph, converter, converter.convert(graph.gm.graph, inputs))
+    main.add_return(outputs)
+    main.sweep()
+    kept = set(main.parameters)
+    return Program(Graph(main)), [g for g in given if g[0] in kept], results
+
+
+def _inputs(
+    graph: CompiledGraph,
+    converter: GraphConverter,
+    values: Sequence[Any],
+    args: Sequence[Any],
+    weights: Mapping[int, Any],
+) -> tuple[list[Any], list[tuple[str, int, str]]]:
+    """Returns the values of a graph's placeholders, and which argument each parameter that is added for them takes."""
+    main, extents = converter.module, converter.extents
     given: list[tuple[str, int, str]] = []
     inputs: list[Any] = []
-    carried: set[str] = set()
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            carried |= {str(s) for s in value.shape if isinstance(s, torch.SymInt)}
+    tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    carried = {str(s) for v in tensors for s in v.shape if isinstance(s, torch.SymInt)}
     for i, (fx, value) in enumerate(zip(graph.placeholders, values, strict=True)):
         if i in weights:
             inputs.append(converter.constant(weights[i], fx.name))
@@ -282,7 +297,13 @@ def _program(
                 given.append((fx.name, i, ""))
         else:
             inputs.append(value)
-    found = converter.convert(graph.gm.graph, inputs)
+    return inputs, given
+
+
+def _results(
+    graph: CompiledGraph, converter: GraphConverter, found: Any
+) -> tuple[list[Instruction], list[tuple[str, Any]]]:
+    """Returns the program's outputs, and how each result of a graph is made of them; found: what its nodes gave."""
     (output,) = (n for n in graph.gm.graph.nodes if n.op == "output")
     nodes = output.args[0]
     if not isinstance(
@@ -306,10 +327,7 @@ def _program(
             results.append(("number", None))
         else:
             results.append(("value", value))
-    main.add_return(outputs)
-    main.sweep()
-    kept = set(main.parameters)
-    return Program(Graph(main)), [g for g in given if g[0] in kept], results
+    return outputs, results
 
 
 def _memory(
