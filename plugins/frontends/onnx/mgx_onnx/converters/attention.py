@@ -13,16 +13,16 @@ from ..converter import converts
 from ..node import Node
 from ..tensors import dtype_of
 
-__all__ = ["extent_of", "merged_heads", "split_heads"]
+__all__ = ["length_of", "merged_heads", "split_heads"]
 
 
-def split_heads(n: Node, x: Instruction, heads: int, what: str = "hidden size") -> Instruction:
+def split_heads(n: Node, x: Instruction, heads: int) -> Instruction:
     """[b, s, heads * d] as [b, heads, s, d]."""
     if heads < 1:
         n.fail(f"the number of heads must be positive, got {heads}")
     b, s, hidden = x.shape.dims
     if isinstance(hidden, int) and hidden % heads:
-        n.fail(f"the {what} {hidden} is not a multiple of the {heads} heads")
+        n.fail(f"the hidden size {hidden} is not a multiple of the {heads} heads")
     return n.transpose(n.reshape(x, (b, s, heads, hidden // heads)), [0, 2, 1, 3])
 
 
@@ -32,12 +32,10 @@ def merged_heads(n: Node, x: Instruction) -> Instruction:
     return n.reshape(n.transpose(x, [0, 2, 1, 3]), (b, s, h * d))
 
 
-def extent_of(n: Node, x: Instruction, axis: int) -> Instruction:
-    """Returns an extent as an int64 vector of one element, a constant where it is known."""
-    d: Dim = x.shape.dims[axis]
-    if isinstance(d, int):
-        return n.literal([d], dt.int64)
-    return n.add("dimensions_of", x, start=axis, end=axis + 1)
+def length_of(n: Node, x: Instruction) -> Instruction:
+    """Returns the length s of [b, h, s, d] as an int64 vector of one element, a constant where it is known."""
+    d: Dim = x.shape.dims[2]
+    return n.literal([d], dt.int64) if isinstance(d, int) else n.add("dimensions_of", x, start=2, end=3)
 
 
 STAGES = {0: "scores", 1: "capped", 2: "masked", 3: "probabilities"}
@@ -72,7 +70,7 @@ def attention(
     offsets = None
     if nonpad_kv_seqlen is not None:
         nonpad_kv_seqlen = n.convert(nonpad_kv_seqlen, dt.int64)
-        offsets = n.pointwise("sub", nonpad_kv_seqlen, extent_of(n, q, 2))
+        offsets = n.pointwise("sub", nonpad_kv_seqlen, length_of(n, q))
     if mask is not None and mask.shape.dtype.is_integer:
         mask = n.convert(mask, q.shape.dtype)
     precision = n.attr("softmax_precision", 0)

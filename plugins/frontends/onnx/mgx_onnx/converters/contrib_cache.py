@@ -12,7 +12,7 @@ from mgx_core import dtype as dt
 from mgx_core.types.dim import Dim, compare, may_equal
 
 from ..node import Node
-from .attention import extent_of
+from .attention import length_of
 
 __all__ = ["Cache", "added", "attend", "check_bias", "finite", "grown", "input_bias", "mask_extent", "padding_bias"]
 
@@ -60,7 +60,7 @@ def grown(
         n.fail(f"past_sequence_length must be an integer, got {past_length.shape}")
     batch = key.shape.dims[0]
     before = n.convert(n.reshape(past_length, (1,)), dt.int64)
-    total = n.add("add", before, extent_of(n, key, 2))
+    total = n.add("add", before, length_of(n, key))
     last = n.broadcast_to(n.add("sub", total, n.literal([1], dt.int64)), (batch,))
     keys = n.add("concat_past_present", key, last, past_key)
     values = n.add("concat_past_present", value, last, past_value)

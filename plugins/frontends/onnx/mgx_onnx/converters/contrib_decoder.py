@@ -10,7 +10,7 @@ from mgx_core.types.dim import Dim, may_equal
 
 from ..converter import converts
 from ..node import Node
-from .attention import extent_of, merged_heads, split_heads
+from .attention import length_of, merged_heads, split_heads
 from .contrib_quant import MS
 
 
@@ -104,7 +104,7 @@ def group_query_attention(
     if past_key is None:
         offsets = None
     else:
-        offsets = n.pointwise("max", n.pointwise("sub", tokens, extent_of(n, q, 2)), n.literal([0], dt.int64))
+        offsets = n.pointwise("max", n.pointwise("sub", tokens, length_of(n, q)), n.literal([0], dt.int64))
     y, stage = _attended(n, q, k, v, attention_bias, tokens, offsets, sink)
     return merged_heads(n, y), k, v, stage
 

@@ -23,10 +23,10 @@ NF4: Final = [
 ]  # fmt: skip
 
 
-def block_size_of(n: Node, least: int = 16) -> int:
+def block_size_of(n: Node) -> int:
     size: int = n.attr("block_size")
-    if size < least or size & (size - 1):
-        n.fail(f"block_size must be a power of 2, at least {least}, got {size}")
+    if size < 16 or size & (size - 1):
+        n.fail(f"block_size must be a power of 2, at least 16, got {size}")
     return size
 
 
