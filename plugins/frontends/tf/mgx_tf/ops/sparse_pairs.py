@@ -20,9 +20,9 @@ from .sparse import flat_places, whole
 __all__: list[str] = []
 
 
-def sparse_shapes(kind: DType, rank: Dim, entries: Dim | None = None) -> list[Shape]:
+def sparse_shapes(kind: DType, rank: Dim) -> list[Shape]:
     """Returns the shapes of indices, values and extents."""
-    count = fresh("entries") if entries is None else entries
+    count = fresh("entries")
     return [Shape.of(dt.int64, (count, rank)), Shape.of(kind, (count,)), Shape.of(dt.int64, (rank,))]
 
 
