@@ -124,12 +124,11 @@ class Node(InstructionBuilder):
         """Returns an argument as torch describes it: a tensor without data, or the number itself."""
         return described(self.fx.args[index]) if index < len(self.fx.args) else None
 
-    def common_dtype(self, *indices: int, floating: bool = False) -> DType:
+    def common_dtype(self, *indices: int) -> DType:
         """Returns the type in which torch computes on some arguments, by its rules of promotion."""
-        kind = ELEMENTWISE_TYPE_PROMOTION_KIND
         args = [self.given(i) for i in indices]
         args = [a for a in args if isinstance(a, (torch.Tensor, int, float, bool, torch.SymInt, torch.SymFloat))]
-        _, found = elementwise_dtypes(*args, type_promotion_kind=kind.INT_TO_FLOAT if floating else kind.DEFAULT)
+        _, found = elementwise_dtypes(*args, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
         return dtype_of(found)
 
     # building
