@@ -60,13 +60,13 @@ class ZeroPoints:
         return [
             f"u32 zr = {row};",
             f"zr = zr < {self.p.rows}u ? zr : {self.p.rows - 1}u;",
-            *self.along_rows("zr", z, "y"),
+            *self.along_rows(z),
         ]
 
-    def along_rows(self, name: str, z: Tensor, prefix: str) -> list[str]:
-        """Returns the zero point of a row, which depends on the batch, too."""
+    def along_rows(self, z: Tensor) -> list[str]:
+        """Returns the zero point of row `zr`, which depends on the batch, too."""
         batch = len(self.p.batch)
-        setup, names = decompose(name, z.lens[batch:-1], prefix)
+        setup, names = decompose("zr", z.lens[batch:-1], "y")
         outer = [f"z{i}" for i in range(batch)]
         return [*setup, f"const i32 zero_x = p3[{offset_code([*outer, *names], z.strides[:-1], 0, 'u64')}];"]
 

@@ -172,7 +172,7 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
         f"const i64 limit = {'0' if most is None else '(i64)p2[0]'};",
         f"const float ratio = (float){ratio};",
         *_ordered(score, None if least is None else read("p4[0]", least.dtype), n, threads),
-        *_picked(_corners(boxes, op.center_point_box, "box", "place"), threads, traits.wave),
+        *_picked(_corners(boxes, op.center_point_box), threads, traits.wave),
         "if (threadIdx.x == 0) counts[blockIdx.x] = found;",
     ]
     names, buffers = pointers(given, [])
@@ -296,15 +296,14 @@ def _picked(box: list[str], threads: int, wave: int) -> list[str]:
     ]
 
 
-def _corners(boxes: Tensor, centre: bool, name: str, i: str) -> list[str]:
-    """Returns statements that read a box: its lower corner, its upper one, its area."""
+def _corners(boxes: Tensor, centre: bool) -> list[str]:
+    """Returns statements that read the box at `place` into `box`: its lower corner, its upper one, its area."""
+    x, y, w, h = (read(f"p0[{offset_of(boxes, ['b', 'place', str(k)], True)}]", boxes.dtype) for k in range(4))
     corners = (
-        "const float x = {0}, y = {1}, w = {2} / 2, h = {3} / 2;",
-        "{n}[0] = x - w; {n}[1] = y - h; {n}[2] = x + w; {n}[3] = y + h;",
+        f"  const float x = {x}, y = {y}, w = {w} / 2, h = {h} / 2;",
+        "  box[0] = x - w; box[1] = y - h; box[2] = x + w; box[3] = y + h;",
     ) if centre else (
-        "const float x = {0}, y = {1}, w = {2}, h = {3};",
-        "{n}[0] = m::min(x, w); {n}[1] = m::min(y, h); {n}[2] = m::max(x, w); {n}[3] = m::max(y, h);",
+        f"  const float x = {x}, y = {y}, w = {w}, h = {h};",
+        "  box[0] = m::min(x, w); box[1] = m::min(y, h); box[2] = m::max(x, w); box[3] = m::max(y, h);",
     )  # fmt: skip
-    box = [read(f"p0[{offset_of(boxes, ['b', i, str(k)], True)}]", boxes.dtype) for k in range(4)]
-    area = f"{name}[4] = ({name}[2] - {name}[0]) * ({name}[3] - {name}[1]);"
-    return ["{", *("  " + line.format(*box, n=name) for line in corners), "}", area]
+    return ["{", *corners, "}", "box[4] = (box[2] - box[0]) * (box[3] - box[1]);"]
