@@ -68,10 +68,10 @@ def offer_anchor(plans: Kernels, anchor: type[Operation], run: Run, name: str, w
         return fused_epilogue(e, modules[0], [a for a in args if a is not None], build)
 
 
-def offer_widened(plans: Kernels, anchor: type[Operation], run: Run, name: str) -> None:
+def offer_widened(plans: Kernels, anchor: type[Operation], run: Run) -> None:
     """Offers `run` for narrow floats on processors that cannot multiply them: in float32, rounded once."""
 
-    @offer(plans, anchor, when=only(frozenset({dt.float16, dt.bfloat16})), name=name)
+    @offer(plans, anchor, when=only(frozenset({dt.float16, dt.bfloat16})), name="onednn-wide")
     def emit_wide(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
         x, w = args
         return narrowed(e, run(e, op, widened(e, x), widened(e, w), None), x.shape.dtype)

@@ -158,7 +158,7 @@ def grouped(w: Value, group: int) -> Value:
 
 
 offer_anchor(PLANS, Convolution, convolve, "onednn", only(FLOATS))
-offer_widened(PLANS, Convolution, convolve, "onednn-wide")
+offer_widened(PLANS, Convolution, convolve)
 
 
 def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
@@ -195,4 +195,4 @@ def _turned(w: Value, group: int) -> Value:
 
 
 offer_anchor(PLANS, ConvolutionBackwards, deconvolve, "onednn", only(FLOATS))
-offer_widened(PLANS, ConvolutionBackwards, deconvolve, "onednn-wide")
+offer_widened(PLANS, ConvolutionBackwards, deconvolve)
