@@ -92,8 +92,7 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
         ordered = e.allocate(dt.float32, [rows, padded])
         native_loop(e, "order", f"coded_order_{isa}", [a, ordered], [ordered], [k, k, padded], rows, rows)
         a = ordered
-    given = [] if points is None else [e.row_major(points)]
-    point = -1 if given else 1 << (op.bits - 1)
+    given, point = zero_points(e, op, points)
     numbers = [rows, padded, blocks, op.block_size, min(row_bytes, k) if op.bits == 8 else row_bytes, n, op.bits, point]
     if op.bits == 8 and row_bytes != k:
         raise Refused("rows of codes are longer than those of the activations")
@@ -101,6 +100,11 @@ def emit_dequant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Se
     grain = max(16 if rows > 4 else 2, 65536 // max(row_bytes * -(-rows // 4), 1))
     native_loop(e, op.name, f"coded_product_{isa}", [*read, out], [out], numbers, n, grain)
     return out.seen_as(0, Shape(dt.float32, out.lens))
+
+
+def zero_points(e: CpuEmitter, op: Any, points: Value | None) -> tuple[list[Value], int]:
+    """Returns the operand for zero points that there are, and the one number that loops are told: -1 where there are some."""
+    return ([], 1 << (op.bits - 1)) if points is None else ([e.row_major(points)], -1)
 
 
 def fills_parts(e: CpuEmitter, op: Any, scale: Value) -> bool:
@@ -118,8 +122,7 @@ def in_bytes(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, point
     part = op.block_size if blocks > 1 and op.block_size < held else held
     count = -(-k // held)
     units = e.allocate(dt.uint8, [rows, count, HELD_BITS // op.bits + UNIT_TABLES])
-    given = [] if points is None else [e.row_major(points)]
-    point = -1 if given else 1 << (op.bits - 1)
+    given, point = zero_points(e, op, points)
     numbers = [rows, k, blocks, op.block_size, row_bytes, n, point, count, part]
     loop = f"coded_bytes_{op.bits}"
     native_loop(e, "round", f"{loop}_round", [a, units], [units], numbers, rows, max(1, ENOUGH // k))
@@ -142,8 +145,7 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
     (n, row_bytes), blocks, k = codes.lens, scale.lens[1], a.lens[-1]
     held = -(-blocks * op.block_size // UNIT)
     units = e.allocate(dt.uint8, [2, held, UNIT_BYTES])  # with the rest of the digits, where that matters
-    given = [] if points is None else [e.row_major(points)]
-    point = -1 if given else 8
+    given, point = zero_points(e, op, points)
     isa = "vnni" if "avx512_vnni" in e.features else "avx2"
     native_loop(e, "units", f"coded_units_{isa}", [a, units], [units], [k, point, held], held, held)
     numbers = [k, blocks, op.block_size, row_bytes, point]
@@ -154,8 +156,7 @@ def one_row(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points
 def panels(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: Value | None, out: Value) -> None:
     """The product of many rows: codes of some columns become floats in the nearest caches, which all rows then read."""
     *outer, k = a.lens
-    given = [] if points is None else [e.row_major(points)]
-    point = -1 if given else 1 << (op.bits - 1)
+    given, point = zero_points(e, op, points)
     n, row_bytes = codes.lens
     numbers = [prod(outer), k, scale.lens[1], op.block_size, row_bytes, n, op.bits, point]
     native_loop(e, op.name, "coded_panels_avx512", [a, codes, scale, *given, out], [out], numbers, -(-n // WIDTH), 1)
@@ -177,7 +178,6 @@ def tiled(e: CpuEmitter, op: Any, a: Value, codes: Value, scale: Value, points: 
     pieces = e.allocate(dt.uint16, [depth // 32, tall // 16, 3, 16, 32])
     numbers = [rows, k, k, tall, depth]
     native_loop(e, "pieces", "coded_pieces_amx", [a, pieces], [pieces], numbers, tall, 16)
-    given = [] if points is None else [e.row_major(points)]
-    point = -1 if given else 8
+    given, point = zero_points(e, op, points)
     numbers = [rows, tall, blocks, op.block_size, row_bytes, n, n, point, k]
     native_loop(e, op.name, "coded_product_amx", [pieces, codes, scale, *given, out], [out], numbers, -(-n // 16), 4)
