@@ -18,17 +18,21 @@ CHUNK: Final = 1 << 30  # bytes of one binary item; a larger tensor is a list of
 
 
 def write_value(value: Any, shape: AnyShape, filename: str | os.PathLike[str]) -> None:
-    """Errors: ParameterError for values that are neither tensors of numbers nor tuples of such."""
+    """Errors: ParameterError for values that are neither tensors of numbers nor tuples of such; StoreError for the file's."""
     document = _document(value, shape)
-    with Path(filename).open("wb") as file:
-        msgpack.pack(document, file)
+    try:
+        with Path(filename).open("wb") as file:
+            msgpack.pack(document, file)
+    except OSError as error:
+        raise StoreError(f"file {os.fspath(filename)!r} cannot be written: {error.strerror or error}") from error
 
 
 def read_value(filename: str | os.PathLike[str]) -> Any:
     """Errors: StoreError for a file that holds no argument."""
-    data = Path(filename).read_bytes()
     try:
-        return _value(msgpack.unpackb(data))
+        return _value(msgpack.unpackb(Path(filename).read_bytes()))
+    except OSError as error:
+        raise StoreError(f"file {os.fspath(filename)!r} cannot be read: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, MgxError) as error:
         raise StoreError(f"file {os.fspath(filename)!r} holds no argument: {error}") from None
 

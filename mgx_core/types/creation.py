@@ -21,21 +21,19 @@ def create_argument(shape: Shape, values: Sequence[Any]) -> Argument:
     """Returns a tensor of the given shape from a flat list of values in row-major order."""
     if len(values) != shape.elements():
         raise ShapeError(f"{shape} has {shape.elements()} elements, got {len(values)} values")
-    flat = np.asarray(values, dtype=object if shape.dtype.kind == "s" else None)
-    return Argument(_laid_out(_elements(flat, shape).reshape(shape.lens()), shape), shape)
+    return Argument(_laid_out(_elements(values, shape).reshape(shape.lens()), shape), shape)
 
 
 def fill_argument(shape: Shape, value: Any) -> Argument:
     """Returns a tensor of the given shape, every element `value`."""
     require_room(shape.lens(), shape.dtype.size, "the argument")
-    one = _elements(np.asarray(value, dtype=object if shape.dtype.kind == "s" else None), shape)
-    return Argument(_laid_out(np.full(shape.lens(), one), shape), shape)
+    return Argument(_laid_out(np.full(shape.lens(), _elements(value, shape)), shape), shape)
 
 
-def _elements(values: Array, shape: Shape) -> Array:
-    """Returns values in the element type of `shape`."""
+def _elements(values: Any, shape: Shape) -> Array:
+    """Returns values in the element type of `shape`.  Errors: ParameterError for what it cannot hold."""
     try:
-        return values.astype(shape.dtype.numpy)
+        return np.asarray(values, dtype=object if shape.dtype.kind == "s" else None).astype(shape.dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
         raise ParameterError(f"{shape} cannot hold the values given: {error}") from None
 

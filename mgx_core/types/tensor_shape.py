@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ..errors import ShapeError, UnrankedError
+from ..errors import MgxError, ShapeError, UnrankedError
 from . import dtype as dt
 from .dim import Dim, Sym, bounds, product, substitute
 from .dtype import DType
@@ -53,8 +53,12 @@ class Shape:
         dyn_dims: Iterable[Any] | None = None,
     ) -> None:
         if dyn_dims is not None:
-            ranges = [DynamicDimension.of(d) for d in dyn_dims]
-            lens = ranges
+            try:
+                lens = [DynamicDimension.of(d) for d in dyn_dims]
+            except MgxError:
+                raise
+            except (TypeError, KeyError, IndexError, ValueError):
+                raise ShapeError(f"dyn_dims must be a list of ranges, got {dyn_dims!r}") from None
         if lens is not None and not isinstance(lens, (list, tuple)) and not isinstance(lens, Iterable):
             raise ShapeError(f"lens must be a list of extents, got {lens!r}")
         dims = tuple((1,) if lens is None else lens)

@@ -177,6 +177,8 @@ def test_arguments_of_a_given_layout():
     assert fill_argument(Shape("int4", [2]), -3).to_numpy().astype(int).tolist() == [-3, -3]
     with pytest.raises(ShapeError, match=r"float32\[2, 3\].* has 6 elements, got 2 values"):
         create_argument(shape, [1, 2])
+    with pytest.raises(ParameterError, match="cannot hold the values given"):
+        create_argument(Shape("float", [2]), [[1, 2], [3]])
 
 
 def test_arguments_that_cannot_be():

@@ -65,3 +65,10 @@ def test_damaged_files(data, tmp_path) -> None:
 def test_what_cannot_be_kept(tmp_path) -> None:
     with pytest.raises(ParameterError, match="tensors of numbers"):
         mgx.Argument(np.array(["a"], object)).save(tmp_path / "a")
+
+
+def test_places_without_a_file(tmp_path) -> None:
+    with pytest.raises(StoreError, match="cannot be read: No such file"):
+        mgx.Argument.load(tmp_path / "a")
+    with pytest.raises(StoreError, match="cannot be written: No such file"):
+        mgx.Argument(np.ones(2)).save(tmp_path / "no" / "a")

@@ -130,6 +130,14 @@ def test_ranges_become_separate_symbols():
         assert s.dyn_dims()[1] == DynamicDimension(1, 4)
 
 
+@pytest.mark.parametrize("given", [[{"min": 1}], ["x"], [(1,)], [None]])
+def test_what_is_no_range_is_refused(given):
+    with pytest.raises(ShapeError, match="dyn_dims must be a list of ranges, got"):
+        Shape("float", dyn_dims=given)
+    with pytest.raises(ShapeError, match="bounds must satisfy"):
+        Shape("float", dyn_dims=[(4, 1)])
+
+
 def test_unknown_rank():
     s = Shape.unranked(dt.float32)
     assert s.dynamic()
