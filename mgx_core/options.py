@@ -61,8 +61,10 @@ class CompileOptions:
         """From a record, a mapping or keywords.  Errors: ParameterError for an unknown option or a value of another type."""
         if isinstance(given, CompileOptions):
             merged = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)} | keywords
-        else:
+        elif given is None or isinstance(given, Mapping):
             merged = {**(given or {}), **keywords}
+        else:
+            raise ParameterError(f"compile options must be a CompileOptions, a mapping or keywords, got {given!r}")
         known = {f.name: f for f in dataclasses.fields(cls)}
         for name, value in merged.items():
             if name not in known:

@@ -29,6 +29,7 @@ def test_values_take_one_form():
     ("given", "message"),
     [
         ({"fast_maths": True}, "there is no compile option 'fast_maths'; did you mean 'fast_math'"),
+        (["fast_math"], "compile options must be a CompileOptions, a mapping or keywords, got .'fast_math'."),
         ({"zzz": True}, "there is no compile option 'zzz'; known are offload_copy, "),
         ({"fast_math": "yes"}, "'fast_math' must be true or false, got 'yes'"),
         ({"fast_math": 2}, "'fast_math' must be true or false, got 2"),
