@@ -273,7 +273,7 @@ class Program:
             return self._compiled().run(parameters)
         held = self._held
         if held is self._first:
-            return self._without_states(self._compiled().run({**held, **parameters}))
+            return self._without_states(self._compiled().run(self._with_states(parameters)))
         return self._without_states(self._compiled().run(parameters, held))
 
     def _run_some(self, parameters: Mapping[str, Any], outputs: Sequence[str]) -> list[Argument]:
@@ -298,14 +298,14 @@ class Program:
         if not self.states:
             return executable.run(parameters, wanted=wanted)
         wanted += range(count, len(names))
-        return self._without_states(executable.run({**self._held, **parameters}, wanted=wanted))
+        return self._without_states(executable.run(self._with_states(parameters), wanted=wanted))
 
     def dry_run(self, parameters: Mapping[str, Any]) -> list[AnyShape]:
         """Checks the parameters, makes all that a run of these shapes needs, and runs nothing; the shapes of the results.
 
         Extents of results that depend on data stay symbolic.  Errors: as `run`.
         """
-        shapes = self._compiled().dry_run({**self._held, **parameters})
+        shapes = self._compiled().dry_run(self._with_states(parameters))
         return shapes[: len(shapes) - len(self.states)]
 
     def run_async(
@@ -317,11 +317,15 @@ class Program:
         """
         if not self.states:
             return self._compiled().run_async(parameters, int(stream), stream_type)
-        return self._without_states(self._compiled().run_async({**self._held, **parameters}, int(stream), stream_type))
+        return self._without_states(self._compiled().run_async(self._with_states(parameters), int(stream), stream_type))
 
     def reset_state(self) -> None:
         """Sets all states back to the values that they begin with."""
         self._held = self._first = dict(self.states)
+
+    def _with_states(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the parameters of a run with the states; what is no mapping is left for the run to refuse."""
+        return {**self._held, **parameters} if isinstance(parameters, Mapping) else parameters
 
     def _without_states(self, results: list[Argument]) -> list[Argument]:
         """Keeps the last results as the states of the next run; returns the others.  Errors: ShapeError for other extents."""
@@ -338,7 +342,7 @@ class Program:
 
         The values are copies in host memory.
         """
-        return self._without_states(self._compiled().run_trace({**self._held, **parameters}, callback))
+        return self._without_states(self._compiled().run_trace(self._with_states(parameters), callback))
 
     def _compiled(self) -> Executable:
         if self.executable is None:

@@ -151,7 +151,7 @@ class Executable:
             instance = self._instances.known(known[0])
             if instance is not None:
                 return [Argument.from_value(v) for v in self.run_values(known[1], instance, wanted)]
-        if held:
+        if held and isinstance(parameters, Mapping):
             parameters = {**held, **parameters}
         values = self.bind(parameters)
         if self._watched:

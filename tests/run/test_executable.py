@@ -695,6 +695,19 @@ def test_states_go_on_where_no_result_is_wanted():
         program.run(one, outputs=["output_1"])
 
 
+def test_programs_with_states_take_mappings_alone() -> None:
+    program = mgx.Program(states={"state": np.zeros(2, np.float32)})
+    main = program.get_main_module()
+    state = main.add_parameter("state", Shape("float32", [2]))
+    main.add_return([main.add(mgx.op("neg"), state), state])
+    program.compile(Host())
+    for _ in range(2):  # with the states that it begins with, and with those that a run gave
+        for call in (program.run, program.dry_run, program.run_async):
+            with pytest.raises(ParameterError, match="run takes a mapping from parameter names"):
+                call([1])
+        program.run({})
+
+
 def test_a_compile_that_fails_leaves_states_as_they_are() -> None:
     program = mgx.Program(states={"state": np.zeros(2, np.float32)})
     main = program.get_main_module()
