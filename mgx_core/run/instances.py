@@ -36,6 +36,7 @@ class Instances:
         self._make = make
         self._given_up = given_up
         self._held: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
+        self._making: dict[tuple[AnyShape, ...], threading.Lock] = {}  # by the types of those that are being made
         self._known: Known[Instance] = Known()
         self._latest: Instance | None = None
         self._lock = threading.RLock()
@@ -74,14 +75,28 @@ class Instances:
         if found is not None:
             self._use(found)
             return found, False
-        made = self._made(key)
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:  # threads that ask for one shape at once wait for the first; others go on
+            found = self._held.get(key)
+            if found is not None:
+                return found, False
+            try:
+                made = self._made(key)
+                self._hold(key, made)
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+        return made, True
+
+    def _hold(self, key: tuple[AnyShape, ...], made: Instance) -> None:
+        """Keeps a new instance, and gives up those that are too many."""
         with self._lock:
             self._held[key] = self._latest = made
             while len(self._held) > self._limit:
                 self._held.popitem(last=False)
                 self._known.forget()
                 self._given_up()
-        return made, True
 
     def restore(self, saved: Iterable[Mapping[str, AnyShape]], parameters: Mapping[str, AnyShape]) -> bool:
         """Makes the instances for saved shapes of open parameters; False, and none, if some would have to go for that."""

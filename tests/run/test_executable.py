@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
@@ -110,6 +111,28 @@ def test_several_threads():
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
     assert len(executable.instances()) == 2
+
+
+def test_threads_that_bring_one_shape_at_once_wait_for_its_one_instance():
+    made: list[int] = []
+    all_ask = threading.Barrier(4)
+
+    class Slow(Host):
+        def runner(self, module, plan, context, options):
+            made.append(module.parameters["x"].shape.lens()[0])
+            time.sleep(0.1)  # the others ask meanwhile
+            return super().runner(module, plan, context, options)
+
+    executable = compiled(BATCH, Slow()).executable
+
+    def work(rows: int) -> bool:
+        x = np.ones((rows, 3), np.float32)
+        all_ask.wait(10)
+        return np.array_equal(executable.run({"x": x})[0], expected(x))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, [2, 2, 2, 5]))
+    assert sorted(made) == [2, 5]
 
 
 def test_instances_are_looked_at_while_others_are_made():
