@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import count
 from typing import Any, Final
 
@@ -34,12 +34,6 @@ class Shared:
     def held(self) -> dict[str, Held]:
         """Returns what each cache holds in memory."""
         return {"compiled loops": self.engine.held(), "loop kernels": self.kernels.held(), **self.weights.held()}
-
-
-@cache
-def shared() -> Shared:
-    """Returns the process's one owner of caches."""
-    return Shared()
 
 
 KEPT: Final = 512
@@ -75,3 +69,11 @@ class KernelCache:
         if parts is None:
             return None
         return self._numbers.get(parts) or self._numbers.put(parts, next(self._next))
+
+
+OWNER: Final = Shared()  # made here, so that threads which ask first get the same
+
+
+def shared() -> Shared:
+    """Returns the process's one owner of caches."""
+    return OWNER

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import numpy as np
 
@@ -32,3 +34,31 @@ def test_constants_are_counted_while_a_program_holds_them():
     gc.collect()
     after = context.memory()
     assert sum(after[n].bytes - before[n].bytes for n in ("constants", "packed weights")) < 64 * 48 * 4
+
+
+ASKED_AT_ONCE = """
+import threading, time
+from mgx_cpu_dnnl import packing
+
+def slow(self, made=packing.Weights.__init__):
+    time.sleep(0.1)
+    made(self)
+
+packing.Weights.__init__ = slow
+found = []
+
+def ask():
+    from mgx_cpu_dnnl.shared import shared
+    found.append(shared())
+
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+assert len(found) == 4 and len(set(map(id, found))) == 1, found
+"""
+
+
+def test_threads_that_ask_first_at_once_get_the_same_caches():
+    subprocess.run([sys.executable, "-c", ASKED_AT_ONCE], check=True)
