@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -296,7 +297,11 @@ def open_device(kind: str = "", index: int = 0) -> Device:
                 "emulated one, which is for tests and slow"
             )
         kind = found[0]
-    return _opened(kind, index)
+    with _opening:
+        return _opened(kind, index)
+
+
+_opening = threading.Lock()  # threads that ask first get the same device
 
 
 @cache

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.rtc import Hiprtc
 from mgx_gpu_hip.compile.source import parameter_codes
 from mgx_gpu_hip.runtime import Driver, NullDevice, OutOfMemoryError, open_device
+from mgx_gpu_hip.runtime import device as device_module
 from mgx_gpu_hip.runtime.driver import candidates
 from mgx_gpu_hip.runtime.failures import CallError
 
@@ -295,3 +300,23 @@ def test_the_null_device_knows_its_architecture_and_runs_nothing():
         null.allocate(8)
     with pytest.raises(DeviceError, match="an architecture is one of"):
         NullDevice("gfx1")
+
+
+def test_threads_that_ask_at_once_get_the_same_device(monkeypatch) -> None:
+    opened: list[int] = []
+    all_ask = threading.Barrier(4)
+
+    def slow(driver: Driver, index: int) -> NullDevice:
+        opened.append(index)
+        time.sleep(0.1)  # the others ask meanwhile
+        return NullDevice("gfx942")
+
+    def ask(_: int) -> object:
+        all_ask.wait(10)
+        return open_device("host", 77)
+
+    monkeypatch.setattr(device_module, "_opened", functools.cache(device_module._opened.__wrapped__))
+    monkeypatch.setattr(device_module, "Device", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(ask, range(4)))
+    assert opened == [77] and all(d is found[0] for d in found)
