@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import field
 from typing import Any, Final
 
+from ..cache import Recent
 from ..errors import No, PluginError, UnsupportedError
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
@@ -20,6 +20,7 @@ from ..types.shape import TupleShape
 
 __all__ = ["UNCHANGED", "Lower"]
 
+MOST: Final = 4096  # launches that are looked up
 UNCHANGED: Final = (Param, Literal, Return, Undefined, Launch)  # ops that lowering leaves unchanged
 
 
@@ -31,14 +32,15 @@ class Lower(Pass):
     apart, and all else is placed on the host; every launch keeps the refusals of the plans asked before.
     validate: kernels called from Python have every result compared with its type, not only the first.
     plugged: the plans that plugins add: where one takes a member of a group, and none the group, the group is taken apart.
+    made: launches by what was asked; the layers of a network ask the same again and again, and so do its instances.
     """
 
     kernels: Kernels
     context: Any
     validate: bool = False
     plugged: Kernels | None = None
+    made: Recent[Launch] = field(default_factory=lambda: Recent(MOST), repr=False)
     name: str = "lower"
-    _made: dict[Hashable, Launch] = field(default_factory=dict, init=False, repr=False)
 
     def apply(self, module: Module) -> bool:
         for ins in module:
@@ -54,9 +56,9 @@ class Lower(Pass):
     def _lower(self, module: Module, ins: Instruction, outer: tuple[str, ...] = ()) -> None:
         """Lowers one instruction.  outer: the refusals for what it was a part of."""
         shapes = tuple([None if i.is_absent else i.result for i in ins.inputs])
-        # the layers of a network ask the same again and again; fresh symbols in a result are each instruction's own
+        # fresh symbols in a result are each instruction's own
         key = (ins.op, shapes, ins.modules, ins.result, outer)
-        made = self._made.get(key)
+        made = self.made.get(key)
         if made is None:
             try:
                 why = self._taken_inside(ins)
@@ -81,7 +83,7 @@ class Lower(Pass):
             except PluginError as error:
                 error.at_nodes(ins.sources)
                 raise
-            self._made[key] = made
+            self.made.put(key, made)
         module.replace_op(ins, made, ins.result)
 
     def _taken_inside(self, ins: Instruction) -> str:

@@ -11,8 +11,9 @@ from ..ir.module import Module
 from ..options import CompileOptions
 from ..targets.calls import called
 from ..targets.lowered import Lowered
+from ..targets.reuse import Reuse
 from ..targets.target import Target
-from ..types.shape import AnyShape
+from ..types.shape import AnyShape, Shape
 
 if TYPE_CHECKING:
     from ..targets.emission import Emitter
@@ -31,12 +32,16 @@ def lower_module(
     context: Any,
     options: CompileOptions,
     overwritten: Mapping[str, int] = NOTHING,
+    reuse: Reuse | None = None,
 ) -> Lowered:
     """Returns an optimised module for concrete shapes of its parameters, through the stages lower and plan when it is asked for.
 
     given: gives the module; for an instance out of a file neither it nor the stages may ever be needed, nor loaded.
     overwritten: results that may take the memory of arguments, as `Program.compile` takes them.
+    reuse: what instances of the same module, for the same target, context and options, have left for this one.
     """
+    if reuse is None or any(type(d) is not int for s in shapes.values() if isinstance(s, Shape) for d in s.dims):
+        reuse = Reuse()  # extents that remember their symbols are more than equal numbers tell
 
     @functools.cache
     def kernels() -> Kernels:
@@ -47,7 +52,7 @@ def lower_module(
     def lower() -> tuple[Module, list[PassRecord]]:
         from .stages import lower_for
 
-        return lower_for(given(), shapes, kernels(), target, context, options)
+        return lower_for(given(), shapes, kernels(), target, context, options, reuse)
 
     def emitter() -> Emitter | None:
         from ..targets.emission import Emitter
@@ -59,6 +64,7 @@ def lower_module(
             )
         if made is not None:
             made.overwritten = overwritten
+            made.earlier = reuse.recordings if made.tuning is None else None  # what tuning chooses goes into reports
         return made
 
     return Lowered(lower, emitter, options.memory_reuse, options.validate)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..errors import ParameterError, suggestion
+from ..ir.bodies import Bodies
 from ..ir.equality import equal_bodies
 from ..ir.module import Module
 from ..options import CompileOptions
@@ -69,6 +70,7 @@ from ..rules.views_below import VIEWS_BELOW
 from ..rules.weight_arithmetic import WEIGHT_ARITHMETIC
 from ..targets.kernel_table import Kernels
 from ..targets.memory import fits_in_memory, plan_memory
+from ..targets.reuse import Reuse
 from ..targets.target import Target
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape
@@ -193,22 +195,30 @@ def lower_for(
     target: Target,
     context: Any,
     options: CompileOptions,
+    reuse: Reuse,
 ) -> tuple[Module, list[PassRecord]]:
     """A copy of an optimised module lowered for concrete shapes of its parameters, and the records of the passes.
 
+    reuse: what other copies have left for this one.
     Errors: DeviceError for values that do not fit into memory.
     """
     static = {n: s for n, s in shapes.items() if not s.dynamic()}
-    module = given.clone(parameters=static, shared=given.derive("equal bodies", equal_bodies))
-    if given.derive("selects modules", selects_modules):
-        module = select_modules(module)
+    shared = given.derive("equal bodies", equal_bodies)
     records: list[PassRecord] = []
-    if given.derive("waits for shapes", waits_for_shapes):
-        module, records = _settled(module, target, context, options)
-    elif given.derive("waits for extents", waits_for_extents):
-        module = with_known_extents(module)
+    waits = [given.derive(w.__name__, w) for w in (selects_modules, waits_for_shapes, waits_for_extents)]
+    if any(waits):  # what waits is edited
+        module = given.clone(parameters=static, shared=shared)
+        if waits[0]:
+            module = select_modules(module)
+        if waits[1]:
+            module, records = _settled(module, target, context, options)
+        elif waits[2]:
+            module = with_known_extents(module)
+    else:
+        module = given.clone(parameters=static, shared=shared, bodies=given.derive("bodies", Bodies))
     plugged = plugged_kernels(target)
-    lower = Lower(kernels, context, options.validate, None if plugged.empty else plugged.for_options(options))
+    own = None if plugged.empty else plugged.for_options(options)
+    lower = Lower(kernels, context, options.validate, own, reuse.launches_of(given))
     pipeline = Pipeline(lowering(lower, target, context, options), options.validate, frozenset(options.disable_passes))
     pipeline.run(module)
     with limited(options.limit_bytes):

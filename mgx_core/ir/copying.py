@@ -14,6 +14,7 @@ from .instruction import Instruction, infer_shape
 from .symbols import Substitution, learn_all, learn_symbols
 
 if TYPE_CHECKING:
+    from .bodies import Bodies
     from .module import Module
 
 __all__ = ["Copies", "inlined"]
@@ -22,12 +23,16 @@ __all__ = ["Copies", "inlined"]
 class Copies:
     """Copies of a module and of those nested in it; structurally equal ones are copied once.
 
-    by: what to put in the place of symbols; shared: nested modules by the one to copy in their place.
+    by: what to put in the place of symbols; shared: nested modules by the one to copy in their place; bodies: copies
+    that other copies of the module have made.
     """
 
-    def __init__(self, by: Substitution, shared: Mapping[Module, Module] | None = None) -> None:
+    def __init__(
+        self, by: Substitution, shared: Mapping[Module, Module] | None = None, bodies: Bodies | None = None
+    ) -> None:
         self._by = by
         self._shared = shared or {}
+        self._kept = bodies
         self._copies: dict[Module, Module] = {}
         self._checked: set[tuple[int, ...]] = set()  # ids of ops and of their operands' types
         self._branches = 0  # bodies of control flow around what is copied
@@ -112,6 +117,15 @@ class Copies:
 
     def _nested(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
         one = self._shared.get(module) if self._by.exact else None
+        kept = self._kept if self._by.exact else None
+        key = None if kept is None else kept.key(module if one is None else one, self._by.symbols)
+        if kept is not None and key is not None:
+            copy = kept.get(key)
+            if copy is None:
+                copy = self.of(module, {})
+                _drop_sources(copy)
+                kept.put(key, copy)
+            return copy
         if one is None:
             return self.of(module, went)
         copy = self._copies.get(one)
@@ -120,9 +134,14 @@ class Copies:
             if any(ins.result.dynamic() for ins in copy):
                 return copy  # symbols that are learnt later may be others for each
             self._copies[one] = copy
-            for ins in copy:
-                ins.sources = ()  # the instructions that run it keep theirs
+            _drop_sources(copy)
         return copy
+
+
+def _drop_sources(copy: Module) -> None:
+    """Leaves the names of nodes to the instructions that run a body."""
+    for ins in copy:
+        ins.sources = ()
 
 
 def _result(ins: Instruction, op: Operation, inputs: Sequence[Instruction], modules: Sequence[Module]) -> AnyShape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
@@ -17,6 +17,9 @@ from .instruction_list import InstructionList
 from .reading import nested
 from .symbols import Substitution, introduced, needed_for_extents, own_symbol, with_known_symbols
 from .text.writer import module_text
+
+if TYPE_CHECKING:
+    from .bodies import Bodies
 
 __all__ = ["Module", "everywhere", "nested", "within"]
 
@@ -276,13 +279,15 @@ class Module(InstructionList):
         name: str | None = None,
         parameters: Mapping[str, AnyShape] | None = None,
         shared: Mapping[Module, Module] | None = None,
+        bodies: Bodies | None = None,
     ) -> Module:
         """A copy with symbols replaced by name and parameters given other shapes; shapes are inferred again where they change.
 
         outer: where values of enclosing modules went in their copies; shared: nested modules by the one to copy in their place,
-        once for all of them (see `equal_bodies`).  Literals are shared.
+        once for all of them (see `equal_bodies`); bodies: those that other copies of this module have as well.  Literals are
+        shared.
         """
-        return Copies(Substitution(values), shared).of(self, {} if outer is None else outer, name, parameters)
+        return Copies(Substitution(values), shared, bodies).of(self, {} if outer is None else outer, name, parameters)
 
     def inline(
         self, module: Module, args: Sequence[Instruction], before: Instruction | None = None

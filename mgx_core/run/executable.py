@@ -34,6 +34,7 @@ from .tracing import Traced, Tracer
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..targets.lowered import Lowered
+    from ..targets.reuse import Reuse
     from .pieces import Changing, Pieces, Ran
 
 NOTHING: Final[Mapping[str, Argument]] = {}
@@ -63,6 +64,7 @@ class Executable:
         overwritten: Mapping[str, int] = UNTOUCHED,
     ) -> None:
         self._module = module
+        self._reuse: Reuse | None = None  # by the instances
         self.target = target
         self.context = context
         self.options = options
@@ -102,7 +104,7 @@ class Executable:
 
     @module.setter
     def module(self, module: Module) -> None:
-        self._module = module
+        self._module, self._reuse = module, None
 
     @property
     def records(self) -> list[PassRecord]:
@@ -364,9 +366,13 @@ class Executable:
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
+        from ..targets.reuse import Reuse
 
+        reuse = self._reuse = self._reuse or Reuse()
         shapes = {n: instance_shape(self.target, self.parameters[n], s) for n, s in shapes.items()}
-        return lower_module(lambda: self.module, shapes, self.target, self.context, self.options, self.overwritten)
+        return lower_module(
+            lambda: self.module, shapes, self.target, self.context, self.options, self.overwritten, reuse
+        )
 
     def note_lost(self) -> None:
         """Notes what plugins offer to targets and frontends and could not be used."""

@@ -4,6 +4,9 @@ Contract: what a kernel emits depends on its op, its modules and `operand_key` o
 it can do again: allocations, literals, notes, and the steps added through `Emitter.repeatable`; what is taken back is no longer
 recorded.  Everything else that an emit function asks of its emitter (the numbers of a constant, a step of its own) makes the
 recording uncacheable, and the kernel is emitted again for the next instruction.
+
+Recordings serve later instances of the program as well, for the same constants: there what was emitted by the numbers of these
+is repeated, too.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from ..types.shape import Shape
 from .schedule import Call
 from .values import Buffer, Value
 
-__all__ = ["Recording", "operand_key"]
+__all__ = ["Recording", "constants_of", "operand_key"]
 
 
 def operand_key(args: Sequence[Value | tuple[Value, ...] | None]) -> Hashable | None:
@@ -36,6 +39,11 @@ def operand_key(args: Sequence[Value | tuple[Value, ...] | None]) -> Hashable | 
             else:
                 found += (value.shape, value.offset, buffer.kind, at, buffer.bytes, buffer.readers <= 1)
     return tuple(found)
+
+
+def constants_of(args: Sequence[Value | None]) -> tuple[Buffer, ...]:
+    """Returns the constants among operands, by which emission may decide where it is repeated for the same ones."""
+    return tuple([v.buffer for v in args if v is not None and v.buffer.kind == "literal"])
 
 
 class _Place(NamedTuple):
@@ -95,11 +103,13 @@ class _Repeat(NamedTuple):
 class Recording:
     """The repeatable calls of an emitter for one instruction.
 
-    sources: of the instruction; cacheable: False once something was asked that depends on more than the operands' key.
+    sources: of the instruction; cacheable: False once something was asked that depends on more than the operands' key; numbers:
+    True if that is no more than the numbers of constants.
     """
 
     def __init__(self, args: Sequence[Value | None], sources: tuple[str, ...] = ()) -> None:
         self.cacheable = True
+        self.numbers = True
         self._sources = sources
         self._numbers: dict[int, int] = {}
         self._kept: list[Buffer] = []  # so that ids stay theirs
@@ -125,7 +135,7 @@ class Recording:
     def _number(self, buffer: Buffer) -> int:
         number = self._numbers.get(id(buffer))
         if number is None:  # it came from elsewhere
-            self.cacheable = False
+            self.cacheable = self.numbers = False
             number = -1
         return number
 
@@ -174,6 +184,19 @@ class Recording:
 
     def gave(self, results: Value | tuple[Value, ...]) -> None:
         self._results = [*map(self._place, results)] if isinstance(results, tuple) else self._place(results)
+
+    def kept(self) -> Recording:
+        """Returns the same for emitters to come, without what only this one's instruction has."""
+        made = Recording((), self._sources)
+        calls: dict[int, Call] = {}
+        for call in self._calls:
+            old = call.call if isinstance(call, _Repeat) else None
+            if isinstance(call, _Repeat) and old is not None:
+                calls.setdefault(id(old), Call(old.op, old.kernel, old.sources, old.refused, old.host))
+                call = call._replace(call=calls[id(old)])
+            made._calls.append(call)
+        made._results = self._results
+        return made
 
     # replaying
 

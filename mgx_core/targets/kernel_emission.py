@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from ..cache import Recent
 from ..errors import MgxError, No, ParameterError, PluginError, Refused, ShapeError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.operation import Operation
 from ..rules.decomposition import decomposed
-from .emission_cache import Recording, operand_key
+from .emission_cache import Recording, constants_of, operand_key
 from .groups import members_of
 from .host_steps import DeviceFunction, HostFunction, HostSteps, Results
 from .kernel import Kernel, Launch, Reference, op_of
@@ -57,6 +58,8 @@ class KernelEmitter(HostSteps):
         self.tuning = tuning
         self.choices: dict[str, str] = {}  # of tuning, by problem
         self._recordings: dict[Hashable, Recording] = {}
+        # those of other instances of the same program
+        self.earlier: Recent[Recording] | None = None
 
     def alone(self, op: Operation) -> bool:
         """Returns True if the instruction being emitted is this op itself, and no group or composite with it inside."""
@@ -104,7 +107,10 @@ class KernelEmitter(HostSteps):
         if key is None:
             return self.run_kernel(kernel, launch.of, modules, args, launch.refused)
         key = (kernel, modules, key)
+        same = (*key, constants_of(args))
         recording = self._recordings.get(key)
+        if recording is None and self.earlier is not None:
+            recording = self.earlier.get(same)
         if recording is not None:
             results = recording.replay(self, args, ins)
             self.call = None
@@ -117,6 +123,8 @@ class KernelEmitter(HostSteps):
             self._recording = None
         if recording.cacheable:
             self._recordings[key] = recording
+        if recording.numbers and self.earlier is not None:
+            self.earlier.put(same, recording.kept())
         return results
 
     def run_op(self, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Results:

@@ -101,7 +101,8 @@ class StepList(ABC):
         """Returns the whole array behind a literal value, None for others; what is emitted from its numbers is not repeated."""
         if value.buffer.kind != "literal":
             return None
-        self.uncacheable()
+        if self._recording is not None:
+            self._recording.cacheable = False
         return value.buffer.array
 
     def constant(self, value: Value) -> Array | None:
@@ -152,7 +153,7 @@ class StepList(ABC):
     def uncacheable(self) -> None:
         """Marks the current emission as dependent on more than the op and its operands' layouts: it is not cached."""
         if self._recording is not None:
-            self._recording.cacheable = False
+            self._recording.cacheable = self._recording.numbers = False
 
     def repeatable(self, add: Callable[[Any, Sequence[Value]], None], values: Sequence[Value]) -> None:
         """Adds steps by ``add(emitter, values)``, which the emission cache calls again for the values in the same roles."""

@@ -55,7 +55,7 @@ def test_a_lowered_copy_holds_each_once_and_keeps_the_sources_of_the_launches():
     bodies = [m for ins in lowered.module for m in ins.modules]
     assert len(bodies) == 6
     assert len(set(bodies)) == 1
-    assert bodies[0].runners == 6
+    assert bodies[0].runners == 6 + 1  # and it is kept for further copies
     assert {s for ins in lowered.module if ins.modules for s in ins.sources} >= {f"neg {n}" for n in range(6)}
     assert not any(i.sources for i in bodies[0])
     before = [i.sources for m in nested(executable.module) for i in m if i.name == "neg"]
