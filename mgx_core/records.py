@@ -84,8 +84,21 @@ def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Callable[..., None]:
     count = len(names) if names == positional else -1  # the number of positional arguments that give everything
     put: Callable[[Any, str, Any], None] = object.__setattr__ if frozen else setattr
     finish = getattr(cls, "__post_init__", None)
+    known, plain = frozenset(names), _is_plain(cls, names, frozen) and not (handed or finish)
+    defaults = {f.name: f.default for f in fields if f.init and f.default is not MISSING}
+    made = [(f.name, f.default_factory) for f in fields if f.init and f.default_factory is not MISSING]
 
     def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
+        if plain and len(args) <= len(positional) and given.keys() <= known:
+            values = {**defaults, **dict(zip(positional, args, strict=False)), **given}
+            for name, make in made:
+                if name not in values:
+                    values[name] = make()
+            if len(values) == len(names) and given.keys().isdisjoint(positional[: len(args)]):
+                vars(self).update(values)
+                for f in later:
+                    put(self, f.name, f.default_factory())
+                return
         if given or len(args) != count:
             args = _bound(cls, fields, positional, args, given)
         rest = []
@@ -100,6 +113,13 @@ def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Callable[..., None]:
             self.__post_init__(*rest)
 
     return __init__
+
+
+def _is_plain(cls: Any, names: Sequence[str], frozen: bool) -> bool:
+    """Returns True if setting fields of instances does no more than to fill their dictionaries."""
+    found = [vars(base).get(name) for base in cls.__mro__ for name in names]
+    whole = not any("__slots__" in vars(base) for base in cls.__mro__) and not any(hasattr(f, "__set__") for f in found)
+    return whole and (frozen or cls.__setattr__ is object.__setattr__)
 
 
 def _bound(

@@ -67,7 +67,7 @@ class Value:
     @property
     def plain(self) -> Shape:
         """Its type without regard to how it lies: row-major."""
-        return Shape(self.shape.dtype, self.shape.lens())
+        return self.shape.as_standard()
 
     def align(self, start: int) -> int:
         """Returns the bytes that its address is a multiple of, where buffers begin at multiples of `start`.
@@ -123,7 +123,7 @@ def channels_last(lens: Sequence[int]) -> list[int]:
 
 def type_of(value: Any) -> AnyShape:
     """Returns the type of a value, or of a tuple of values, without regard to how it lies."""
-    return TupleShape(map(type_of, value)) if isinstance(value, tuple) else Shape(value.shape.dtype, value.lens)
+    return TupleShape(map(type_of, value)) if isinstance(value, tuple) else value.shape.as_standard()
 
 
 def count_reads(value: Any, uses: int) -> None:

@@ -73,10 +73,7 @@ class Shape:
             packed = row_major(tuple(self.lens()[axis] for axis in permutation))
             strides = [packed[list(permutation).index(axis)] for axis in range(len(dims))]
         if strides is not None:
-            try:
-                steps = tuple(s if isinstance(s, int) else operator.index(s) for s in strides)
-            except TypeError:
-                raise ShapeError(f"strides must be ints, got {strides!r}") from None
+            steps = _steps(strides)
             if len(steps) != len(dims):
                 raise ShapeError(f"{len(steps)} strides given for {len(dims)} extents")
             if self._lens is None or steps != row_major(self._lens):
@@ -282,8 +279,21 @@ def row_major(lens: Sequence[int]) -> tuple[int, ...]:
     steps, step = [], 1
     for n in reversed(lens):
         steps.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(steps))
+        step *= n or 1
+    steps.reverse()
+    return tuple(steps)
+
+
+def _steps(strides: Iterable[int]) -> tuple[int, ...]:
+    """Returns strides as ints.  Errors: ShapeError for what are none."""
+    steps = tuple(strides)
+    for s in steps:
+        if s.__class__ is not int:
+            try:
+                return tuple([s if isinstance(s, int) else operator.index(s) for s in steps])
+            except TypeError:
+                raise ShapeError(f"strides must be ints, got {strides!r}") from None
+    return steps
 
 
 def _extent(value: Any, axis: int) -> Dim:
