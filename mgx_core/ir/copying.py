@@ -124,6 +124,7 @@ class Copies:
             if copy is None:
                 copy = self.of(module, {})
                 _drop_sources(copy)
+                copy.follows((module if one is None else one).pattern)
                 kept.put(key, copy)
             return copy
         if one is None:

@@ -75,6 +75,16 @@ class Module(InstructionList):
             known = self.derived[key] = (self.version, make(self))
         return known[1]
 
+    @property
+    def pattern(self) -> Module:
+        """The module that this one was copied from with numbers in place of symbols and is like but for these; else itself."""
+        found: Module = self.derive("pattern", _itself)
+        return found
+
+    def follows(self, pattern: Module) -> None:
+        """Notes what `pattern` gives until the next edit."""
+        self.derived["pattern"] = (self.version, pattern)
+
     # building
 
     def add(
@@ -319,6 +329,10 @@ def everywhere(module: Module) -> Iterator[tuple[Module, Instruction]]:
         for ins in list(inner):
             if ins.parent is inner:
                 yield inner, ins
+
+
+def _itself(module: Module) -> Module:
+    return module
 
 
 def _parameters(module: Module) -> dict[str, Instruction]:

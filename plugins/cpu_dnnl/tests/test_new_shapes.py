@@ -11,6 +11,10 @@ from onnx import numpy_helper, parser
 
 import mgx_core as mgx
 from mgx_cpu_dnnl.emitter import CpuEmitter
+from mgx_cpu_dnnl.jit import body, gemm_epilogue, pointwise, reduce
+from mgx_cpu_dnnl.jit.graph import Graph, text_of
+from mgx_cpu_dnnl.shared import KernelCache
+from mgx_cpu_dnnl.shared import shared as shared_caches
 from mgx_cpu_dnnl.target import CpuTarget
 
 IMAGES = """
@@ -168,4 +172,50 @@ def test_what_keeps_its_extents_is_planned_once(monkeypatch: pytest.MonkeyPatch)
         program.run({"x": np.zeros((n, 3, h, w), np.float32)})
         counts.append(len(asked))
     assert counts[1] <= counts[0] - 3
+    assert counts[2] == counts[0]
+
+
+@pytest.mark.parametrize("name", list(NETS))
+def test_graphs_of_bodies_are_those_that_each_would_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are found once for bodies that differ in extents alone, with the strides of each."""
+    shared = body.prepared
+
+    def checked(module: Any, inputs: Any, dims: Any, axes: Any = (), *prepare: Any) -> Graph:
+        got, wanted = shared(module, inputs, dims, axes, *prepare), body.read(module, inputs, dims, axes)
+        for one in prepare:
+            one(wanted)
+        assert got.dims == wanted.dims
+        assert text_of(got.nodes)[0] == text_of(wanted.nodes)[0]
+        loads = [[g.steps(n) for n in g.nodes if n.kind == "load"] for g in (got, wanted)]
+        assert loads[0] == loads[1]
+        return got
+
+    for module in (pointwise, reduce, gemm_epilogue):
+        monkeypatch.setattr(module, "prepared", checked)
+    monkeypatch.setattr(shared_caches(), "kernels", KernelCache())  # in which all may be already
+    nodes, given, weights, draw = NETS[name]
+    rng = np.random.default_rng(5)
+    program = parsed(nodes, given, weights())
+    program.compile(CpuTarget())
+    for _ in range(30):
+        program.run({"x": draw(rng)})
+
+
+def test_bodies_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    plain = body.read
+
+    def noting(*given: Any) -> Graph:
+        read.append(given)
+        return plain(*given)
+
+    monkeypatch.setattr(body, "read", noting)
+    nodes, given, weights, _ = NETS["images"]
+    program = parsed(nodes, given, weights())
+    program.compile(CpuTarget())
+    counts = []
+    for height, width in ((44, 60), (60, 84), (84, 100)):
+        program.run({"x": np.zeros((1, 3, height, width), np.float32)})
+        counts.append(len(read))
+    assert counts[0] > 0
     assert counts[2] == counts[0]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,9 +13,12 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ir.instruction import Instruction
 from mgx_core.ir.module import Module
+from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.elementwise import Pointwise
+from mgx_core.ops.movement import Transpose
 from mgx_core.ops.pointwise import Identity
 from mgx_core.ops.reduce import ReduceMean
+from mgx_core.ops.reshape import Squeeze, Unsqueeze
 from mgx_core.ops.scalar import NUMPY, PRIMITIVES, Call, Cast, Expr, fold, leaf_of, same
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
@@ -23,8 +26,11 @@ from mgx_core.types.shape import Shape
 from .element import computed, supported
 from .graph import Graph, Node
 
-__all__ = ["read"]
+__all__ = ["prepared", "read"]
 
+PATTERNS: Final = 64  # of one body, which are kept
+# views whose strides along axes of more than one index are those of their operand, or 0
+KEEPING = (Broadcast, Multibroadcast, Squeeze, Transpose, Unsqueeze)
 KINDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
@@ -43,6 +49,81 @@ class _Tree:
         self.build = build
         self.args = args
         self.leaf = leaf
+
+
+def prepared(
+    body: Module,
+    inputs: Sequence[Shape],
+    dims: Sequence[int],
+    axes: Sequence[int] = (),
+    *prepare: Callable[[Graph], None],
+) -> Graph:
+    """Returns the graph that `read` gives, after `prepare`; done once for bodies that differ in extents and strides alone.
+
+    prepare: functions that look at neither.  Errors: Refused with the reason.
+    """
+    key = _pattern(body, inputs)
+    if key is None:
+        return _made(body, inputs, dims, axes, prepare)
+    graphs: dict[Hashable, Graph] = body.pattern.derive("graphs", lambda _: {})
+    key = (tuple(axes), prepare, key)
+    graph = graphs.get(key)
+    if graph is None:
+        coded = [Shape(x.dtype, x.dims, [s and i + 1 for i, s in enumerate(x.strides())]) for x in inputs]
+        if len(graphs) >= PATTERNS:
+            graphs.clear()
+        graph = graphs[key] = _made(body, coded, dims, axes, prepare)
+    steps = {}
+    for node in graph.nodes:
+        if node.kind == "load":
+            param, codes = node.extra
+            real = inputs[param].strides()
+            steps[node.ident] = tuple([real[c - 1] if c else 0 for c in codes])
+    return graph.placed(dims, steps)
+
+
+def _made(
+    body: Module,
+    inputs: Sequence[Shape],
+    dims: Sequence[int],
+    axes: Sequence[int],
+    prepare: Sequence[Callable[[Graph], None]],
+) -> Graph:
+    graph = read(body, inputs, dims, axes)
+    for one in prepare:
+        one(graph)
+    return graph
+
+
+def _pattern(body: Module, inputs: Sequence[Shape]) -> Hashable | None:
+    """Returns all that the nodes of a body depend on besides its `pattern`: which extents are equal, or 1, and strides 0.
+
+    None where they depend on more: on views by strides or attributes, numbers of elements, or extents of 0.
+    """
+    pattern = body.pattern
+    if pattern is body or not pattern.derive("steps go through", _goes_through):
+        return None
+    labels = {1: 0}
+    found: list[Hashable] = []
+    for ins in body:
+        if not ins.is_return:
+            shape = ins.shape
+            found.append((shape.dtype, *[labels.setdefault(d, len(labels)) for d in shape.lens()]))
+    for p, x in zip(body.parameters.values(), inputs, strict=True):
+        if p.shape.dims != x.dims:
+            return None
+        found.append((x.dtype, *[s == 0 for s in x.strides()]))
+    return None if 0 in labels else tuple(found)
+
+
+def _goes_through(body: Module) -> bool:
+    """Returns True if each step of a node in a body's graph is that of an operand along one axis, whatever the extents."""
+
+    def fits(ins: Instruction) -> bool:
+        counts = isinstance(ins.op, ReduceMean) and not ins.shape.dtype.is_float  # how many elements there are
+        return isinstance(ins.op, KEEPING) or not (counts or ins.op.symbols() or ins.op.view)
+
+    return all(fits(ins) for ins in body if not (ins.is_param or ins.is_return))
 
 
 def read(body: Module, inputs: Sequence[Shape], dims: Sequence[int], axes: Sequence[int] = ()) -> Graph:

@@ -15,7 +15,7 @@ from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
-from .body import read
+from .body import prepared
 from .engine import Function
 from .graph import Graph, Node, number, read_in_place, text_of, walk
 from .kernel import JitKernel
@@ -47,7 +47,7 @@ class Epilogue:
     @property
     def cost(self) -> int:
         """Vector instructions of the pointwise part."""
-        return 0 if self.graph is None else sum(node.cost for node in walk(self.graph.outputs))
+        return 0 if self.graph is None else self.graph.cost
 
     @property
     def words(self) -> list[str]:
@@ -55,11 +55,14 @@ class Epilogue:
         found = [f"{self.sums} to {' '.join(map(str, self.outs))} at={self.at} extra={self.extra}"]
         if self.graph is not None:
             steps = {x.ident: (bool(r), s if s in (0, 1) else 2) for x, r, s in self.loads}
-            read = {n.ident for n in self.numbers}
-            text, at = text_of(
-                list(walk(self.graph.outputs)),
-                lambda x: (x.extra[0], steps.get(x.ident)),
-                lambda x: "read" if x.ident in read else x.extra,
+            read, nodes = {n.ident for n in self.numbers}, self.graph.nodes
+            text, at = self.graph.once(
+                ("words", tuple(steps.items()), tuple(read)),
+                lambda: text_of(
+                    nodes,
+                    lambda x: (x.extra[0], steps.get(x.ident)),
+                    lambda x: "read" if x.ident in read else x.extra,
+                ),
             )
             found += [text, str([at[o.ident] for o in self.graph.outputs])]
         return found
@@ -183,15 +186,15 @@ def _read(product: Product, sums: DType) -> Epilogue | No:
         return Epilogue(sums, kinds, by_row, None, [], at, len(extra), frozenset())
     try:
         shapes = [*extra[:at], Shape(sums, outs[0].dims), *extra[at:]]
-        graph = read(body, shapes, outs[0].lens())
+        graph = prepared(body, shapes, outs[0].lens())
     except Refused as error:
         return error.no
     if len(graph.outputs) != len(outs):
         return No(f"{len(outs)} results of a pointwise part that gives {len(graph.outputs)}")
     loads: list[tuple[Node, int, int]] = []
-    for node in walk(graph.outputs):
+    for node in graph.nodes:
         if node.kind == "load" and node.extra[0] != at:
-            steps = _columns_last(node.extra[1], axis)
+            steps = _columns_last(graph.steps(node), axis)
             step = row_step(lens, steps)
             if step is None:
                 return No("an operand that is not one strided matrix")

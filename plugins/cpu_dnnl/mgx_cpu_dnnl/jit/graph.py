@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from .cost import COST
 from .element import computed
 
 __all__ = ["Graph", "Node", "number", "read_in_place", "text_of", "walk"]
+
+
+T = TypeVar("T")
 
 
 class Node:
@@ -54,8 +57,52 @@ class Graph:
     def __init__(self, dims: Sequence[int], reduced: frozenset[int]) -> None:
         self.dims = tuple(dims)
         self.reduced = reduced
-        self.outputs: list[Node] = []
+        self._outputs: list[Node] = []
         self._known: dict[Any, Node] = {}
+        self._found: dict[Hashable, Any] = {}
+        self._steps: Mapping[int, tuple[int, ...]] | None = None  # by ident, in a graph that was placed
+        self._shares = False  # `_known`, with others
+
+    @property
+    def outputs(self) -> list[Node]:
+        """What the body returns."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, nodes: list[Node]) -> None:
+        self._outputs, self._found = nodes, {}
+
+    def placed(self, dims: Sequence[int], steps: Mapping[int, tuple[int, ...]]) -> Graph:
+        """Returns the same nodes over other extents; steps: those of the loads, by `ident`."""
+        made = Graph(dims, self.reduced)
+        made._outputs, made._known, made._found = self._outputs, self._known, self._found
+        made._steps, made._shares = steps, True
+        return made
+
+    def steps(self, load: Node) -> tuple[int, ...]:
+        """Returns the strides of a load by axis."""
+        found: tuple[int, ...] = load.extra[1] if self._steps is None else self._steps[load.ident]
+        return found
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns what `make` gives of the outputs and all below them, extents and strides aside.
+
+        Graphs that differ in these alone find it once.
+        """
+        found: T | None = self._found.get(key)
+        if found is None:
+            found = self._found[key] = make()
+        return found
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All that the outputs need, operands first."""
+        return self.once("nodes", lambda: list(walk(self.outputs)))
+
+    @property
+    def cost(self) -> int:
+        """Vector instructions at each point."""
+        return self.once("cost", lambda: sum(node.cost for node in self.nodes))
 
     def node(
         self, kind: str, dtype: DType, args: tuple[Node, ...], extra: Any, axes: frozenset[int], level: int
@@ -63,6 +110,8 @@ class Graph:
         key = (kind, dtype.name, tuple(a.ident for a in args), extra, type(extra), axes if kind == "load" else None)
         found = self._known.get(key)
         if found is None:
+            if self._shares:
+                self._known, self._shares = dict(self._known), False
             found = self._known[key] = Node(kind, dtype, args, extra, axes, level)
             found.ident = len(self._known)
         return found
@@ -145,7 +194,7 @@ class Graph:
 
 def read_in_place(graph: Graph, outputs: Sequence[Shape]) -> frozenset[int]:
     """Returns the parameters of which each element is read only where the same element of the results is made."""
-    loads = [n.extra for n in walk(graph.outputs) if n.kind == "load"]
+    loads = [(n.extra[0], graph.steps(n)) for n in graph.nodes if n.kind == "load"]
     full = [o for o in outputs if tuple(o.lens()) == graph.dims]
     wanted = {tuple(0 if n == 1 else s for n, s in zip(graph.dims, o.strides(), strict=True)) for o in full}
     once = [(param, steps) for param, steps in loads if sum(param == other for other, _ in loads) == 1]

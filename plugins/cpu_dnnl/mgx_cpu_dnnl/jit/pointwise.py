@@ -9,7 +9,7 @@ from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
-from .body import read
+from .body import prepared
 from .code import Code
 from .element import raw_type, supported
 from .engine import Engine
@@ -36,10 +36,9 @@ def compile_pointwise(
     if any(o.lens() != dims for o in outputs) or any(not supported(o.dtype) for o in outputs):
         return No(f"outputs of different dims or types without loops: {', '.join(map(str, outputs))}")
     try:
-        graph = read(body, inputs, dims)
+        graph = prepared(body, inputs, dims, (), keep_whole)
     except Refused as error:
         return error.no
-    keep_whole(graph)
     return build(graph, inputs, outputs, engine, name or body.name)
 
 
@@ -47,7 +46,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
     plan = make_plan(graph, inputs, outputs, engine.lanes)
     dims = outputs[0].lens()
     elements = outputs[0].elements()
-    cost = max(1, sum(n.cost for n in plan.nodes))
+    cost = max(1, graph.cost)
     native, told = _native(plan, engine)
     code = native or engine.function(plan.key, lambda c: _write(c, plan))
     if elements == 0:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
-from .graph import Graph, Node, text_of, walk
+from .graph import Graph, Node, text_of
 from .space import Args, Axis, axes_of, loop_mode, loop_width, merged
 
 __all__ = ["BLOCK", "Plan", "make_plan"]
@@ -56,9 +56,9 @@ class Plan:
 
 
 def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], lanes: int) -> Plan:
-    nodes = list(walk(graph.outputs))
+    nodes = graph.nodes
     loads = [n for n in nodes if n.kind == "load"]
-    steps = [n.extra[1] for n in loads] + [o.strides() for o in outputs]
+    steps = [graph.steps(n) for n in loads] + [tuple(o.strides()) for o in outputs]
     axes = axes_of(graph.dims, steps)
     main = len(loads)
     axes.sort(key=lambda a: (-a.steps[main], -max(a.steps, default=0)))
@@ -78,9 +78,9 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
             if step not in (0, 1) or (step == 1 and i != len(axes) - 1 and i != plan.tile):
                 plan.step_args[operand, i] = plan.args.add(step)
     plan.mode = loop_mode(axes[-1].extent, lanes) if plan.tile is None else 1
-    if plan.mode < 0 and loop_width(sum(n.cost for n in nodes)) > 1:
+    if plan.mode < 0 and loop_width(graph.cost) > 1:
         plan.mode = 1
-    plan.key = _key(plan)
+    plan.key = _key(plan, *graph.once("text", lambda: text_of(nodes)))
     return plan
 
 
@@ -138,9 +138,8 @@ def _tile_axis(plan: Plan) -> int | None:
     return max(votes, key=lambda i: votes[i]) if votes else None
 
 
-def _key(plan: Plan) -> str:
+def _key(plan: Plan, text: str, number: Mapping[int, int]) -> str:
     """Returns the group's structure as text: equal texts mean equal code."""
-    text, number = text_of(plan.nodes)
     words = [f"pointwise {len(plan.axes)} {plan.tile} {plan.blocks} {plan.near} {plan.mode} {plan.inputs}"]
     words += ["pairs"] * plan.pairs
     words += [text, str([number[r.ident] for r in plan.results])]

@@ -15,7 +15,7 @@ from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
-from .body import read
+from .body import prepared
 from .code import BITS, Code
 from .element import elem_of, supported
 from .engine import Engine, Function
@@ -47,11 +47,9 @@ def compile_reduce(
         return No("a group without reductions")
     axes = tuple(a % len(dims) for a in axes) or tuple(range(len(dims)))
     try:
-        graph = read(body, inputs, dims, axes)
+        graph = prepared(body, inputs, dims, axes, simplify, keep_whole)
     except Refused as error:
         return error.no
-    simplify(graph)
-    keep_whole(graph)
     return build(graph, inputs, outputs, engine, name or body.name)
 
 

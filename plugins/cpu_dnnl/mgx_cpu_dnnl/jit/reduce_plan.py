@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from mgx_core.errors import No
@@ -73,7 +73,7 @@ def padded(n: int) -> int:
 
 
 def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine) -> Plan | No:
-    nodes = list(walk(graph.outputs))
+    nodes = graph.nodes
     loads = [n for n in nodes if n.kind == "load"]
     full = []
     for o, node in zip(outputs, graph.outputs, strict=True):
@@ -82,7 +82,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
         if dims not in (graph.dims, small):
             return No(f"an output {o} in a group over {list(graph.dims)}")
         full.append(dims == graph.dims and (dims != small or not node.axes.isdisjoint(graph.reduced)))
-    steps = [list(n.extra[1]) for n in loads]
+    steps = [list(graph.steps(n)) for n in loads]
     for o, whole in zip(outputs, full, strict=True):
         steps.append([0 if not whole and i in graph.reduced else s for i, s in enumerate(o.strides())])
     axes = axes_of(graph.dims, steps, graph.reduced)
@@ -119,7 +119,8 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
         nodes, lambda user: user.ident not in varying
     )  # in a row's loop they would take registers
     enter_given(plan.args, plan.given)
-    plan.key = _key(plan)
+    given = tuple([n.ident for n in plan.given])
+    plan.key = _key(plan, *graph.once(("text", given), lambda: text_of(nodes, const=text_of_number(plan.given))))
     return plan
 
 
@@ -246,8 +247,7 @@ def moving(plan: Plan) -> set[int]:
     return found
 
 
-def _key(plan: Plan) -> str:
-    text, number = text_of(plan.nodes, const=text_of_number(plan.given))
+def _key(plan: Plan, text: str, number: Mapping[int, int]) -> str:
     words = [f"reduce columns={plan.columns} kept={len(plan.kept)} reduced={len(plan.reduced)} buffers={plan.inputs}"]
     words += [text, str([number[r.ident] for r in plan.results])]
     words.append(str([(o.dtype.name, f) for o, f in zip(plan.outputs, plan.full, strict=True)]))
