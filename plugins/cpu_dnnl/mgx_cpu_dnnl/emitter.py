@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mgx_core.types.dtype import DType
 
     from .jit.kernel import JitKernel
+    from .packing import Derived
 
 __all__ = ["CpuEmitter", "NativeStep"]
 
@@ -188,13 +189,15 @@ class CpuEmitter(Emitter):
 
     def chain(self, operands: int) -> Chain | None:
         """Returns the chain in which the current instruction shares memory, if it has this number of operands."""
-        self.uncacheable()
+        if self.chains:
+            self.uncacheable()
         ins = self.current
         return None if ins is None or operands != len(ins.inputs) else self.chains.get(ins)
 
     def storage_of_concat(self) -> Value | None:
         """Returns memory of the current concatenation, if a kernel has written one of its operands there."""
-        self.uncacheable()
+        if self.places:
+            self.uncacheable()
         place = None if self.current is None else self.places.get(self.current)
         return None if place is None else place.storage
 
@@ -204,7 +207,8 @@ class CpuEmitter(Emitter):
         None if there is no such reader, if its other operands lie otherwise already, or for extents that are not those of the
         current result.  What asks must write there.
         """
-        self.uncacheable()
+        if self.places:
+            self.uncacheable()
         ins = self.current
         place = None if ins is None else self.places.get(ins)
         if ins is None or place is None or ins is place.concat or list(ins.shape.lens()) != list(lens):
@@ -226,6 +230,19 @@ class CpuEmitter(Emitter):
             return made
 
         made = self.derived(value.buffer, (offset, plain, wanted, bfloat16), pack)
+        return Value(Shape("uint8", [made.bytes]), made)
+
+    def made_of(self, value: Value, key: Hashable, make: Callable[[Array], Derived]) -> Value:
+        """Returns the array that `make` gives of a constant in a way named by `key`, as bytes; made once for all programs."""
+        shape, offset = value.shape, value.offset
+
+        def of(e: CpuEmitter, source: Buffer) -> Buffer:
+            array = e.constant(Value(shape, source, offset))
+            assert array is not None
+            held = e.shared.weights.derived([array], key, lambda: make(array))
+            return e.literal(held.array, owner=held).buffer
+
+        made = self.derived(value.buffer, (key, shape, offset), of)
         return Value(Shape("uint8", [made.bytes]), made)
 
     def reordered(self, value: Value, plain: Any, wanted: Any) -> Value:
@@ -270,15 +287,19 @@ class CpuEmitter(Emitter):
         self, name: str, made: Any, bound: Mapping[int, Value], flops: int = 0, writes_to: Collection[int] = ()
     ) -> None:
         """A oneDNN primitive with its arguments by number; `writes_to` are the numbers it writes (default: its result)."""
-        outputs = writes_to or {native().ARG_DST}
-        reads = [v.buffer for n, v in bound.items() if n not in outputs]
-        writes = [v.buffer for n, v in bound.items() if n in outputs]
+        outputs, numbers = writes_to or {native().ARG_DST}, list(bound)
 
-        def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-            program.add_primitive(name, made, {n: (ident(v.buffer), v.byte_offset) for n, v in bound.items()})
+        def add(e: CpuEmitter, values: Sequence[Value]) -> None:
+            places = list(zip(numbers, values, strict=True))
 
-        moved = sum(v.shape.elements() * v.shape.dtype.size for v in bound.values())
-        self.step(name, reads, writes, install, flops, moved)
+            def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+                program.add_primitive(name, made, {n: (ident(v.buffer), v.byte_offset) for n, v in places})
+
+            moved = sum(v.shape.elements() * v.shape.dtype.size for v in values)
+            reads = [v.buffer for n, v in places if n not in outputs]
+            e.step(name, reads, [v.buffer for n, v in places if n in outputs], install, flops, moved)
+
+        self.repeatable(add, list(bound.values()))
 
     def loop(self, kernel: JitKernel, inputs: Sequence[Value], outputs: Sequence[Value], kind: str = "") -> None:
         """A compiled loop on its operands; kind: what to call it together with its sources, else by the kernel's name."""

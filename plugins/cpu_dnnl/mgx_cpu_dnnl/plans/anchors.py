@@ -127,8 +127,7 @@ def windowed(
         raise Refused(f"oneDNN's {made.impl} is wrong where it sums in parts and more than the sum is asked for")
     if epilogue is not None and made.impl.startswith(BACKWARD):
         raise Refused(f"oneDNN's {made.impl} does what comes behind it by its reference, element by element")
-    constant = e.constant(w) is not None
-    packed = e.packed(weights, w_md, made.weights) if constant else e.reordered(weights, w_md, made.weights)
+    packed = e.packed(weights, w_md, made.weights) if e.is_constant(w) else e.reordered(weights, w_md, made.weights)
     bound = {_native.ARG_SRC: x, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
     if bias is not None:
         bound[_native.ARG_BIAS] = bias

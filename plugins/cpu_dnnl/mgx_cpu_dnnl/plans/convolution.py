@@ -12,7 +12,7 @@ import numpy as np
 
 from mgx_core import Kernels, Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import Refused, or_refused
+from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.pad import Pad
 from mgx_core.targets.values import Value, channels_last
@@ -107,7 +107,10 @@ def bordered(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) 
 
     lens = [*x.lens[:2], *(n + a + b for n, a, b in zip(x.lens[2:], begin, end, strict=True))]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    kernel = or_refused(compile_pad(Pad(pads=(0, 0, *begin, 0, 0, *end)), x.shape, out.shape, e.engine))
+    shapes, pads = (x.shape, out.shape), (0, 0, *begin, 0, 0, *end)
+    kernel = e.shared.kernels.kernel(
+        None, ("pad", pads), shapes, lambda: compile_pad(Pad(pads=pads), *shapes, e.engine)
+    )
     e.loop(kernel, [x], [out])
     return out
 

@@ -17,7 +17,7 @@ from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from .epilogues import Epilogue
 
-__all__ = ["KINDS", "images", "links_of", "plane", "weights_and_extents"]
+__all__ = ["KINDS", "extents", "images", "links_of", "plane", "weights_and_extents"]
 
 # as the loops number them
 KINDS: Final = {
@@ -38,15 +38,21 @@ def weights_and_extents(
     e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None
 ) -> tuple[Array, list[int]]:
     """Returns the weights of a float32 convolution and the extents of its result.  Errors: Refused."""
-    weights = e.constant(w)
-    if weights is None:
+    lens, weights = extents(e, op, x, w, epilogue), e.constant(w)
+    assert weights is not None
+    return weights, lens
+
+
+def extents(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> list[int]:
+    """Returns the extents of the result of a float32 convolution with constant weights.  Errors: Refused."""
+    if not e.is_constant(w):
         raise Refused("weights that are not constants")
     lens: list[int] = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
     if epilogue is not None and epilogue.dtype is not dt.float32:
         raise Refused(f"a result of {epilogue.dtype}")
-    return weights, lens
+    return lens
 
 
 def images(e: CpuEmitter, x: Value, w: Value, lens: Sequence[int], epilogue: Epilogue | None) -> tuple[Value, Value]:

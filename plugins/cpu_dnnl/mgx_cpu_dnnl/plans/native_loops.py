@@ -39,15 +39,21 @@ def native_loop(
     """
     from ..native_library import native
 
-    address, label = native().native_loop(loop) if isinstance(loop, str) else loop, e.label(name)
+    address, told, count = native().native_loop(loop) if isinstance(loop, str) else loop, list(numbers), len(operands)
+    reads = [updated or v not in written for v in operands]
 
-    def install(program: Any, ident: Callable[[Buffer], int]) -> None:
-        where = [(ident(v.buffer), v.byte_offset) for v in operands]
-        program.add_loop(label, address, None, where, list(numbers), work, grain, scratch)
+    def add(e: CpuEmitter, values: Sequence[Value]) -> None:
+        given, label = values[:count], e.label(name)
 
-    read = [v.buffer for v in operands if updated or v not in written]
-    moved = sum(v.shape.elements() * v.shape.dtype.size for v in operands)
-    e.step(label, read, [v.buffer for v in written], install, flops, moved)
+        def install(program: Any, ident: Callable[[Buffer], int]) -> None:
+            where = [(ident(v.buffer), v.byte_offset) for v in given]
+            program.add_loop(label, address, None, where, told, work, grain, scratch)
+
+        read = [v.buffer for v, does in zip(given, reads, strict=True) if does]
+        moved = sum(v.shape.elements() * v.shape.dtype.size for v in given)
+        e.step(label, read, [v.buffer for v in values[count:]], install, flops, moved)
+
+    e.repeatable(add, [*operands, *written])
 
 
 def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:

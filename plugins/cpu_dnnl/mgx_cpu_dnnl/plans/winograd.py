@@ -10,6 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.values import Value
+from mgx_core.types.argument import Array
 from mgx_core.types.mapped import forget_pages
 
 from ..emitter import CpuEmitter
@@ -19,7 +20,7 @@ from ..remaking import Recipe, remade
 from ..winograd import Problem, Tile, best_tile, cut, tiles_for
 from .anchors import of_float32, offer_anchor
 from .epilogues import Epilogue
-from .links import images, links_of, plane, weights_and_extents
+from .links import extents, images, links_of, plane
 from .native_loops import native_loop
 
 __all__ = ["PLANS"]
@@ -56,7 +57,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     """x [n, c, ..] with constant weights [o, c, ..], channels last in and out."""
     if not e.fast_math:
         raise Refused("sums are exact without fast_math")
-    weights, lens = weights_and_extents(e, op, x, w, epilogue)
+    lens = extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     stride, begin = _stride(op) or 1, op.sliding(x.lens[2:], window).begins
     problem = Problem(lens[0], x.lens[1], lens[1], *plane(lens[2:], 1), *plane(window, 1), stride)
@@ -66,12 +67,16 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("summing all taps is about as cheap")
     x, out = images(e, x, w, lens, epilogue)
     links = links_of(epilogue, lens)
-    source = weights if len(window) == 2 else weights[:, :, None]
     recipe = Recipe("winograd", (tile.numbers, lanes))
-    held = e.shared.weights.derived([source], recipe, lambda: Derived([source], remade(recipe, source), recipe=recipe))
+
+    def transformed(weights: Array) -> Derived:
+        source = weights if len(window) == 2 else weights[:, :, None]
+        made = Derived([source], remade(recipe, source), recipe=recipe)
+        forget_pages(weights)
+        return made
+
     updated = epilogue is not None and epilogue.residual is not None
-    _emit(e, tile, problem, x, held, out, links, plane(begin, 0), updated)
-    forget_pages(weights)
+    _emit(e, tile, problem, x, e.made_of(w, recipe, transformed), out, links, plane(begin, 0), updated)
     return out
 
 
@@ -80,7 +85,7 @@ def _emit(
     tile: Tile,
     p: Problem,
     x: Value,
-    packed: Any,
+    weights: Value,
     out: Value,
     links: tuple[Sequence[int], Sequence[Value]],
     padding: tuple[int, int],
@@ -98,7 +103,6 @@ def _emit(
         args += [value.strides[0], *plane(value.strides[2:], 0)]
     numbers, operands = links
     args += [rows, columns, work.block, work.span, len(numbers) // 8, *numbers]
-    weights = e.literal(packed.array, owner=packed)
     transform, multiply, both = native().winograd_loops(tile.numbers)
     values, products = tile.points * work.values_bytes(p, lanes), tile.points * work.products_bytes()
     flops = 2 * tiles * tile.points * p.channels * p.out_channels
