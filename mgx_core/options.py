@@ -33,8 +33,9 @@ class CompileOptions:
     off by name, as ``mgx-driver rules`` lists them (``{"convolution": False}``); disable_passes: passes to
     leave out by name; validate: check every stage's invariant after each pass;
     threads: 0 for what ``$MGX_THREADS`` says, else all that the process may use; instances: how many shape instances an
-    executable keeps; float32_precision: of products and convolutions of float32, ``highest`` (float32 throughout), ``high``
-    (operands may be rounded to 10 bits of mantissa) or ``medium`` (to 7 bits), where a target has faster units for that;
+    executable keeps, 0 for 64, and for up to 256 of a program of few instructions in host memory; float32_precision: of
+    products and convolutions of float32, ``highest`` (float32 throughout), ``high`` (operands may be rounded to 10 bits of
+    mantissa) or ``medium`` (to 7 bits), where a target has faster units for that;
     limit_bytes: the most bytes that one value may take (0: half of what this machine has).
     """
 
@@ -52,7 +53,7 @@ class CompileOptions:
     disable_passes: tuple[str, ...] = ()
     validate: bool = False
     threads: int = 0
-    instances: int = 64
+    instances: int = 0
     limit_bytes: int = 0
     float32_precision: str = "highest"
 

@@ -1,4 +1,4 @@
-"""What copies of a module have in common: the bodies of groups, as far as the extents in them are the same."""
+"""Bodies of groups that copies of a module have in common, where the extents in them are the same."""
 
 from __future__ import annotations
 

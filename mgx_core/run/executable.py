@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
 REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
+INSTANCES: Final = 64  # that are kept of any program
+MOST_INSTANCES: Final = (
+    256  # of programs that have no more than so many instructions in all of them, each some kilobytes
+)
+INSTRUCTIONS: Final = 30_000
 
 __all__ = ["UNTOUCHED", "Executable"]
 
@@ -86,12 +91,12 @@ class Executable:
         self._watched = self._times_runs or self._shows_values
         if self._watched:
             listen()
-        self._tracing: Recent[Traced] = Recent(max(1, options.instances))
+        self._tracing: Recent[Traced] = Recent(options.instances or INSTANCES)
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         self._is_piece = False  # of another one, which is not cut again
         self._changing: Changing | None = None  # once an instance with open extents was made
         self._cut: tuple[frozenset[str], Pieces | None] | None = None  # by the extents that changed
-        self._instances = Instances(self.parameters, options.instances, self._instantiate, self._forget_repeats)
+        self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
 
     @property
     def module(self) -> Module:
@@ -281,6 +286,12 @@ class Executable:
         """
         values = self.bind(parameters)
         return self.instance(values).runner.queued(values, self._arguments.places_in(parameters))
+
+    def _may_keep(self, count: int) -> bool:
+        """Returns True if so many instances may be kept."""
+        if self.options.instances or count <= INSTANCES:
+            return count <= (self.options.instances or INSTANCES)
+        return not self.target.own_memory and count <= MOST_INSTANCES and count * len(self.module) <= INSTRUCTIONS
 
     def _forget_repeats(self) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ class Instances:
     """Instances by the types of all parameters' values; safe to use from several threads.
 
     parameters: their declared shapes; where none is open there is one instance, made at once.
-    limit: the most that are held; the one that was not used for the longest time is given up first.
+    fits: tells whether so many are held; the one that was not used for the longest time is given up first.
     make: returns a new instance for shapes of the parameters by name.
     given_up: called after an instance was given up.
     """
@@ -27,12 +27,12 @@ class Instances:
     def __init__(
         self,
         parameters: Mapping[str, AnyShape],
-        limit: int,
+        fits: Callable[[int], bool],
         make: Callable[[Mapping[str, AnyShape]], Instance],
         given_up: Callable[[], object],
     ) -> None:
         self._names = list(parameters)
-        self._limit = max(1, limit)
+        self._fits = fits
         self._make = make
         self._given_up = given_up
         self._held: OrderedDict[tuple[AnyShape, ...], Instance] = OrderedDict()
@@ -93,7 +93,7 @@ class Instances:
         """Keeps a new instance, and gives up those that are too many."""
         with self._lock:
             self._held[key] = self._latest = made
-            while len(self._held) > self._limit:
+            while len(self._held) > 1 and not self._fits(len(self._held)):
                 self._held.popitem(last=False)
                 self._known.forget()
                 self._given_up()
@@ -105,7 +105,7 @@ class Instances:
         keys = [tuple(shapes.get(n, s) for n, s in parameters.items()) for shapes in saved]
         with self._lock:
             missing = [k for k in keys if k not in self._held]
-            if len(self._held) + len(missing) > self._limit:
+            if not self._fits(len(self._held) + len(missing)):
                 return False
             for key in missing:
                 self._held[key] = self._made(key)

@@ -1,4 +1,4 @@
-"""What the instances of an executable have in common: launches, and recordings of emission."""
+"""Launches and recordings of emission that the instances of an executable have in common."""
 
 from __future__ import annotations
 

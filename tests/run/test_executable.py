@@ -87,6 +87,28 @@ def test_the_least_recently_used_instance_goes():
     assert [i.module.output_shapes()[0].lens()[0] for i in executable.instances()] == [1, 3]
 
 
+@pytest.mark.parametrize(
+    ("options", "own_memory", "kept"), [({}, False, 90), ({"instances": 64}, False, 64), ({}, True, 64)]
+)
+def test_of_small_programs_more_instances_are_kept(options: dict[str, int], own_memory: bool, kept: int):
+    class Roomy(Host):
+        runs_pieces = True
+
+    Roomy.own_memory = own_memory
+    executable = compiled(BATCH.replace("1..8", "1..400"), Roomy(), **options).executable
+    for n in range(1, 91):
+        executable.run({"x": np.zeros((n, 3), np.float32)})
+    assert len(executable.instances()) == kept
+
+
+def test_of_large_programs_the_usual_number_of_instances_is_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mgx_core.run.executable.INSTRUCTIONS", 70)
+    executable = compiled(BATCH.replace("1..8", "1..400")).executable
+    for n in range(1, 91):
+        executable.run({"x": np.zeros((n, 3), np.float32)})
+    assert len(executable.instances()) == 64
+
+
 def test_strides_do_not_make_another_instance():
     executable = compiled(BATCH).executable
     x = np.arange(12, dtype=np.float32).reshape(3, 4).T

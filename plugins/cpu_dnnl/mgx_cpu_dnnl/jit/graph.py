@@ -65,7 +65,7 @@ class Graph:
 
     @property
     def outputs(self) -> list[Node]:
-        """What the body returns."""
+        """The nodes that the body returns."""
         return self._outputs
 
     @outputs.setter
