@@ -64,7 +64,7 @@ def lower_module(
             )
         if made is not None:
             made.overwritten = overwritten
-            made.earlier = reuse.recordings if made.tuning is None else None  # what tuning chooses goes into reports
+            made.earlier = reuse if made.tuning is None else None  # what tuning chooses goes into reports
         return made
 
     return Lowered(lower, emitter, options.memory_reuse, options.validate)

@@ -41,9 +41,10 @@ def operand_key(args: Sequence[Value | tuple[Value, ...] | None]) -> Hashable | 
     return tuple(found)
 
 
-def constants_of(args: Sequence[Value | None]) -> tuple[Buffer, ...]:
-    """Returns the constants among operands, by which emission may decide where it is repeated for the same ones."""
-    return tuple([v.buffer for v in args if v is not None and v.buffer.kind == "literal"])
+def constants_of(ins: Instruction, args: Sequence[Value | None]) -> list[object]:
+    """Returns the constants among operands, by whose numbers emission may decide where it is repeated for the same ones."""
+    given = [(i, v) for i, v in zip(ins.inputs, args, strict=True) if v is not None and v.buffer.kind == "literal"]
+    return [v.buffer if i.literal is None else i.literal for i, v in given]
 
 
 class _Place(NamedTuple):
@@ -116,6 +117,7 @@ class Recording:
         self._derived: dict[int, tuple[int, Hashable]] = {}  # by id of the buffer that was made
         self._calls: list[_Allocate | _Literal | _Derived | _Note | _Repeat] = []
         self._results: _Place | list[_Place] = []
+        self._constants: Sequence[object] = ()
         for value in args:
             if value is not None:
                 self._new(value.buffer)
@@ -185,9 +187,13 @@ class Recording:
     def gave(self, results: Value | tuple[Value, ...]) -> None:
         self._results = [*map(self._place, results)] if isinstance(results, tuple) else self._place(results)
 
-    def kept(self) -> Recording:
-        """Returns the same for emitters to come, without what only this one's instruction has."""
+    def kept(self, constants: Sequence[object]) -> Recording:
+        """Returns the same for emitters to come, without what only this one's instruction has.
+
+        constants: those that it is for; they are kept alive, so that their ids stay theirs.
+        """
         made = Recording((), self._sources)
+        made._constants = constants
         calls: dict[int, Call] = {}
         for call in self._calls:
             old = call.call if isinstance(call, _Repeat) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from ..cache import Recent
 from ..errors import MgxError, No, ParameterError, PluginError, Refused, ShapeError
 from ..ir.instruction import Instruction
 from ..ir.module import Module
@@ -16,6 +15,7 @@ from .groups import members_of
 from .host_steps import DeviceFunction, HostFunction, HostSteps, Results
 from .kernel import Kernel, Launch, Reference, op_of
 from .kernel_table import Kernels
+from .reuse import Reuse
 from .schedule import Call
 from .values import Value, count_reads, type_of
 from .view_steps import emit_view
@@ -58,8 +58,7 @@ class KernelEmitter(HostSteps):
         self.tuning = tuning
         self.choices: dict[str, str] = {}  # of tuning, by problem
         self._recordings: dict[Hashable, Recording] = {}
-        # those of other instances of the same program
-        self.earlier: Recent[Recording] | None = None
+        self.earlier: Reuse | None = None  # from other instances of the same program
 
     def alone(self, op: Operation) -> bool:
         """Returns True if the instruction being emitted is this op itself, and no group or composite with it inside."""
@@ -107,10 +106,11 @@ class KernelEmitter(HostSteps):
         if key is None:
             return self.run_kernel(kernel, launch.of, modules, args, launch.refused)
         key = (kernel, modules, key)
-        same = (*key, constants_of(args))
+        constants = constants_of(ins, args)
+        same = (*key, *map(id, constants))
         recording = self._recordings.get(key)
         if recording is None and self.earlier is not None:
-            recording = self.earlier.get(same)
+            recording = self.earlier.recording(same)
         if recording is not None:
             results = recording.replay(self, args, ins)
             self.call = None
@@ -124,7 +124,7 @@ class KernelEmitter(HostSteps):
         if recording.cacheable:
             self._recordings[key] = recording
         if recording.numbers and self.earlier is not None:
-            self.earlier.put(same, recording.kept())
+            self.earlier.keep(same, recording, constants)
         return results
 
     def run_op(self, op: Operation, modules: Sequence[Module], args: Sequence[Any]) -> Results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from ..cache import Recent
@@ -23,9 +24,22 @@ class Reuse:
 
     def __init__(self) -> None:
         self._launches: Recent[Launch] = Recent(0)
-        self.recordings: Recent[Recording] = Recent(0)
+        self._recordings: Recent[Recording] = Recent(0)
+        self._asked: Recent[bool] = Recent(0)  # by hash of the key
 
     def launches_of(self, module: Module) -> Recent[Launch]:
         """Returns the launches for an optimised module."""
-        self._launches.limit = self.recordings.limit = SETS * len(module)
+        for kept in (self._launches, self._recordings, self._asked):
+            kept.limit = SETS * len(module)
         return self._launches
+
+    def recording(self, key: Hashable) -> Recording | None:
+        """Returns the recording that was kept by a key, if there is one."""
+        return self._recordings.get(key)
+
+    def keep(self, key: Hashable, recording: Recording, constants: Sequence[object]) -> None:
+        """Keeps a recording for the same constants if it comes for the second time: most for extents that change never do."""
+        if self._asked.get(hash(key)):
+            self._recordings.put(key, recording.kept(constants))
+        else:
+            self._asked.put(hash(key), True)
