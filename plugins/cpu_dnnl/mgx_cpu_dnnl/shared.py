@@ -12,6 +12,7 @@ from mgx_core import Module, Shape
 from mgx_core.cache import Held, Recent
 from mgx_core.errors import or_refused
 from mgx_core.ir.equality import signature
+from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 
 from .jit.engine import Engine
 from .packing import Weights
@@ -36,6 +37,11 @@ class Shared:
         return {"compiled loops": self.engine.held(), "loop kernels": self.kernels.held(), **self.weights.held()}
 
 
+def _told_by_types(body: Module) -> bool:
+    """Returns True if the attributes of ops that have symbols follow from the types of their results."""
+    return all(i.is_param or isinstance(i.op, (Broadcast, Multibroadcast)) or not i.op.symbols() for i in body)
+
+
 KEPT: Final = 512
 
 
@@ -52,7 +58,7 @@ class KernelCache:
 
         Errors: Refused if `make` refuses.
         """
-        ident = 0 if body is None else body.derive("loop signature", self._number)
+        ident = 0 if body is None else body.derive("loop signature", self._ident)
         if ident is None:
             return or_refused(make())
         key = (ident, about, *shapes)
@@ -62,6 +68,14 @@ class KernelCache:
     def held(self) -> Held:
         """Returns the number of kernels; their code is the engine's."""
         return Held(len(self._kernels), 0)
+
+    def _ident(self, body: Module) -> Hashable | None:
+        """Returns what stands for the signature: of a copy, what it was copied from and the types in it, where these tell all."""
+        pattern = body.pattern
+        number: int | None = None
+        if pattern is not body and pattern.derive("told by types", _told_by_types):
+            number = pattern.derive("loop number", self._number)
+        return self._number(body) if number is None else (number, *[i.result for i in body if not i.is_return])
 
     def _number(self, body: Module) -> int | None:
         """Returns a number that stands for the signature, so that it is compared once."""

@@ -16,11 +16,12 @@ from mgx_core.ops.linear import Dot
 from mgx_core.records import dataclass
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
+from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 
 from ..emitter import CpuEmitter
 from ..native_library import native
-from ..packing import is_bfloat16
+from ..packing import Derived, is_bfloat16
 from .loops import results_of
 from .offer import FLOATS
 
@@ -209,11 +210,13 @@ def _panels(e: CpuEmitter, b: Value, k: int, n: int, kept: DType) -> list[Value]
         plain, wanted = _panel_layouts(b.shape, full, width)
         found.append(e.packed(b, plain, wanted, kept is dt.bfloat16))
     if n % width:
-        array = e.constant(b)
-        assert array is not None
-        last = np.zeros((k, width), kept.numpy)
-        last[:, : n % width] = array[(0,) * (array.ndim - 2)][:, full * width :]
-        value = e.literal(last)
+
+        def padded(array: Array) -> Derived:
+            last = np.zeros((k, width), kept.numpy)
+            last[:, : n % width] = array[(0,) * (array.ndim - 2)][:, full * width :]
+            return Derived([array], last)
+
+        value = e.made_of(b, ("last panel", width, kept), padded)
         found = [*found, value] if found else [value, value]
     return found
 

@@ -19,10 +19,12 @@ from mgx_core.ops.control import Group
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..native_library import native
+from ..packing import Derived
 from .anchors import floats_around, of_float32
 from .convolution import bordered
 from .offer import offer
@@ -111,11 +113,13 @@ def _panels(e: CpuEmitter, w: Value) -> Panels:
         plain = desc(wanted, "f32", [width * by_result, *steps[1:], steps[0], by_result])
         panels = [e.packed(w, plain, desc(wanted, "f32", Shape(dt.float32, wanted).strides()))]
         if rest:
-            array = e.constant(w)
-            assert array is not None
-            last = np.zeros((*depth, width), np.float32)
-            last[..., :rest] = np.moveaxis(array[full * width :], (0, 1), (-1, -2))
-            panels.append(e.literal(last))
+
+            def padded(array: Array) -> Derived:
+                last = np.zeros((*depth, width), np.float32)
+                last[..., :rest] = np.moveaxis(array[full * width :], (0, 1), (-1, -2))
+                return Derived([array], last)
+
+            panels.append(e.made_of(w, ("last panel of windows", width), padded))
         return panels
 
     return Panels(prod(w.lens[1:]), w.lens[0], dt.float32, make)
