@@ -55,12 +55,12 @@ class Copies:
                 made = Instruction(ins.op, ins.result, literal=ins.literal, sources=ins.sources)
             elif isinstance(ins.op, Param):
                 given = (parameters or {}).get(ins.op.label)
-                if given is None:
-                    shape = by.shape(ins.result) or ins.result.substitute(symbols)
-                else:
-                    shape = given
+                known = by.shape(ins.result) if given is None else None
+                shape = given or known or ins.result.substitute(symbols)
+                if given is not None:
                     by.exact = by.exact and ins.result.substitute(symbols) == given
-                made = Instruction(Param(label=ins.op.label, shape=shape), shape, sources=ins.sources)
+                op = by.op(ins.op) if known is not None else Param(label=ins.op.label, shape=shape)
+                made = Instruction(op, shape, sources=ins.sources)
             else:
                 made = self._computed(ins, went, bool(symbols or parameters))
             went[ins] = copy.append(made)
@@ -86,7 +86,8 @@ class Copies:
                     self._check(ins, op, inputs)
             else:
                 made.result = _result(ins, op, inputs, modules)
-                learn_symbols(ins.result, made.result, by.symbols)
+                if not ins.is_return:  # which gives what was learnt of before
+                    learn_symbols(ins.result, made.result, by.symbols)
         return made
 
     def _known(self, shape: AnyShape) -> AnyShape | None:

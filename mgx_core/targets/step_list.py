@@ -114,7 +114,10 @@ class StepList(ABC):
             size = array.dtype.itemsize
             flat = array.reshape(-1)[value.offset :]
             steps = [s * size for s in value.strides]
-            if array.dtype.kind == "f" and size == 1:  # float8_e5m2, which as_strided takes for a type of numpy's
+            if value.shape.standard() and flat.size == value.shape.elements():
+                seen = flat.reshape(value.lens)
+                seen.flags.writeable = False
+            elif array.dtype.kind == "f" and size == 1:  # float8_e5m2, which as_strided takes for a type of numpy's
                 seen = np.ndarray(value.lens, array.dtype, flat, 0, steps)
                 seen.flags.writeable = False
             else:

@@ -236,11 +236,15 @@ class CpuEmitter(Emitter):
         """Returns the array that `make` gives of a constant in a way named by `key`, as bytes; made once for all programs."""
         shape, offset = value.shape, value.offset
 
-        def of(e: CpuEmitter, source: Buffer) -> Buffer:
+        def held(e: CpuEmitter, source: Buffer) -> Derived:
             array = e.constant(Value(shape, source, offset))
             assert array is not None
-            held = e.shared.weights.derived([array], key, lambda: make(array))
-            return e.literal(held.array, owner=held).buffer
+            return e.shared.weights.derived([array], key, lambda: make(array))
+
+        def of(e: CpuEmitter, source: Buffer) -> Buffer:
+            made = e.shared.weights.made(source, (key, shape, offset), lambda: held(e, source))
+            e.packs[id(made)] = made
+            return made
 
         made = self.derived(value.buffer, (key, shape, offset), of)
         return Value(Shape("uint8", [made.bytes]), made)

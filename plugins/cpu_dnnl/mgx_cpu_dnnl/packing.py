@@ -53,6 +53,7 @@ class Weights:
             WeakValueDictionary()
         )  # by the array's id, which its buffer keeps
         self._packed: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
+        self._made: WeakValueDictionary[Any, Buffer] = WeakValueDictionary()
         self._derived: WeakValueDictionary[Any, Derived] = WeakValueDictionary()
 
     def constant(self, array: Array, owner: Any = None) -> Buffer:
@@ -79,6 +80,15 @@ class Weights:
             owner = Derived([array], made := remade(recipe, array), recipe=recipe)
             found = self._packed[key] = Buffer("literal", made.nbytes, owner=owner, address=address_of(made))
             forget_pages(array)
+        return found
+
+    def made(self, source: Buffer, key: Hashable, make: Callable[[], Derived]) -> Buffer:
+        """Returns the buffer of the one array that `make` gives of a constant in a way named by `key`."""
+        whole = (source.address, key)
+        found = self._made.get(whole)
+        if found is None:
+            held = make()
+            found = self._made[whole] = self.constant(held.array, held)
         return found
 
     def derived(self, sources: Sequence[Array | None], key: Hashable, make: Callable[[], Derived]) -> Derived:
