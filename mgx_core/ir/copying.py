@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Param
+from ..ops.elementwise import Pointwise
 from ..ops.operation import Operation
 from ..types.dim import Dim
 from ..types.shape import AnyShape, TupleShape
@@ -102,9 +103,12 @@ class Copies:
 
         In branches they may be unequal, since such a branch need not be taken.
         """
-        if op is ins.op and not any(i.result.dynamic() for i in ins.inputs):
+        types = [i.result for i in ins.inputs]
+        if op is ins.op and not any(t.dynamic() for t in types):
             return
-        key = (id(ins.op), *[id(i.result) for i in ins.inputs])
+        if isinstance(op, Pointwise) and all(t == types[0] for t in types):
+            return  # what was equal stays so
+        key = (id(ins.op), *map(id, types))
         if key not in self._checked:
             self._checked.add(key)
             _result(ins, op, inputs, ())
@@ -117,26 +121,32 @@ class Copies:
             self._branches -= ins.op.control
 
     def _nested(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
-        one = self._shared.get(module) if self._by.exact else None
-        kept = self._kept if self._by.exact else None
-        key = None if kept is None else kept.key(module if one is None else one, self._by.symbols)
-        if kept is not None and key is not None:
-            copy = kept.get(key)
-            if copy is None:
-                copy = self.of(module, {})
-                _drop_sources(copy)
-                copy.follows((module if one is None else one).pattern)
-                kept.put(key, copy)
-            return copy
-        if one is None:
+        if not self._by.exact:
             return self.of(module, went)
+        one = self._shared.get(module, module)
         copy = self._copies.get(one)
         if copy is None:
+            copy = self._earlier(one)
+        if copy is None:
             copy = self.of(module, went)
-            if any(ins.result.dynamic() for ins in copy):
+            if module not in self._shared or any(ins.result.dynamic() for ins in copy):
                 return copy  # symbols that are learnt later may be others for each
-            self._copies[one] = copy
             _drop_sources(copy)
+        self._copies[one] = copy
+        return copy
+
+    def _earlier(self, body: Module) -> Module | None:
+        """Returns the copy of a body that is, or now will be, in other copies of the module as well; None for other bodies."""
+        key = None if self._kept is None else self._kept.key(body, self._by.symbols)
+        if self._kept is None or key is None:
+            return None
+        copy = self._kept.get(key)
+        if copy is None:
+            copy = self.of(body, {})
+            if body in self._shared:
+                _drop_sources(copy)
+            copy.follows(body.pattern)
+            self._kept.put(key, copy)
         return copy
 
 
