@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter, bind_all, bind_symbols, symbol_places
+from ..ir.interpreter import Interpreter, bind_all, symbol_places
 from ..ir.module import Module
 from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..ops.operation import Run as RunModule
-from ..types.shape import Shape
+from ..types.shape import Shape, TupleShape
 from .cut import Item
 from .emission import Emitter
-from .kernel import Launch
+from .kernel import Launch, op_of
 from .op_programs import OpPrograms
 from .runner import Runner
 from .segment import KEEPING, Keeping, Make, Segment
@@ -54,14 +54,17 @@ class SegmentInterpreter(Interpreter):
         self._worthy: dict[Segment, bool] = {}
         self._single = None if programs is None or emitter is None else (programs, emitter)
         self._bodies: dict[Module, Body | None] = {}
-        self._places: dict[Instruction, list[tuple[int, str]]] = {}  # of the symbols that a result gives values
+        # of the symbols that results give values: the number of the result, and its axis
+        self._places: dict[Instruction, list[tuple[int, int, str]]] = {}
 
     def evaluate(self, op: Operation, args: Sequence[Any], modules: Sequence[Module], run: RunModule) -> Any:
         """Returns one op's value: of its kernel's steps, if there are programs for them, else as `Interpreter` gives it."""
         if self._single is not None and isinstance(op, Launch):
             programs, e = self._single
-            if isinstance(op.of, GetTupleElem):
-                return args[0][op.of.index]
+            if (
+                op.of.view is not None and len(args) > 1
+            ):  # where its operands are known it takes no step, nor does numpy
+                return op.of.evaluate(args, modules, run)
             found = programs.settled(op.of, modules, args, e) if op.result_shape.dynamic() else None
             if found is not None:
                 return found
@@ -152,18 +155,21 @@ class SegmentInterpreter(Interpreter):
         return self._make if worthy else None
 
     def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
-        values[ins] = value = self.step(ins, values, known)
+        op = op_of(ins)
+        item = isinstance(op, GetTupleElem)  # whose extents are those of the tuple
+        values[ins] = value = values[ins.inputs[0]][op.index] if item else self.step(ins, values, known)  # type: ignore[attr-defined]
         self._bind(ins, value, known)
 
     def _bind(self, ins: Instruction, value: Any, known: dict[str, int]) -> None:
-        if type(value) is not np.ndarray or not isinstance(ins.result, Shape):
-            bind_symbols(ins.result, value, known)
-            return
         places = self._places.get(ins)
         if places is None:
-            places = self._places[ins] = symbol_places(ins.result)
-        for axis, name in places:
-            known[name] = value.shape[axis]
+            results = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
+            found = [symbol_places(r) if isinstance(r, Shape) and r.ranked else [] for r in results]
+            places = self._places[ins] = [(n, axis, name) for n, some in enumerate(found) for axis, name in some]
+        for n, axis, name in places:
+            one = value[n] if type(value) is tuple else value
+            if isinstance(one, np.ndarray):
+                known[name] = one.shape[axis]
 
     def run(
         self,
