@@ -213,6 +213,52 @@ def test_float64(engine, name):
         np.testing.assert_allclose(out, exact, rtol=1e-14, atol=1e-300)
 
 
+WIDE = {"exp": (-760, 720), "tanh": (-25, 25), "sigmoid": (-708, 60), "sin": (-1e4, 1e4), "cos": (-1e4, 1e4)}
+
+
+def wide_exact(name, x):
+    wide = x.astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        return 1 / (1 + np.exp(-wide)) if name == "sigmoid" else getattr(np, name)(wide)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="no wider float to compare with")
+@pytest.mark.parametrize("name", WIDE)
+def test_float64_over_all_of_its_range(engine, name):
+    low, high = WIDE[name]
+    r = np.random.default_rng(2)
+    special = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-320,
+        -1e-320,
+        2.2250738585072014e-308,
+        1.7e308,
+        -1.7e308,
+        709.78,
+        -745.1,
+    ]
+    near = np.array([k * np.pi / 2 for k in range(1, 500)])  # next to the zeros of angles
+    places = [r.uniform(low, high, 1 << 14), np.exp(r.uniform(-80, 0, 1 << 12)), -np.exp(r.uniform(-80, 0, 1 << 12))]
+    x = np.concatenate([*places, special, near, r.uniform(-1e9, 1e9, 1 << 12), r.uniform(-1e12, 1e12, 64)])
+    if name == "sigmoid":
+        x = x[(x > -708) | (x < -800)]  # between, e^-x overflows, and 0 is near enough
+    x = np.concatenate([x, np.zeros(-x.size % 16)])
+    out, exact = run(engine, name, dt.float64, [x]), wide_exact(name, x)
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(np.float64)
+        assert np.array_equal(np.isnan(out), np.isnan(rounded))
+        assert np.array_equal(np.isinf(out), np.isinf(rounded))
+        finite = np.isfinite(rounded)
+        unit = np.spacing(np.maximum(np.abs(rounded[finite]), np.finfo(np.float64).smallest_normal))
+        assert (np.abs(out[finite] - exact[finite]) / unit).max() <= {"sin": 1, "cos": 1, "exp": 1.5}.get(name, 3)
+    if name in ("tanh", "sin"):
+        assert np.array_equal(np.signbit(out[x == 0]), np.signbit(x[x == 0]))
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["COST"]
+__all__ = ["COST", "VECTORS64"]
 
 # rough vector instructions a primitive takes, for grains and for the choice between keeping and recomputing
 COST: Final[dict[str, int]] = {
@@ -15,3 +15,6 @@ COST: Final[dict[str, int]] = {
 }  # fmt: skip
 COST.update(dict.fromkeys(("asin", "acos", "atan"), 30))
 COST.update(dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 300))
+
+# functions of float64 that run as vectors, of half as many elements and with more steps than those of float32
+VECTORS64: Final = frozenset({"exp", "exp_negative", "tanh", "sigmoid", "sin", "cos"})

@@ -11,7 +11,7 @@ from mgx_core import dtype as dt
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 
-from .cost import COST
+from .cost import COST, VECTORS64
 from .element import computed
 
 __all__ = ["Graph", "Node", "number", "read_in_place", "text_of", "walk"]
@@ -47,7 +47,9 @@ class Node:
             return 1 if self.kind == "load" else 0
         if self.kind == "prim":
             cost = COST.get(self.extra, 1)
-            return cost if self.dtype is not dt.float64 or cost < 15 else cost * 10
+            if self.dtype is not dt.float64 or cost < 13:
+                return cost
+            return cost * (3 if self.extra in VECTORS64 else 10)
         return 2
 
 

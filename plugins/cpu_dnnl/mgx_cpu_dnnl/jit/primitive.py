@@ -15,6 +15,7 @@ from .element import convert
 from .integers import BITWISE, integer
 from .math import FAST
 from .math_in_float64 import HUGE_ANGLE, cos_small, fmod_small, sin_small, tan_small
+from .math_of_float64 import FAST64, WIDE_ANGLES, turned_sine
 
 __all__ = ["apply", "libm"]
 
@@ -94,11 +95,11 @@ def _float(c: Code, name: str, args: list[V]) -> V:
             return FAST[name](c, *args)
         if name in ("sin", "cos", "tan"):
             return _angle(c, name, a)
-    if name == "exp_negative":
-        name = "exp"
-    if name == "sigmoid":
-        one = c.const(1.0, a)
-        return c.op("fdiv", one, c.op("fadd", one, libm(c, "exp", c.fneg(a))))
+    elif name in FAST64:
+        return FAST64[name](c, a)
+    elif name in WIDE_ANGLES:
+        large = c.compare("ogt", c.intrinsic("fabs", a), c.const(HUGE_ANGLE, a))
+        return _unless(c, large, turned_sine(c, a, WIDE_ANGLES[name]), lambda: libm(c, name, a))
     return libm(c, name, *args)
 
 
