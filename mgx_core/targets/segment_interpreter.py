@@ -15,7 +15,7 @@ from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..ops.operation import Run as RunModule
 from ..types.shape import Shape, TupleShape
-from .cut import Item
+from .cut import Item, cut
 from .emission import Emitter
 from .kernel import Launch, op_of
 from .op_programs import OpPrograms
@@ -54,6 +54,7 @@ class SegmentInterpreter(Interpreter):
         self._worthy: dict[Segment, bool] = {}
         self._single = None if programs is None or emitter is None else (programs, emitter)
         self._bodies: dict[Module, Body | None] = {}
+        self._cuts: dict[Module, list[Item]] = {}  # of bodies that take lists
         # of the symbols that results give values: the number of the result, and its axis
         self._places: dict[Instruction, list[tuple[int, int, str]]] = {}
 
@@ -100,8 +101,7 @@ class SegmentInterpreter(Interpreter):
         items: what it was cut into; made: the values that its static part gave, of those that are read behind it; counted: those
         of them whose extents depend on data.
         """
-        constants = module.derive("literals", lambda m: {i: i.literal.value for i in m if i.literal is not None})
-        values: dict[Instruction, Any] = {**constants, **made}
+        values: dict[Instruction, Any] = {**_literals(module), **made}
         known: dict[str, int] = {}
         values.update(zip(module.parameters.values(), args, strict=True))
         bind_all((p.result for p in module.parameters.values()), args, known)
@@ -186,7 +186,22 @@ class SegmentInterpreter(Interpreter):
             runner = part.runner(given, symbols or {}, self._make)
             if runner is not None:
                 return runner.run(given)
+            if not all(isinstance(n.result, Shape) for n in part.needs):
+                return self._run_cut(module, args, outer, symbols or {})
         return super().run(module, args, outer, symbols)
+
+    def _run_cut(
+        self, module: Module, args: Sequence[Any], outer: Mapping[Instruction, Any], symbols: Mapping[str, int]
+    ) -> list[Any]:
+        """Returns the results of a module that takes lists: segments for what computes on tensors, the rest one by one."""
+        items = self._cuts.get(module)
+        if items is None:
+            items = self._cuts[module] = cut(module, {}, self._keeping)
+        values, known = {**outer, **_literals(module)}, dict(symbols)
+        values.update(zip(module.parameters.values(), args, strict=True))
+        bind_all((p.result for p in module.parameters.values()), args, known)
+        self.follow(items, values, known)
+        return [None if o.is_absent else values[o] for o in module.outputs]
 
     def _body(self, module: Module) -> Body | None:
         """A module that control flow runs; of what it needs, which parameter that is (None: a value of modules around it)."""
@@ -201,3 +216,11 @@ class SegmentInterpreter(Interpreter):
                 part = Segment(members, module.outputs, module.name, self._keeping)
                 self._bodies[module] = part, [(position.get(n), n) for n in part.needs]
         return self._bodies[module]
+
+
+def _literals(module: Module) -> dict[Instruction, Any]:
+    """Returns the constants of a module."""
+    found: dict[Instruction, Any] = module.derive(
+        "literals", lambda m: {i: i.literal.value for i in m if i.literal is not None}
+    )
+    return found

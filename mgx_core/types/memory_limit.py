@@ -24,6 +24,7 @@ GROWN: Final = 1 << 26  # bytes; growth below is not judged
 STEADY: Final = 4  # growths by at least half, one after the other, that are taken for a habit
 
 LOOKED_AT: Final = 1 << 10  # strings whose letters are counted at most
+LAST: Final = 64  # items of a list that are counted at most
 
 LARGE: Final = 1 << 28  # bytes; smaller requests are not compared with the memory that is free at the moment
 
@@ -131,11 +132,14 @@ class Growth:
 
 
 def _held_bytes(value: object) -> int:
-    """Returns bytes of a value as it lies in memory; strings count with their letters."""
+    """Returns bytes of a value as it lies in memory; strings count with their letters, long lists by their last items.
+
+    A loop adds few items to a list in each trip, so that a list that grows by half is one whose last items do.
+    """
     if isinstance(value, np.ndarray):
         letters = sum(map(len, value.flat)) if value.dtype.hasobject and value.size <= LOOKED_AT else 0
         return value.nbytes + letters
-    return sum(map(_held_bytes, value)) if isinstance(value, list | tuple) else 0
+    return sum(map(_held_bytes, value[-LAST:])) if isinstance(value, list | tuple) else 0
 
 
 def static_bytes(shape: AnyShape) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -106,3 +108,27 @@ def test_letters_and_sequences_count() -> None:
             growth.require([word], 1000)
         with pytest.raises(DeviceError, match="the words take"):
             growth.require([words[-1]], 1000)
+
+
+def test_long_lists_count_by_their_last_items() -> None:
+    """A list of which each trip reads all items takes as long as the square of their number."""
+
+    class Counted(list):  # type: ignore[type-arg]
+        seen = 0
+
+        def __getitem__(self, at: Any) -> Any:
+            found = super().__getitem__(at)
+            Counted.seen = len(found)
+            return found
+
+    growth = Growth("the list")
+    many = Counted([np.empty(1 << 10, np.uint8)] * 5000)
+    growth.require([many], 10)
+    assert Counted.seen < 100
+    with limited(1 << 30):
+        for n in range(16, 26):
+            many.append(np.empty(1 << n, np.uint8))
+            growth.require([many], 1000)
+        many.append(np.empty(1 << 26, np.uint8))
+        with pytest.raises(DeviceError, match="the list take"):
+            growth.require([many], 1000)

@@ -402,3 +402,32 @@ def test_operands_that_no_program_fits_are_refused_in_each_run() -> None:
         with pytest.raises(mgx.ShapeError, match="add up to 4"):
             program.run({"x": x, "n": np.array([1, 4])})
     assert [np.asarray(r).shape[2] for r in program.run({"x": x, "n": np.array([2, 2])})] == [2, 2]
+
+
+def test_bodies_that_take_lists_run_what_is_between_as_programs() -> None:
+    """Parts of other lengths in each trip, put into a list that is joined behind the loop."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [12, 3]))
+    ends = m.add_parameter("ends", Shape("int64", [5]))
+    trips = m.add_parameter("trips", Shape("int64", []))
+    empty = m.add(mgx.op("sequence_empty", dtype="float32"))
+    body = Module("body")
+    number, going = body.add_parameter("n", Shape("int64", [])), body.add_parameter("going", Shape("bool", []))
+    done = body.add_parameter("done", empty.result)
+    first = body.add(mgx.op("reshape", dims=(1,)), number)
+    start = body.add(mgx.op("gather", axis=0), ends, first)
+    after = body.add(mgx.op("add"), first, body.add_literal(np.array([1])))
+    rows = body.add(mgx.op("slice", axes=(0,)), x, start, body.add(mgx.op("gather", axis=0), ends, after))
+    part = body.add(mgx.op("tanh"), body.add(mgx.op("neg"), rows))
+    body.add_return([going, body.add(mgx.op("sequence_insert"), done, part)])
+    loop = m.add(mgx.op("loop"), trips, m.add_absent(), empty, modules=[body])
+    listed = m.add(mgx.op("get_tuple_elem", index=0), loop)
+    m.add_return([m.add(mgx.op("concat_from_sequence", axis=0), listed)])
+    values = rng.standard_normal((12, 3)).astype(np.float32)
+    given = {"x": values, "ends": np.array([0, 3, 3, 6, 12]), "trips": np.array(4)}
+    _, runner = both(program, given)
+    (items,) = runner._segments._cuts.values()
+    segments = [i.what for i in items if isinstance(i.what, Segment)]
+    assert {ins.op.of.name for s in segments for ins in s.members} >= {"gather", "pointwise"}
+    assert any(len(s._made) == 3 for s in segments)  # one for each length
