@@ -84,6 +84,13 @@ def test_pad_of_old_opsets(agree: Callable[..., Any], run: Callable[..., Any]) -
     assert run("Pad", X, opset=1, paddings=[0, 1, 0, 0, 0, 2])[0].shape == (3, 5, 7)
 
 
+@pytest.mark.parametrize("opset", [11, 18])
+def test_pad_wraps_before_the_opset_that_says_so(run: Callable[..., Any], opset: int) -> None:
+    """Circular padding as torch.onnx.export writes it for opset 18; onnxruntime runs it."""
+    (found,) = run("Pad", X, i64(0, 1, 0, 0, 2, 0), mode="wrap", opset=opset)
+    np.testing.assert_array_equal(found, np.pad(X, ((0, 0), (1, 2), (0, 0)), mode="wrap"))
+
+
 def test_concat(agree: Callable[..., Any], run: Callable[..., Any]) -> None:
     agree("Concat", X, X[:, :1], X, axis=-2)
     agree("Concat", X, axis=0)
@@ -124,7 +131,7 @@ def test_refused_attributes(run: Callable[..., Any]) -> None:
         ("Split", {"outputs": 3, "num_outputs": 2}),
         ("Split", {"axis": 3, "num_outputs": 1}),
         ("Pad", {"opset": 2, "pads": [0, 0]}),
-        ("Pad", {"opset": 2, "pads": [0] * 6, "mode": "wrap"}),
+        ("Pad", {"opset": 2, "pads": [0] * 6, "mode": "turn"}),
         ("Concat", {}),
     ):
         with pytest.raises(MgxError, match=op):
