@@ -27,6 +27,7 @@ from ..types.shape import Shape
 from .fold_constants import FoldConstants
 from .inline_branches import InlineBranches, put_results
 from .interface import Pass
+from .rewrite import Rewrite
 
 __all__ = ["UnrollLoops", "numbers_decide_extents"]
 
@@ -46,21 +47,17 @@ class UnrollLoops(Pass):
 
     def apply(self, module: Module) -> bool:
         changed = False
-        numbers: list[Instruction] = []
         for inner, ins in everywhere(module):
             if isinstance(ins.op, ConcatFromSequence):
                 changed |= _joined(inner, ins)
             elif numbers_decide_extents(ins):
-                results = _unrolled(inner, ins, numbers)
+                results = _unrolled(inner, ins)
                 if isinstance(results, No):
                     self.tally.refuse(self.name, ins, results)
                 else:
                     put_results(inner, ins, results)
                     self.tally.fired[self.name] += 1
                     changed = True
-        FoldConstants().follow(numbers)
-        while numbers and InlineBranches().apply(module):
-            pass  # branches in branches
         return changed
 
 
@@ -112,8 +109,8 @@ def _follows(value: Instruction, told: Collection[Instruction]) -> bool:
     return True
 
 
-def _unrolled(module: Module, loop: Instruction, numbers: list[Instruction]) -> list[Instruction] | No:
-    """Returns the results of a loop's trips, put before it one after the other; `numbers` are extended by their literals."""
+def _unrolled(module: Module, loop: Instruction) -> list[Instruction] | No:
+    """Returns the results of a loop's trips, put before it one after the other."""
     count = _trips(loop)
     if isinstance(count, No):
         return count
@@ -121,15 +118,11 @@ def _unrolled(module: Module, loop: Instruction, numbers: list[Instruction]) -> 
         return No(f"{count} trips are too many instructions, or none")
     if not all(isinstance(u.op, GetTupleElem) for u in loop.users):
         return No("its results are read as a whole")
-    (body,) = loop.modules
     states = list(loop.inputs[2:] if isinstance(loop.op, Loop) else loop.inputs[: loop.op.states])  # type: ignore[attr-defined]
     rows: list[list[Instruction]] = [[] for _ in range(len(loop.result.items) - len(states))]  # type: ignore[union-attr]
     try:
         for number in range(count):
-            given = _arguments(module, loop, states, number)
-            numbers += [i for i in given if i.is_literal]
-            results = module.inline(body, given, before=loop)
-            results = results[isinstance(loop.op, Loop) :]
+            results = _put_trip(module, loop, states, number)
             states = results[: len(states)]
             for row, value in zip(rows, results[len(states) :], strict=True):
                 row.append(value)
@@ -137,6 +130,26 @@ def _unrolled(module: Module, loop: Instruction, numbers: list[Instruction]) -> 
     except MgxError as error:
         return No(f"a trip is refused: {error.message}")
     return [*states, *stacked]
+
+
+def _put_trip(module: Module, loop: Instruction, states: Sequence[Instruction], number: int) -> list[Instruction]:
+    """Puts one trip before a loop, with the extents that its number decides; returns its states and rows."""
+    (body,) = loop.modules
+    trip = Module(body.name)  # by itself, since what becomes known in a module is looked for in all of it
+    given = [*states, *([] if isinstance(loop.op, Loop) else _slices(module, loop, number))]
+    taken = [
+        trip.add_literal(value.literal) if value.literal is not None else trip.add_parameter(f"x{n}", value.result)
+        for n, value in enumerate(given)
+    ]
+    if isinstance(loop.op, Loop):
+        taken = [trip.add_literal(np.asarray(number, np.int64)), trip.add_literal(np.asarray(True)), *taken]
+    results = trip.inline(body, taken)
+    trip.add_return(results[isinstance(loop.op, Loop) :])
+    FoldConstants().apply(trip)
+    while InlineBranches().apply(trip) | Rewrite(SHAPES).apply(trip):
+        FoldConstants().apply(trip)
+    trip.sweep()
+    return module.inline(trip, [value for value in given if value.literal is None], before=loop)
 
 
 def _trips(loop: Instruction) -> int | No:
@@ -152,14 +165,6 @@ def _trips(loop: Instruction) -> int | No:
         return No("the number of trips is known only at run time")
     (count,) = number
     return count if isinstance(count, int) else No("the number of trips is an open extent")
-
-
-def _arguments(module: Module, loop: Instruction, states: Sequence[Instruction], number: int) -> list[Instruction]:
-    """Returns what the body takes in one trip."""
-    if isinstance(loop.op, Loop):
-        numbers = (module.add_literal(v, before=loop) for v in (np.asarray(number, np.int64), np.asarray(True)))
-        return [*numbers, *states]
-    return [*states, *_slices(module, loop, number)]
 
 
 def _slices(module: Module, loop: Instruction, number: int) -> Iterator[Instruction]:
