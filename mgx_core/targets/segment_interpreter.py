@@ -103,8 +103,7 @@ class SegmentInterpreter(Interpreter):
         """
         values: dict[Instruction, Any] = {**_literals(module), **made}
         known: dict[str, int] = {}
-        values.update(zip(module.parameters.values(), args, strict=True))
-        bind_all((p.result for p in module.parameters.values()), args, known)
+        self._bind_parameters(module, args, values, known)
         for ins in counted:
             self._bind(ins, values[ins], known)
         self.follow(items, values, known, watch)
@@ -160,6 +159,14 @@ class SegmentInterpreter(Interpreter):
         values[ins] = value = values[ins.inputs[0]][op.index] if item else self.step(ins, values, known)  # type: ignore[attr-defined]
         self._bind(ins, value, known)
 
+    def _bind_parameters(
+        self, module: Module, args: Sequence[Any], values: dict[Instruction, Any], known: dict[str, int]
+    ) -> None:
+        parameters, opened = module.derive("parameters to bind", _parameters)
+        values.update(zip(parameters, args, strict=True))
+        if opened:
+            bind_all((p.result for p in parameters), args, known)
+
     def _bind(self, ins: Instruction, value: Any, known: dict[str, int]) -> None:
         places = self._places.get(ins)
         if places is None:
@@ -198,8 +205,7 @@ class SegmentInterpreter(Interpreter):
         if items is None:
             items = self._cuts[module] = cut(module, {}, self._keeping)
         values, known = {**outer, **_literals(module)}, dict(symbols)
-        values.update(zip(module.parameters.values(), args, strict=True))
-        bind_all((p.result for p in module.parameters.values()), args, known)
+        self._bind_parameters(module, args, values, known)
         self.follow(items, values, known)
         return [None if o.is_absent else values[o] for o in module.outputs]
 
@@ -224,3 +230,9 @@ def _literals(module: Module) -> dict[Instruction, Any]:
         "literals", lambda m: {i: i.literal.value for i in m if i.literal is not None}
     )
     return found
+
+
+def _parameters(module: Module) -> tuple[list[Instruction], bool]:
+    """Returns a module's parameters, and whether extents of them are open."""
+    found = list(module.parameters.values())
+    return found, any(p.result.dynamic() for p in found)
