@@ -34,8 +34,9 @@ using PairWindows = void (*)(const uint8_t *x, const Windows *windows, int64_t f
 
 // sums[p][c] = the sum over taps of the byte at each tap of channel c, less the zero point, times the channel's weight there.
 //
-// p: results `first` to `first + count`; weights: [pairs of taps, channels, 2], zeros behind the last tap; totals: the sum of each
-// channel's weights; sums: rows `pitch` elements apart.
+// p: results `first` to `first + count`; weights: [pairs of lines of the window, columns, channels, 2], zeros behind the last line,
+// where a window of one line has as many lines of one column; totals: the sum of each channel's weights; sums: rows `pitch` elements
+// apart, with room for a line of channels and the addresses of all taps and of one more line of them.
 using PairChannels = void (*)(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, const int16_t *weights,
         const int32_t *totals, int32_t *sums, int64_t pitch, const uint8_t *zero);
 

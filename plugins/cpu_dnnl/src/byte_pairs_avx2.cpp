@@ -1,7 +1,9 @@
 #include "byte_pairs.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include <immintrin.h>
 
@@ -10,7 +12,6 @@ namespace mgx {
 namespace {
 
 constexpr int tallest = 6;
-constexpr int64_t many = 64; // taps whose addresses are on the stack
 
 #define MGX_UNROLLED _Pragma("GCC unroll 16")
 
@@ -195,46 +196,170 @@ void pair_windows(const uint8_t *x, const Windows *windows, int64_t first, int64
 
 // channels by themselves ----------------------------------------------------------------------------------------------
 
-// Sums of 16 channels over pairs of taps, of which each has an address.
-template <bool is_signed>
-inline void channels_16(const uint8_t *const *taps, int64_t pairs, int64_t at, const int16_t *weights, int64_t weights_step,
-        const int32_t *totals, __m256i zero, int32_t *sums) {
-    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
-    const int16_t *w = weights + 2 * at;
-    for (int64_t p = 0; p < pairs; ++p, w += weights_step) {
-        const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i *>(taps[2 * p] + at));
-        const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i *>(taps[2 * p + 1] + at));
-        const __m128i first = _mm_unpacklo_epi8(a, b), second = _mm_unpackhi_epi8(a, b);
-        const __m256i x = is_signed ? _mm256_cvtepi8_epi16(first) : _mm256_cvtepu8_epi16(first);
-        const __m256i y = is_signed ? _mm256_cvtepi8_epi16(second) : _mm256_cvtepu8_epi16(second);
-        low = _mm256_add_epi32(low, _mm256_madd_epi16(x, load(w)));
-        high = _mm256_add_epi32(high, _mm256_madd_epi16(y, load(w + 16)));
+constexpr int widest = 8;         // results of one line whose sums are in registers
+constexpr int64_t pointers = 1024; // of taps, on the stack
+
+// Pairs of bytes at two taps, or of one tap with a number that has no weight, of 8 channels as numbers of 16 bits.
+template <bool is_signed> inline __m256i both(const uint8_t *a, const uint8_t *b) {
+    const __m128i pairs = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(a)),
+            _mm_loadl_epi64(reinterpret_cast<const __m128i *>(b)));
+    return is_signed ? _mm256_cvtepi8_epi16(pairs) : _mm256_cvtepu8_epi16(pairs);
+}
+template <bool is_signed> inline __m256i lone(const uint8_t *a) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(a));
+    return is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+}
+
+// Taps as pairs: those of two lines of the window in one column; of a window of one line, those of two columns.
+struct Pairs {
+    bool upright;
+    int64_t lines, columns, all; // all: pairs of lines
+    bool odd;                    // the last pair is of one line
+
+    explicit Pairs(const Windows &w)
+        : upright(w.taps[0] * w.taps[1] > 1), lines(upright ? w.taps[0] * w.taps[1] : w.taps[2]), columns(upright ? w.taps[2] : 1),
+          all((lines + 1) / 2), odd(lines % 2 != 0) {}
+};
+
+// What some results of one line are made of.
+struct Taps {
+    const uint8_t *const *at; // addresses: [pair of lines, column or column of a result, 2]
+    const Pairs &pairs;
+    const int16_t *weights;
+    int64_t step; // numbers from the weights of one pair of taps to those of the next
+};
+
+template <int T> inline void store_all(const __m256i (&made)[T], int32_t *sums, int64_t pitch) {
+    MGX_UNROLLED
+    for (int i = 0; i < T; ++i, sums += pitch) {
+        opaque(sums);
+        store(sums, made[i]);
     }
-    store(sums + at, _mm256_sub_epi32(low, _mm256_mullo_epi32(load(totals + at), zero)));
-    store(sums + at + 8, _mm256_sub_epi32(high, _mm256_mullo_epi32(load(totals + at + 8), zero)));
+}
+
+// The next result's first tap is this one's second: pairs are made once for K columns of the window.
+template <bool is_signed, int T, int K> void sum_near(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
+    __m256i made[T];
+    MGX_UNROLLED
+    for (int i = 0; i < T; ++i)
+        made[i] = begin;
+    const uint8_t *const *at = taps.at;
+    const int16_t *weights = taps.weights + 2 * c;
+    for (int64_t l = 0; l < taps.pairs.all; ++l) {
+        const bool single = taps.pairs.odd && l + 1 == taps.pairs.all;
+        __m256i w[K];
+        MGX_UNROLLED
+        for (int t = 0; t < K; ++t, weights += taps.step)
+            w[t] = load(weights);
+        MGX_UNROLLED
+        for (int i = 0; i < T + K - 1; ++i, at += 2) {
+            const __m256i x = single ? lone<is_signed>(at[0] + c) : both<is_signed>(at[0] + c, at[1] + c);
+            MGX_UNROLLED
+            for (int t = 0; t < K; ++t)
+                if (i >= t && i - t < T) made[i - t] = _mm256_add_epi32(made[i - t], _mm256_madd_epi16(x, w[t]));
+        }
+    }
+    store_all(made, sums, pitch);
+}
+
+template <bool is_signed, int T> void sum_apart(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
+    __m256i made[T];
+    MGX_UNROLLED
+    for (int i = 0; i < T; ++i)
+        made[i] = begin;
+    const uint8_t *const *at = taps.at;
+    const int16_t *weights = taps.weights + 2 * c;
+    for (int64_t l = 0; l < taps.pairs.all; ++l) {
+        const bool single = taps.pairs.odd && l + 1 == taps.pairs.all;
+        for (int64_t t = 0; t < taps.pairs.columns; ++t, at += 2 * T, weights += taps.step) {
+            const __m256i w = load(weights);
+            MGX_UNROLLED
+            for (int i = 0; i < T; ++i) {
+                const __m256i x = single ? lone<is_signed>(at[2 * i] + c) : both<is_signed>(at[2 * i] + c, at[2 * i + 1] + c);
+                made[i] = _mm256_add_epi32(made[i], _mm256_madd_epi16(x, w));
+            }
+        }
+    }
+    store_all(made, sums, pitch);
+}
+
+using ChannelSum = void (*)(const Taps &, int64_t, __m256i, int32_t *, int64_t);
+using ChannelSums = std::array<ChannelSum, widest>; // by the number of results, less one
+
+template <bool S, size_t... T> constexpr ChannelSums apart(std::index_sequence<T...>) { return {sum_apart<S, int(T) + 1>...}; }
+template <bool S, int K, size_t... T> constexpr ChannelSums near(std::index_sequence<T...>) {
+    return {sum_near<S, int(T) + 1, K>...};
+}
+
+// The functions for windows of so many columns that results share, 0 for those that share none.
+template <bool is_signed> const ChannelSums &sums_of(int64_t columns) {
+    using Numbers = std::make_index_sequence<widest>;
+    static constexpr ChannelSums any = apart<is_signed>(Numbers()), three = near<is_signed, 3>(Numbers());
+    static constexpr ChannelSums five = near<is_signed, 5>(Numbers()), seven = near<is_signed, 7>(Numbers());
+    return columns == 3 ? three : columns == 5 ? five : columns == 7 ? seven : any;
+}
+
+// The address of a line of a window's image, null beside it.
+const uint8_t *line_of(const uint8_t *image, const Windows &w, const Place &place, int64_t line) {
+    const int64_t z = place.origin(w, 0) + line / w.taps[1] * w.dilation[0];
+    const int64_t y = place.origin(w, 1) + line % w.taps[1] * w.dilation[1];
+    return z >= 0 && z < w.in[0] && y >= 0 && y < w.in[1] ? image + z * w.step[0] + y * w.step[1] : nullptr;
+}
+
+// Enters the addresses of the taps of `some` results of a line from `place` on; shared: each column once.
+void enter(const uint8_t *x, const Windows &w, const Pairs &pairs, const Place &place, int64_t some, bool shared,
+        const uint8_t *filler, const uint8_t **to) {
+    const uint8_t *image = x + place.image * w.images;
+    const int64_t left = place.origin(w, 2);
+    const auto pixel = [&](const uint8_t *line, int64_t column) {
+        return line && column >= 0 && column < w.in[2] ? line + column * w.across : filler;
+    };
+    const int64_t columns = shared ? some + pairs.columns - 1 : pairs.columns, results = shared ? 1 : some;
+    for (int64_t l = 0; l < pairs.all; ++l) {
+        const uint8_t *lines[2];
+        int64_t begins[2];
+        for (int64_t k = 0; k < 2; ++k) {
+            const int64_t number = 2 * l + k;
+            lines[k] = number < pairs.lines ? line_of(image, w, place, pairs.upright ? number : 0) : nullptr;
+            begins[k] = left + (pairs.upright ? 0 : number * w.dilation[2]);
+        }
+        for (int64_t t = 0; t < columns; ++t)
+            for (int64_t i = 0; i < results; ++i, to += 2) {
+                const int64_t column = t * w.dilation[2] + i * w.stride[2];
+                to[0] = pixel(lines[0], begins[0] + column);
+                to[1] = pixel(lines[1], begins[1] + column);
+            }
+    }
 }
 
 template <bool is_signed>
 void sum_channels(const uint8_t *x, const Windows &w, int64_t first, int64_t count, const int16_t *weights, const int32_t *totals,
-        int32_t *sums, int64_t pitch, const uint8_t *filler, __m256i zero, const uint8_t **taps) {
-    const int64_t channels = w.channels, number = w.taps[0] * w.taps[1] * w.taps[2], pairs = (number + 1) / 2;
-    Place place(w, first);
-    for (; count > 0; --count, sums += pitch, place.next(w)) {
-        const uint8_t *image = x + place.image * w.images;
-        const int64_t left = place.origin(w, 2);
-        const uint8_t **tap = taps;
-        for (int64_t d = 0, z = place.origin(w, 0); d < w.taps[0]; ++d, z += w.dilation[0])
-            for (int64_t h = 0, y = place.origin(w, 1); h < w.taps[1]; ++h, y += w.dilation[1]) {
-                const bool inside = z >= 0 && z < w.in[0] && y >= 0 && y < w.in[1];
-                const uint8_t *source = image + z * w.step[0] + y * w.step[1] + left * w.across;
-                int64_t at = left;
-                for (int64_t t = 0; t < w.taps[2]; ++t, at += w.dilation[2], source += w.across * w.dilation[2])
-                    *tap++ = inside && at >= 0 && at < w.in[2] ? source : filler;
+        int32_t *sums, int64_t pitch, const uint8_t *filler, __m256i zero, const uint8_t **table) {
+    const uint8_t *near[pointers];
+    const Pairs pairs(w);
+    const int64_t channels = w.channels, each = 2 * pairs.all * pairs.columns; // addresses of one result
+    const bool few = 2 * pairs.all * (widest + pairs.columns) <= pointers;
+    const bool shared = few && w.stride[2] == 1 && w.dilation[2] == 1 && (pairs.columns == 3 || pairs.columns == 5 || pairs.columns == 7);
+    const int64_t most = shared ? (pairs.columns == 7 ? 6 : widest) : std::clamp<int64_t>(pointers / each, 1, widest);
+    const uint8_t **at = each > pointers ? table : near;
+    const ChannelSums &made = sums_of<is_signed>(shared ? pairs.columns : 0);
+    const Taps taps{at, pairs, weights, 2 * channels};
+    while (count > 0) {
+        Place place(w, first);
+        const int64_t line = std::min(count, w.out[2] - place.at[2]), parts = (line + most - 1) / most;
+        for (int64_t i = 0; i < parts; ++i) {
+            const int64_t some = line / parts + (i < line % parts);
+            enter(x, w, pairs, place, some, shared, filler, at);
+            for (int64_t next = 0; next < channels; next += 8) {
+                const int64_t c = std::min(next, channels - 8); // the last eight may be some of those before again
+                const __m256i begin = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(load(totals + c), zero));
+                made[size_t(some - 1)](taps, c, begin, sums + c, pitch);
             }
-        if (number % 2) *tap = filler;
-        for (int64_t c = 0; c + 16 < channels; c += 16)
-            channels_16<is_signed>(taps, pairs, c, weights, 2 * channels, totals, zero, sums);
-        channels_16<is_signed>(taps, pairs, channels - 16, weights, 2 * channels, totals, zero, sums);
+            sums += some * pitch;
+            place.at[2] += some;
+        }
+        first += line;
+        count -= line;
     }
 }
 
@@ -245,11 +370,9 @@ void pair_channels(const uint8_t *x, const Windows *windows, int64_t first, int6
     const bool is_signed = w.is_signed != 0;
     auto filler = reinterpret_cast<uint8_t *>(sums + count * pitch);
     std::memset(filler, *zero, size_t(w.channels));
-    const uint8_t *near[many];
-    const uint8_t **taps = near;
-    if (w.taps[0] * w.taps[1] * w.taps[2] >= many) taps = reinterpret_cast<const uint8_t **>(filler + (w.channels + 63) / 64 * 64);
+    auto table = reinterpret_cast<const uint8_t **>(filler + (w.channels + 63) / 64 * 64);
     const __m256i point = _mm256_set1_epi32(number(zero, is_signed));
-    (is_signed ? sum_channels<true> : sum_channels<false>)(x, w, first, count, weights, totals, sums, pitch, filler, point, taps);
+    (is_signed ? sum_channels<true> : sum_channels<false>)(x, w, first, count, weights, totals, sums, pitch, filler, point, table);
 }
 
 // windows of 3 x 3 by minimal filtering ----------------------------------------------------------------------------------
@@ -358,7 +481,7 @@ void *byte_pair_function(const std::string &name) {
     if (name == "mgx_pair_tile_1") return reinterpret_cast<void *>(&pair_tile);
     if (name == "mgx_pair_rows_1") return reinterpret_cast<void *>(&pair_rows);
     if (name == "mgx_pair_windows_1") return reinterpret_cast<void *>(&pair_windows);
-    if (name == "mgx_pair_channels_1") return reinterpret_cast<void *>(&pair_channels);
+    if (name == "mgx_pair_channels_2") return reinterpret_cast<void *>(&pair_channels);
     if (name == "mgx_pair_points_1") return reinterpret_cast<void *>(&pair_points);
     if (name == "mgx_pair_filters_1") return reinterpret_cast<void *>(&pair_filters);
     return nullptr;

@@ -110,12 +110,28 @@ def test_sums_of_convolutions_are_exact(
         ((9, 8), (3, 3), {"padding": (1, 1, 1, 1)}),
         ((12, 7), (5, 2), {"padding": (2, 0, 2, 1), "stride": (2, 2), "dilation": (1, 3)}),
         ((20,), (70,), {"padding": (40, 40), "stride": (1,), "dilation": (1,)}),
+        ((20, 17), (5, 5), {"padding": (2, 2, 2, 2)}),
+        ((9, 23), (7, 7), {"padding": (3, 3, 3, 3)}),
+        ((11, 19), (4, 7), {"padding": (0, 5, 3, 0), "stride": (2, 1)}),
+        ((37, 39), (33, 35), {"padding": (1, 2, 1, 0)}),
+        ((20,), (9,), {"padding": (4, 4), "stride": (2,), "dilation": (1,)}),
     ],
 )
 def test_sums_of_single_channels_are_exact(
     both: Any, drawn: Any, lens: Any, window: Any, attributes: Any, channels: int, zero: int | None, kind: Any
 ) -> None:
     given = convolution(drawn, (2, channels, *lens), (channels, 1, *window), kind, zero, group=channels, **attributes)
+    got, wanted, steps = both(*given, threads=2)
+    assert any(s.startswith("conv channels") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [None, 77])
+def test_several_results_of_a_channel_are_sums_of_single_channels(
+    both: Any, drawn: Any, zero: int | None, kind: Any
+) -> None:
+    given = convolution(drawn, (2, 24, 9, 8), (72, 1, 7, 7), kind, zero, group=24, padding=(3, 3, 3, 3), stride=(2, 2))
     got, wanted, steps = both(*given, threads=2)
     assert any(s.startswith("conv channels") for s in steps)
     np.testing.assert_array_equal(got, wanted)

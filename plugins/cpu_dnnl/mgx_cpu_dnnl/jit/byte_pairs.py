@@ -124,7 +124,7 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
         beside=4,
         work=-(-m // rows),
         grain=max(1, WORK // max(1, 8 * rows * channels * windows.taps)),
-        scratch_bytes=4 * rows * channels + -(-channels // 64) * 64 + 64 + 8 * (windows.taps + 2),
+        scratch_bytes=4 * rows * channels + -(-channels // 64) * 64 + 64 + 16 * (windows.taps + 1),
         weights=0,
         taps=windows.taps,
     )

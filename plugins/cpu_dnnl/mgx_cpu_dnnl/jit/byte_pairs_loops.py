@@ -70,7 +70,7 @@ class Channels(ProductWriter):
         def item(index: list[V], _: V) -> None:
             row0 = c.op("mul", index[0], self.arg("rows"))
             count = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), row0))
-            c.run("mgx_pair_channels_1", left, self.place("windows"), row0, count, weights, totals, sums, n, zero)
+            c.run("mgx_pair_channels_2", left, self.place("windows"), row0, count, weights, totals, sums, n, zero)
             self.results.rows(sums, n, row0, count, self.zero, n, self.plan.ragged)
 
         rows = self.arg("rows")

@@ -21,6 +21,7 @@ from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from ..packing import Derived
 from .byte_products import finish, offer_bytes
+from .convolution import one_result_a_channel
 from .integer_epilogues import BYTES
 from .integer_operands import fast, mistaken
 from .packed_products import Finish
@@ -114,7 +115,8 @@ def convolution(
     x = as_channels_last(e, x)
     if x.strides[1] != 1 and x.lens[1] > 1:
         raise Refused("channels that lie apart")
-    if w.lens[1] == 1 and op.group == w.lens[0] >= CHANNELS:
+    if w.lens[1] == 1 and op.group > 1 and w.lens[0] >= CHANNELS:
+        x, _ = one_result_a_channel(e, x, lens[1], op.group)
         return single_channels(e, x, w, lens, moves, weights, zero, points)
     if _filtered(lens, w.lens, op.group, moves):
         filters = packed_filters(e, weights, points)
@@ -262,17 +264,24 @@ def panels_of(matrix: Array) -> Array:
 
 
 def packed_channels(e: CpuEmitter, array: Array, points: Array | None) -> tuple[Value, Value]:
-    """Returns weights of single channels less their zero points, [pairs of taps, channels, 2], and their sums by channel."""
+    """Returns weights of single channels less their zero points, and their sums by channel.
+
+    [pairs of lines, columns, channels, 2]; a window of one line has as many lines of one column.
+    """
 
     def pack() -> Derived:
-        wide = array.astype(np.int16).reshape(array.shape[0], -1)
+        channels, columns = array.shape[0], array.shape[-1]
+        wide = array.astype(np.int16).reshape(channels, -1, columns)
         if points is not None:
-            wide = wide - points.astype(np.int16).reshape(-1, 1)
-        taps = wide.shape[1]
-        whole = np.zeros((-(-taps // 2) * 2, array.shape[0]), np.int16)
-        whole[:taps] = wide.T
-        return Derived([array, points], np.ascontiguousarray(whole.reshape(-1, 2, array.shape[0]).swapaxes(1, 2)),
-                       wide.astype(np.int32).sum(1, dtype=np.int32))  # fmt: skip
+            wide = wide - points.astype(np.int16).reshape(-1, 1, 1)
+        totals = wide.astype(np.int32).sum((1, 2), dtype=np.int32)
+        if wide.shape[1] == 1:
+            wide = wide.swapaxes(1, 2)
+        lines, columns = wide.shape[1:]
+        whole = np.zeros((channels, -(-lines // 2) * 2, columns), np.int16)
+        whole[:, :lines] = wide
+        apart = whole.reshape(channels, -1, 2, columns).transpose(1, 3, 0, 2)
+        return Derived([array, points], np.ascontiguousarray(apart), totals)
 
     held = e.shared.weights.derived([array, points], "pairs of channels", pack)
     return e.literal(held.arrays[0], held), e.literal(held.arrays[1], held)
