@@ -220,6 +220,43 @@ inline void maxima_of_window(const T *x, const int64_t *steps, int64_t count, T 
     if (c < channels) maxima_of_channels<1, false>(x + c, steps, count, out + c, rest);
 }
 
+template <typename T> inline __m256i most(__m256i a, __m256i b) {
+    return std::is_signed_v<T> ? _mm256_max_epi8(a, b) : _mm256_max_epu8(a, b);
+}
+template <typename T> inline __m128i most(__m128i a, __m128i b) {
+    return std::is_signed_v<T> ? _mm_max_epi8(a, b) : _mm_max_epu8(a, b);
+}
+
+// The maxima of bytes of 32 channels and of 16 or 8 at a time; the last ones may be some of those before again.
+template <typename T>
+inline void maxima_of_bytes(const T *x, const int64_t *steps, int64_t count, T *out, int64_t channels) {
+    constexpr T least = std::numeric_limits<T>::lowest();
+    int64_t c = 0;
+    for (; c + 32 <= channels; c += 32) {
+        __m256i best = _mm256_set1_epi8(static_cast<char>(least));
+        for (int64_t t = 0; t < count; ++t)
+            best = most<T>(best, _mm256_loadu_si256(reinterpret_cast<const __m256i *>(x + c + steps[t])));
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(out + c), best);
+    }
+    while (c < channels && channels >= 8) {
+        const int64_t wide = channels >= 16 && channels - c > 8 ? 16 : 8, at = std::min(c, channels - wide);
+        __m128i best = _mm_set1_epi8(static_cast<char>(least));
+        for (int64_t t = 0; t < count; ++t) {
+            auto *from = reinterpret_cast<const __m128i *>(x + at + steps[t]);
+            best = most<T>(best, wide == 16 ? _mm_loadu_si128(from) : _mm_loadl_epi64(from));
+        }
+        auto *to = reinterpret_cast<__m128i *>(out + at);
+        wide == 16 ? _mm_storeu_si128(to, best) : _mm_storel_epi64(to, best);
+        c = at + wide;
+    }
+    for (; c < channels; ++c) {
+        T best = least;
+        for (int64_t t = 0; t < count; ++t)
+            best = std::max(best, x[c + steps[t]]);
+        out[c] = best;
+    }
+}
+
 // The places of a window along one axis: the first, and the taps [low, high) that lie on the image.
 struct Reach {
     int64_t first, low, high;
@@ -232,7 +269,7 @@ struct Reach {
 
 // Buffers: x; maxima, dense, both with channels last.  Numbers: channels; spatial axes; six numbers of each (extent, taps,
 // stride, dilation, padding before, stride in x); windows along each; stride of the images in x.  Padding takes no part; a window
-// of nothing else is minus infinity.  Scratch memory: a number of each tap.  Work: rows of windows along the last axis.
+// of nothing else is minus infinity, or the lowest byte.  Scratch memory: a number of each tap.  Work: rows of windows along the last axis.
 template <typename T>
 void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     auto *x = static_cast<const T *>(buffers[0]);
@@ -266,7 +303,10 @@ void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t beg
                 for (int64_t t = 0; t < taps; ++t)
                     steps[t] += rest * image;
             }
-            maxima_of_window(x + along.first * last[5], steps, taps, to, channels);
+            if constexpr (sizeof(T) == 1)
+                maxima_of_bytes(x + along.first * last[5], steps, taps, to, channels);
+            else
+                maxima_of_window(x + along.first * last[5], steps, taps, to, channels);
         }
     }
 }
@@ -276,6 +316,8 @@ void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t beg
 void add_window_loops(NamedLoops &loops) {
     loops["max_pool_float32"] = &maxima_channels_last<float>;
     loops["max_pool_bfloat16"] = &maxima_channels_last<BFloat>;
+    loops["max_pool_int8"] = &maxima_channels_last<int8_t>;
+    loops["max_pool_uint8"] = &maxima_channels_last<uint8_t>;
     each(Numeric {}, numeric_names, [&](auto element, const char *name) {
         using T = decltype(element);
         if constexpr (!std::is_same_v<T, Bool>) {

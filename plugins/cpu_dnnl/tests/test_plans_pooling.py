@@ -10,24 +10,25 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_cpu_dnnl.plans.pooling import LEAD
-from mgx_cpu_dnnl.target import CpuTarget
 
 
-@pytest.mark.parametrize("channels", [4, 20, 32])
-def test_bytes_have_memory_before_them(channels: int) -> None:
-    """oneDNN's masked stores of the last channels end a process where the page before the result is not there."""
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("channels", [1, 7, 8, 9, 15, 16, 17, 24, 25, 31, 32, 33, 40, 56, 57, 64])
+def test_maxima_of_bytes(
+    both: Callable[..., Any], at_the_end_of_a_page: Callable[[Any], Any], channels: int, kind: Any
+) -> None:
+    """Windows at the edges, and none behind the last channel."""
     program = mgx.Program()
     main = program.get_main_module()
-    x = main.add_parameter("x", mgx.Shape(dt.uint8, [1, channels, 4, 4]))
-    main.add_return([main.add(mgx.op("pooling", mode="max", lengths=(2, 2), stride=(2, 2)), x)])
-    program.compile(CpuTarget())
-    steps = program.executable.instances()[-1].runner.schedule.steps
-    (pool,) = [s for s in steps if s.name.startswith("pool")]
-    assert pool.writes[0].bytes >= LEAD + 4 * channels
-    given = np.random.default_rng(0).integers(0, 256, (1, channels, 4, 4), np.uint8)
-    wanted = given.reshape(1, channels, 2, 2, 2, 2).max((3, 5))
-    np.testing.assert_array_equal(np.asarray(program.run({"x": given})[0]), wanted)
+    x = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), [2, channels, 9, 7]))
+    attributes = {"lengths": (3, 2), "stride": (2, 1), "padding": (1, 0, 1, 1), "dilations": (1, 2)}
+    main.add_return([main.add(mgx.op("pooling", mode="max", **attributes), x)])
+    info = np.iinfo(kind)
+    drawn = np.random.default_rng(channels).integers(info.min, info.max + 1, (2, 9, 7, channels)).astype(kind)
+    drawn[0, :4] = info.min
+    found, wanted, steps = both(program, {"x": at_the_end_of_a_page(drawn).transpose(0, 3, 1, 2)})
+    assert any(name.startswith("pooling") for name in steps)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize(

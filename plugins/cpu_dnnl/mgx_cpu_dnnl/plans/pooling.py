@@ -24,12 +24,11 @@ __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
-LEAD: Final = 64  # bytes before a result of bytes
 FEWER: Final = 2  # times fewer elements that passes along one axis each look at, for which their values in between pay
 
 
 def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    return No("oneDNN has no norm pooling") if op.mode == "lpnorm" else only(FLOATS | BYTES)(op, inputs, modules)
+    return No("oneDNN has no norm pooling") if op.mode == "lpnorm" else only(FLOATS)(op, inputs, modules)
 
 
 def _sizes(op: Any, x: Value) -> tuple[list[int], tuple[Sequence[int], ...]]:
@@ -48,7 +47,7 @@ def _hangs_over(op: Any, x: Value, lens: Sequence[int]) -> bool:
 
 
 def maxima(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    return No("only maxima") if op.mode != "max" else only(FLOATS)(op, inputs, modules)
+    return No("only maxima") if op.mode != "max" else only(FLOATS | BYTES)(op, inputs, modules)
 
 
 @offer(PLANS, Pooling, when=maxima, name="native")
@@ -116,12 +115,7 @@ def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
         mode = "average_with_padding" if op.count_include_pad else "average"
         if op.count_include_pad and _hangs_over(op, x, lens):
             raise Refused("windows that hang over the padding are averaged over other counts")
-    shape = Shape(x.shape.dtype, lens, channels_last(lens))
-    if x.shape.dtype in BYTES:
-        # with AVX2 oneDNN stores 4 channels under a mask from an address before them; the page there has to exist
-        out = e.allocate(x.shape.dtype, [LEAD + prod(lens)]).seen_as(LEAD, shape)
-    else:
-        out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     made = e.made(
         "pooling",
         descriptor(x),
