@@ -50,6 +50,19 @@ def test_loops_agree() -> None:
     assert not found[0][0].any() and not found[0][4].any() and not found[0][:, 70:].any()
 
 
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 300, 4099])
+def test_tables_without_avx512_hold_every_byte(length: int) -> None:
+    import ctypes
+
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    x, out = np.arange(length).astype(np.uint8), np.zeros(length + 1, np.uint8)
+    buffers = np.array([a.ctypes.data for a in (x, TABLE, out)], np.uint64)
+    numbers = np.zeros(3, np.int64)
+    call(native().native_loop("map_bytes"))(buffers.ctypes.data, numbers.ctypes.data, 0, length, None)
+    np.testing.assert_array_equal(out[:length], TABLE[x])
+    assert out[length] == 0
+
+
 def test_operands_of_a_concatenation_are_written_in_place() -> None:
     """Bytes with channels innermost, as convolutions leave them, and one operand that is no table."""
     lens = [1, 24, 9, 9]
