@@ -3,53 +3,101 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
 
 from .budget import NUMBER_COST, Share
 from .classes import classes_wanted
 from .errors import BadRequest
 from .inference import Answer, Call, Stored, place, priority, refuse_sequences, seconds
-from .tensors import from_bytes, from_list, to_bytes, to_list
+from .shared_memory import Place
+from .tensors import Array, Layout, from_list, to_bytes, to_list
 
 __all__ = ["HEADER_LENGTH", "answer_body", "json_length", "read_call"]
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
+LARGE_HEAD: Final = 1024  # bytes of JSON that is not worth keeping
+KEPT_HEADS: Final = 256
+Described = tuple[
+    str, str, tuple[int, ...], Place | None, int
+]  # of an output: name, type, extents, place, bytes that follow
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the JSON of a request says.
+
+    behind: inputs whose elements lie behind the JSON, each with the number of its bytes; in_it: those whose elements are in it;
+    binary: outputs that are wanted as bytes.
+    """
+
+    behind: Sequence[tuple[Layout, int]]
+    in_it: Mapping[str, Array]
+    stored: Mapping[str, Stored]
+    outputs: Sequence[str]
+    id: str
+    priority: int
+    timeout: float
+    places: Mapping[str, Place]
+    classes: Mapping[str, int]
+    binary: set[str]
 
 
 def read_call(model: str, version: str, body: bytes | memoryview, header_length: str | None) -> tuple[Call, set[str]]:
     """Returns the request and the names of outputs that are wanted as bytes ("*" for all).
 
     header_length: bytes of JSON before the binary tensors; None if all is JSON.
+    A client's requests mostly have the same JSON, where no elements are in it: it is read once, and kept by its bytes.
     Errors: BadRequest.
     """
     size = json_length(body, header_length)
-    head = _object(bytes(body[:size]))
+    text = bytes(body[:size])
+    head = _kept_head(text) if size <= LARGE_HEAD and size < len(body) else _head(text)
     rest = memoryview(body)[size:]
-    feeds: dict[str, Any] = {}
-    stored: dict[str, Stored] = {}
+    feeds: dict[str, Any] = dict(head.in_it)
     at = 0
+    for layout, length in head.behind:
+        if at + length > len(rest):
+            raise BadRequest(f"input {layout.name!r}: binary_data_size {length} does not fit in {len(rest) - at} bytes")
+        feeds[layout.name] = layout.read(rest[at : at + length])
+        at += length
+    if at != len(rest):
+        raise BadRequest(f"{len(rest) - at} bytes follow that no input claims")
+    asked = (head.outputs, head.id, head.priority, head.timeout, head.places)
+    return Call(model, version, feeds, head.stored, *asked, classes=head.classes), head.binary
+
+
+@lru_cache(KEPT_HEADS)
+def _kept_head(text: bytes) -> Head:
+    return _head(text)
+
+
+def _head(text: bytes) -> Head:
+    """Errors: BadRequest."""
+    head = _object(text)
+    behind: list[tuple[Layout, int]] = []
+    in_it: dict[str, Array] = {}
+    stored: dict[str, Stored] = {}
+    names: set[str] = set()
     for given in _list(head, "inputs"):
         name, datatype, shape = _text(given, "name"), _text(given, "datatype"), given.get("shape")
         if not isinstance(shape, list):
             raise BadRequest(f"input {name!r}: shape must be a list, got {shape!r}")
-        if name in feeds or name in stored:
+        if name in names:
             raise BadRequest(f"input {name!r} is given twice")
+        names.add(name)
         parameters = _parameters(given)
-        source = place(parameters, name)
+        source, length = place(parameters, name), parameters.get("binary_data_size")
         if source is not None:
             stored[name] = Stored(datatype, shape, source)
-            continue
-        length = parameters.get("binary_data_size")
-        if length is None:
-            feeds[name] = from_list(name, datatype, shape, given.get("data"))
-            continue
-        if not isinstance(length, int) or isinstance(length, bool) or length < 0 or at + length > len(rest):
-            raise BadRequest(f"input {name!r}: binary_data_size {length!r} does not fit in {len(rest) - at} bytes")
-        feeds[name] = from_bytes(name, datatype, shape, rest[at : at + length])
-        at += length
-    if at != len(rest):
-        raise BadRequest(f"{len(rest) - at} bytes follow that no input claims")
+        elif length is None:
+            in_it[name] = from_list(name, datatype, shape, given.get("data"))
+        elif isinstance(length, int) and not isinstance(length, bool) and length >= 0:
+            behind.append((Layout.of(name, datatype, shape), length))
+        else:
+            raise BadRequest(f"input {name!r}: binary_data_size must be a number of bytes, got {length!r}")
     wanted = [(_text(o, "name"), _parameters(o)) for o in _list(head, "outputs", required=False)]
     parameters = _parameters(head)
     refuse_sequences(parameters)
@@ -62,9 +110,8 @@ def read_call(model: str, version: str, body: bytes | memoryview, header_length:
     stated = {n: place(p, n) for n, p in wanted}
     places = {n: p for n, p in stated.items() if p is not None}
     classes = {n: count for n, p in wanted if (count := classes_wanted(p, n))}
-    names = [n for n, _ in wanted]
-    first, limit = priority(parameters), seconds(parameters)
-    return Call(model, version, feeds, stored, names, identity, first, limit, places, classes=classes), binary
+    asked = ([n for n, _ in wanted], identity, priority(parameters), seconds(parameters))
+    return Head(behind, in_it, stored, *asked, places, classes, binary)
 
 
 def json_length(body: bytes | memoryview, header_length: str | None) -> int:
@@ -82,30 +129,51 @@ def answer_body(answer: Answer, binary: set[str], share: Share) -> tuple[list[by
 
     Errors: TooLarge, Busy for more JSON than the server has memory for.
     """
-    outputs = []
-    tail: list[bytes | memoryview] = []
+    every = "*" in binary
+    described, tail = [], []
+    data: dict[str, Any] = {}
     for tensor, array in answer.outputs:
-        output: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(array.shape)}
-        lies = answer.places.get(tensor.name)
+        size, lies = -1, answer.places.get(tensor.name)
+        if lies is None and (every or tensor.name in binary):
+            raw = to_bytes(array)
+            tail.append(raw)
+            size = len(raw)
+        elif lies is None:
+            share.take(array.size * NUMBER_COST)
+            data[tensor.name] = to_list(array)
+        described.append((tensor.name, tensor.datatype, array.shape, lies, size))
+    given = (answer.model, answer.version, answer.id, tuple(described))
+    written = _written(*given, data) if data or answer.id else _kept_answer(*given)
+    return [written, *tail], len(written) if tail else None
+
+
+@lru_cache(KEPT_HEADS)
+def _kept_answer(model: str, version: str, identity: str, outputs: Sequence[Described]) -> bytes:
+    return _written(model, version, identity, outputs, {})
+
+
+def _written(
+    model: str, version: str, identity: str, outputs: Sequence[Described], data: Mapping[str, Sequence[Any]]
+) -> bytes:
+    """Returns the JSON of an answer.  outputs: -1 in the place of a size where the elements do not follow; data: those in it."""
+    told = []
+    for name, datatype, shape, lies, size in outputs:
+        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(shape)}
         if lies is not None:
             output["parameters"] = {
                 "shared_memory_region": lies.region,
                 "shared_memory_byte_size": lies.size,
                 "shared_memory_offset": lies.offset,
             }
-        elif "*" in binary or tensor.name in binary:
-            raw = to_bytes(array)
-            output["parameters"] = {"binary_data_size": len(raw)}
-            tail.append(raw)
+        elif size >= 0:
+            output["parameters"] = {"binary_data_size": size}
         else:
-            share.take(array.size * NUMBER_COST)
-            output["data"] = to_list(array)
-        outputs.append(output)
-    head: dict[str, Any] = {"model_name": answer.model, "model_version": answer.version, "outputs": outputs}
-    if answer.id:
-        head["id"] = answer.id
-    written = json.dumps(head, separators=(",", ":")).encode()
-    return [written, *tail], len(written) if tail else None
+            output["data"] = data[name]
+        told.append(output)
+    head: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": told}
+    if identity:
+        head["id"] = identity
+    return json.dumps(head, separators=(",", ":")).encode()
 
 
 def _object(body: bytes) -> Mapping[str, Any]:
