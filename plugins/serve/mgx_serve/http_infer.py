@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from .budget import JSON_COST, TENSOR_COST, Share
 from .errors import ServeError, TooLarge, TooSlow
 from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
-from .http_protocol import WHOLE, WholeBody
+from .http_protocol import ONE_WRITE, WHOLE, OneWrite, WholeBody
 from .inference import Inference
 from .packed import Packed
 
@@ -43,14 +43,15 @@ class InferPaths:
         if matched is None:
             await self.others(scope, receive, send)
             return
+        extensions = scope.get("extensions", {})
         try:
             headers = headers_of(scope)
             self.inference.access.check(headers.get("authorization"), matched[1])
-            whole = scope.get("extensions", {}).get(WHOLE)
+            whole = extensions.get(WHOLE)
             status, given, parts = await self._answered(matched[1], matched[2] or "", headers, receive, whole)
         except Exception as error:
             status, given, parts = refusal(error, f"POST {scope['path']}")
-        await send_response(send, status, given, parts)
+        await send_response(send, status, given, parts, extensions.get(ONE_WRITE))
 
     async def _answered(
         self, name: str, version: str, headers: Headers, receive: Receive, whole: WholeBody | None
@@ -150,13 +151,18 @@ def refusal(error: Exception, what: str) -> tuple[int, Headers, list[bytes | mem
     return error.http, headers, [json.dumps({"error": str(error)}, ensure_ascii=False).encode()]
 
 
-async def send_response(send: Send, status: int, headers: Headers, parts: list[bytes | memoryview]) -> None:
-    """Sends an answer; of a large body no part is copied to join it with others."""
+async def send_response(
+    send: Send, status: int, headers: Headers, parts: list[bytes | memoryview], one_write: OneWrite | None = None
+) -> None:
+    """Sends an answer; of a large body no part is copied to join it with others.  one_write: sends a small one."""
     size = sum(map(len, parts))
     raw = [(b"content-length", str(size).encode())]
     raw += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
     if size <= FEW:
         parts = [b"".join(parts)]
+        if one_write is not None:
+            await one_write.send(status, raw, bytes(parts[0]))
+            return
+    await send({"type": "http.response.start", "status": status, "headers": raw})
     for number, part in enumerate(parts, 1):
         await send({"type": "http.response.body", "body": part, "more_body": number < len(parts)})

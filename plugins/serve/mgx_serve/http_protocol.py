@@ -1,4 +1,4 @@
-"""HTTP's protocol of one connection: time limits of heads, and large bodies that are read to where they stay."""
+"""HTTP's protocol of one connection: time limits, large bodies that are read to where they stay, small answers in one write."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import httptools
 import numpy as np
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-__all__ = ["WHOLE", "TimedProtocol", "WholeBody"]
+__all__ = ["ONE_WRITE", "WHOLE", "OneWrite", "TimedProtocol", "WholeBody"]
 
 HEAD_SECONDS: Final = 30.0
 WHOLE: Final = "mgx.whole_body"  # among the extensions of a request's scope: a `WholeBody`, where its body is large
+ONE_WRITE: Final = "mgx.one_write"  # among them: a `OneWrite`
 LARGE: Final = 1 << 16  # bytes
 AT_A_TIME: Final = (
     1 << 16
@@ -41,10 +42,11 @@ class TimedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_came()
         super().on_headers_complete()
+        extensions: Any = {ONE_WRITE: OneWrite(self.cycle)}
         size = _announced(self.headers)
         if size > LARGE:
-            extensions: Any = {WHOLE: WholeBody(self, self.cycle, size)}
-            self.scope["extensions"] = extensions
+            extensions[WHOLE] = WholeBody(self, self.cycle, size)
+        self.scope["extensions"] = extensions
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
@@ -64,6 +66,31 @@ class TimedProtocol(HttpToolsProtocol):
     def _head_came(self) -> None:
         if self._head is not None:
             self._head.cancel()
+
+
+class OneWrite:
+    """Sends an answer in one piece: its head and its body reach a client at once, by one call of the system and not two."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    async def send(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """headers: the body's length among them, none about the connection."""
+        cycle = self._cycle
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        if cycle.disconnected:
+            return
+        lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
+        if not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        cycle.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
 
 
 class WholeBody:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from mgx_serve import ModelSettings, Settings
+from mgx_serve.http_protocol import TimedProtocol
 from mgx_serve.server import Server
 
 X = np.arange(80_000, dtype=np.float32).reshape(-1, 4)  # 320,000 bytes
@@ -175,5 +176,43 @@ def test_a_body_that_does_not_come_is_refused(talk: Callable[..., None], monkeyp
         writer.write(whole[-100_000:] + whole)  # what comes too late is no request
         status, body = await answer(reader)
         assert (status, doubled(body, X)) == (200, True)
+
+    talk(said)
+
+
+def test_a_small_answer_leaves_in_one_piece(talk: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[int] = []
+    connected = TimedProtocol.connection_made
+
+    def noted(self: TimedProtocol, transport: Any) -> None:
+        write = transport.write
+
+        def written(data: Any) -> None:
+            pieces.append(len(data))
+            write(data)
+
+        transport.write = written
+        connected(self, transport)
+
+    monkeypatch.setattr(TimedProtocol, "connection_made", noted)
+
+    async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for x, count in ((X[:3], 1), (X, 3)):  # a large one: head, JSON and elements, which are not copied
+            pieces.clear()
+            writer.write(request(x))
+            status, body = await answer(reader)
+            assert (status, doubled(body, x), len(pieces)) == (200, True, count)
+
+    talk(said)
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
+def test_a_connection_that_is_to_be_closed_is_closed_behind_the_answer(
+    talk: Callable[..., None], version: bytes
+) -> None:
+    async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(request(X[:3], "Connection: close").replace(b"HTTP/1.1", version))
+        whole = await asyncio.wait_for(reader.read(), 30)
+        assert b"\r\nconnection: close\r\n" in whole and doubled(whole, X[:3])
 
     talk(said)
