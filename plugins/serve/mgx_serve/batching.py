@@ -234,7 +234,8 @@ class Batcher(Deployment):
         delay = self._settings.queue_delay
         if not delay or self._hurrying:
             return 0.0
-        lie = None if self.trays is None else self.trays.waits()
+        enough = 1 if self._settings.preferred else self._settings.max_batch
+        lie = None if self.trays is None else self.trays.waits(enough)
         with self._lock:
             if not self._waiting and lie is None:
                 return 0.0

@@ -216,7 +216,7 @@ class Claims:
         first = (plan.start + tray * plan.size) // ITEM + row
         self._memory[first + ARRIVALS * plan.rows] = arrived
         self._memory[first] = mark
-        wakes = words[ASLEEP] == 1
+        wakes = 0 < words[ASLEEP] <= sum([words[at + ROWS] for at in STARTS if words[at + STATE] == OPEN])
         if wakes:
             words[ASLEEP] = 0
         return wakes
@@ -261,9 +261,9 @@ class Claims:
         self.words[at + STATE] = state
         return [own for own, rows in enumerate(self.words[at + OWN : at + WIDTH]) if rows]
 
-    def sleep(self) -> None:
-        """Has the next process that marks a request wake the engine's."""
-        self.words[ASLEEP] = 1
+    def sleep(self, rows: int = 1) -> None:
+        """Has the process wake the engine's that marks a request when so many rows are claimed in trays that wait."""
+        self.words[ASLEEP] = rows
 
     def awake(self) -> bool:
         """Returns True if a request was marked since `sleep`; without the lock, too."""

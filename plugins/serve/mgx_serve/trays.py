@@ -147,12 +147,15 @@ class Trays:
             self._unlock(locked)
         return found
 
-    def waits(self) -> Waits | None:
-        """Returns what waits; None where nothing does.  The next request that is marked calls `woken`."""
+    def waits(self, enough: int = 1) -> Waits | None:
+        """Returns what waits; None where nothing does, and the next request that is marked then calls `woken`.
+
+        Else one does with which so many rows wait.
+        """
         with self._lock:
             locked = self._locked()
-            self._claims.sleep()
             found = [f for f in map(self._found, self._claims.open_trays()) if f is not None]
+            self._claims.sleep(enough if found else 1)
             self._unlock(locked)
         return Waits(sum([f.rows for f in found]), min([min(f.arrived) for f in found])) if found else None
 

@@ -551,11 +551,21 @@ def test_a_request_that_waits_for_others_is_run_when_its_time_has_passed(memory:
             await parts.known()
             loop = asyncio.get_running_loop()
             start = loop.time()
-            await asyncio.gather(*(front.infer(3, 2) for front in parts.fronts))
-            assert parts.model.rows == [4] and loop.time() - start > 0.19
+            woken: list[int] = []
+            trays = parts.batcher.trays
+            assert trays is not None
+            look = trays.woken
+            trays.woken = lambda: (woken.append(1), look())[1]
+            await parts.fronts[0].infer(3, 1)
+            woken.clear()
+            first = asyncio.create_task(parts.fronts[0].infer(3, 1))
+            await asyncio.sleep(0.01)
+            await asyncio.gather(first, *(front.infer(3, 2) for front in parts.fronts))
+            assert parts.model.rows == [1, 6] and loop.time() - start > 0.39 and len(woken) == 1
+            parts.model.rows.clear()
             start = loop.time()
             await asyncio.gather(*(parts.fronts[n % 2].infer(3, 2) for n in range(4)))  # a whole batch
-            assert parts.model.rows == [4, 8] and loop.time() - start < 0.19
+            assert parts.model.rows == [8] and loop.time() - start < 0.19
 
     asyncio.run(ask())
 
