@@ -22,7 +22,7 @@ from .model import Model, Signature
 from .pace import Paces, Spent
 from .stacks import Stacks
 from .tensors import OPEN, Array, Lying
-from .tray_runs import TrayRuns
+from .tray_runs import Copies, TrayRuns
 from .waiting import Waiting
 
 if TYPE_CHECKING:  # which needs a system with locks of files
@@ -184,6 +184,8 @@ class Batcher(Deployment):
             self._idle.clear()
             await self._idle.wait()
         self._threads.shutdown()
+        if self._tray_runs is not None:
+            self._tray_runs.close()
         self._ahead.close()
         self._answers.deadlines.close()
 
@@ -332,14 +334,14 @@ class Batcher(Deployment):
             return
         self._free -= 1
         try:
-            spent = self._tray_runs.run(filled)
+            spent, copies = self._tray_runs.run(filled)
         except Exception as error:
             self._paces.in_loop(kind, None)
             self._failed_filled(filled, error)
         else:
             self._paces.in_loop(kind, spent)
             self._free += 1
-            self._answer_filled(filled, spent)
+            self._answer_filled(filled, spent, copies)
         self._goes_on = not self._paces.short(kind)
 
     def _submit(self, job: Job) -> None:
@@ -403,17 +405,17 @@ class Batcher(Deployment):
     def _run_in_thread(self, filled: Filled) -> None:
         assert self.trays is not None and self._tray_runs is not None
         runs, kind = self._tray_runs, (filled.rows, self.trays.key)
-        spent = runs.run(filled)
+        spent, copies = runs.run(filled)
         self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(runs.shapes(filled.rows), math.inf))
         self._goes_on = not self._paces.short(kind)
-        self._answer_filled(filled, spent)
+        self._answer_filled(filled, spent, copies)
 
-    def _answer_filled(self, filled: Filled, spent: Spent) -> None:
+    def _answer_filled(self, filled: Filled, spent: Spent, copies: Copies) -> None:
         """Lets front ends have the outputs of a run, which figures tell of by then."""
-        assert self.trays is not None
+        assert self.trays is not None and self._tray_runs is not None
         queued = [spent.began - arrived for arrived in filled.arrived]
         self.metrics.ran(self.signature, queued, spent.seconds, filled.rows)
-        self.trays.finish(filled, True)
+        self._tray_runs.copy(copies, functools.partial(self.trays.finish, filled, True))
 
     def _job_failed(self, job: Job, error: BaseException) -> None:
         if job.filled is None:

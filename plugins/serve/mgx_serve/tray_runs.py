@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,14 +22,18 @@ from .tensors import Array
 if TYPE_CHECKING:  # which needs a system with locks of files
     from .trays import Filled, Trays
 
-__all__ = ["TrayRuns"]
+__all__ = ["Copies", "TrayRuns"]
+
+LARGE: Final = 1 << 20  # bytes of outputs: to copy them takes longer than to wake a thread that does
+Rows = slice | list[int]
+Copies = Sequence[tuple[Array, Rows, Array]]  # outputs of a tray, rows there, and what goes there
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Rows of a tray that one run has.  size: rows of the run, those that fill it up, too."""
 
-    rows: slice | list[int]
+    rows: Rows
     count: int
     size: int
 
@@ -38,17 +44,32 @@ class TrayRuns:
     def __init__(self, model: Model, trays: Trays, stacks: Stacks) -> None:
         self._model, self._trays, self._stacks = model, trays, stacks
         self._like = {name: array.shape for name, array in trays.inputs[0].items()}
+        self._threads = ThreadPoolExecutor(1, f"mgx-serve-{model.signature.name}-outputs")
         self._known = [0 for _ in trays.inputs]  # rows of each tray, from the first on, that runs took
 
-    def run(self, filled: Filled) -> Spent:
-        """Runs a tray, in which the outputs lie then.  Errors: those of `Model.run`."""
+    def run(self, filled: Filled) -> tuple[Spent, Copies]:
+        """Runs a tray; returns what is to be copied there yet.  Errors: those of `Model.run`."""
         start, busy = time.monotonic(), time.thread_time()
+        copies: list[tuple[Array, Rows, Array]] = []
         wanted = filled.wanted()
         known, self._known[filled.tray] = self._known[filled.tray], 0  # where this fails, any row may be the one
         for part in self._parts(filled):
-            known = self._run(filled, part, wanted, known)
+            made, known = self._run(filled, part, known, wanted)
+            copies += self._copies(filled, part, wanted, made)
         self._known[filled.tray] = known
-        return Spent(time.monotonic() - start, time.thread_time() - busy, start)
+        return Spent(time.monotonic() - start, time.thread_time() - busy, start), copies
+
+    def copy(self, copies: Copies, done: Callable[[], None]) -> None:
+        """Copies outputs; many bytes in a thread, so that the next run need not wait.  done: called then, there."""
+        if sum([made.nbytes for *_, made in copies]) >= LARGE:
+            with contextlib.suppress(RuntimeError):  # no thread can be started
+                self._threads.submit(_copied, copies, done)
+                return
+        _copied(copies, done)
+
+    def close(self) -> None:
+        """Waits for copies that are under way."""
+        self._threads.shutdown()
 
     def shapes(self, rows: int) -> tuple[tuple[int, ...], ...]:
         """Returns the shapes of the inputs of a run."""
@@ -74,8 +95,8 @@ class TrayRuns:
             return Part([*apart], rows, size_for(self._model, rows))
         return Part(slice(start, end), end - start, size)
 
-    def _run(self, filled: Filled, part: Part, wanted: list[int], known: int) -> int:
-        """Returns how many rows of the tray, from the first on, were taken by runs; known: before."""
+    def _run(self, filled: Filled, part: Part, known: int, wanted: list[int]) -> tuple[list[Array], int]:
+        """Returns the outputs, and how many rows of the tray, from the first on, were taken by runs; known: before."""
         given, stack = self._trays.inputs[filled.tray], None
         feeds: Mapping[str, Array]
         if isinstance(part.rows, slice):
@@ -94,10 +115,21 @@ class TrayRuns:
         made = self._model.run(feeds, wanted)
         if stack is not None:  # one of a run that failed may still be read
             self._stacks.give_back(stack)
+        return made, known
+
+    def _copies(self, filled: Filled, part: Part, wanted: list[int], made: Sequence[Array]) -> Copies:
+        """Returns where outputs go in a tray.  Errors: Internal for those that are not what the model says."""
+        copies = []
         for number, result in zip(wanted, made, strict=True):
             place = self._trays.outputs[filled.tray][number]
             if result.dtype != place.dtype or result.shape[1:] != place.shape[1:] or len(result) < part.count:
                 told = self._model.signature.outputs[number]
                 raise Internal(f"output {told.name!r} is {told}, a run gave {result.dtype}{list(result.shape)}")
-            place[part.rows] = result[: part.count]
-        return known
+            copies.append((place, part.rows, result[: part.count]))
+        return copies
+
+
+def _copied(copies: Copies, done: Callable[[], None]) -> None:
+    for place, rows, made in copies:
+        place[rows] = made
+    done()

@@ -18,6 +18,7 @@ import pytest
 import tritonclient.http
 from geventhttpclient.response import HTTPParseError
 
+from mgx_serve import tray_runs
 from mgx_serve.batch import Form
 from mgx_serve.batching import Batcher
 from mgx_serve.budget import Budget
@@ -446,6 +447,36 @@ def test_requests_of_two_front_ends_are_run_where_they_put_them(memory: TrayMemo
             assert parts.in_place() == [True, True] and parts.model.rows == [1, 6]
             assert (one.messages, other.messages) == (0, 0)
             await parts.idle()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("most", [0, 1 << 30])
+def test_large_outputs_are_copied_while_the_next_batch_runs(
+    most: int, memory: TrayMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """most: bytes that are copied before the next run begins."""
+    copied, go = tray_runs._copied, threading.Event()
+
+    def waits(*given: Any) -> None:
+        go.wait(20)
+        copied(*given)
+
+    async def ask() -> None:
+        async with connected(memory) as parts:
+            first = await parts.blocked()
+            monkeypatch.setattr(tray_runs, "LARGE", most)
+            monkeypatch.setattr(tray_runs, "_copied", waits)
+            second = asyncio.create_task(parts.fronts[1].infer(6, 2))
+            await turns()
+            parts.model.go.set()
+            async with asyncio.timeout(20):
+                while not most and len(parts.model.ran) < 2:
+                    await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)
+            assert len(parts.model.ran) == (1 if most else 2) and not first.done()
+            go.set()
+            await asyncio.gather(first, second)
 
     asyncio.run(ask())
 
