@@ -28,6 +28,7 @@ __all__ = [
     "kept",
     "kind_of",
     "run",
+    "seconds_for",
     "shapes_for",
     "shapes_of",
     "size_for",
@@ -146,11 +147,11 @@ def kept(model: Model, ends: Sequence[int], like: Mapping[str, Sequence[int]]) -
     if not count:
         return len(ends)
     first = ends[count - 1]
-    together, one, other = (_seconds(model, like, n) for n in (rows, first, rows - first))
+    together, one, other = (seconds_for(model, like, n) for n in (rows, first, rows - first))
     return count if one + other + BETWEEN < together else len(ends)
 
 
-def _seconds(model: Model, like: Mapping[str, Sequence[int]], rows: int) -> float:
+def seconds_for(model: Model, like: Mapping[str, Sequence[int]], rows: int) -> float:
     """Returns how long a run of so many rows takes; NaN if that was not measured."""
     return model.seconds.get(shapes_for(model, like, size_for(model, rows)), math.nan)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .batch import kept, shapes_for, size_for
+from .batch import kept, seconds_for, shapes_for, size_for
 from .errors import Internal
 from .model import Model
 from .pace import Spent
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # which needs a system with locks of files
 
 __all__ = ["Copies", "TrayRuns"]
 
+COPIED: Final = 1e10  # bytes a second
 LARGE: Final = 1 << 20  # bytes of outputs: to copy them takes longer than to wake a thread that does
 Rows = slice | list[int]
 Copies = Sequence[tuple[Array, Rows, Array]]  # outputs of a tray, rows there, and what goes there
@@ -44,6 +45,7 @@ class TrayRuns:
     def __init__(self, model: Model, trays: Trays, stacks: Stacks) -> None:
         self._model, self._trays, self._stacks = model, trays, stacks
         self._like = {name: array.shape for name, array in trays.inputs[0].items()}
+        self._width = sum([array[0].nbytes for array in trays.inputs[0].values()])
         self._threads = ThreadPoolExecutor(1, f"mgx-serve-{model.signature.name}-outputs")
         self._known = [0 for _ in trays.inputs]  # rows of each tray, from the first on, that runs took
 
@@ -85,15 +87,23 @@ class TrayRuns:
     def _part(self, firsts: list[int], ends: list[int]) -> Part:
         """Returns the rows from the first request to the last, those between them, too, which are others'.
 
-        Where that would take a larger run, or rows that the tray has not, those of the requests alone.
+        Where that would take a larger run, which takes longer than to copy them, or rows that the tray has not, those of the
+        requests alone.
         """
         start, end = firsts[0], ends[-1]
         rows = sum(ends) - sum(firsts)
         size = size_for(self._model, end - start)
-        if size > size_for(self._model, rows) or start + size > self._trays.plan.rows:
+        if start + size > self._trays.plan.rows or (
+            size > size_for(self._model, rows) and self._longer(end - start, rows)
+        ):
             apart = chain.from_iterable([range(*pair) for pair in zip(firsts, ends, strict=True)])
             return Part([*apart], rows, size_for(self._model, rows))
         return Part(slice(start, end), end - start, size)
+
+    def _longer(self, more: int, rows: int) -> bool:
+        """Returns True unless a run of more rows was measured to take no longer than a copy and a run of fewer."""
+        spent, least = (seconds_for(self._model, self._like, n) for n in (more, rows))
+        return not spent <= least + rows * self._width / COPIED
 
     def _run(self, filled: Filled, part: Part, known: int, wanted: list[int]) -> tuple[list[Array], int]:
         """Returns the outputs, and how many rows of the tray, from the first on, were taken by runs; known: before."""

@@ -514,14 +514,20 @@ def test_a_target_with_memory_of_its_own_pins_trays_or_has_none(pins: bool, memo
     asyncio.run(ask())
 
 
-@pytest.mark.parametrize(("count", "placed"), [(5, True), (4, False)])  # with the row, runs of 6 rows: 4 are copied
-def test_a_row_that_was_claimed_and_never_filled_holds_nobody_up(count: int, placed: bool, memory: TrayMemory) -> None:
+@pytest.mark.parametrize(
+    ("count", "seconds", "placed"),  # with the row, runs of 6 rows: 4 are copied unless 6 take hardly longer
+    [(5, {}, True), (4, {}, False), (4, {4: 1e-3, 6: 2e-3}, False), (4, {4: 1e-3, 6: 1.01e-3}, True)],
+)
+def test_a_row_that_was_claimed_and_never_filled_holds_nobody_up(
+    count: int, seconds: Mapping[int, float], placed: bool, memory: TrayMemory
+) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
             trays = parts.batcher.trays
             assert trays is not None
+            parts.model.seconds.update({((size, WIDTH),): spent for size, spent in seconds.items()})
             others = [asyncio.create_task(one.infer(20))]
             await turns()
             trays._claims.lock()
