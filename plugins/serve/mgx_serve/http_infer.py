@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from .budget import JSON_COST, TENSOR_COST, Share
 from .errors import ServeError, TooLarge, TooSlow
 from .http_messages import HEADER_LENGTH, answer_body, json_length, read_call
-from .http_protocol import ONE_WRITE, WHOLE, OneWrite, WholeBody
+from .http_protocol import EXCHANGE, WHOLE, Exchange, WholeBody
 from .inference import Inference
 from .packed import Packed
 
@@ -44,22 +44,34 @@ class InferPaths:
             await self.others(scope, receive, send)
             return
         extensions = scope.get("extensions", {})
+        exchange: Exchange | None = extensions.get(EXCHANGE)
         try:
             headers = headers_of(scope)
             self.inference.access.check(headers.get("authorization"), matched[1])
-            whole = extensions.get(WHOLE)
-            status, given, parts = await self._answered(matched[1], matched[2] or "", headers, receive, whole)
+            way = receive, extensions.get(WHOLE), exchange
+            status, given, parts = await self._answered(matched[1], matched[2] or "", headers, *way)
         except Exception as error:
             status, given, parts = refusal(error, f"POST {scope['path']}")
-        await send_response(send, status, given, parts, extensions.get(ONE_WRITE))
+        await send_response(send, status, given, parts, exchange)
 
     async def _answered(
-        self, name: str, version: str, headers: Headers, receive: Receive, whole: WholeBody | None
+        self,
+        name: str,
+        version: str,
+        headers: Headers,
+        receive: Receive,
+        whole: WholeBody | None,
+        exchange: Exchange | None,
     ) -> tuple[int, Headers, list[bytes | memoryview]]:
         length_given = headers.get(HEADER_LENGTH.lower())
         with Share(self.inference.budget) as share:
-            body: bytes | memoryview
-            if whole is None or "content-encoding" in headers:
+            body: bytes | memoryview | None = None
+            packed = "content-encoding" in headers
+            if exchange is not None and not packed and (body := exchange.body()) is not None:
+                if len(body) > self.max_bytes:
+                    raise TooLarge(f"a request has at most {self.max_bytes} bytes")
+                share.take(len(body) * TENSOR_COST)
+            elif whole is None or packed:
                 body = await read_body(receive, headers, self.max_bytes, share)
             else:
                 body = await read_whole(whole, self.max_bytes, share)
@@ -152,16 +164,16 @@ def refusal(error: Exception, what: str) -> tuple[int, Headers, list[bytes | mem
 
 
 async def send_response(
-    send: Send, status: int, headers: Headers, parts: list[bytes | memoryview], one_write: OneWrite | None = None
+    send: Send, status: int, headers: Headers, parts: list[bytes | memoryview], exchange: Exchange | None = None
 ) -> None:
-    """Sends an answer; of a large body no part is copied to join it with others.  one_write: sends a small one."""
+    """Sends an answer; of a large body no part is copied to join it with others.  exchange: sends a small one."""
     size = sum(map(len, parts))
     raw = [(b"content-length", str(size).encode())]
     raw += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     if size <= FEW:
         parts = [b"".join(parts)]
-        if one_write is not None:
-            await one_write.send(status, raw, bytes(parts[0]))
+        if exchange is not None:
+            await exchange.send(status, raw, bytes(parts[0]))
             return
     await send({"type": "http.response.start", "status": status, "headers": raw})
     for number, part in enumerate(parts, 1):

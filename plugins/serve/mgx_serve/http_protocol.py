@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -10,11 +11,11 @@ import httptools
 import numpy as np
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-__all__ = ["ONE_WRITE", "WHOLE", "OneWrite", "TimedProtocol", "WholeBody"]
+__all__ = ["EXCHANGE", "WHOLE", "Exchange", "TimedProtocol", "WholeBody"]
 
 HEAD_SECONDS: Final = 30.0
 WHOLE: Final = "mgx.whole_body"  # among the extensions of a request's scope: a `WholeBody`, where its body is large
-ONE_WRITE: Final = "mgx.one_write"  # among them: a `OneWrite`
+EXCHANGE: Final = "mgx.exchange"  # among them: an `Exchange`
 LARGE: Final = 1 << 16  # bytes
 AT_A_TIME: Final = (
     1 << 16
@@ -24,9 +25,13 @@ Took = Callable[[int], None]
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """Closes connections whose next request does not begin, or whose head does not end, in time."""
+    """Closes connections whose next request does not begin, or whose head does not end, in time.
 
-    _head: asyncio.TimerHandle | None = None
+    A connection has one timer, which is set anew once it ends: a request costs none.
+    """
+
+    _head_due = math.inf
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         transport.max_size = (
@@ -40,16 +45,17 @@ class TimedProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def on_headers_complete(self) -> None:
-        self._head_came()
+        self._head_due = math.inf
         super().on_headers_complete()
-        extensions: Any = {ONE_WRITE: OneWrite(self.cycle)}
+        extensions: Any = {EXCHANGE: Exchange(self.cycle)}
         size = _announced(self.headers)
         if size > LARGE:
             extensions[WHOLE] = WholeBody(self, self.cycle, size)
         self.scope["extensions"] = extensions
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
     def body_came(self, cycle: RequestResponseCycle) -> None:
@@ -60,22 +66,34 @@ class TimedProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def _expect_head(self) -> None:
-        self._head_came()
-        self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        self._head_due = self.loop.time() + HEAD_SECONDS
+        if self._timer is None:
+            self._timer = self.loop.call_at(self._head_due, self._look)
 
-    def _head_came(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
+    def _look(self) -> None:
+        """Closes the connection if its head is late; looks again when the one that is awaited now would be."""
+        self._timer = None
+        if self._head_due <= self.loop.time():
+            self.transport.close()
+        elif self._head_due < math.inf:
+            self._timer = self.loop.call_at(self._head_due, self._look)
 
 
-class OneWrite:
-    """Sends an answer in one piece: its head and its body reach a client at once, by one call of the system and not two."""
+class Exchange:
+    """A small request that came at once, and a small answer, without a message for each part of them."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
 
+    def body(self) -> bytes | None:
+        """Returns the body if all of it is there."""
+        cycle = self._cycle
+        return None if cycle.more_body or cycle.disconnected else bytes(cycle.body)
+
     async def send(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """headers: the body's length among them, none about the connection."""
+        """Sends an answer in one piece: its head and its body reach a client at once, by one call of the system and not two.
+
+        headers: the body's length among them, none about the connection."""
         cycle = self._cycle
         if cycle.flow.write_paused and not cycle.disconnected:
             await cycle.flow.drain()

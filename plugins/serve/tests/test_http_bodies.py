@@ -216,3 +216,30 @@ def test_a_connection_that_is_to_be_closed_is_closed_behind_the_answer(
         assert b"\r\nconnection: close\r\n" in whole and doubled(whole, X[:3])
 
     talk(said)
+
+
+def test_a_small_body_that_comes_at_once_is_bounded(talk: Callable[..., None]) -> None:
+    async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for x, status in ((X[:3], 200), (X[:40], 413), (X[:3], 200)):
+            writer.write(request(x))
+            assert (await answer(reader))[0] == status
+
+    talk(said, max_bytes=400)
+
+
+def test_the_time_for_a_head_begins_with_each_request(
+    talk: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mgx_serve.http_protocol.HEAD_SECONDS", 0.3)
+
+    async def said(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            writer.write(request(X[:3]))
+            assert (await answer(reader))[0] == 200
+            await asyncio.sleep(0.2)
+        start = loop.time()
+        writer.write(request(X[:3])[:20])
+        assert await asyncio.wait_for(reader.read(), 30) == b"" and loop.time() - start > 0.25
+
+    talk(said)
