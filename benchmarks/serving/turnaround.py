@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,9 @@ def main() -> None:
             finally:
                 process.terminate()
                 process.wait(60)
+            statuses = Counter(status for *_, status in seen)
+            if set(statuses) != {200}:
+                print(f"statuses: {dict(statuses)}")
             spent = [s for at, s, _ in seen if at > seen[-1][0] - given.seconds]
             p50, p99 = (1e3 * np.percentile(spent, p) for p in (50, 99))
             print(
