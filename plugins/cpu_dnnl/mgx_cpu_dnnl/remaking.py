@@ -18,7 +18,7 @@ class Recipe(NamedTuple):
     """A way to make an array of a constant, in plain words and numbers.
 
     ``pack``: from an element on, from one of oneDNN's layouts to another, and whether to bfloat16; ``winograd``: the numbers of a
-    tile, and lanes.
+    tile, lanes, and groups.
     """
 
     kind: str
@@ -32,8 +32,8 @@ def remade(recipe: Recipe, source: Array) -> Array:
     if recipe.kind == "winograd":
         from .winograd import Tile, filters
 
-        numbers, lanes = recipe.args
-        return filters(source, Tile(*numbers), lanes)
+        numbers, lanes, groups = recipe.args
+        return filters(source, Tile(*numbers), lanes, groups)
     raise StoreError(f"there is no recipe {recipe.kind!r} for weights")
 
 

@@ -56,7 +56,7 @@ TILES: Final = (
 
 @dataclass(frozen=True)
 class Problem:
-    """A convolution: images [n, c, ..] -> [n, o, height, width]."""
+    """A convolution: images [n, c, ..] -> [n, o, height, width]; channels of one group."""
 
     images: int
     channels: int
@@ -66,6 +66,7 @@ class Problem:
     taps_down: int
     taps_across: int
     stride: int = 1
+    groups: int = 1
 
     def tiles(self, tile: Tile) -> int:
         return self.images * ceil(self.height / tile.down) * ceil(self.width / tile.across)
@@ -144,7 +145,8 @@ def cut(p: Problem, tile: Tile, lanes: int, threads: int) -> Cut:
     """Returns blocks of tiles of equal size, as many for each thread; spans of channels instead where there are few tiles."""
     tiles, panel = p.tiles(tile), 2 * lanes
     block = BLOCK if _near(4 * tile.points * p.channels * p.out_channels) else FAR_BLOCK
-    if tiles >= threads * lanes // 2:
+    threads = ceil(threads / p.groups)  # for a group
+    if p.groups > 1 or tiles >= threads * lanes // 2:
         blocks = threads * ceil(tiles / (threads * block))
         return Cut(ceil(tiles / blocks), min(_up(p.out_channels, panel), SPAN), False)
     blocks = ceil(tiles / block)
@@ -168,15 +170,20 @@ def _step(floats: int) -> int:
     return 4 * (_up(floats, 16) + 16)
 
 
-def filters(source: Array, tile: Tile, lanes: int) -> Array:
-    """Returns a convolution's weights at the points; source: float32 [outputs, channels, down, across], strided as it may be."""
-    outputs, channels = source.shape[:2]
+def filters(source: Array, tile: Tile, lanes: int, groups: int = 1) -> Array:
+    """Returns a convolution's weights at the points, one group after the other.
+
+    source: float32 [outputs, channels of a group, down, across], strided as it may be.
+    """
+    outputs, channels = source.shape[0] // groups, source.shape[1]
     panel = 2 * lanes
     size = tile.points * _up(outputs, panel) * channels
-    room = np.empty(size + 16, np.float32)
+    room = np.empty(groups * size + 16, np.float32)
     skipped = -room.ctypes.data % 64 // 4  # a line of the cache is one row of a panel, or half of one
-    made = room[skipped : skipped + size]
+    made = room[skipped : skipped + groups * size]
     strides = [s // 4 for s in source.strides]
-    address = source.__array_interface__["data"][0]
-    native().winograd_pack(tile.numbers, address, strides, outputs, channels, made.ctypes.data)
+    for group in range(groups):
+        address = source[group * outputs :].__array_interface__["data"][0]
+        target = made[group * size :].ctypes.data
+        native().winograd_pack(tile.numbers, address, strides, outputs, channels, target)
     return made

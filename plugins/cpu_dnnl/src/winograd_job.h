@@ -18,9 +18,9 @@ struct WinogradKind {
 };
 
 struct WinogradLoops {
-    WinogradLoop transform; // inputs to points, tiles as work
-    WinogradLoop multiply; // products and outputs of what `transform` left, (spans, blocks) as work
-    WinogradLoop both; // one after the other in scratch memory, blocks as work
+    WinogradLoop transform; // inputs to points, (groups, tiles) as work
+    WinogradLoop multiply; // products and outputs of what `transform` left, (groups, spans, blocks) as work
+    WinogradLoop both; // one after the other in scratch memory, (groups, blocks) as work
     // weights [o, c, r_h, r_w] by strides -> [point, panel, c, width]; (panels) as work
     void (*pack)(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin, int64_t end);
 };
@@ -30,7 +30,7 @@ WinogradLoops winograd_avx2(WinogradKind kind);
 WinogradLoops winograd_avx512(WinogradKind kind);
 
 struct Job {
-    int64_t images, height, width, channels, out_height, out_width, out_channels, pad_top, pad_left;
+    int64_t images, groups, height, width, channels, out_height, out_width, out_channels, pad_top, pad_left; // channels of a group
     int64_t x_image, x_row, x_column, y_image, y_row, y_column; // strides in floats
     int64_t tile_rows, tile_columns; // in one image
     int64_t block; // tiles that are done together

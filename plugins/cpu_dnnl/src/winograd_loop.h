@@ -19,6 +19,7 @@ inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 inline int64_t tiles_of(const Job &job) { return job.images * job.tile_rows * job.tile_columns; }
+inline int64_t blocks_of(const Job &job) { return (tiles_of(job) + job.block - 1) / job.block; }
 
 // Between points, in floats; a line more than needed, so that points don't share cache sets.
 inline int64_t values_step(const Job &job) { return up(job.block * up(job.channels, lanes), line) + line; }
@@ -259,14 +260,14 @@ inline const float *operand_of(const Link &link, void *const *buffers, Tile tile
             + o * link.channel;
 }
 
-// The output channels [begin, end) of a tile, with what follows the convolution.
+// The output channels [begin, end) of a group's tile, with what follows the convolution; `first`: the group's first.
 template <typename H, typename W>
-void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile tile, int64_t begin, int64_t end,
+void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile tile, int64_t first, int64_t begin, int64_t end,
         const float *products) {
     constexpr int size = H::m * W::m;
     const int64_t top = tile.row * H::m, left = tile.column * W::m, step = products_step(job);
     const int64_t row = job.y_row, column = job.y_column;
-    float *to = static_cast<float *>(buffers[2]) + tile.image * job.y_image + top * row + left * column;
+    float *to = static_cast<float *>(buffers[2]) + tile.image * job.y_image + top * row + left * column + first;
     Part part {least(H::m, job.out_height - top), least(W::m, job.out_width - left), lanes};
     const bool whole = part.rows == H::m && part.columns == W::m;
     for (int64_t o = begin; o < end; o += lanes) {
@@ -279,7 +280,7 @@ void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile t
         for (; full && done < job.links; ++done) {
             const Link &link = links[done];
             if (link.kind == LinkKind::add && link.channel == 1) {
-                const float *from = operand_of(link, buffers, tile, top, left, o);
+                const float *from = operand_of(link, buffers, tile, top, left, first + o);
                 over<H, W>(from, link.row, link.column, [&](const float *at, int n) { out[n] += load(at); });
             } else if (link.kind == LinkKind::relu && link.alpha == 0.0f) {
 #pragma GCC unroll 16
@@ -299,7 +300,7 @@ void finish_tile(const Job &job, const Link *links, void *const *buffers, Tile t
             rest[n] = out[n];
         for (; done < job.links; ++done) {
             const Link &link = links[done];
-            const float *from = link.kind <= LinkKind::min ? operand_of(link, buffers, tile, top, left, o) : nullptr;
+            const float *from = link.kind <= LinkKind::min ? operand_of(link, buffers, tile, top, left, first + o) : nullptr;
             apply<W::m, size>(link, rest, from, part);
         }
         for (int n = 0; n < size; ++n) {
@@ -329,36 +330,40 @@ template <typename H, typename W>
 struct Loops {
     static constexpr int points = H::n * W::n;
 
-    // buffers: x, values at the points [block, point, tile, channel]
+    // buffers: x, values at the points [group, block, point, tile, channel]
     static void transform(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
         const Arguments given = arguments_from(args);
         const Job &job = given.job;
-        const int64_t width = up(job.channels, lanes);
-        Tile tile = tile_at(job, begin);
-        for (int64_t n = begin; n < end; ++n, tile = tile_after(job, tile))
-            transform_tile<H, W>(job, static_cast<const float *>(buffers[0]), tile,
-                    static_cast<float *>(buffers[1]) + n / job.block * points * values_step(job) + n % job.block * width);
+        const int64_t width = up(job.channels, lanes), tiles = tiles_of(job), blocks = blocks_of(job);
+        for (int64_t n = begin; n < end; ++n) {
+            const int64_t group = n / tiles, number = n % tiles;
+            transform_tile<H, W>(job, static_cast<const float *>(buffers[0]) + group * job.channels, tile_at(job, number),
+                    static_cast<float *>(buffers[1]) + (group * blocks + number / job.block) * points * values_step(job)
+                            + number % job.block * width);
+        }
     }
 
-    static void span(const Arguments &given, void *const *buffers, const float *values, int64_t block, int64_t begin,
+    static void span(const Arguments &given, void *const *buffers, const float *values, int64_t group, int64_t block, int64_t begin,
             float *products) {
         const Job &job = given.job;
-        const int64_t end = least(begin + job.span, job.out_channels);
+        const int64_t end = least(begin + job.span, job.out_channels), weights = points * job.channels * up(job.out_channels, panel);
         const int64_t tiles = least(job.block, tiles_of(job) - block * job.block);
-        multiply_block(job, points, values, static_cast<const float *>(buffers[1]), tiles, begin, end, products);
+        multiply_block(job, points, values, static_cast<const float *>(buffers[1]) + group * weights, tiles, begin, end, products);
         Tile tile = tile_at(job, block * job.block);
         for (int64_t n = 0; n < tiles; ++n, tile = tile_after(job, tile))
-            finish_tile<H, W>(job, given.links, buffers, tile, begin, end, products + n * job.span);
+            finish_tile<H, W>(job, given.links, buffers, tile, group * job.out_channels, begin, end, products + n * job.span);
     }
 
     // buffers: values, packed weights, y, operands of the links
     static void multiply(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
         const Arguments given = arguments_from(args);
         const Job &job = given.job;
-        const int64_t blocks = (tiles_of(job) + job.block - 1) / job.block;
-        for (int64_t n = begin; n < end; ++n)
-            span(given, buffers, static_cast<const float *>(buffers[0]) + n % blocks * points * values_step(job), n % blocks,
-                    n / blocks * job.span, static_cast<float *>(scratch));
+        const int64_t blocks = blocks_of(job), spans = (job.out_channels + job.span - 1) / job.span;
+        for (int64_t n = begin; n < end; ++n) {
+            const int64_t block = n % blocks, group = n / blocks / spans;
+            span(given, buffers, static_cast<const float *>(buffers[0]) + (group * blocks + block) * points * values_step(job), group,
+                    block, n / blocks % spans * job.span, static_cast<float *>(scratch));
+        }
     }
 
     // buffers: x, packed weights, y, operands of the links
@@ -366,14 +371,16 @@ struct Loops {
         const Arguments given = arguments_from(args);
         const Job &job = given.job;
         auto *values = static_cast<float *>(scratch), *products = values + points * values_step(job);
-        for (int64_t block = begin; block < end; ++block) {
+        const int64_t blocks = blocks_of(job);
+        for (int64_t item = begin; item < end; ++item) {
+            const int64_t group = item / blocks, block = item % blocks;
             const int64_t first = block * job.block, last = least(first + job.block, tiles_of(job));
             Tile tile = tile_at(job, first);
             for (int64_t n = first; n < last; ++n, tile = tile_after(job, tile))
-                transform_tile<H, W>(job, static_cast<const float *>(buffers[0]), tile,
+                transform_tile<H, W>(job, static_cast<const float *>(buffers[0]) + group * job.channels, tile,
                         values + (n - first) * up(job.channels, lanes));
             for (int64_t o = 0; o < job.out_channels; o += job.span)
-                span(given, buffers, values, block, o, products);
+                span(given, buffers, values, group, block, o, products);
         }
     }
 

@@ -64,11 +64,14 @@ def direct(x: Any, w: Any, padding: list[int], dtype: Any, stride: int = 1) -> A
     return np.einsum("nchwab,ocab->nohw", windows, w.astype(dtype), optimize=dtype is np.float64)
 
 
-def compiled(x: Any, w: Any, padding: list[int], stride: int = 1, **options: Any) -> tuple[Any, list[str]]:
+def compiled(
+    x: Any, w: Any, padding: list[int], stride: int = 1, group: int = 1, **options: Any
+) -> tuple[Any, list[str]]:
     program = mgx.Program()
     m = program.get_main_module()
     given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
-    m.add_return([m.add(mgx.op("convolution", padding=padding, stride=[stride] * 2), given, m.add_literal(w))])
+    op = mgx.op("convolution", padding=padding, stride=[stride] * 2, group=group)
+    m.add_return([m.add(op, given, m.add_literal(w))])
     program.compile(CpuTarget(), **options)
     (found,) = program.run({"x": x})
     steps = program.executable.instances()[0].runner.schedule.steps
@@ -116,6 +119,36 @@ def test_values(only: Any, tile: Tile, dims: tuple[int, ...], outputs: int, arou
     assert np.abs(found - wanted).max() <= bound(tile, x, w)
 
 
+def in_groups(x: Any, w: Any, padding: list[int], stride: int, group: int) -> Any:
+    """Sums in float64 of each group's channels."""
+    inputs, filters = np.split(x, group, 1), np.split(w, group, 0)
+    return np.concatenate([direct(a, b, padding, np.float64, stride) for a, b in zip(inputs, filters, strict=True)], 1)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
+@pytest.mark.parametrize(("group", "per", "each"), [(2, 64, 64), (3, 24, 40), (5, 17, 16)])
+def test_groups(only: Any, tile: Tile, group: int, per: int, each: int, threads: int) -> None:
+    """Channels that fill vectors and panels of a group, and some that do not."""
+    only(tile)
+    padding = [tile.taps_down // 2, tile.taps_across // 2] * 2
+    x = rng.standard_normal((2, group * per, 13, 11)).astype(np.float32)
+    w = (rng.standard_normal((group * each, per, tile.taps_down, tile.taps_across))).astype(np.float32)
+    found, steps = compiled(x, w, padding, tile.stride, group, threads=threads)
+    assert steps == [f"conv winograd {tile.down}x{tile.across}"], steps
+    assert np.abs(found - in_groups(x, w, padding, tile.stride, group)).max() <= bound(tile, x, w)
+
+
+@pytest.mark.parametrize(("group", "per", "each"), [(4, 8, 16), (4, 16, 8), (32, 1, 1)])
+def test_narrow_groups_are_direct(only: Any, group: int, per: int, each: int) -> None:
+    only(winograd.TILES[0])
+    x = rng.standard_normal((1, group * per, 12, 12)).astype(np.float32)
+    w = rng.standard_normal((group * each, per, 3, 3)).astype(np.float32)
+    found, steps = compiled(x, w, [1] * 4, 1, group)
+    assert not any("winograd" in s for s in steps), steps
+    np.testing.assert_allclose(found, in_groups(x, w, [1] * 4, 1, group), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
 def test_errors_are_near_those_of_direct_sums(only: Any, tile: Tile) -> None:
     only(tile)
@@ -148,26 +181,28 @@ AFTER = {
 }
 
 
+@pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("name", AFTER)
-def test_what_follows_is_done_in_the_same_step(only: Any, name: str) -> None:
+def test_what_follows_is_done_in_the_same_step(only: Any, name: str, group: int) -> None:
     """A bias, an activation, a factor, a residual: twelve by ten outputs, so that tiles hang over; a part of a vector."""
     only(winograd.TILES[0])
     emit, meaning = AFTER[name]
-    x = rng.standard_normal((2, 21, 12, 10)).astype(np.float32)
-    first, w = (rng.standard_normal((21, 21, n, n)).astype(np.float32) * 0.1 for n in (1, 3))
-    bias, factor = rng.standard_normal((2, 21, 1, 1))
+    c = 21 * group
+    x = rng.standard_normal((2, c, 12, 10)).astype(np.float32)
+    first, w = (rng.standard_normal(lens).astype(np.float32) * 0.1 for lens in ((c, c, 1, 1), (c, 21, 3, 3)))
+    bias, factor = rng.standard_normal((2, c, 1, 1))
     program = mgx.Program()
     m = program.get_main_module()
     given = m.add_parameter("x", mgx.shape(type="float32", lens=list(x.shape)))
     before = m.add(mgx.op("convolution", padding=[0, 0, 0, 0]), given, m.add_literal(first))
-    y = m.add(mgx.op("convolution", padding=[1, 1, 1, 1]), before, m.add_literal(w))
+    y = m.add(mgx.op("convolution", padding=[1, 1, 1, 1], group=group), before, m.add_literal(w))
     y = emit(m, m.add(mgx.op("add"), y, broadcast(m, bias, y)))
     y = m.add(mgx.op("add"), m.add(mgx.op("mul"), y, broadcast(m, factor, y)), before)
     m.add_return([y])
     program.compile(CpuTarget())
     (found,) = program.run({"x": x})
     middle = direct(x, first, [0] * 4, np.float64)
-    wanted = meaning(direct(middle, w, [1] * 4, np.float64) + bias) * factor + middle
+    wanted = meaning(in_groups(middle, w, [1] * 4, 1, group) + bias) * factor + middle
     np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-5, atol=2e-5)
     steps = [s.name for s in program.executable.instances()[0].runner.schedule.steps]
     assert sum("winograd" in s for s in steps) >= 1, steps

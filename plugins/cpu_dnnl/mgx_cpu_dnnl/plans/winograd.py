@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import Kernels, No, Shape
 from mgx_core import dtype as dt
@@ -26,12 +26,15 @@ from .native_loops import native_loop
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
+WIDE: Final = (
+    16  # channels of a group, and results, from which on transforms cost less than the products that they save
+)
 
 
 @of_float32
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
-    if op.group != 1:
-        return No(f"{op.group} groups")
+    if op.group > 1 and min(w.lens()[0] // op.group, w.lens()[1]) < WIDE:
+        return No(f"{op.group} groups of {w.lens()[1]} channels that give {w.lens()[0]} in all")
     if any(n != 1 for n in _numbers(op.dilation)):
         return No("a dilation")
     window = w.dims[2:]
@@ -54,20 +57,21 @@ def _stride(op: Any) -> int | None:
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
-    """x [n, c, ..] with constant weights [o, c, ..], channels last in and out."""
+    """x [n, c, ..] with constant weights [o, c / group, ..], channels last in and out."""
     if not e.fast_math:
         raise Refused("sums are exact without fast_math")
     lens = extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     stride, begin = _stride(op) or 1, op.sliding(x.lens[2:], window).begins
-    problem = Problem(lens[0], x.lens[1], lens[1], *plane(lens[2:], 1), *plane(window, 1), stride)
+    sizes = lens[0], w.lens[1], lens[1] // op.group
+    problem = Problem(*sizes, *plane(lens[2:], 1), *plane(window, 1), stride, op.group)
     lanes = native().winograd_lanes()
     tile = best_tile(problem, lanes)
     if tile is None:
         raise Refused("summing all taps is about as cheap")
     x, out = images(e, x, w, lens, epilogue)
     links = links_of(epilogue, lens)
-    recipe = Recipe("winograd", (tile.numbers, lanes))
+    recipe = Recipe("winograd", (tile.numbers, lanes, op.group))
 
     def transformed(weights: Array) -> Derived:
         source = weights if len(window) == 2 else weights[:, :, None]
@@ -98,21 +102,21 @@ def _emit(
     rows, columns = -(-p.height // tile.down), -(-p.width // tile.across)
     tiles = p.tiles(tile)
     blocks = -(-tiles // work.block)
-    args = [p.images, *plane(x.lens[2:], 1), p.channels, p.height, p.width, p.out_channels, *padding]
+    args = [p.images, p.groups, *plane(x.lens[2:], 1), p.channels, p.height, p.width, p.out_channels, *padding]
     for value in (x, out):
         args += [value.strides[0], *plane(value.strides[2:], 0)]
     numbers, operands = links
     args += [rows, columns, work.block, work.span, len(numbers) // 8, *numbers]
     transform, multiply, both = native().winograd_loops(tile.numbers)
     values, products = tile.points * work.values_bytes(p, lanes), tile.points * work.products_bytes()
-    flops = 2 * tiles * tile.points * p.channels * p.out_channels
+    flops = 2 * p.groups * tiles * tile.points * p.channels * p.out_channels
     name = f"conv winograd {tile.down}x{tile.across}"
     if not work.apart:
-        given, loop, items, scratch = x, both, blocks, values + products
+        given, loop, items, scratch = x, both, p.groups * blocks, values + products
     else:
-        given = e.allocate(dt.float32, [blocks * values // 4])
-        native_loop(e, f"{name} inputs", transform, [x, given], [given], args, tiles, 2)
-        loop, items, scratch = multiply, blocks * -(-p.out_channels // work.span), products
+        given = e.allocate(dt.float32, [p.groups * blocks * values // 4])
+        native_loop(e, f"{name} inputs", transform, [x, given], [given], args, p.groups * tiles, 2)
+        loop, items, scratch = multiply, p.groups * blocks * -(-p.out_channels // work.span), products
     bound = [given, weights, out, *operands]
     native_loop(e, name, loop, bound, [out], args, items, 1, scratch, updated=updated, flops=flops)
 
