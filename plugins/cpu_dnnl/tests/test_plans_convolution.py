@@ -56,6 +56,27 @@ def test_several_results_a_channel_are_depthwise(channels: int, times: int, wind
     assert depthwise(steps), steps
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(
+    ("lens", "results", "stride", "padding", "copied"),
+    [
+        ([2, 40, 13, 10], 512, [2, 2], 0, True),
+        ([1, 33, 12, 11], 530, [3, 1], 0, True),
+        ([1, 24, 31], 512, [2], 0, True),
+        ([2, 40, 13, 10], 128, [2, 2], 0, False),
+        ([2, 40, 13, 10], 512, [2, 2], 1, False),
+    ],
+)
+def test_pixels_that_lie_apart_are_copied_for_many_results(
+    lens: list[int], results: int, stride: list[int], padding: int, copied: bool, relu: bool
+) -> None:
+    axes = len(stride)
+    steps = convolved(
+        "float32", lens, [results, lens[1], *[1] * axes], 1e-5, relu, padding=[padding] * axes, stride=stride, dilation=[1] * axes
+    )  # fmt: skip
+    assert ("gemm" in steps) == copied, steps
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize(("lens", "gap", "padding"), [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core.errors import Refused
@@ -21,6 +21,7 @@ from .packed_products import packed_group, packed_product
 __all__ = ["PLANS", "as_matrices"]
 
 PLANS = Kernels("cpu")
+MANY: Final = 512  # results of a pixel from which on a product wins more than copies of pixels that lie apart cost
 
 
 @of_float32
@@ -34,7 +35,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
 def emit_convolution(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     x, w = args
     rows, weights = as_matrices(e, op, x, w)
-    lens = [x.lens[0], w.lens[0], *x.lens[2:]]
+    lens = [x.lens[0], w.lens[0], *rows.lens[1:-1]]
     (found,) = packed_product(e, rows, weights)
     return found.seen_as(0, Shape(found.shape.dtype, lens, channels_last(lens)))
 
@@ -45,13 +46,28 @@ def emit_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 def as_matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Value, Value]:
-    """x [n, c, ..] as [n, .., c], where needed copied, and weights [o, c, 1, ..] as [c, o].  Errors: Refused."""
+    """x [n, c, ..] as [n, .., c] without the pixels between steps, where needed copied, and weights [o, c, 1, ..] as [c, o].
+
+    Errors: Refused.
+    """
     moves = op.sliding(x.lens[2:], w.lens[2:])
-    if any(n != 1 for n in moves.stride) or any((*moves.begins, *moves.ends)):
+    if any((*moves.begins, *moves.ends)):
         raise Refused("results that are not made of one pixel each")
     x = as_channels_last(e, x)
     rows = x.seen_as(0, Shape(x.shape.dtype, _last(x.lens), _last(x.strides)))
+    if any(n != 1 for n in moves.stride):
+        if w.lens[0] < MANY:
+            raise Refused(f"pixels that lie apart, copied for {w.lens[0]} results")
+        rows = e.row_major(_apart(rows, moves.stride))
     return rows, w.seen_as(0, Shape(w.shape.dtype, [w.lens[1], w.lens[0]], [w.strides[1], w.strides[0]]))
+
+
+def _apart(rows: Value, steps: Sequence[int]) -> Value:
+    """Returns each so many-th pixel of images [n, .., c]."""
+    (n, *extents, c), (by_image, *by_axis, by_channel) = rows.lens, rows.strides
+    kept = [-(-extent // step) for extent, step in zip(extents, steps, strict=True)]
+    onward = [by * step for by, step in zip(by_axis, steps, strict=True)]
+    return rows.seen_as(0, Shape(rows.shape.dtype, [n, *kept, c], [by_image, *onward, by_channel]))
 
 
 def _last(axes: Sequence[int]) -> list[int]:
