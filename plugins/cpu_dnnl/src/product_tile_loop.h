@@ -15,6 +15,28 @@ namespace {
 constexpr int64_t width = 2 * lanes; // of a panel
 constexpr int few = 3;               // rows up to which weights are read once, and those in bfloat16 widened on the way
 
+constexpr int64_t together = 128;    // terms that are summed as floats where sums of them are added as doubles
+
+typedef double Doubles __attribute__((vector_size(MGX_LANES * 8)));
+
+// Sums of few rows with AVX2, which lacks registers for several sums of each result: those of some terms are added as doubles, which
+// takes little beside reading the weights.  Layers on means of images often take small differences of large sums.
+template <int H, int V> struct Exact {
+    Doubles whole[H][V] = {};
+
+    void add(const Floats (&sums)[H][V]) {
+        for (int r = 0; r < H; ++r)
+            for (int v = 0; v < V; ++v)
+                whole[r][v] += __builtin_convertvector(sums[r][v], Doubles);
+    }
+
+    void read(Floats (&sums)[H][V]) const {
+        for (int r = 0; r < H; ++r)
+            for (int v = 0; v < V; ++v)
+                sums[r][v] = __builtin_convertvector(whole[r][v], Floats);
+    }
+};
+
 inline Floats weights(const float *from) { return load(from); }
 
 inline Floats weights(const uint16_t *from) {
@@ -77,74 +99,88 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
     for (int b = 0; b < bases; ++b)
         left[b] = reinterpret_cast<const char *>(rows) + 3 * b * left_step;
     Floats sums[chains][H][V];
-    MGX_UNROLLED
-    for (int c = 0; c < chains; ++c)
-        MGX_UNROLLED
-        for (int r = 0; r < H; ++r)
-            MGX_UNROLLED
-            for (int v = 0; v < V; ++v)
-                sums[c][r][v] = Floats {};
-    ends.begin(sums[0]);
     if (ahead == 0) prefetch = reinterpret_cast<const char *>(panel); // no address beyond the weights is looked up
     ahead *= 64 * (trip / 4);                                         // bytes for a trip
-    int64_t rest = depth;
-    for (; rest >= trip; rest -= trip) {
-        if constexpr (H <= few) { // weights that are read once
-            if constexpr (abreast<H> == 1) // else what the processor loads ahead by itself comes sooner
-                for (int n = 0; n < trip * int(width * sizeof(Weight)) / 64; ++n)
-                    _mm_prefetch(reinterpret_cast<const char *>(panel) + 2048 + 64 * n, _MM_HINT_T1);
-        } else { // two lines or four, since a loop over their number would cost as much as some products
-            _mm_prefetch(prefetch, _MM_HINT_T1);
-            _mm_prefetch(prefetch + 64, _MM_HINT_T1);
-            if (ahead > 2 * 64) {
-                _mm_prefetch(prefetch + 128, _MM_HINT_T1);
-                _mm_prefetch(prefetch + 192, _MM_HINT_T1);
-            }
-            prefetch += ahead;
-        }
-        each<trip>([&](auto u) __attribute__((always_inline)) {
-            Floats some[V];
+    const auto sum = [&](int64_t rest, const auto &begin) __attribute__((always_inline)) {
+        MGX_UNROLLED
+        for (int c = 0; c < chains; ++c)
             MGX_UNROLLED
-            for (int v = 0; v < V; ++v)
-                some[v] = weights(panel + u * width + v * lanes);
-            each<H>([&](auto r) __attribute__((always_inline)) {
-                Floats many = broadcast<r % 3, u * int(sizeof(float))>(left[r / 3], left_step);
+            for (int r = 0; r < H; ++r)
                 MGX_UNROLLED
                 for (int v = 0; v < V; ++v)
-                    add_product(sums[u % chains][r][v], many, some[v]);
+                    sums[c][r][v] = Floats {};
+        begin(sums[0]);
+        for (; rest >= trip; rest -= trip) {
+            if constexpr (H <= few) { // weights that are read once
+                if constexpr (abreast<H> == 1) // else what the processor loads ahead by itself comes sooner
+                    for (int n = 0; n < trip * int(width * sizeof(Weight)) / 64; ++n)
+                        _mm_prefetch(reinterpret_cast<const char *>(panel) + 2048 + 64 * n, _MM_HINT_T1);
+            } else { // two lines or four, since a loop over their number would cost as much as some products
+                _mm_prefetch(prefetch, _MM_HINT_T1);
+                _mm_prefetch(prefetch + 64, _MM_HINT_T1);
+                if (ahead > 2 * 64) {
+                    _mm_prefetch(prefetch + 128, _MM_HINT_T1);
+                    _mm_prefetch(prefetch + 192, _MM_HINT_T1);
+                }
+                prefetch += ahead;
+            }
+            each<trip>([&](auto u) __attribute__((always_inline)) {
+                Floats some[V];
+                MGX_UNROLLED
+                for (int v = 0; v < V; ++v)
+                    some[v] = weights(panel + u * width + v * lanes);
+                each<H>([&](auto r) __attribute__((always_inline)) {
+                    Floats many = broadcast<r % 3, u * int(sizeof(float))>(left[r / 3], left_step);
+                    MGX_UNROLLED
+                    for (int v = 0; v < V; ++v)
+                        add_product(sums[u % chains][r][v], many, some[v]);
+                });
             });
-        });
-        MGX_UNROLLED
-        for (int b = 0; b < bases; ++b) {
-            left[b] += trip * sizeof(float);
-            opaque(left[b]);
-        }
-        panel += trip * width;
-        opaque(panel);
-    }
-    for (; rest > 0; --rest) {
-        MGX_UNROLLED
-        for (int r = 0; r < H; ++r) {
-            Floats many = all(*reinterpret_cast<const float *>(left[r / 3] + r % 3 * left_step));
             MGX_UNROLLED
-            for (int v = 0; v < V; ++v)
-                sums[0][r][v] += many * weights(panel + v * lanes);
+            for (int b = 0; b < bases; ++b) {
+                left[b] += trip * sizeof(float);
+                opaque(left[b]);
+            }
+            panel += trip * width;
+            opaque(panel);
         }
-        MGX_UNROLLED
-        for (int b = 0; b < bases; ++b) {
-            left[b] += sizeof(float);
-            opaque(left[b]);
-        }
-        panel += width;
-        opaque(panel);
-    }
-    MGX_UNROLLED
-    for (int c = 1; c < chains; ++c)
-        MGX_UNROLLED
-        for (int r = 0; r < H; ++r)
+        for (; rest > 0; --rest) {
             MGX_UNROLLED
-            for (int v = 0; v < V; ++v)
-                sums[0][r][v] += sums[c][r][v];
+            for (int r = 0; r < H; ++r) {
+                Floats many = all(*reinterpret_cast<const float *>(left[r / 3] + r % 3 * left_step));
+                MGX_UNROLLED
+                for (int v = 0; v < V; ++v)
+                    sums[0][r][v] += many * weights(panel + v * lanes);
+            }
+            MGX_UNROLLED
+            for (int b = 0; b < bases; ++b) {
+                left[b] += sizeof(float);
+                opaque(left[b]);
+            }
+            panel += width;
+            opaque(panel);
+        }
+        MGX_UNROLLED
+        for (int c = 1; c < chains; ++c)
+            MGX_UNROLLED
+            for (int r = 0; r < H; ++r)
+                MGX_UNROLLED
+                for (int v = 0; v < V; ++v)
+                    sums[0][r][v] += sums[c][r][v];
+    };
+    if constexpr (lanes == 8 && H <= few) {
+        Exact<H, V> exact;
+        for (int64_t done = 0; done < depth; done += together) {
+            sum(std::min(together, depth - done), [](Floats (&)[H][V]) {});
+            exact.add(sums[0]);
+        }
+        Floats before[H][V] = {};
+        ends.begin(before);
+        exact.add(before);
+        exact.read(sums[0]);
+    } else {
+        sum(depth, [&](Floats (&first)[H][V]) __attribute__((always_inline)) { ends.begin(first); });
+    }
     ends.end(sums[0]);
 }
 
@@ -170,13 +206,10 @@ void side_by_side(const float *rows, int64_t step, const Weight *panel_begin, in
     const char *left = reinterpret_cast<const char *>(rows);
     const Weight *panel[P];
     Floats sums[P][H][2];
+    Exact<H, 2> exact[P];
     MGX_UNROLLED
-    for (int p = 0; p < P; ++p) {
+    for (int p = 0; p < P; ++p)
         panel[p] = panel_begin + p * size;
-        MGX_UNROLLED
-        for (int r = 0; r < H; ++r)
-            sums[p][r][0] = sums[p][r][1] = Floats {};
-    }
     auto add = [&](auto u) __attribute__((always_inline)) {
         Floats many[H];
         each<H>([&](auto r) __attribute__((always_inline)) { many[r] = broadcast<r, u * int(sizeof(float))>(left, left_step); });
@@ -198,18 +231,30 @@ void side_by_side(const float *rows, int64_t step, const Weight *panel_begin, in
             opaque(panel[p]);
         }
     };
-    int64_t rest = depth;
-    for (; rest >= trip; rest -= trip) {
-        each<trip>(add);
-        onward(trip);
-    }
-    for (; rest > 0; --rest) {
-        add(std::integral_constant<int, 0> {});
-        onward(1);
+    for (int64_t done = 0; done < depth; done += together) {
+        MGX_UNROLLED
+        for (int p = 0; p < P; ++p)
+            MGX_UNROLLED
+            for (int r = 0; r < H; ++r)
+                sums[p][r][0] = sums[p][r][1] = Floats {};
+        int64_t rest = std::min(together, depth - done);
+        for (; rest >= trip; rest -= trip) {
+            each<trip>(add);
+            onward(trip);
+        }
+        for (; rest > 0; --rest) {
+            add(std::integral_constant<int, 0> {});
+            onward(1);
+        }
+        MGX_UNROLLED
+        for (int p = 0; p < P; ++p)
+            exact[p].add(sums[p]);
     }
     MGX_UNROLLED
-    for (int p = 0; p < P; ++p)
+    for (int p = 0; p < P; ++p) {
+        exact[p].read(sums[p]);
         store_rows(sums[p], sums_begin + p * width, sums_step);
+    }
 }
 
 template <class Weight, int H>

@@ -85,6 +85,18 @@ def test_few_rows_are_multiplied_with_several_panels_at_a_time(m, native, weight
         assert (np.abs(out - (exact if native else np.tanh(exact))) <= bound(a, b) + 2e-6).all()
 
 
+@pytest.mark.parametrize("columns", [16, 39, 16 * 70])
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_sums_of_few_rows_keep_their_digits(m, columns):
+    """With AVX2 alone: panels by themselves and side by side.  One float32 sum of so many terms is off by 8e-7."""
+    r = np.random.default_rng(m)
+    a, b = r.random((m, 4096)).astype(np.float32), r.random((4096, columns)).astype(np.float32)
+    out = np.full((m, columns), np.nan, np.float32)
+    run(Engine("x86-64-v3", cache=None), a, b, out)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.sqrt(np.mean((out / exact - 1) ** 2)) < 2.0**-24
+
+
 @pytest.mark.parametrize("weights", [np.float32, dt.bfloat16.numpy])
 @pytest.mark.parametrize(
     ("m", "k", "n"), [(250, 800, 96), (12, 1000, 300), (1, 1023, 257), (40, 385, 64), (29, 2601, 70)]
