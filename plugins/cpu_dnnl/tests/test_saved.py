@@ -80,6 +80,21 @@ def test_what_is_restored_computes_the_same(tmp_path):
     assert again.executable.notes == []
 
 
+def test_groups_of_winograds_products_are_restored(tmp_path):
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 96, 12, 12]))
+    m.add_return([m.add(mgx.op("convolution", padding=[1, 1], group=2), x, literal(m, 96, 48, 3, 3))])
+    program.compile(CpuTarget())
+    given = {"x": rng.standard_normal((1, 96, 12, 12)).astype(np.float32)}
+    wanted = result(program, given)
+    assert any("winograd" in s.name for s in program.executable.instances()[0].runner.schedule.steps)
+    program.save(tmp_path / "a.mxr")
+    read = mgx.load(tmp_path / "a.mxr")
+    assert read.executable.notes == []
+    np.testing.assert_array_equal(result(read, given), wanted)
+
+
 def test_a_program_for_fewer_threads_than_it_was_saved_under(tmp_path, monkeypatch):
     program, given, before = network(), values(), native().thread_count()
     wanted = result(program, given)
