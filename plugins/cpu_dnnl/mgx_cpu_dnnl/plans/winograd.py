@@ -33,8 +33,8 @@ WIDE: Final = (
 
 @of_float32
 def fits(op: Any, x: Shape, w: Shape) -> No | None:
-    if op.group > 1 and min(w.lens()[0] // op.group, w.lens()[1]) < WIDE:
-        return No(f"{op.group} groups of {w.lens()[1]} channels that give {w.lens()[0]} in all")
+    if op.group > 1 and (w.dynamic() or min(w.lens()[0] // op.group, w.lens()[1]) < WIDE):
+        return No(f"{op.group} groups of {w.dims[1]} channels that give {w.dims[0]} in all")
     if any(n != 1 for n in _numbers(op.dilation)):
         return No("a dilation")
     window = w.dims[2:]
