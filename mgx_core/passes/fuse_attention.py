@@ -40,13 +40,16 @@ class FuseAttention(Pass):
     def apply(self, module: Module) -> bool:
         names = Names([m.name for m in nested(module)])
         changed = False
+        order: dict[Instruction, int] = {}  # places, which hold for the members of the next groups, too
         for inner, ins in everywhere(module):
             if isinstance(ins.op, Softmax):
                 members = self._match(ins)
                 if isinstance(members, No):
                     self.tally.refuse(self.name, ins, members)
                 else:
-                    self._build(inner, members, names)
+                    if not order.keys() >= set(members):
+                        order = {ins: n for n, ins in enumerate(inner)}
+                    self._build(inner, sorted(members, key=order.__getitem__), names)
                     self.tally.fired[self.name] += 1
                     changed = True
         return changed
@@ -109,8 +112,6 @@ class FuseAttention(Pass):
         return None
 
     def _build(self, module: Module, members: list[Instruction], names: Names) -> None:
-        order = {ins: n for n, ins in enumerate(module)}
-        members = sorted(members, key=order.__getitem__)
         following = members[-1].next
         if following is not None:
             outline(module, members, Group(tag="attention"), names.fresh("attention"), following)
