@@ -45,6 +45,8 @@ void add_columns_avx2(NamedLoops &loops);
 void add_columns_avx512(NamedLoops &loops);
 void add_chains_avx2(NamedLoops &loops);
 void add_chains_avx512(NamedLoops &loops);
+void add_moves_avx2(NamedLoops &loops);
+void add_moves_avx512(NamedLoops &loops);
 void add_copy_loops(NamedLoops &loops);
 void add_line_loops(NamedLoops &loops);
 void add_grouped_convolutions_avx2(NamedLoops &loops);

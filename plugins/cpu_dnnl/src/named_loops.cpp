@@ -37,6 +37,8 @@ const NamedLoops &table() {
         add_columns_avx512(loops);
         add_chains_avx2(loops);
         add_chains_avx512(loops);
+        add_moves_avx2(loops);
+        add_moves_avx512(loops);
         add_copy_loops(loops);
         add_line_loops(loops);
         add_grouped_convolutions_avx2(loops);

@@ -17,6 +17,7 @@ from .graph import Graph, read_in_place
 from .kernel import JitKernel
 from .native_chains import native_numbers
 from .native_loop import NativeLoop
+from .native_moves import elements_moved, rows_copied
 from .pointwise_plan import BLOCK, Plan, make_plan
 from .weave import compile_weave
 from .whole import keep_whole
@@ -80,31 +81,16 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
 
 def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:
     """Returns the loop of the native module that does a plan's work, if there is one, and the numbers that the loop is told."""
-    told = _rows_copied(plan, ROW_WIDE if engine.wide else ROW)
+    told = rows_copied(plan, ROW_WIDE if engine.wide else ROW)
     if told is not None:
         return NativeLoop("copy_rows"), told
+    told = elements_moved(plan)
+    if told is not None:
+        return NativeLoop(f"move_rows_{engine.isa}_{plan.outputs[0].dtype.size}"), told
     told = native_numbers(plan)
     if told is not None:
         return NativeLoop(f"chain_rows_{engine.isa}"), told
     return None, plan.args.values
-
-
-def _rows_copied(plan: Plan, least: int) -> list[int] | None:
-    """Returns what the native module's copy of rows (`copy_loops.cpp`) is told; None for other groups and rows below `least`."""
-    *outer, inner = plan.axes
-    size = plan.outputs[0].dtype.size
-    if (
-        plan.inputs != 1
-        or plan.nodes != plan.results
-        or plan.loads != plan.results
-        or plan.loads[0].dtype is not plan.outputs[0].dtype
-    ):
-        return None
-    if plan.tile is not None or inner.steps != (1, 1) or inner.extent * size < least:
-        return None
-    part = BLOCK if plan.blocks else inner.extent
-    steps = (n for a in outer for n in (a.extent, *(step * size for step in a.steps)))
-    return [len(outer), inner.extent * size, part * size, *steps]
 
 
 def compile_copy(source: Shape, target: Shape, engine: Engine, name: str = "copy") -> JitKernel | No:

@@ -1,0 +1,4 @@
+// Copies of elements in any order for processors with AVX2.
+#define MGX_ISA "avx2"
+#define MGX_ADD_MOVES add_moves_avx2
+#include "move_loop.h"
