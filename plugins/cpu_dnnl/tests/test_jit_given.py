@@ -13,6 +13,7 @@ from mgx_core import dtype as dt
 from mgx_cpu_dnnl.jit.attention import compile_attention
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
+from mgx_cpu_dnnl.jit.pointwise import compile_pointwise
 from mgx_cpu_dnnl.jit.reduce import compile_reduce
 
 
@@ -69,3 +70,27 @@ def test_what_norms_add_to_variances(engine: Engine) -> None:
         exact = wide / np.sqrt((wide * wide).mean(1, keepdims=True) + epsilon)
         np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-6)
         assert engine.compiled == compiled, epsilon
+
+
+@pytest.mark.parametrize("kind", ["float32", "int32", "int64"])
+def test_numbers_of_pointwise_groups(engine: Engine, kind: str) -> None:
+    """Terms of all types, and factors and bounds of float32, share code; products of integers do not."""
+    x = np.arange(-60, 60).reshape(3, 40).astype(kind)
+    shape, wide = mgx.Shape(kind, x.shape), kind == "float32"
+    small = {"sub": 0.5, "mul": 0.5, "greater": 0.5} if wide else {"sub": 7, "mul": 7}
+    for op, number in small.items():
+        compiled = engine.compiled
+        for more, new in ((0, 1), (4, 1), (-9, 1), (1 << 20, 1)):
+            body = mgx.Module("body")
+            given = body.add_literal(np.array([number + more], kind))
+            spread = body.add(mgx.op("multibroadcast", out_lens=x.shape), given)
+            made = body.add(mgx.op(op), body.add_parameter("x", shape), spread)
+            body.add_return([made])
+            out = np.empty(x.shape, np.bool_ if op == "greater" else kind)
+            kernel = compile_pointwise(body, [shape], [made.shape], engine)
+            assert isinstance(kernel, JitKernel)
+            run_numpy(kernel, [x, out])
+            exact = {"sub": x - (number + more), "mul": x * (number + more), "greater": x > number + more}[op]
+            np.testing.assert_array_equal(out, exact.astype(out.dtype))
+            count = new if wide or op == "sub" else [0, 4, -9, 1 << 20].index(more) + 1
+            assert engine.compiled == compiled + count, (op, more)

@@ -15,34 +15,44 @@ from .space import Args
 __all__ = ["enter_given", "given_numbers", "given_value", "text_of_number"]
 
 PLAIN = (0.0, 1.0)  # what code for them is simpler than for any number, up to their sign
+# what is done with numbers that are given; a product of integers by one that is known is made of shifts
+USES = {dt.float32: ("add", "sub", "mul", "lt", "le", "gt", "ge"), dt.int32: ("add", "sub"), dt.int64: ("add", "sub")}
 
 
 def given_numbers(nodes: Sequence[Node], fit: Callable[[Node], bool] = lambda node: True) -> list[Node]:
-    """Returns the float32 numbers that are added or multiplied only, by nodes that fit."""
+    """Returns the numbers that are added only, or multiplied and compared with if they are float32, by nodes that fit."""
     users: dict[int, list[Node]] = {}
     for node in nodes:
         for a in node.args:
             users.setdefault(a.ident, []).append(node)
 
     def is_given(node: Node) -> bool:
-        if node.kind != "const" or node.dtype is not dt.float32:
+        uses = USES.get(node.dtype)
+        if node.kind != "const" or uses is None:
             return False
         value = float(number(node))
         if not math.isfinite(value) or abs(value) in PLAIN:
             return False
-        return all(u.kind == "prim" and u.extra in ("add", "sub", "mul") and fit(u) for u in users.get(node.ident, ()))
+        return all(u.kind == "prim" and u.extra in uses and fit(u) for u in users.get(node.ident, ()))
 
     return [node for node in nodes if is_given(node)]
 
 
 def enter_given(args: Args, given: Sequence[Node]) -> None:
     """Adds the numbers to a kernel's arguments, as bits."""
-    args.enter({f"number{i}": bits_of(float(number(node))) for i, node in enumerate(given)})
+    args.enter({f"number{i}": _bits(node) for i, node in enumerate(given)})
 
 
-def given_value(c: Code, bits: V) -> V:
+def _bits(node: Node) -> int:
+    return bits_of(float(number(node))) if node.dtype is dt.float32 else int(number(node))
+
+
+def given_value(c: Code, node: Node, bits: V) -> V:
     """Returns a number from the argument that holds its bits."""
-    return c.cast("bitcast", c.cast("trunc", bits, "i32"), "float")
+    if node.dtype is dt.int64:
+        return bits
+    low = c.cast("trunc", bits, "i32")
+    return low if node.dtype is dt.int32 else c.cast("bitcast", low, "float")
 
 
 def text_of_number(given: Sequence[Node]) -> Callable[[Node], str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .code import Code, V, i64
 from .element import from_memory
+from .given import given_value
 from .graph import Node
 from .operands import Operands
 from .pointwise_plan import BLOCK, Plan
@@ -31,6 +32,16 @@ class _Operands(Operands):
         super().__init__(c, plan.loads, plan.outputs, plan.args.load(c), plan.near)
         self.plan, self.inner = plan, len(plan.axes) - 1
         self.bases = c.buffers([n.extra[0] for n in plan.loads] + [plan.inputs + i for i in range(len(plan.outputs))])
+        self.given = [
+            (n, given_value(c, n, self.refs[plan.args.places[f"number{i}"]])) for i, n in enumerate(plan.given)
+        ]
+
+    def scope(self, load: Callable[[Node], V]) -> Scope:
+        """Returns the scope of what does not vary along the inner axis."""
+        made = Scope(self.c, 0, load)
+        for node, value in self.given:
+            made.set(node, value)
+        return made
 
     def step(self, k: int, axis: int) -> V | None:
         at = self.plan.step_args.get((k, axis))
@@ -109,7 +120,7 @@ class _Rows:
             k = self.number[node.ident]
             return self.ops.read(k, bases[k], zero, 0, None)
 
-        fixed = Scope(c, 0, load_fixed)
+        fixed = self.ops.scope(load_fixed)
         fixed.prepare([*plan.nodes], self.varies) if self._uniform() else None
 
         def step(i: V, n: int, mask: V | None) -> None:
@@ -256,7 +267,7 @@ class _Tiled(_Rows):
                 return from_memory(c, raw, self.ops.dtypes[k])
             return self.ops.read(k, starts[k], j, n, mask)
 
-        fixed = Scope(c, 0, load_fixed)
+        fixed = self.ops.scope(load_fixed)
         if self._uniform():
             fixed.prepare(plan.nodes, self.varies)
         scope = Scope(c, n, load, fixed)

@@ -9,6 +9,7 @@ from dataclasses import field
 from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
 
+from .given import enter_given, given_numbers, text_of_number
 from .graph import Graph, Node, text_of
 from .space import Args, Axis, axes_of, loop_mode, loop_width, merged
 
@@ -23,6 +24,7 @@ CROWD = 16
 MOST = 32  # elements of rows cut out of longer ones
 LONG = 16  # elements along an axis that are enough for vectors
 BLOCK = 4096  # elements of a long inner axis that make one item
+GIVEN = 4  # numbers that may be arguments: each takes a register in the loop
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Plan:
     near: bool = True  # steps along the inner axis are small
     step_args: dict[tuple[int, int], int] = field(default_factory=dict)
     extent_args: list[int] = field(default_factory=list)
+    given: list[Node] = field(default_factory=list)  # numbers that are arguments
     mode: int = 1  # properties of the inner extent, see `loop_mode`
     key: str = ""
 
@@ -77,10 +80,14 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
         for operand, step in enumerate(axis.steps):
             if step not in (0, 1) or (step == 1 and i != len(axes) - 1 and i != plan.tile):
                 plan.step_args[operand, i] = plan.args.add(step)
+    given = given_numbers(nodes)
+    plan.given = given if len(given) <= GIVEN else []
+    enter_given(plan.args, plan.given)
     plan.mode = loop_mode(axes[-1].extent, lanes) if plan.tile is None else 1
     if plan.mode < 0 and loop_width(graph.cost) > 1:
         plan.mode = 1
-    plan.key = _key(plan, *graph.once("text", lambda: text_of(nodes)))
+    text = graph.once("text of given", lambda: text_of(nodes, const=text_of_number(plan.given)))
+    plan.key = _key(plan, *text)
     return plan
 
 

@@ -121,7 +121,7 @@ class _Writer:
 
         self.row = Scope(c, self.width, load_row)
         for i, node in enumerate(plan.given):
-            self.row.set(node, given_value(c, self.refs[plan.args.places[f"number{i}"]]))
+            self.row.set(node, given_value(c, node, self.refs[plan.args.places[f"number{i}"]]))
         if self.phase == 2:
             self._join()
         for level in range(0 if self.phase == 2 else self.levels):
