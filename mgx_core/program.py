@@ -324,7 +324,7 @@ class Program:
         self._held = self._first = dict(self.states)
 
     def _with_states(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the parameters of a run with the states; what is no mapping is left for the run to refuse."""
+        """Returns the parameters of a run with the states; anything but a mapping is left for the run to refuse."""
         return {**self._held, **parameters} if isinstance(parameters, Mapping) else parameters
 
     def _without_states(self, results: list[Argument]) -> list[Argument]:
