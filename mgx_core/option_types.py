@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
-from .errors import ParameterError
+from .errors import ParameterError, suggestion
 
-__all__ = ["check_options"]
+__all__ = ["check_options", "record_of"]
+
+R = TypeVar("R")
 
 WORDS: Final[dict[Any, str]] = {
     bool: "true or false",
@@ -22,6 +25,18 @@ WORDS: Final[dict[Any, str]] = {
     types.NoneType: "None",
     os.PathLike: "a path",
 }
+
+
+def record_of(kind: type[R], what: str, given: Mapping[str, Any]) -> R:
+    """Returns a record of options from their values by name; what: the options, for messages.
+
+    Errors: ParameterError for a name that is not a field's, and what the record raises.
+    """
+    known = [f.name for f in dataclasses.fields(cast(Any, kind))]
+    for name in given:
+        if name not in known:
+            raise ParameterError(f"there is no {what} {name!r}; {suggestion(name, known)}")
+    return kind(**given)
 
 
 def check_options(who: str, stated: Callable[..., Any] | type[Any], options: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -10,6 +9,7 @@ from typing import Any
 
 from mgx_core import ParameterError
 from mgx_core.extents import asked_range
+from mgx_core.option_types import record_of
 from mgx_core.records import dataclass
 
 __all__ = ["OnnxOptions"]
@@ -78,12 +78,4 @@ class OnnxOptions:
     @classmethod
     def of(cls, **given: Any) -> OnnxOptions:
         """From keywords.  Errors: ParameterError for an unknown option or a bad value."""
-        known = [f.name for f in dataclasses.fields(cls)]
-        for name in given:
-            if name not in known:
-                import difflib  # only messages need it
-
-                close = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-                raise ParameterError(f"there is no ONNX parse option {name!r}; {hint}")
-        return cls(**given)
+        return record_of(cls, "ONNX parse option", given)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from mgx_core import ParameterError
-from mgx_core.errors import suggestion
+from mgx_core.option_types import record_of
 from mgx_core.records import dataclass
 
 __all__ = ["TfliteOptions"]
@@ -35,8 +33,4 @@ class TfliteOptions:
     @classmethod
     def of(cls, **given: Any) -> TfliteOptions:
         """From keywords.  Errors: ParameterError for an unknown option."""
-        known = [f.name for f in dataclasses.fields(cls)]
-        for name in given:
-            if name not in known:
-                raise ParameterError(f"there is no TFLite parse option {name!r}; {suggestion(name, known)}")
-        return cls(**given)
+        return record_of(cls, "TFLite parse option", given)
