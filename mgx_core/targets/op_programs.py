@@ -44,21 +44,27 @@ class Call(NamedTuple):
     def by_definition(self) -> Any:
         return self.op.evaluate(self.args, self.modules, Interpreter().run)
 
-    def result(self) -> Sequence[AnyShape]:
-        """Returns the types of the results; extents that depend on the values are symbols."""
+    def result(self) -> AnyShape:
+        """Returns the type of the result; extents that depend on the values are symbols."""
         shapes = [None if a is None else Shape(a.dtype, a.shape) for a in self.args]
-        result = self.op.result(shapes, self.modules)
-        return result.items if isinstance(result, TupleShape) else (result,)
+        return self.op.result(shapes, self.modules)
 
     def empty_results(self) -> Any:
-        """Returns the results if none has elements; None otherwise."""
-        static = [r for r in self.result() if isinstance(r, Shape) and not r.dynamic() and not r.elements()]
-        empty = tuple(np.empty(r.lens(), r.dtype.numpy) for r in static)
-        return None if len(empty) < len(self.result()) else empty if len(empty) > 1 else empty[0]
+        """Returns the result if it has no elements; None otherwise."""
+        result = self.result()
+        items = result.items if isinstance(result, TupleShape) else (result,)
+        empty = [
+            np.empty(r.lens(), r.dtype.numpy)
+            for r in items
+            if isinstance(r, Shape) and not r.dynamic() and not r.elements()
+        ]
+        return None if len(empty) < len(items) else tuple(empty) if isinstance(result, TupleShape) else empty[0]
 
     def opened(self) -> bool:
         """Returns True if no steps can be made: extents depend on data that no kernel counts, or operands are empty."""
-        dynamic = any(not isinstance(r, Shape) or r.dynamic() for r in self.result())
+        result = self.result()
+        items = result.items if isinstance(result, TupleShape) else (result,)
+        dynamic = any(not isinstance(r, Shape) or r.dynamic() for r in items)
         return (dynamic and self.kernel.open_axis is None) or any(
             a is not None and (a.size == 0 or a.dtype == object) for a in self.args
         )
