@@ -29,7 +29,7 @@ def setting(name: str) -> str:
 def threads() -> int:
     """Returns the number of ``MGX_THREADS``, 0 if it is not set.  Errors: ParameterError for what is not a number."""
     value = setting("MGX_THREADS")
-    if value and not value.isdigit():
+    if value and not value.isdecimal():
         raise ParameterError(f"MGX_THREADS must be a number of threads, got {value!r}")
     return int(value or 0)
 

@@ -157,7 +157,7 @@ def _expression(text: str, given: Mapping[str, Any]) -> Dim:
         name, spans, optimals = match.groups()
         found = [(int(low), int(high)) for low, high in _SPANS.findall(spans)]
         sizes = (optimals or "").replace(",", " ").split()
-        if not found or re.sub(r"[\s,]", "", _SPANS.sub("", spans)) or not all(s.isdigit() for s in sizes):
+        if not found or re.sub(r"[\s,]", "", _SPANS.sub("", spans)) or not all(s.isdecimal() for s in sizes):
             raise ParameterError(
                 f"extent {text!r}: ranges as {name}({{[1..8]}}, {{2, 4}}) are required, got {match[0]!r}"
             )

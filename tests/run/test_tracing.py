@@ -98,6 +98,7 @@ def test_threads_by_the_environment(monkeypatch) -> None:
     monkeypatch.setenv("MGX_THREADS", "3")
     assert mgx.CompileOptions.of().threads == 3
     assert mgx.CompileOptions.of(threads=2).threads == 2
-    monkeypatch.setenv("MGX_THREADS", "many")
-    with pytest.raises(ParameterError, match="MGX_THREADS must be a number of threads, got 'many'"):
-        mgx.CompileOptions.of()
+    for given in ("many", "\u00b2"):  # a small two is a digit, and no number
+        monkeypatch.setenv("MGX_THREADS", given)
+        with pytest.raises(ParameterError, match=f"MGX_THREADS must be a number of threads, got '{given}'"):
+            mgx.CompileOptions.of()

@@ -169,3 +169,8 @@ def test_extents_that_no_values_of_the_names_give(extents, lens, message) -> Non
     values = {name: np.zeros(dims, np.float32) for name, dims in zip("xy", lens, strict=False)}
     with pytest.raises(ParameterError, match=message):
         of_extents(*extents).run(values)
+
+
+def test_preferred_sizes_are_numbers() -> None:
+    with pytest.raises(ParameterError, match="ranges as n"):
+        DynamicDimension("n({[1..8]}, {\u00b2})")
