@@ -55,7 +55,7 @@ class GpuContext(Context):
         if self.kind:
             return self.kind, self.device_id
         kind, _, number = setting("MGX_GPU_DEVICE").partition(":")
-        return kind, int(number) if number.isdigit() else self.device_id
+        return kind, int(number) if number.isdecimal() else self.device_id
 
     def is_for(self, arch: str) -> bool:
         """Returns True if there is a device and it has this architecture."""
