@@ -4,7 +4,7 @@ One Python process does one thing at a time.  With front ends, that of the engin
 encryption, JSON and protobuf are other processes' work.  All of them listen on the same ports (``SO_REUSEPORT``).  The kernel
 chooses one for each connection, and one that has more than another over HTTP hands it on.  Each has a socket of its own to the
 engine, for messages, and two pieces of shared memory, one a direction, for tensors.  All of them share the memory of the next
-batches, which they copy large inputs to.
+batches, which they copy inputs to and read outputs from.
 """
 
 from .pool import FrontEnds
