@@ -149,9 +149,33 @@ print(*(name for name in sys.modules if name.startswith("llvmlite")))
 """
 
 
-def test_a_network_of_common_layers_loads_no_compiler(tmp_path: Path) -> None:
+WINDOWS = """
+import sys
+import numpy as np
+import mgx_core as mgx
+from mgx_cpu_dnnl.ready_loops.network import ACTIVATIONS, Network
+n = Network()
+q, k, v = (n.input(6, 4, 49, 32) for _ in range(3))
+scores = n.each("mul", n.add("dot", q, n.transpose(k, 0, 1, 3, 2)), 0.2)
+scores = n.each("add", scores, n.weights(1, 4, 49, 49))
+x = n.reshape(n.transpose(n.add("dot", n.add("softmax", scores, axis=3), v), 0, 2, 1, 3), 6, 49, 128)
+image = n.reshape(n.transpose(n.reshape(x, 2, 3, 7, 7, 128), 0, 2, 1, 3, 4), 1, 14, 21, 128)
+image = n.transpose(image, 0, 3, 1, 2)
+mean = n.add("reduce_mean", ACTIVATIONS["silu"](n, n.each("add", image, n.weights(128, 1, 1))), axes=(2, 3))
+rows = n.reshape(mean, 1, 128)
+unit = n.linear(ACTIVATIONS["tanh"](n, n.each("add", n.linear(rows, 96, False), n.weights(96))), 1)
+program = n.finished(unit, n.each("mul", n.input(96), 0.37))
+program.compile(mgx.get_target("cpu"))
+feeds = {name: np.full(shape.lens(), 0.1, np.float32) for name, shape in program.get_parameter_shapes().items()}
+assert all(np.isfinite(np.asarray(y)).all() for y in program.run(feeds))
+print(*(name for name in sys.modules if name.startswith("llvmlite")))
+"""
+
+
+@pytest.mark.parametrize("network", [NETWORK, WINDOWS], ids=["layers", "windows"])
+def test_a_network_of_common_layers_loads_no_compiler(network: str, tmp_path: Path) -> None:
     environment = {**os.environ, "MGX_CACHE_DIR": str(tmp_path)}
-    found = subprocess.run([sys.executable, "-c", NETWORK], env=environment, capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-c", network], env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
 
 

@@ -13,6 +13,7 @@ from .network import Network, Value
 __all__ = ["attentions"]
 
 KEYS: Final = 64  # as many rows give whole register tiles, as nearly all numbers of rows above 56 do
+WINDOW: Final = 49  # rows of a window of 7 x 7, which are whole tiles of seven
 HEADS: Final = 4
 WIDE: Final = (16, 32, 48, 64)  # heads that are whole tiles of one vector up to four
 UNEVEN: Final = (24, 40, 72, 80)
@@ -25,6 +26,10 @@ def attentions() -> Iterator[mgx.Program]:
         masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS), (1, HEADS, rows, KEYS))
         for guarded in (False, True) if head in WIDE and scaled else (False,):
             yield from (_attention(head, rows, scaled, mask, guarded) for mask in masks)
+    for head, mask in product((*WIDE, *UNEVEN), (None, (1, 1, WINDOW, KEYS))):
+        yield _attention(head, WINDOW, True, mask, False)
+    for head, rows in product(WIDE, (KEYS, WINDOW)):
+        yield from (_turned(head, rows, None), _turned(head, rows, (1, HEADS, rows, KEYS)))
     for head, scaled in product(WIDE, (True, False)):
         yield _single(head, scaled)
 
@@ -54,4 +59,14 @@ def _single(head: int, scaled: bool) -> mgx.Program:
     scores = n.add("dot", q, n.transpose(k, 0, 2, 1))
     if scaled:
         scores = n.each("mul", scores, SCALE)
+    return n.finished(n.add("dot", _weights(n, scores, False), v))
+
+
+def _turned(head: int, rows: int, mask: tuple[int, ...] | None) -> mgx.Program:
+    """Keys that lie with one element of the head behind the other, as convolutions make them."""
+    n = Network()
+    q, k, v = n.input(1, HEADS, rows, head), n.input(1, HEADS, head, KEYS), n.input(1, HEADS, KEYS, head)
+    scores = n.each("mul", n.add("dot", q, k), SCALE)
+    if mask:
+        scores = n.each("add", scores, n.input(*mask))
     return n.finished(n.add("dot", _weights(n, scores, False), v))

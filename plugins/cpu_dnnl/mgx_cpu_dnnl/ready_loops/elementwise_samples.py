@@ -16,6 +16,7 @@ from .row_samples import EXTENTS
 __all__ = ["elementwise", "gates", "masks", "moves"]
 
 BINARY: Final = ("add", "sub", "mul", "div")
+UNARY: Final = ("neg", "exp", "log", "sqrt", "abs", "sin", "cos")
 CONVERSIONS: Final = (
     ("int64", "float"), ("int32", "float"), ("bool", "float"), ("float", "int64"), ("float", "bool"),
     ("int64", "int32"), ("int32", "int64"), ("int64", "bool"), ("bool", "int64"),
@@ -30,6 +31,12 @@ def elementwise() -> Iterator[mgx.Program]:
         sums = [n.each("add", n.input(8, extent), n.input(*lens)) for lens in ((extent,), (8, extent))]
         gated = n.each("mul", activation(n, n.input(extent)), n.input(extent))
         yield n.finished(activation(n, n.input(extent)), gated, *(activation(n, x) for x in sums))
+    for extent in (*EXTENTS, 16, 1 << 14):
+        n = Network()
+        single = [n.each(name, n.input(extent)) for name in UNARY]
+        seen = n.each("logical_and", n.input(8, extent, type="bool"), n.input(extent, type="bool"))
+        colours = n.each("mul", n.each("sub", n.input(3, extent), n.input(3, 1)), n.input(3, 1))
+        yield n.finished(*single, n.each("where", seen, 0.0, LEAST), colours)
     for name, extent in product(BINARY, (*EXTENTS, 32, 16, 1 << 14, 525 * 16)):
         n = Network()
         pairs = [((extent,), (extent,)), ((8, extent), (8, 1)), ((8, extent), (extent,)), ((extent,), (1,))]
@@ -86,8 +93,8 @@ def moves() -> Iterator[mgx.Program]:
         few += [n.transpose(n.input(2, extent, 36, type=kind), 0, 2, 1)]
         few += [n.transpose(n.input(2, 3, extent, 20, type=kind), 0, 3, 1, 2)]
         yield n.finished(*few, turned, swapped, image, part, n.reshape(column, 6), n.reshape(repeated, 6 * extent))
-    for extent in (*EXTENTS, 32, 16):
+    for extent in (*EXTENTS, 16):
         n = Network()
         yield n.finished(
-            *(n.add("convert", n.input(8, extent, type=a), target_type=mgx.dtype.of(b)) for a, b in CONVERSIONS)
+            *(n.add("convert", n.input(extent, type=a), target_type=mgx.dtype.of(b)) for a, b in CONVERSIONS)
         )

@@ -112,6 +112,7 @@ ACTIVATIONS: dict[str, Callable[[Network, Value], Value]] = {
     "gelu quick": lambda n, x: n.each("mul", x, n.each("sigmoid", n.each("mul", x, 1.702))),
     "hard swish": lambda n, x: n.each("hard_swish", x),
     "hard sigmoid": lambda n, x: n.each("hard_sigmoid", x),
+    "hard sigmoid 1/6": lambda n, x: n.each("hard_sigmoid", x, alpha=1 / 6),
     "mish": lambda n, x: n.each("mish", x),
     "elu": lambda n, x: n.each("elu", x),
     "softplus": lambda n, x: n.each("softplus", x),

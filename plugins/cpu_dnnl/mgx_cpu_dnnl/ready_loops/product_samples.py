@@ -17,6 +17,9 @@ DEPTH: Final = 64
 COLUMNS: Final = (96, 88, 84, 72, 68)  # whole panels of both widths of vectors, and parts of them
 
 
+AFTER_NORMS: Final = ("none", "relu", "silu", "gelu", "hard swish")
+
+
 def products() -> Iterator[mgx.Program]:
     """Activations, with a bias and without, of many rows and of one, and behind products of great depth."""
     for activation in ACTIVATIONS.values():
@@ -40,22 +43,28 @@ def residuals() -> Iterator[mgx.Program]:
             return n.input(1, ROWS, columns)  # noqa: B023
 
         before = activation(n, n.each("add", made(), other()))
+        bare = activation(n, n.each("add", n.linear(n.input(1, ROWS, DEPTH), columns, False), other()))
+        later = activation(n, n.each("add", other(), made()))
         behind = n.each("add", activation(n, made()), other())
         gated = n.each("mul", activation(n, made()), other())
         scaled = n.each("add", other(), n.each("mul", activation(n, made()), n.weights(columns)))
-        yield n.finished(before, behind, gated, scaled)
+        yield n.finished(before, bare, later, behind, gated, scaled)
     for columns in COLUMNS:
         yield from (_affine(columns), _mixed(columns))
 
 
 def _affine(columns: int) -> mgx.Program:
-    """A residual, then a scale and a shift in place of a norm."""
+    """A residual, then a scale and a shift in place of a norm; a scale and a shift that are parameters, and activations."""
     n = Network()
     results = []
     for first in (True, False):
         two = [n.linear(n.input(1, ROWS, DEPTH), columns), n.input(1, ROWS, columns)]
         total = n.each("add", *(two if first else two[::-1]))
         results.append(n.each("add", n.each("mul", total, n.weights(columns)), n.weights(columns)))
+    results.append(n.each("mul", n.linear(n.input(1, ROWS, DEPTH), columns, False), n.input(columns)))
+    for name in AFTER_NORMS:
+        made = n.each("mul", n.linear(n.input(1, ROWS, DEPTH), columns, False), n.input(columns))
+        results.append(ACTIVATIONS[name](n, n.each("add", made, n.input(columns))))
     return n.finished(*results)
 
 

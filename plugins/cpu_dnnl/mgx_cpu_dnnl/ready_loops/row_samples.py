@@ -12,7 +12,7 @@ from mgx_core.ops.softmax import Logsoftmax, Softmax
 
 from .network import ACTIVATIONS, Network, Value
 
-__all__ = ["EXTENTS", "norms", "softmaxes", "squeezes", "sums"]
+__all__ = ["EXTENTS", "norms", "softmaxes", "squeezes", "sums", "units"]
 
 # code relies on 4, 2 or 1 vectors that divide an extent, for both widths of vectors; then others, short and long
 EXTENTS: Final = (256, 96, 48, 24, 12, 200)
@@ -52,6 +52,36 @@ def norms() -> Iterator[mgx.Program]:
     for extent in EXTENTS:
         n = Network()
         yield n.finished(n.normalised(n.input(8, extent)), n.normalised(n.input(1, 4, extent)))
+        yield _added_norms(extent)
+        yield _counts(extent)
+
+
+def _added_norms(extent: int) -> mgx.Program:
+    """Norms whose results are added, and one of embeddings that are scaled."""
+    n = Network()
+
+    def row() -> Value:
+        return n.input(1, 8, extent)
+
+    embedded = n.each("add", n.each("mul", row(), 8.0), row())
+    added = [n.each("add", row(), norm(n, row())) for norm in (Network.layer_norm, Network.rms_norm)]
+    return n.finished(*added, embedded, n.layer_norm(embedded))
+
+
+def _counts(extent: int) -> mgx.Program:
+    """Sums of masks."""
+    n = Network()
+    masks = [n.input(*lens, type="int64") for lens in ((extent,), (8, extent))]
+    return n.finished(*(n.add("reduce_sum", x, axes=(x.shape.rank - 1,)) for x in masks))
+
+
+def units() -> Iterator[mgx.Program]:
+    """Last layers of one unit, whose product is a sum, behind activations, with a sigmoid and without."""
+    for activation, extent, rows in product(ACTIVATIONS.values(), (256, 96, 48), (8, 1)):
+        n = Network()
+        before = [activation(n, n.each("add", n.input(rows, extent), n.weights(extent))) for _ in range(2)]
+        first, second = (n.linear(x, 1) for x in before)
+        yield n.finished(first, n.each("sigmoid", second))
 
 
 def softmaxes() -> Iterator[mgx.Program]:

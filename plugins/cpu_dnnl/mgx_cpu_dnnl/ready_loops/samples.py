@@ -9,12 +9,25 @@ import mgx_core as mgx
 from .attention_samples import attentions
 from .elementwise_samples import elementwise, gates, masks, moves
 from .product_samples import products, residuals
-from .row_samples import norms, softmaxes, squeezes, sums
+from .row_samples import norms, softmaxes, squeezes, sums, units
 
 __all__ = ["samples"]
 
 
 def samples() -> Iterator[mgx.Program]:
     """Yields programs, most of a few layers that have nothing in common."""
-    for layers in (products, residuals, sums, norms, softmaxes, squeezes, attentions, elementwise, gates, masks, moves):
+    for layers in (
+        products,
+        residuals,
+        sums,
+        norms,
+        softmaxes,
+        squeezes,
+        units,
+        attentions,
+        elementwise,
+        gates,
+        masks,
+        moves,
+    ):
         yield from layers()
