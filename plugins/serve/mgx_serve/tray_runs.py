@@ -55,10 +55,14 @@ class TrayRuns:
         copies: list[tuple[Array, Rows, Array]] = []
         wanted = filled.wanted()
         known, self._known[filled.tray] = self._known[filled.tray], 0  # where this fails, any row may be the one
+        taken = 0
         for part in self._parts(filled):
-            made, known = self._run(filled, part, known, wanted)
+            made = self._run(filled, part, known, wanted)
             copies += self._copies(filled, part, wanted, made)
-        self._known[filled.tray] = known
+            if isinstance(part.rows, slice) and part.rows.start <= taken:
+                taken = max(taken, part.rows.start + part.size)
+        # what was written this time and no run took may be anything
+        self._known[filled.tray] = taken if taken < filled.claimed else max(taken, known)
         return Spent(time.monotonic() - start, time.thread_time() - busy, start), copies
 
     def copy(self, copies: Copies, done: Callable[[], None]) -> None:
@@ -105,8 +109,8 @@ class TrayRuns:
         spent, least = (seconds_for(self._model, self._like, n) for n in (more, rows))
         return not spent <= least + rows * self._width / COPIED
 
-    def _run(self, filled: Filled, part: Part, known: int, wanted: list[int]) -> tuple[list[Array], int]:
-        """Returns the outputs, and how many rows of the tray, from the first on, were taken by runs; known: before."""
+    def _run(self, filled: Filled, part: Part, known: int, wanted: list[int]) -> list[Array]:
+        """Returns the outputs; known: how many rows of the tray, from the first on, earlier runs took."""
         given, stack = self._trays.inputs[filled.tray], None
         feeds: Mapping[str, Array]
         if isinstance(part.rows, slice):
@@ -115,7 +119,6 @@ class TrayRuns:
             free = max(part.rows.stop, filled.claimed, known)
             for array in given.values():
                 array[free:end] = array[part.rows.stop - 1]  # a row that the model takes, where nobody writes
-            known = max(known, end) if start <= known else known
         else:
             stack = self._stacks.take()
             rows = part.rows + part.rows[-1:] * (part.size - part.count)
@@ -125,7 +128,7 @@ class TrayRuns:
         made = self._model.run(feeds, wanted)
         if stack is not None:  # one of a run that failed may still be read
             self._stacks.give_back(stack)
-        return made, known
+        return made
 
     def _copies(self, filled: Filled, part: Part, wanted: list[int], made: Sequence[Array]) -> Copies:
         """Returns where outputs go in a tray.  Errors: Internal for those that are not what the model says."""

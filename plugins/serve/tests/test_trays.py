@@ -567,6 +567,41 @@ def test_rows_that_fill_a_run_up_were_taken_by_an_earlier_one(memory: TrayMemory
     asyncio.run(ask())
 
 
+@pytest.mark.parametrize("before", [0, 1])
+def test_rows_that_no_run_took_fill_no_run_up(before: int, memory: TrayMemory) -> None:
+    """Those of a request that was not marked in time; before: the rows in front of them that are."""
+    trays = offered(memory, 2)
+    one, other = filling(memory, 1), filling(memory, 2)
+    runs = tray_runs.TrayRuns(Doubling(), trays, None)
+
+    def turn() -> Filled:
+        filled = taken(trays)
+        runs.run(filled)
+        trays.finish(filled, True)
+        answers(one)
+        return filled
+
+    for number in range(TRAYS):  # each tray was full once
+        put(one, trays, number, 8)
+        turn()
+    for number in range(TRAYS):
+        if before:
+            put(one, trays, 2, before)
+        late = given(trays, 9 + number, 7, 2)
+        claims = other._of(trays.plan.number)
+        claims.lock()
+        late.lies = claims.claim(trays.plan, 7, 2)
+        claims.unlock()
+        other._copy(late, [rows(7, -1).reshape(-1).view(np.uint8).data])
+        if not before:
+            put(one, trays, 2, 1)
+        turn()
+        other._give_back(trays.plan.number, late.lies[0], 7)
+    for _ in range(TRAYS):
+        put(one, trays, 3, 5)
+        turn()  # which fails if a row holds -1
+
+
 def test_two_runs_that_end_sooner_take_the_place_of_one(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
