@@ -164,7 +164,10 @@ def _trips(loop: Instruction) -> int | No:
     if number is None or not sure or not goes_on(loop.modules[0]):
         return No("the number of trips is known only at run time")
     (count,) = number
-    return count if isinstance(count, int) else No("the number of trips is an open extent")
+    if not isinstance(count, int):
+        return No("the number of trips is an open extent")
+    assert isinstance(loop.op, Loop)
+    return count if count <= loop.op.max_iterations else No("there are more trips than its run may take")
 
 
 def _slices(module: Module, loop: Instruction, number: int) -> Iterator[Instruction]:
