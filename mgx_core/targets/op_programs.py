@@ -27,6 +27,7 @@ __all__ = ["OpPrograms", "taken"]
 
 KEPT: Final = 512
 SEEN: Final = 4096  # shapes that are remembered, to tell those that come again
+ONCE: Final = 4  # programs that were made for values of which none came again, before values run by definition
 SETTLING: Final = 64  # elements of an operand that says how long results are
 _SETTLED: Final = (*SHAPES.roots, Split)  # ops that may have such operands
 
@@ -91,6 +92,7 @@ class OpPrograms:
         self._build = build
         self._made: Recent[tuple[Run | None, bool]] = Recent(KEPT)
         self._seen: Recent[bool] = Recent(SEEN)
+        self._once: Recent[int] = Recent(SEEN)  # how many programs were made since values came again, by op and operand
 
     def __len__(self) -> int:
         return len(self._made)
@@ -128,20 +130,27 @@ class OpPrograms:
         """Returns the result of an op whose extents small operands say, by a program with their values as constants.
 
         A filter of images computes its weights once for sizes that come again, as it does for those that a file states.
-        op: one whose result's extents depend on data.  None for what has no such program, and for moved
-        elements whose extents have not come before.
+        op: one whose result's extents depend on data.  None for what has no such program, for moved elements whose extents have
+        not come before, and for values that keep changing.
         """
         if modules or not isinstance(op, _SETTLED) or op.view is not None or op.reshapes or not _settling(args):
             return None
         x, *others = args
         known = [None if a is None else (a.dtype, a.shape, a.tobytes()) for a in others]
         key = ("with constants", op, e.settings, x.dtype, x.shape, *known)
+        about = key[:5]
         made = self._made.get(key)
         if made is None:
             if op.exact and self._seen.get(key) is None:  # others have the same last bits in all runs
                 self._seen.put(key, True)
                 return None
+            once = self._once.get(about) or 0
+            if once >= ONCE:  # making one takes longer than a hundred calls of numpy
+                return None
+            self._once.put(about, once + 1)
             made = self._made.put(key, self._settled_program(op, args, e.fresh(tuning=False)))
+        elif self._once.get(about):
+            self._once.put(about, 0)
         program, several = made
         if program is None:
             return None

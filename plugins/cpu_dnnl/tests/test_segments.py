@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import Instruction, Module, Operation, Program, Shape
+from mgx_core.targets.op_programs import ONCE, OpPrograms
 from mgx_core.targets.segment import KEEPING, Segment
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.runner import CpuRunner
@@ -392,6 +393,25 @@ def test_ops_whose_extents_operands_say_have_programs_for_them(monkeypatch: Any,
         for a, b in zip(found[0], expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
         assert all(np.array_equal(a, b) for more in found[1:] for a, b in zip(more, found[0], strict=True))
+
+
+def test_sizes_that_keep_changing_run_by_definition_and_those_that_come_again_do_not(monkeypatch: Any) -> None:
+    op, operands, _ = SETTLED["resize"]
+    program = with_operand(op, Shape("float32", [1, 2, 4, 4]), np.array(operands[0], np.int64))
+    program.compile(mgx.get_target("cpu"))
+    built: list[Any] = []
+    build = OpPrograms._settled_program
+    monkeypatch.setattr(OpPrograms, "_settled_program", lambda *args: built.append(args) or build(*args))
+    x = rng.standard_normal((1, 2, 4, 4)).astype(np.float32)
+
+    def size(n: int) -> int:
+        (made,) = program.run({"x": x, "n": np.array([1, 2, n, n])})
+        return int(np.asarray(made).shape[2])
+
+    assert [size(n) for n in range(5, 30)] == [*range(5, 30)]
+    assert len(built) == ONCE
+    assert [size(n) for n in (5, 40, 5, 41)] == [5, 40, 5, 41]  # 5 comes again, and others get their turn
+    assert len(built) == ONCE + 2
 
 
 def test_operands_that_no_program_fits_are_refused_in_each_run() -> None:
