@@ -151,10 +151,8 @@ class Plugins:
 
         No lock is held meanwhile: to make it may import modules, on which other threads may be waiting or at work.
         """
-        if key not in self._loaded:
-            self._loaded.setdefault(key, make())
-        found: T = self._loaded[key]
-        return found
+        found: T | None = self._loaded.get(key)
+        return self._loaded.setdefault(key, make()) if found is None else found
 
     def _found(self, hook: str, name: str, kind: type | None = None) -> tuple[PluginRecord, Any]:
         offered, contested = self._offers(hook)
