@@ -29,6 +29,7 @@ from .runtime import Device
 __all__ = ["Timed", "Tuner"]
 
 OPEN: Final = 4  # timing one set of shapes takes as long as some thousand runs gain by it
+SPARE: Final = 16  # a share of the device's memory that is free where memory is no reason for a refusal
 KNOWN = 512  # problems whose plans are kept at hand
 DRY_RUNS: Final = 3
 GUESS = 2e8  # operations in a microsecond, where nothing was measured
@@ -264,8 +265,10 @@ class Tuner(TuningStore):
         """Returns the fastest of several plans, kept."""
         problem = asked.question.problem
         if isinstance(plans, No):  # which took as long to find out as plans take to make
-            versions = self.libraries.versions(problem)
-            self.keep(repr(problem), {"refused": plans.why, "versions": versions, "exhaustive": exhaustive})
+            free, total = self.device.memory()
+            if free >= total // SPARE:  # else that may be why
+                versions = self.libraries.versions(problem)
+                self.keep(repr(problem), {"refused": plans.why, "versions": versions, "exhaustive": exhaustive})
             return plans
         best = fastest_plan(self.device, plans, asked.sizes, problem.dtype)
         if best is None:
