@@ -48,7 +48,10 @@ class DeviceMemory:
 
 
 class _DevicePassing(Passing):
-    """Values of one run on a target with memory of its own.  What lies on the host is copied once, when a piece first asks."""
+    """Values of one run on a target with memory of its own.
+
+    What lies on the host, or not row by row, is copied once, when a piece first asks.
+    """
 
     def __init__(self, memory: DeviceMemory, args: Sequence[Value], count: int) -> None:
         super().__init__(args, count)
@@ -63,20 +66,23 @@ class _DevicePassing(Passing):
         return [self._on_target(n) for n in numbers]
 
     def _on_target(self, n: int) -> Value:
-        value = self._values[n]
-        if not isinstance(value, np.ndarray):
+        value: Any = self._values[n]
+        on_host = isinstance(value, np.ndarray)
+        if not on_host and value.device_shape.standard():
             return value
         copy = self._copies.get(n)
-        if copy is None:
-            kept, context = self._memory.kept.get(n), self._memory.context
-            if kept is not None and shape_of(kept) == shape_of(value):
-                context.copy(value, kept)
-                copy = kept
-            else:
-                copy = context.upload(value)
-                self._keep(n, copy)
-            self._copies[n] = copy
+        if copy is None:  # what lies on the device lies in another order where its rows were counted there
+            copy = self._copies[n] = self._uploaded(n, value) if on_host else self._copied(value)
         return copy
+
+    def _uploaded(self, n: int, value: Value) -> Value:
+        kept, context = self._memory.kept.get(n), self._memory.context
+        if kept is not None and shape_of(kept) == shape_of(value):
+            context.copy(value, kept)
+            return kept
+        made = context.upload(value)
+        self._keep(n, made)
+        return made
 
     def _keep(self, n: int, value: Value) -> None:
         if n in self._memory.fixed:

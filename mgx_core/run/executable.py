@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..targets.lowered import Lowered
     from ..targets.reuse import Reuse
-    from .pieces import Changing, Pieces, Ran
+    from .pieces import Changing, Part, Pieces, Ran
 
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
@@ -358,22 +358,13 @@ class Executable:
                 self._cut = changing, None if waits else Pieces.of(self.module, changing, self._piece, memory)
             return self._cut[1]
 
-    def _piece(self, body: Module) -> Callable[[Sequence[Value], Mapping[int, Value]], tuple[list[Value], Ran]]:
+    def _piece(self, body: Module) -> Part:
         """Returns what runs a part of the optimised module for values of any shapes."""
         own = self.target.own_memory
         options = dataclasses.replace(self.options, offload_copy=False) if own else self.options
         part = Executable(body, self.target, self.context, options)
         part._is_piece = True
-
-        def call(values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], Ran]:
-            instance = part.instance(values)
-            results = instance.runner.enqueued(values, places) if own else None
-            if results is None:
-                return part.run_values(values, instance), instance
-            instance.check(results, part.target, part.module.output_shapes)
-            return results, instance
-
-        return call
+        return _Piece(part)
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
@@ -421,3 +412,24 @@ class Executable:
         if timings is None:
             raise ParameterError(f"target {self.target.name!r} gives no times per instruction")
         return timings
+
+
+class _Piece:
+    """An executable as a part of another one's module."""
+
+    def __init__(self, part: Executable) -> None:
+        self._part = part
+
+    def ready(self, known: Mapping[str, int]) -> None:
+        types = [shape.substitute(known) for shape in self._part.parameters.values()]
+        if not any(shape.dynamic() for shape in types):
+            self._part.instance_of(types)
+
+    def run(self, values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], Ran]:
+        part = self._part
+        instance = part.instance(values)
+        results = instance.runner.enqueued(values, places) if part.target.own_memory else None
+        if results is None:
+            return part.run_values(values, instance), instance
+        instance.check(results, part.target, part.module.output_shapes)
+        return results, instance

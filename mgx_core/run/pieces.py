@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 from ..errors import MgxError
 from ..ir.equality import Classes
@@ -53,8 +53,16 @@ class Ran(Protocol):
     def placements(self) -> Sequence[Placement]: ...
 
 
-Call: TypeAlias = "Callable[[Sequence[Value], Mapping[int, Value]], tuple[list[Value], Ran]]"
-"""Runs a piece on values, with memory for some results by number, which it may use or not."""
+class Part(Protocol):
+    """What runs a piece."""
+
+    def ready(self, known: Mapping[str, int]) -> None:
+        """Compiles it for the extents that symbols stand for, unless they leave some open."""
+        ...
+
+    def run(self, values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], Ran]:
+        """Returns results, and what ran.  places: memory for some results by number, which it may use or not."""
+        ...
 
 
 class _ByDefinition:
@@ -71,6 +79,10 @@ class _ByDefinition:
         """Returns False where there are too many elements."""
         known: dict[str, int] = {}
         bind_all(self._parameters, values, known)
+        return self.fits_extents(known)
+
+    def fits_extents(self, known: Mapping[str, int]) -> bool:
+        """Like `fits`, for the extents that symbols stand for."""
         left = FEW
         for ins in self._computed:
             found = ins.result.substitute(known)
@@ -113,11 +125,16 @@ class _Piece(NamedTuple):
     small: runs it by definition where it has few elements.
     """
 
-    call: Call
+    part: Part
     small: _ByDefinition | None
     takes: list[int]
     gives: list[int]
     done: list[int]
+
+    def ready(self, known: Mapping[str, int]) -> None:
+        """Compiles it for the extents that symbols stand for."""
+        if self.small is None or not self.small.fits_extents(known):
+            self.part.ready(known)
 
     def run(self, values: Passing) -> Ran:
         """Takes values, and gives others.  Returns what ran."""
@@ -125,7 +142,7 @@ class _Piece(NamedTuple):
         if self.small is not None and self.small.fits(values.taken(self.takes)):
             results, by = self.small.run(values.on_host(self.takes, self.small.reads)), self.small
         else:
-            results, by = self.call(values.on_target(self.takes), values.places(self.gives))
+            results, by = self.part.run(values.on_target(self.takes), values.places(self.gives))
         values.give(self.gives, results)
         values.drop(self.done)
         return by
@@ -134,18 +151,20 @@ class _Piece(NamedTuple):
 class Pieces:
     """The pieces of a module in the order in which they run.
 
-    outputs: numbers of the module's results; its parameters have the first numbers.
-    memory: what is kept between runs, on targets with memory of their own.
+    parameters: types of the module's parameters, whose values come first; outputs: numbers of its results; count: of all
+    values; memory: what is kept between runs, on targets with memory of their own.
     """
 
     def __init__(
         self,
         pieces: Sequence[_Piece],
+        parameters: Sequence[AnyShape],
         outputs: Sequence[int],
         count: int,
         memory: DeviceMemory | None,
     ) -> None:
         self._pieces = list(pieces)
+        self._parameters = list(parameters)
         self._outputs = list(outputs)
         self._count = count
         self._memory = memory
@@ -157,6 +176,13 @@ class Pieces:
     def on_device(self) -> bool:
         """True if values pass from piece to piece in memory of the target's own."""
         return self._memory is not None
+
+    def ready(self, args: Sequence[Value]) -> None:
+        """Compiles the pieces for the shapes of arguments, where data do not decide extents."""
+        known: dict[str, int] = {}
+        bind_all(self._parameters, args, known)
+        for piece in self._pieces:
+            piece.ready(known)
 
     def run(self, args: Sequence[Value]) -> tuple[list[Value], list[Ran]]:
         """Returns the module's results, and what ran."""
@@ -174,7 +200,7 @@ class Pieces:
         cls,
         module: Module,
         changing: frozenset[str],
-        make: Callable[[Module], Call],
+        make: Callable[[Module], Part],
         memory: DeviceMemory | None = None,
     ) -> Pieces | None:
         """Returns an optimised module in pieces; None where that would leave too much to be compiled for each set of shapes.
@@ -186,6 +212,8 @@ class Pieces:
         if any(i.op.effect and not i.is_return for ins in computed for i in (ins, *within(ins))):
             return None
         if not set(module.outputs) <= {*numbers, *computed}:
+            return None
+        if memory is not None and not all(isinstance(o.result, Shape) for o in module.outputs):
             return None
         kinds: dict[Instruction, _Kind] = {}
 
@@ -207,17 +235,17 @@ class Pieces:
         again = {key: len(part) for key, part in zip(keys, parts, strict=True) if key[1] is _Kind.CHANGING}
         if sum(again.values()) * LESS > sum(map(len, parts)):
             return None
-        calls: dict[Hashable, tuple[Call, _ByDefinition | None]] = {}
+        made: dict[Hashable, tuple[Part, _ByDefinition | None]] = {}
         pieces = []
         for key, piece in zip(keys, cut, strict=True):
             assert piece is not None
             if not piece.gives:  # it was there for extents, which others are told
                 continue
-            if key not in calls:
-                made = make(piece.body)
-                calls[key] = made, _ByDefinition(piece.body) if key[1] is _Kind.COUNTED else None
+            if key not in made:
+                small = _ByDefinition(piece.body) if key[1] is _Kind.COUNTED else None
+                made[key] = make(piece.body), small
             gives = [numbers.setdefault(r, len(numbers)) for r in piece.gives]
-            pieces.append(_Piece(*calls[key], [numbers[t] for t in piece.takes], gives, []))
+            pieces.append(_Piece(*made[key], [numbers[t] for t in piece.takes], gives, []))
         outputs = [numbers[o] for o in module.outputs]
         last = {n: one for one in pieces for n in (*one.takes, *one.gives)}
         for n, one in last.items():
@@ -225,7 +253,7 @@ class Pieces:
                 one.done.append(n)
         if memory is not None:
             memory.keep({n for ins, n in numbers.items() if changing.isdisjoint(symbols_in(ins.result))})
-        return cls(pieces, outputs, len(numbers), memory)
+        return cls(pieces, [p.result for p in module.parameters.values()], outputs, len(numbers), memory)
 
 
 class _Extracted(NamedTuple):
@@ -315,6 +343,7 @@ class PiecesRunner(Runner):
         self._pieces = pieces
         self._make = whole
         self._whole: Instance | None = None
+        self._ready = False
         self._runs = 0
         self._lock = threading.Lock()
         self.ran: list[Ran] = []
@@ -325,6 +354,9 @@ class PiecesRunner(Runner):
             results = whole.runner.run(args)
             # its constants are not those that the executable knows of
             return results if whole.runner.fresh else owned(results, args, whole.literals)
+        if self._pieces.on_device and not self._ready:  # before other threads' runs have to wait for this one
+            self._pieces.ready(args)
+            self._ready = True
         results, self.ran = self._pieces.run(args)
         with self._lock:
             self._runs += 1

@@ -195,3 +195,71 @@ def test_device_arrays_whose_extents_contradict_each_other_are_refused(offload_c
     given["past1"] = context.upload(fed(6)["past1"])
     with pytest.raises(mgx.ParameterError, match=r"parameter 'past1': axis 0 \(t\) must be 5 as elsewhere, got 6"):
         program.run(given)
+
+
+def fixed_work(m: Any, y: Any) -> Any:
+    """Twelve layers that no changing extent touches."""
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        w = m.add_literal((rng.standard_normal((WIDTH, WIDTH)) / 4).astype(np.float32))
+        y = m.add(mgx.op("tanh"), m.add(mgx.op("dot"), y, w))
+    return y
+
+
+@pytest.mark.parametrize("offload_copy", [True, False])
+def test_rows_that_are_counted_between_pieces_lie_as_the_next_piece_reads_them(offload_copy: bool) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 1, 512), WIDTH]))
+    y = m.add_parameter("y", mgx.Shape("float32", [4, WIDTH]))
+    flat = mgx.op("reshape", dims=[4 * WIDTH])
+    places = m.add(mgx.op("transpose", permutation=[1, 0]), m.add(mgx.op("nonzero"), m.add(flat, y)))
+    worked = m.add(flat, fixed_work(m, y))
+    m.add_return([m.add(mgx.op("gathernd"), worked, places), worked, m.add(mgx.op("neg"), x)])
+    program.compile(GpuTarget("host", 1), offload_copy=offload_copy)
+    for length in range(1, WHOLE + 5):
+        chosen = np.random.default_rng(length).random((4, WIDTH)) > 0.5
+        given = {"x": np.ones((length, WIDTH), np.float32), "y": chosen.astype(np.float32)}
+        found, all_of_them, negated = (r.to_numpy() for r in program.run(given))
+        np.testing.assert_array_equal(found, all_of_them[chosen.ravel()])
+        np.testing.assert_array_equal(negated, -given["x"])
+    assert isinstance(runner(program), PiecesRunner)
+
+
+@pytest.mark.parametrize("offload_copy", [True, False])
+def test_programs_that_return_what_is_no_tensor_stay_whole(offload_copy: bool) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 1, 512), WIDTH]))
+    y = m.add_parameter("y", mgx.Shape("float32", [4, WIDTH]))
+    listed = m.add_parameter("listed", mgx.SequenceShape(mgx.Shape("float32", [2])))
+    m.add_return([fixed_work(m, y), m.add(mgx.op("neg"), x), listed])
+    program.compile(GpuTarget("host", 1), offload_copy=offload_copy)
+    for length in range(1, WHOLE + 3):
+        given = {"x": np.ones((length, WIDTH), np.float32), "y": np.zeros((4, WIDTH), np.float32)}
+        *_, found = program.run({**given, "listed": [np.ones(2, np.float32)]})
+        assert len(found.value) == 1
+    assert not isinstance(runner(program), PiecesRunner)
+
+
+def test_no_run_waits_while_another_length_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = decoder(GpuTarget("host", 1))
+    for length in range(1, WHOLE + 3):
+        program.run(fed(length))
+    compiling, go_on = threading.Event(), threading.Event()
+    allocate = GpuRunner._allocate
+
+    def slow(self: Any) -> None:
+        compiling.set()
+        assert go_on.wait(60)
+        allocate(self)
+
+    monkeypatch.setattr(GpuRunner, "_allocate", slow)
+    other = threading.Thread(target=lambda: program.run(fed(50)))
+    other.start()
+    assert compiling.wait(60)
+    try:
+        close(program.run(fed(WHOLE + 2)), fed(WHOLE + 2))
+    finally:
+        go_on.set()
+        other.join()
