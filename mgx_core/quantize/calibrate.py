@@ -14,7 +14,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.scalar import widen
-from ..ops.slice import Step
+from ..ops.slice import Slice
 from ..options import CompileOptions
 from ..run.compile_module import compile_module
 from ..run.executable import Executable
@@ -39,7 +39,7 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
     """
     observers = [Observer(name_of(t), axis=axis) for t, axis in tensors.items()]
     share = SAMPLES // max(length_hint(data, 1), 1)  # of one batch
-    most = [max(min(SAMPLE, share), min(SAMPLE, ROWS * channels(t, axis))) for t, axis in tensors.items()]
+    most = [max(min(SAMPLE, share), min(SAMPLE, ROWS * known(t.shape.dims[axis]))) for t, axis in tensors.items()]
     after: dict[
         Instruction, Instruction | None
     ] = {}  # what follows the first that reads a tensor: caches hold it still
@@ -51,9 +51,13 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
         if others:
             found = [copy.add(op(axes=others), tensor, before=after[tensor]) for op in (ReduceMin, ReduceMax)]
         steps = sample_steps(dims, axis, most)
-        picked = tuple(a for a, s in enumerate(steps) if s > 1)
-        step = Step(axes=picked, steps=tuple(steps[a] for a in picked))
-        return [*found, copy.add(step, tensor, before=after[tensor]) if picked else tensor]
+        picked = tuple(a for a, s in enumerate(steps) if s > 1)  # their extents are known
+        ends = tuple(known(dims[a]) for a in picked)
+        by = tuple(steps[a] for a in picked)
+        # edges, where windows reach beyond the image, are no more frequent than in the tensor
+        starts = tuple((n - 1) % s // 2 for n, s in zip(ends, by, strict=True))
+        part = Slice(axes=picked, starts=starts, ends=ends, steps=by)
+        return [*found, copy.add(part, tensor, before=after[tensor]) if picked else tensor]
 
     def add(copy: Module, wanted: Sequence[Instruction]) -> list[Instruction]:
         place = {ins: n for n, ins in enumerate(copy)}
@@ -77,18 +81,16 @@ def observe(main: Module, tensors: Mapping[Instruction, int], data: Calibration,
     return observers
 
 
-def channels(tensor: Instruction, axis: int) -> int:
-    """Returns the extent of a tensor's axis of channels, 1 if it is open."""
-    extent = tensor.shape.dims[axis]
+def known(extent: Dim) -> int:
+    """Returns an extent, 1 if it is open."""
     return extent if isinstance(extent, int) else 1
 
 
 def sample_steps(dims: Sequence[Dim], axis: int, most: int) -> list[int]:
     """Returns steps along axes other than that of channels, the longest most, that leave no more than `most` elements."""
     steps = [1] * len(dims)
-    known = [d if isinstance(d, int) else 1 for d in dims]
     while True:
-        left = [-(-n // s) for n, s in zip(known, steps, strict=True)]
+        left = [-(-n // s) for n, s in zip(map(known, dims), steps, strict=True)]
         longest = max((a for a in range(len(dims)) if a != axis), key=lambda a: left[a], default=axis)
         if prod(left) <= most or left[longest] == 1:
             return steps

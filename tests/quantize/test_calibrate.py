@@ -10,7 +10,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.reduce import ReduceMax
-from mgx_core.ops.slice import Step
+from mgx_core.ops.slice import Slice
 from mgx_core.quantize import calibrate
 
 WIDTH = 16
@@ -103,7 +103,7 @@ def test_many_batches_give_smaller_samples_each(compiled: Any, count: int) -> No
     """Whether they are a list or come one at a time and say how many they are."""
     mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(count))
     ((module, _),) = compiled
-    sizes = {i.shape.elements() for i in module.outputs if isinstance(i.op, Step)}
+    sizes = {i.shape.elements() for i in module.outputs if isinstance(i.op, Slice)}
     limit = calibrate.SAMPLE if count == 1 else calibrate.SAMPLES // count
     assert sizes
     assert all(limit / 2 < size <= limit for size in sizes)
@@ -112,3 +112,13 @@ def test_many_batches_give_smaller_samples_each(compiled: Any, count: int) -> No
 def test_rows_of_many_channels_are_sampled_from_several_places() -> None:
     steps = calibrate.sample_steps([1, 197, 768], 2, max(calibrate.SAMPLES // 100, calibrate.ROWS * 768))
     assert -(-197 // steps[1]) >= calibrate.ROWS - 1
+
+
+def test_samples_lie_in_the_middle(compiled: Any) -> None:
+    """From the first place on, edges would be more frequent in them than in the tensor."""
+    mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(100))
+    ((module, _),) = compiled
+    places = [range(*n) for i in module.outputs if isinstance(i.op, Slice) for n in zip(
+        i.op.starts, i.op.ends, i.op.steps, strict=True)]  # fmt: skip
+    assert places
+    assert all(abs(p[0] - (p.stop - 1 - p[-1])) <= 1 and p[0] < p.step for p in places)
