@@ -215,7 +215,8 @@ def lower_for(
         elif waits[2]:
             module = with_known_extents(module)
     else:
-        module = given.clone(parameters=static, shared=shared, bodies=given.derive("bodies", Bodies))
+        bodies = given.derive("bodies", Bodies) if static else None  # of one instance there are no others
+        module = given.clone(parameters=static, shared=shared, bodies=bodies)
     plugged = plugged_kernels(target)
     own = None if plugged.empty else plugged.for_options(options)
     lower = Lower(kernels, context, options.validate, own, reuse.launches_of(given))

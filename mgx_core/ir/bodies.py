@@ -23,13 +23,14 @@ class Bodies:
     """
 
     def __init__(self, module: Module) -> None:
-        bodies = {m for ins in module if not ins.op.control for body in ins.modules for m in nested(body)}
-        self._symbols = {body: tuple(sorted(mentioned(body))) for body in bodies if _is_closed(body)}
-        self._copies: Recent[tuple[Module, int]] = Recent(SETS * len(bodies))
+        self._symbols: dict[Module, tuple[str, ...] | None] = {}  # None: of bodies that are not kept
+        self._copies: Recent[tuple[Module, int]] = Recent(SETS * sum(1 for _ in nested(module)))
 
     def key(self, body: Module, values: Mapping[str, Dim]) -> Hashable | None:
         """Returns what the copy of a body depends on; None if a symbol has no number, or for bodies that are not kept."""
-        names = self._symbols.get(body)
+        if body not in self._symbols:
+            self._symbols[body] = tuple(sorted(mentioned(body))) if _is_closed(body) else None
+        names = self._symbols[body]
         if names is None:
             return None
         found = tuple([values.get(name) for name in names])

@@ -114,11 +114,13 @@ class Copies:
             _result(ins, op, inputs, ())
 
     def _bodies(self, ins: Instruction, went: dict[Instruction, Instruction]) -> tuple[Module, ...]:
-        self._branches += ins.op.control
-        try:
+        if not ins.op.control:
             return tuple([self._nested(m, went) for m in ins.modules])
+        self._branches += 1
+        try:
+            return tuple([self.of(m, went) for m in ins.modules])  # which lowering edits
         finally:
-            self._branches -= ins.op.control
+            self._branches -= 1
 
     def _nested(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
         if not self._by.exact:
