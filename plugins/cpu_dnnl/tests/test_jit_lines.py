@@ -39,7 +39,7 @@ def moved(op, x, chunks=1):
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 @pytest.mark.parametrize(("dims", "pads"), [
     ((2, 3, 9, 80), (0, 0, 3, 2, 0, 0, 1, 4)), ((400,), (30, 50)), ((2, 9, 70), (0, 2, -3, 0, -2, 5)),
-    ((2, 40, 30, 4), (0, 0, 2, 0, 0, 0, 1, 0)), ((3, 90), (1, 0, 2, 0)),
+    ((2, 40, 30, 4), (0, 0, 2, 0, 0, 0, 1, 0)), ((3, 90), (1, 0, 2, 0)), ((3, 12, 400), (0, -2, 0, 0, 5, 0)),
 ])  # fmt: skip
 def test_pads(dims, pads, mode, dtype):
     value = 3.0 if np.dtype(dtype).kind == "i" else 200.0

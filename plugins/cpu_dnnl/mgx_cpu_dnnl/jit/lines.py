@@ -33,20 +33,20 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
     """
     axes = sorted((a for a, n in enumerate(out.lens()) if n != 1 or a in taps), key=lambda a: -out.strides()[a])
     steps, x_steps, lens = out.strides(), x.strides(), out.lens()
-    line = [0]  # the elements of x of a line, less its first; -1: the filler
-    while axes and steps[axes[-1]] == len(line) and x_steps[axes[-1]] == len(line):
+    width, places = 1, [0]  # elements that lie together, and which of them make a line; -1: the filler
+    while axes and steps[axes[-1]] == x_steps[axes[-1]] == width:
         axis = axes.pop()
-        places = [row[0] if row else -1 for row in taps[axis].indices] if axis in taps else range(lens[axis])
-        width = len(line)
-        line = [p * width + i if p >= 0 else -1 for p in places for i in line]
         if axis in taps:
+            places = [row[0] if row else -1 for row in taps[axis].indices]
             break
-    stretches = _stretches(line)
+        width *= lens[axis]
+    length = width * len(places)
+    stretches = _stretches(places) if width == 1 else _runs(places, width)
     size = x.dtype.size
-    if len(line) * size < SHORTEST * max(1, len(stretches) - 2) or not out.elements():
+    if length * size < SHORTEST * max(1, len(stretches) - 2) or not out.elements():
         return None
     bits = 8 * size
-    args = [filler - (1 << bits) if filler >> (bits - 1) else filler, len(line), len(stretches)]
+    args = [filler - (1 << bits) if filler >> (bits - 1) else filler, length, len(stretches)]
     args += [n for s in stretches for n in s]
     args.append(len(axes))
     tables: list[int] = []
@@ -60,13 +60,27 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
         name=name,
         code=NativeLoop(f"move_lines_{size}"),
         work=work,
-        grain=max(1, GRAIN // (len(line) * size)),
+        grain=max(1, GRAIN // (length * size)),
         args=(*args, *tables),
         scratch_bytes=0,
         inputs=1,
         outputs=1,
         bytes=x.bytes() + out.bytes(),
     )
+
+
+def _runs(places: Sequence[int], width: int) -> list[_Stretch]:
+    """Returns the stretches of a line of places that `width` elements lie together at."""
+    found: list[_Stretch] = []
+    at = 0
+    while at < len(places):
+        first, end = places[at], at + 1
+        while end < len(places) and places[end] == (first if first < 0 else first + end - at):
+            end += 1
+        count = (end - at) * width
+        found.append(_Stretch(FILLER, count, 0, 1) if first < 0 else _Stretch(FORWARD, count, first * width, 1))
+        at = end
+    return found
 
 
 def _stretches(line: Sequence[int]) -> list[_Stretch]:
