@@ -11,12 +11,12 @@ from .module import Module, nested
 from .ordering import captures
 from .symbols import mentioned
 
-__all__ = ["SETS", "Bodies"]
+__all__ = ["SETS", "KeptBodies"]
 
 SETS: Final = 4  # of extents, for which what instances may have in common is kept
 
 
-class Bodies:
+class KeptBodies:
     """Copies of the bodies of a module's groups by the values of the symbols in them; the least recently used go first.
 
     A copy that was edited since it was made is not given again.

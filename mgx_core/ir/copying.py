@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Param
@@ -15,10 +15,17 @@ from .instruction import Instruction, infer_shape
 from .symbols import Substitution, learn_all, learn_symbols
 
 if TYPE_CHECKING:
-    from .bodies import Bodies
     from .module import Module
 
-__all__ = ["Copies", "inlined"]
+__all__ = ["Bodies", "Copies", "inlined"]
+
+
+class Bodies(Protocol):
+    """Copies of bodies that several copies of a module share, by what they depend on."""
+
+    def key(self, body: Module, values: Mapping[str, Dim]) -> Hashable | None: ...
+    def get(self, key: Hashable) -> Module | None: ...
+    def put(self, key: Hashable, copy: Module) -> None: ...
 
 
 class Copies:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ..errors import MgxError, ParameterError, ShapeError
 from ..ops.builtin import Literal, Param, Return, Undefined
@@ -11,15 +11,12 @@ from ..ops.operation import Operation
 from ..types.argument import Argument
 from ..types.dim import Dim
 from ..types.shape import AnyShape, Shape, TupleShape, same_type
-from .copying import Copies, inlined
+from .copying import Bodies, Copies, inlined
 from .instruction import Instruction, exchanged, infer_shape
 from .instruction_list import InstructionList
 from .reading import nested
 from .symbols import Substitution, introduced, needed_for_extents, own_symbol, with_known_symbols
 from .text.writer import module_text
-
-if TYPE_CHECKING:
-    from .bodies import Bodies
 
 __all__ = ["Module", "everywhere", "nested", "within"]
 
