@@ -16,14 +16,13 @@ from ..ops.concat import Concat
 from ..ops.control import GetTupleElem, Loop, Scan, goes_on
 from ..ops.fill import DimensionsOf
 from ..ops.reshape import Squeeze, Unsqueeze
-from ..ops.sequence import ConcatFromSequence, SequenceConstruct, SequenceEmpty, SequenceInsert
 from ..ops.slice import Slice
 from ..records import dataclass
 from ..rules.constants import aligned
 from ..rules.known_extents import extents
 from ..rules.shapes import SHAPES
 from ..rules.stats import Tally
-from ..types.shape import Shape
+from ..types.shape import SequenceShape, Shape
 from .fold_constants import FoldConstants
 from .inline_branches import InlineBranches, put_results
 from .interface import Pass
@@ -48,8 +47,10 @@ class UnrollLoops(Pass):
     def apply(self, module: Module) -> bool:
         changed = False
         for inner, ins in everywhere(module):
-            if isinstance(ins.op, ConcatFromSequence):
-                changed |= _joined(inner, ins)
+            if len(ins.inputs) == 1 and isinstance(ins.inputs[0].result, SequenceShape):
+                from .join_lists import joined  # few networks have lists
+
+                changed |= joined(inner, ins)
             elif numbers_decide_extents(ins):
                 results = _unrolled(inner, ins)
                 if isinstance(results, No):
@@ -199,36 +200,3 @@ def _stacked(module: Module, loop: Instruction, n: int, rows: Sequence[Instructi
     ordered = rows[::-1] if n < len(directions) and directions[n] else rows
     apart = [module.add(Unsqueeze(axes=(axis,)), r, before=loop, sources=loop.sources) for r in ordered]
     return module.add(Concat(axis=axis), *apart, before=loop, sources=loop.sources)
-
-
-def _joined(module: Module, ins: Instruction) -> bool:
-    """Puts a concatenation in the place of a joined list whose items are all named."""
-    op, items = ins.op, _items(ins.inputs[0])
-    assert isinstance(op, ConcatFromSequence)
-    if not items or any(not isinstance(i.result, Shape) or not i.shape.ranked for i in items):
-        return False
-    rank = items[0].shape.rank + op.new_axis
-    axis = op.axis % rank if -rank <= op.axis < rank else op.axis
-    try:
-        if op.new_axis:
-            items = [module.add(Unsqueeze(axes=(axis,)), i, before=ins, sources=ins.sources) for i in items]
-        whole = module.add(Concat(axis=axis), *items, before=ins, sources=ins.sources)
-    except MgxError:
-        return False  # the error is that of a run
-    for user in list(ins.users):
-        (user.parent or module).rewire(user, [whole if i is ins else i for i in user.inputs])
-    module.remove(ins)
-    return True
-
-
-def _items(sequence: Instruction) -> list[Instruction] | None:
-    """Returns the items of a list that is made of named ones."""
-    later: list[Instruction] = []
-    while isinstance(sequence.op, SequenceInsert):
-        sequence, item, *position = sequence.inputs
-        if any(not p.is_absent for p in position):
-            return None
-        later.append(item)
-    if isinstance(sequence.op, SequenceEmpty):
-        return later[::-1]
-    return [*sequence.inputs, *later[::-1]] if isinstance(sequence.op, SequenceConstruct) else None

@@ -54,7 +54,7 @@ class Ran(Protocol):
 
 
 class Part(Protocol):
-    """What runs a piece."""
+    """Runs a piece."""
 
     def ready(self, known: Mapping[str, int]) -> None:
         """Compiles it for the extents that symbols stand for, unless they leave some open."""

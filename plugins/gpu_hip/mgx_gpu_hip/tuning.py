@@ -29,7 +29,7 @@ from .runtime import Device
 __all__ = ["Timed", "Tuner"]
 
 OPEN: Final = 4  # timing one set of shapes takes as long as some thousand runs gain by it
-SPARE: Final = 16  # a share of the device's memory that is free where memory is no reason for a refusal
+SPARE: Final = 16  # a share of the memory that is free where a refusal has another reason than memory
 KNOWN = 512  # problems whose plans are kept at hand
 DRY_RUNS: Final = 3
 GUESS = 2e8  # operations in a microsecond, where nothing was measured
