@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from growing_decoder import WIDTH, close, decoder, fed
 
 import mgx_core as mgx
 from mgx_core.run.pieces import RUNS, WHOLE, PiecesRunner
@@ -17,7 +18,7 @@ from mgx_gpu_hip.runner import GpuRunner
 from mgx_gpu_hip.runtime import DeviceArray, available
 from mgx_gpu_hip.target import GpuTarget
 
-WIDTH, LAYERS = 16, 4
+LAYERS = 4
 
 
 @pytest.fixture(params=[0, 1, pytest.param(None, marks=pytest.mark.gpu)], ids=["wave64", "wave32", "gpu"])
@@ -29,83 +30,28 @@ def target(request: pytest.FixtureRequest) -> GpuTarget:
     return GpuTarget()
 
 
-def weights() -> list[list[Any]]:
-    rng = np.random.default_rng(5)
-    return [[(rng.standard_normal((WIDTH, WIDTH)) / 4).astype(np.float32) for _ in range(4)] for _ in range(LAYERS)]
-
-
-def decoder(target: Any, **options: Any) -> mgx.Program:
-    """One step of a decoder: each layer appends to its cache, and attends to what is not masked in it."""
-    program = mgx.Program()
-    m = program.get_main_module()
-    t = symbol("t", 0, 512)
-    x = m.add_parameter("x", mgx.Shape("float32", [1, WIDTH]))
-    seen = m.add_parameter("seen", mgx.Shape("int64", [t + 1]))
-    past = [m.add_parameter(f"past{n}", mgx.Shape("float32", [t, WIDTH])) for n in range(LAYERS)]
-    hidden = m.add(mgx.op("equal"), seen, m.add(mgx.op("multibroadcast", out_lens=[t + 1]), m.add_literal(np.int64(0))))
-    mask = m.add(mgx.op("convert", target_type="float32"), hidden)
-    low = m.add(mgx.op("multibroadcast", out_lens=[t + 1]), m.add_literal(np.float32(-1e9)))
-    mask = m.add(mgx.op("unsqueeze", axes=[0]), m.add(mgx.op("mul"), mask, low))
-    results = []
-    for n, (wq, wk, wo, wm) in enumerate(weights()):
-        q, k = (m.add(mgx.op("dot"), x, m.add_literal(w)) for w in (wq, wk))
-        cache = m.add(mgx.op("concat", axis=0), past[n], k)
-        scores = m.add(mgx.op("dot"), q, m.add(mgx.op("transpose", permutation=[1, 0]), cache))
-        attended = m.add(mgx.op("softmax", axis=-1), m.add(mgx.op("add"), scores, mask))
-        y = m.add(mgx.op("dot"), m.add(mgx.op("dot"), attended, cache), m.add_literal(wo))
-        x = m.add(mgx.op("add"), x, m.add(mgx.op("tanh"), m.add(mgx.op("dot"), y, m.add_literal(wm))))
-        results.append(cache)
-    m.add_return([x, *results, x])
-    program.compile(target, **options)
-    return program
-
-
-def fed(length: int) -> dict[str, Any]:
-    rng = np.random.default_rng(length)
-    past = {f"past{n}": rng.standard_normal((length, WIDTH)).astype(np.float32) for n in range(LAYERS)}
-    seen = rng.integers(0, 3, length + 1)
-    seen[-1] = 1
-    return {"x": rng.standard_normal((1, WIDTH)).astype(np.float32), "seen": seen, **past}
-
-
-def expected(given: dict[str, Any]) -> list[Any]:
-    x, caches = given["x"].astype(np.float64), []
-    for n, (wq, wk, wo, wm) in enumerate(weights()):
-        cache = np.concatenate([given[f"past{n}"], x @ wk])
-        scores = np.where(given["seen"] == 0, -1e9, 0.0) + x @ wq @ cache.T
-        e = np.exp(scores - scores.max())
-        x = x + np.tanh(e / e.sum() @ cache @ wo @ wm)
-        caches.append(cache)
-    return [x, *caches, x]
-
-
-def close(results: Any, given: dict[str, Any]) -> None:
-    for one, want in zip(results, expected(given), strict=True):
-        np.testing.assert_allclose(one.to_numpy(), want, rtol=2e-4, atol=2e-5)
-
-
 def runner(program: mgx.Program) -> Any:
     return program.executable.instances()[-1].runner  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host arrays", "device arrays"])
 def test_results_of_changing_lengths_are_right_and_stay_as_they_are(target: GpuTarget, on_device: bool) -> None:
-    program = decoder(target, offload_copy=not on_device)
+    program = decoder(LAYERS, target, offload_copy=not on_device)
     context = program.executable.context  # type: ignore[union-attr]
     earlier: list[tuple[Any, dict[str, Any]]] = []
     for length in [*range(1, WHOLE + 2), 30, 7, 7, 7, 0, 44, *[12] * (RUNS + 2), 50]:
-        given = fed(length)
+        given = fed(LAYERS, length)
         results = program.run({n: context.upload(v) for n, v in given.items()} if on_device else given)
         assert on_device == isinstance(results[0].value, DeviceArray)
         earlier.append((results, given))
     for results, given in earlier:  # nothing was written again since
-        close(results, given)
+        close(LAYERS, results, given)
     assert isinstance(runner(program), PiecesRunner)
 
 
 def test_a_length_that_comes_again_records_nothing_but_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs are recorded for pieces that no length touches, at addresses that stay; not for the attention to a cache."""
-    program, recorded = decoder(GpuTarget("host", 1)), []
+    program, recorded = decoder(LAYERS, GpuTarget("host", 1)), []
     record = recordings.Recordings._record
 
     def noting(self: Any, *given: Any) -> Any:
@@ -113,20 +59,20 @@ def test_a_length_that_comes_again_records_nothing_but_what_comes_again(monkeypa
         return record(self, *given)
 
     for length in range(1, WHOLE + 1):
-        program.run(fed(length))
+        program.run(fed(LAYERS, length))
     monkeypatch.setattr(recordings.Recordings, "_record", noting)
-    program.run(fed(20))
+    program.run(fed(LAYERS, 20))
     assert isinstance(runner(program), PiecesRunner) and not recorded
-    program.run(fed(21))
+    program.run(fed(LAYERS, 21))
     assert recorded and len(set(map(id, recorded))) == len(recorded)
     before = len(recorded)
     for length in range(22, 30):
-        close(program.run(fed(length)), fed(length))
+        close(LAYERS, program.run(fed(LAYERS, length)), fed(LAYERS, length))
     assert len(recorded) == before
 
 
 def test_a_new_length_makes_one_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, made = decoder(GpuTarget("host", 1)), []
+    program, made = decoder(LAYERS, GpuTarget("host", 1)), []
     allocate = GpuRunner._allocate
 
     def noting(self: Any) -> None:
@@ -134,29 +80,29 @@ def test_a_new_length_makes_one_runner(monkeypatch: pytest.MonkeyPatch) -> None:
         allocate(self)
 
     for length in range(1, WHOLE + 2):
-        program.run(fed(length))
+        program.run(fed(LAYERS, length))
     monkeypatch.setattr(GpuRunner, "_allocate", noting)
     for number, length in enumerate((33, 5, 60), 1):
-        program.run(fed(length))
+        program.run(fed(LAYERS, length))
         assert len(made) == number
 
 
 def test_pieces_write_what_they_give_and_read_nothing_else() -> None:
-    program = decoder(GuardedTarget(1))
+    program = decoder(LAYERS, GuardedTarget(1))
     for length in [*range(1, WHOLE + 3), 30]:
-        close(program.run(fed(length)), fed(length))
+        close(LAYERS, program.run(fed(LAYERS, length)), fed(LAYERS, length))
     assert isinstance(runner(program), PiecesRunner)
 
 
 def test_threads_run_one_program_in_pieces() -> None:
-    program, wrong = decoder(GpuTarget("host", 1)), []
+    program, wrong = decoder(LAYERS, GpuTarget("host", 1)), []
     for length in range(1, WHOLE + 2):
-        program.run(fed(length))
+        program.run(fed(LAYERS, length))
 
     def work(start: int) -> None:
         try:
             for length in range(start, start + 16, 4):
-                close(program.run(fed(length)), fed(length))
+                close(LAYERS, program.run(fed(LAYERS, length)), fed(LAYERS, length))
         except BaseException as error:
             wrong.append(error)
 
@@ -170,11 +116,11 @@ def test_threads_run_one_program_in_pieces() -> None:
 
 def test_runs_that_are_enqueued_are_those_of_the_whole_program(target: GpuTarget) -> None:
     """A caller's stream may be recorded, or still be writing the arguments: pieces, which wait for the host, are not for that."""
-    program = decoder(target, offload_copy=False)
+    program = decoder(LAYERS, target, offload_copy=False)
     context = program.executable.context  # type: ignore[union-attr]
 
     def given(length: int) -> dict[str, Any]:
-        return {n: context.upload(v) for n, v in fed(length).items()}
+        return {n: context.upload(v) for n, v in fed(LAYERS, length).items()}
 
     for length in range(1, WHOLE + 2):
         program.run(given(length))
@@ -183,16 +129,16 @@ def test_runs_that_are_enqueued_are_those_of_the_whole_program(target: GpuTarget
         results = program.run_async(given(length), stream.handle, "ihipStream_t")
         assert not runner(program).ran
         stream.wait()
-        close(results, fed(length))
-        close(program.run(given(length)), fed(length))
+        close(LAYERS, results, fed(LAYERS, length))
+        close(LAYERS, program.run(given(length)), fed(LAYERS, length))
 
 
 @pytest.mark.parametrize("offload_copy", [True, False])
 def test_device_arrays_whose_extents_contradict_each_other_are_refused(offload_copy: bool) -> None:
-    program = decoder(GpuTarget("host", 1), offload_copy=offload_copy)
+    program = decoder(LAYERS, GpuTarget("host", 1), offload_copy=offload_copy)
     context = program.executable.context  # type: ignore[union-attr]
-    given = {n: context.upload(v) for n, v in fed(5).items()}
-    given["past1"] = context.upload(fed(6)["past1"])
+    given = {n: context.upload(v) for n, v in fed(LAYERS, 5).items()}
+    given["past1"] = context.upload(fed(LAYERS, 6)["past1"])
     with pytest.raises(mgx.ParameterError, match=r"parameter 'past1': axis 0 \(t\) must be 5 as elsewhere, got 6"):
         program.run(given)
 
@@ -243,9 +189,9 @@ def test_programs_that_return_what_is_no_tensor_stay_whole(offload_copy: bool) -
 
 
 def test_no_run_waits_while_another_length_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = decoder(GpuTarget("host", 1))
+    program = decoder(LAYERS, GpuTarget("host", 1))
     for length in range(1, WHOLE + 3):
-        program.run(fed(length))
+        program.run(fed(LAYERS, length))
     compiling, go_on = threading.Event(), threading.Event()
     allocate = GpuRunner._allocate
 
@@ -255,11 +201,11 @@ def test_no_run_waits_while_another_length_is_compiled(monkeypatch: pytest.Monke
         allocate(self)
 
     monkeypatch.setattr(GpuRunner, "_allocate", slow)
-    other = threading.Thread(target=lambda: program.run(fed(50)))
+    other = threading.Thread(target=lambda: program.run(fed(LAYERS, 50)))
     other.start()
     assert compiling.wait(60)
     try:
-        close(program.run(fed(WHOLE + 2)), fed(WHOLE + 2))
+        close(LAYERS, program.run(fed(LAYERS, WHOLE + 2)), fed(LAYERS, WHOLE + 2))
     finally:
         go_on.set()
         other.join()
