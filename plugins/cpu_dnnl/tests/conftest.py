@@ -12,6 +12,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_cpu_dnnl.emitter import CpuEmitter
 from mgx_cpu_dnnl.target import CpuTarget
 
 LAYOUTS = ("contiguous", "transposed", "sliced")
@@ -152,3 +153,17 @@ def compiled_on_cpu(build: Any) -> tuple[Any, list[str]]:
 def compiled() -> Callable[..., tuple[Any, list[str]]]:
     """The function that compiles a program."""
     return compiled_on_cpu
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels whose plans were asked."""
+    found: list[str] = []
+    ask = CpuEmitter.run_kernel
+
+    def noting(self: CpuEmitter, kernel: Any, *given: Any) -> Any:
+        found.append(kernel.name)
+        return ask(self, kernel, *given)
+
+    monkeypatch.setattr(CpuEmitter, "run_kernel", noting)
+    return found

@@ -31,20 +31,6 @@ def ran(build: Callable[[mgx.Module, mgx.Instruction], list[mgx.Instruction]], x
     return got, program.executable.instances()[0].plan
 
 
-@pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the kernels whose plans were asked."""
-    found: list[str] = []
-    ask = CpuEmitter.run_kernel
-
-    def noting(self: CpuEmitter, kernel: Any, *given: Any) -> Any:
-        found.append(kernel.name)
-        return ask(self, kernel, *given)
-
-    monkeypatch.setattr(CpuEmitter, "run_kernel", noting)
-    return found
-
-
 def layers(weights: list[Any]) -> Callable[[mgx.Module, mgx.Instruction], list[mgx.Instruction]]:
     def build(m: mgx.Module, x: mgx.Instruction) -> list[mgx.Instruction]:
         for w in weights:
