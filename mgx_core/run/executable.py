@@ -41,9 +41,8 @@ NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
 REPEATS: Final = 16  # sets of arguments for which a prepared call is kept
 INSTANCES: Final = 64  # that are kept of any program
-MOST_INSTANCES: Final = (
-    256  # of programs that have no more than so many instructions in all of them, each some kilobytes
-)
+# of programs that have no more than so many instructions in all of them, each some kilobytes
+MOST_INSTANCES: Final = 256
 INSTRUCTIONS: Final = 30_000
 
 __all__ = ["UNTOUCHED", "Executable"]
@@ -364,7 +363,7 @@ class Executable:
         options = dataclasses.replace(self.options, offload_copy=False) if own else self.options
         part = Executable(body, self.target, self.context, options)
         part._is_piece = True
-        return _Piece(part)
+        return _PartOf(part)
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
@@ -414,8 +413,8 @@ class Executable:
         return timings
 
 
-class _Piece:
-    """An executable as a part of another one's module."""
+class _PartOf:
+    """An executable that runs a part of another one's module."""
 
     def __init__(self, part: Executable) -> None:
         self._part = part

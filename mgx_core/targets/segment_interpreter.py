@@ -62,9 +62,8 @@ class SegmentInterpreter(Interpreter):
         """Returns one op's value: of its kernel's steps, if there are programs for them, else as `Interpreter` gives it."""
         if self._single is not None and isinstance(op, Launch):
             programs, e = self._single
-            if (
-                op.of.view is not None and len(args) > 1
-            ):  # where its operands are known it takes no step, nor does numpy
+            if op.of.view is not None and len(args) > 1:
+                # where its operands are known it takes no step, nor does numpy
                 return op.of.evaluate(args, modules, run)
             found = programs.settled(op.of, modules, args, e) if op.result_shape.dynamic() else None
             if found is not None:

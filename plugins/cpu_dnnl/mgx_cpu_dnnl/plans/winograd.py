@@ -26,9 +26,7 @@ from .native_loops import native_loop
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-WIDE: Final = (
-    16  # channels of a group, and results, from which on transforms cost less than the products that they save
-)
+WIDE: Final = 16  # channels and results of a group from which on transforms cost less than they save
 
 
 @of_float32
