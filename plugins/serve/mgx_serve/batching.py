@@ -22,11 +22,12 @@ from .model import Model, Signature
 from .pace import Paces, Spent
 from .stacks import Stacks
 from .tensors import OPEN, Array, Lying
-from .tray_runs import Copies, TrayRuns
+from .tray_runs import Copies
+from .tray_sets import TrayRun, TraySets
 from .waiting import Waiting
 
 if TYPE_CHECKING:  # which needs a system with locks of files
-    from .trays import Filled, Trays
+    from .trays import Trays
 
 __all__ = ["Batcher"]
 
@@ -45,7 +46,7 @@ class Job:
     inputs: Inputs | None = None
     gone: Sequence[Request] = ()
     begun: bool = False
-    filled: Filled | None = None
+    filled: TrayRun | None = None
 
 
 class Batcher(Deployment):
@@ -84,8 +85,7 @@ class Batcher(Deployment):
         self._threads = ThreadPoolExecutor(self._settings.instances, f"mgx-serve-{self.signature.name}")
         self._stacks = Stacks(model.host_memory, self._settings.max_batch)
         self._ahead = Ahead(model, self._stacks, self._settings.instances)
-        self.trays: Trays | None = None  # what front ends put requests in, where any are used
-        self._tray_runs: TrayRuns | None = None
+        self.trays = TraySets(model, self._stacks, self._start)  # what front ends put requests in
         self._paces = Paces()
         self._answers = Answers(self.signature, metrics)
 
@@ -112,10 +112,14 @@ class Batcher(Deployment):
 
     @property
     def fills_trays(self) -> bool:
-        """True where requests of one shape are joined, and trays may be of use."""
-        tensors = [*self.signature.inputs, *self.signature.outputs]
-        fixed = not any(t.dtype.hasobject or OPEN in t.shape[1:] for t in tensors)
-        return self.model.batches and fixed and not self._refuses_trays
+        """True where requests are joined, and trays may be of use."""
+        texts = any(t.dtype.hasobject for t in (*self.signature.inputs, *self.signature.outputs))
+        return self.model.batches and not texts and not self._refuses_trays and not self._closing
+
+    @property
+    def of_one_shape(self) -> bool:
+        """True where all requests have the same extents but for their rows."""
+        return not any(OPEN in t.shape[1:] for t in self.signature.inputs)
 
     def use(self, trays: Trays) -> None:
         """Has front ends put requests in trays, unless the target has memory of its own and cannot copy from there at once."""
@@ -123,9 +127,8 @@ class Batcher(Deployment):
         if self._refuses_trays:
             trays.end()
         else:
-            self.trays, self._tray_runs = trays, TrayRuns(self.model, trays, self._stacks)
-            trays.woken = self._start
-            self.metrics.waiting_too(self.signature, trays.waiting)
+            self.trays.add(trays)
+            self.metrics.waiting_too(self.signature, self.trays.waiting)
 
     def put(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done) -> Request:
         """Lets a request wait for its run.
@@ -154,13 +157,12 @@ class Batcher(Deployment):
         return request
 
     def _waiting_count(self) -> int:
-        return len(self._waiting) + (0 if self.trays is None else self.trays.waiting())
+        return len(self._waiting) + self.trays.waiting()
 
     def _note_waiting(self) -> None:
         count = len(self._waiting)
         self.metrics.waiting(self.signature, count)
-        if self.trays is not None:
-            self.trays.queue(count)
+        self.trays.queue(count)
 
     def _joinable(self, feeds: Mapping[str, Array | Lying]) -> tuple[int, Any]:
         """Returns the rows of a request, and what it has in common with those that it can be joined to; None for nothing."""
@@ -177,20 +179,18 @@ class Batcher(Deployment):
 
     async def close(self) -> None:
         self._closing = True
-        if self.trays is not None:
-            self.trays.end()
+        self.trays.end()
         self.hurry()
         while self._waits() or self._free < self._settings.instances or self._unanswered:
             self._idle.clear()
             await self._idle.wait()
         self._threads.shutdown()
-        if self._tray_runs is not None:
-            self._tray_runs.close()
+        self.trays.close()
         self._ahead.close()
         self._answers.deadlines.close()
 
     def _waits(self) -> bool:
-        return bool(self._waiting) or (self.trays is not None and self.trays.waits() is not None)
+        return bool(self._waiting) or self.trays.waits() is not None
 
     def _schedule(self) -> None:
         """Starts what can be started; where requests may be joined, after all that has arrived by now."""
@@ -221,7 +221,7 @@ class Batcher(Deployment):
                 batch, inputs = self._take()
                 if inputs is not None:
                     self._run(batch, inputs)
-        if self.trays is not None and self.trays.uncertain and self._timer is None:
+        if self.trays.uncertain and self._timer is None:
             self._timer = self._loop.call_later(LOOK_AGAIN, self._due)
         self._go_on()
         self._lay()
@@ -237,7 +237,7 @@ class Batcher(Deployment):
         if not delay or self._hurrying:
             return 0.0
         enough = 1 if self._settings.preferred else self._settings.max_batch
-        lie = None if self.trays is None else self.trays.waits(enough)
+        lie = self.trays.waits(enough)
         with self._lock:
             if not self._waiting and lie is None:
                 return 0.0
@@ -257,9 +257,9 @@ class Batcher(Deployment):
         self._note_waiting()
         return batch, inputs
 
-    def _filled(self) -> Filled | None:
+    def _filled(self) -> TrayRun | None:
         """Takes the next tray; returns None where none waits, or a request of the queue goes first."""
-        if self.trays is None:
+        if not self.trays:
             return None
         with self._lock:
             first = self._waiting.first()
@@ -326,15 +326,14 @@ class Batcher(Deployment):
             self._answers.ran(batch, kind[0], made, spent)
         self._goes_on = not self._paces.short(kind)
 
-    def _run_filled(self, filled: Filled) -> None:
-        assert self.trays is not None and self._tray_runs is not None
-        kind = (filled.rows, self.trays.key)
+    def _run_filled(self, filled: TrayRun) -> None:
+        kind = filled.kind
         if not self._paces.short(kind):
             self._submit(Job(filled=filled))
             return
         self._free -= 1
         try:
-            spent, copies = self._tray_runs.run(filled)
+            spent, copies = filled.runs.run(filled.filled)
         except Exception as error:
             self._paces.in_loop(kind, None)
             self._failed_filled(filled, error)
@@ -402,20 +401,19 @@ class Batcher(Deployment):
         self._unanswered -= 1
         self._idle.set()
 
-    def _run_in_thread(self, filled: Filled) -> None:
-        assert self.trays is not None and self._tray_runs is not None
-        runs, kind = self._tray_runs, (filled.rows, self.trays.key)
-        spent, copies = runs.run(filled)
-        self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(runs.shapes(filled.rows), math.inf))
+    def _run_in_thread(self, filled: TrayRun) -> None:
+        runs, kind = filled.runs, filled.kind
+        spent, copies = runs.run(filled.filled)
+        self._paces.in_thread(kind, spent, lambda: self.model.seconds.get(runs.shapes(kind[0]), math.inf))
         self._goes_on = not self._paces.short(kind)
         self._answer_filled(filled, spent, copies)
 
-    def _answer_filled(self, filled: Filled, spent: Spent, copies: Copies) -> None:
+    def _answer_filled(self, filled: TrayRun, spent: Spent, copies: Copies) -> None:
         """Lets front ends have the outputs of a run, which figures tell of by then."""
-        assert self.trays is not None and self._tray_runs is not None
-        queued = [spent.began - arrived for arrived in filled.arrived]
-        self.metrics.ran(self.signature, queued, spent.seconds, filled.rows)
-        self._tray_runs.copy(copies, functools.partial(self.trays.finish, filled, True))
+        runs, tray = filled.runs, filled.filled
+        queued = [spent.began - arrived for arrived in tray.arrived]
+        self.metrics.ran(self.signature, queued, spent.seconds, tray.rows)
+        runs.copy(copies, functools.partial(runs.trays.finish, tray, True))
 
     def _job_failed(self, job: Job, error: BaseException) -> None:
         if job.filled is None:
@@ -423,10 +421,10 @@ class Batcher(Deployment):
         else:
             self._failed_filled(job.filled, error)
 
-    def _failed_filled(self, filled: Filled, error: BaseException) -> None:
+    def _failed_filled(self, filled: TrayRun, error: BaseException) -> None:
         """Answers the requests of a tray by messages."""
-        assert self.trays is not None
-        self._failed(self.trays.requests(filled), error, functools.partial(self.trays.finish, filled, False))
+        trays, tray = filled.runs.trays, filled.filled
+        self._failed(trays.requests(tray), error, functools.partial(trays.finish, tray, False))
 
     def _failed(
         self, batch: Sequence[Request], error: BaseException, answered: Callable[[], None] = lambda: None

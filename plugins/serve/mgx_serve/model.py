@@ -13,6 +13,7 @@ import numpy as np
 
 import mgx_core as mgx
 from mgx_core import MgxError, Program, Shape
+from mgx_core.types.dim import Dim, Sym, solve, substitute
 
 from .errors import BadRequest, Internal
 from .reasons import told
@@ -92,7 +93,8 @@ class Model:
         outputs = tuple(_tensor("output", n, s) for n, s in results.items())
         stated = _stated("output", outputs, settings.outputs)
         outputs = tuple(own if s.inner is None else s for own, s in zip(outputs, stated, strict=True))
-        batch = _one_batch([*given.values()], [*results.values()])
+        self._given, self._made = given, [*results.values()]
+        batch = _one_batch([*given.values()], self._made)
         self.batches = settings.max_batch > 1 and batch and all(map(_keeps_rows, (*inputs, *outputs)))
         most = settings.max_batch if self.batches else 0
         self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs, most)
@@ -105,6 +107,27 @@ class Model:
     def read(cls, name: str, version: str, path: Path, settings: ModelSettings) -> Model:
         """Errors: MgxError if the file cannot be read or compiled."""
         return cls(name, version, compiled(source(path), settings), settings)
+
+    def rows_of_outputs(self, rows: Mapping[str, Sequence[int]]) -> list[tuple[int, ...]] | None:
+        """Returns the extents of a row of each output of joined requests; None where they depend on more than extents.
+
+        rows: those of the inputs.
+        """
+        stated = self.signature.outputs
+        if any(t.inner is not None for t in (*self.signature.inputs, *stated)):
+            return None if any(OPEN in t.shape[1:] for t in stated) else [t.shape[1:] for t in stated]
+        known: dict[str, int] = {}
+        pairs: list[tuple[Dim, int]] = []
+        for name, shape in self._given.items():
+            pairs += zip(shape.dims[1:], rows[name], strict=True)
+        for dim, extent in pairs:
+            if isinstance(dim, Sym) and dim.symbol is not None:
+                known[dim.symbol.name] = extent
+        solve(pairs, known)
+        made = [
+            tuple([d for d in (substitute(d, known) for d in s.dims[1:]) if isinstance(d, int)]) for s in self._made
+        ]
+        return made if all(len(m) == s.rank - 1 for m, s in zip(made, self._made, strict=True)) else None
 
     def host_memory(self, size: int) -> Array:
         """Returns bytes, unset: memory from which the target copies inputs without a detour, where its driver has some."""

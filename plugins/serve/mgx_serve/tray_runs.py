@@ -40,18 +40,24 @@ class Part:
 
 
 class TrayRuns:
-    """Runs the trays of one model; several threads may."""
+    """Runs the trays of one set; several threads may.
 
-    def __init__(self, model: Model, trays: Trays, stacks: Stacks) -> None:
-        self._model, self._trays, self._stacks = model, trays, stacks
+    used: when the latest run began, by `time.monotonic`.
+    """
+
+    def __init__(self, model: Model, trays: Trays, stacks: Stacks, threads: ThreadPoolExecutor) -> None:
+        """threads: that copy large outputs."""
+        self._model, self.trays, self._stacks = model, trays, stacks
+        self.used = time.monotonic()
         self._like = {name: array.shape for name, array in trays.inputs[0].items()}
         self._width = sum([array[0].nbytes for array in trays.inputs[0].values()])
-        self._threads = ThreadPoolExecutor(1, f"mgx-serve-{model.signature.name}-outputs")
+        self._threads = threads
         self._known = [0 for _ in trays.inputs]  # rows of each tray, from the first on, that runs took
 
     def run(self, filled: Filled) -> tuple[Spent, Copies]:
         """Runs a tray; returns what is to be copied there yet.  Errors: those of `Model.run`."""
         start, busy = time.monotonic(), time.thread_time()
+        self.used = start
         copies: list[tuple[Array, Rows, Array]] = []
         wanted = filled.wanted()
         known, self._known[filled.tray] = self._known[filled.tray], 0  # where this fails, any row may be the one
@@ -73,10 +79,6 @@ class TrayRuns:
                 return
         _copied(copies, done)
 
-    def close(self) -> None:
-        """Waits for copies that are under way."""
-        self._threads.shutdown()
-
     def shapes(self, rows: int) -> tuple[tuple[int, ...], ...]:
         """Returns the shapes of the inputs of a run."""
         return shapes_for(self._model, self._like, size_for(self._model, rows))
@@ -97,7 +99,7 @@ class TrayRuns:
         start, end = firsts[0], ends[-1]
         rows = sum(ends) - sum(firsts)
         size = size_for(self._model, end - start)
-        if start + size > self._trays.plan.rows or (
+        if start + size > self.trays.plan.rows or (
             size > size_for(self._model, rows) and self._longer(end - start, rows)
         ):
             apart = chain.from_iterable([range(*pair) for pair in zip(firsts, ends, strict=True)])
@@ -111,7 +113,7 @@ class TrayRuns:
 
     def _run(self, filled: Filled, part: Part, known: int, wanted: list[int]) -> list[Array]:
         """Returns the outputs; known: how many rows of the tray, from the first on, earlier runs took."""
-        given, stack = self._trays.inputs[filled.tray], None
+        given, stack = self.trays.inputs[filled.tray], None
         feeds: Mapping[str, Array]
         if isinstance(part.rows, slice):
             start, end = part.rows.start, part.rows.start + part.size
@@ -134,7 +136,7 @@ class TrayRuns:
         """Returns where outputs go in a tray.  Errors: Internal for those that are not what the model says."""
         copies = []
         for number, result in zip(wanted, made, strict=True):
-            place = self._trays.outputs[filled.tray][number]
+            place = self.trays.outputs[filled.tray][number]
             if result.dtype != place.dtype or result.shape[1:] != place.shape[1:] or len(result) < part.count:
                 told = self._model.signature.outputs[number]
                 raise Internal(f"output {told.name!r} is {told}, a run gave {result.dtype}{list(result.shape)}")

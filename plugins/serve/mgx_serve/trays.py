@@ -132,6 +132,11 @@ class Trays:
             self._kinds[number] = Kind(form, done)
         return Offer(self.plan, number, form.limit, list(form.wanted))
 
+    @property
+    def bytes(self) -> int:
+        """Of memory that the set takes."""
+        return TRAYS * self.plan.size
+
     def take(self) -> Filled | None:
         """Returns the tray that waits for the longest, which no request can join any more; None where none waits.
 
@@ -158,6 +163,14 @@ class Trays:
             self._claims.sleep(enough if found else 1)
             self._unlock(locked)
         return Waits(sum([f.rows for f in found]), min([min(f.arrived) for f in found])) if found else None
+
+    def oldest(self) -> float:
+        """Returns when the first of the requests that wait came, infinity where none does; without the lock, about so."""
+        marked = []
+        for tray, _, claimed in self._claims.open_trays():
+            words = self._words[tray][:, :claimed]
+            marked += words[ARRIVALS, words[MARKS] > 0].tolist()
+        return min(marked) * 1e-9 if marked else math.inf
 
     def awake(self) -> bool:
         """Returns True where a request was marked since nothing was found to wait, or a run goes on with what is marked."""
@@ -303,8 +316,11 @@ class TrayMemory:
         self._kinds += 1
         return self._kinds
 
-    def offer(self, rows: int, inputs: Laid, outputs: Laid, key: Hashable, most: int) -> Trays | None:
-        """Returns new trays for runs of so many rows; None where there is no room for them.  most: requests that may wait."""
+    def offer(self, rows: int, inputs: Laid, outputs: Laid, key: Hashable, most: int, held: int = 0) -> Trays | None:
+        """Returns new trays for runs of so many rows; None where there is no room for them.
+
+        most: requests that may wait; held: bytes that other trays of the same model take.
+        """
         for number in [n for n, trays in self._sets.items() if trays.ended and trays.settle()]:
             ended = self._sets.pop(number)
             ended.unpin()
@@ -319,7 +335,7 @@ class TrayMemory:
             size += -(-rows * width // ALIGNMENT) * ALIGNMENT
         size = -(-size // PAGE) * PAGE  # a tray has pages of its own
         free = next((n for n in range(SETS) if n not in self._sets), None)
-        if free is None or TRAYS * size > self.size // MOST_SHARE:
+        if free is None or held + TRAYS * size > self.size // MOST_SHARE:
             return None
         start = self._blocks.take(TRAYS * size)
         if start is None:

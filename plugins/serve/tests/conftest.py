@@ -31,7 +31,7 @@ class Running:
     said: str
 
 
-def write_model(path: Path, factor: float = 2.0, batch: object = "batch", width: int = 4) -> Path:
+def write_model(path: Path, factor: float = 2.0, batch: object = "batch", width: int | str = 4) -> Path:
     """y = factor * x, z = sum of each row of x."""
     path.parent.mkdir(parents=True, exist_ok=True)
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, width])

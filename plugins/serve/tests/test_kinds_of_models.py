@@ -136,3 +136,31 @@ def test_states_begin_anew_with_every_request() -> None:
     one = {"x": np.ones(2, np.float32)}
     assert [t.name for t in model.signature.inputs] == ["x"]
     assert [model.run(one)[0].tolist() for _ in range(3)] == [[1.0, 1.0]] * 3
+
+
+def test_rows_of_outputs_follow_from_those_of_inputs(tmp_path: Path) -> None:
+    number = TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Concat", ["x", "x", "y"], ["long"], axis=1),
+        helper.make_node("ReduceMax", ["x", "axes"], ["most"]),
+    ]
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
+    inputs = {"x": (number, ["n", "s", 3]), "y": (number, ["n", "t", 3])}
+    outputs = {"long": (number, ["n", None, 3]), "most": (number, ["n", 1, 3])}
+    path = write(tmp_path / "model.onnx", nodes, inputs, outputs, [axes])
+    model = Model.read("m", "1", path, ModelSettings(target="ref", max_batch=4))
+    assert model.batches and model.rows_of_outputs({"x": (5, 3), "y": (7, 3)}) == [(17, 3), (1, 3)]
+
+
+def test_rows_of_outputs_that_values_decide_are_unknown(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Cast", ["most"], ["count"], to=TensorProto.INT64),
+        helper.make_node("Range", ["zero", "count", "one"], ["all"]),
+        helper.make_node("Gather", ["x", "all"], ["y"], axis=1),
+    ]
+    ends = [helper.make_tensor(name, TensorProto.INT64, [], [n]) for name, n in (("zero", 0), ("one", 1))]
+    given, made = {"x": (TensorProto.FLOAT, ["n", "s"])}, {"y": (TensorProto.FLOAT, ["n", None])}
+    path = write(tmp_path / "model.onnx", nodes, given, made, ends)
+    model = Model.read("m", "1", path, ModelSettings(target="ref", max_batch=4))
+    assert model.rows_of_outputs({"x": (5,)}) is None

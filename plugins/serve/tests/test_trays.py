@@ -18,7 +18,7 @@ import pytest
 import tritonclient.http
 from geventhttpclient.response import HTTPParseError
 
-from mgx_serve import tray_runs
+from mgx_serve import tray_runs, tray_sets
 from mgx_serve.batch import Form
 from mgx_serve.batching import Batcher
 from mgx_serve.budget import Budget
@@ -30,6 +30,7 @@ from mgx_serve.filling import Filling, Put
 from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Signature, batch_sizes
+from mgx_serve.pace import Paces
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tensors import Tensor
 from mgx_serve.tracing import NoTraces
@@ -319,16 +320,16 @@ def test_the_first_request_after_a_look_in_vain_wakes_the_engine(memory: TrayMem
 class Doubling:
     """y = 2 * x in batches of up to 8 rows; fails for rows with -1; a run waits for `go`.
 
-    pins: None for a target without memory of its own, else whether it can pin memory of others.
+    pins: None for a target without memory of its own, else whether it can pin memory of others; width: of rows, -1 for any.
     """
 
     batches = True
 
-    def __init__(self, pins: bool | None = None, **settings: Any) -> None:
+    def __init__(self, pins: bool | None = None, width: int = WIDTH, **settings: Any) -> None:
         self.own_memory, self._pins = pins is not None, pins
         self.pinned: list[int] = []  # bytes of what was pinned
         self.settings, self.sizes = ModelSettings(max_batch=MOST, **settings), batch_sizes(MOST)
-        x, y = (Tensor(name, "FP32", (-1, WIDTH)) for name in "xy")
+        x, y = (Tensor(name, "FP32", (-1, width)) for name in "xy")
         self.signature = Signature("m", "1", "ref", 60.0, (x,), (y,), MOST)
         self.seconds: dict[Any, float] = {}
         self.go = threading.Event()
@@ -343,6 +344,9 @@ class Doubling:
     def pin(self, memory: Any) -> object | None:
         self.pinned.append(memory.nbytes)
         return self if self._pins else None
+
+    def rows_of_outputs(self, given: Mapping[str, Sequence[int]]) -> list[Any]:
+        return [given["x"]]
 
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.ran.append(feeds["x"].__array_interface__["data"][0])
@@ -377,11 +381,12 @@ class Front:
     def _answer(self, content: Any, parts: Sequence[Any]) -> None:
         self.sent.answered(msgpack.unpackb(msgpack.packb(content)), [bytes(p) for p in parts])
 
-    async def infer(self, value: float, count: int = 1, **given: Any) -> None:
-        answer = await self.sent.infer(Call("m", "", {"x": rows(count, value)}, **given))
+    async def infer(self, value: float, count: int = 1, width: int = WIDTH, **given: Any) -> None:
+        x = np.full((count, width), value, np.float32)
+        answer = await self.sent.infer(Call("m", "", {"x": x}, **given))
         ((tensor, y),) = answer.outputs
         assert (answer.model, answer.version, tensor.name) == ("m", "1", "y")
-        np.testing.assert_array_equal(y, rows(count, 2 * value))
+        np.testing.assert_array_equal(y, 2 * x)
 
 
 class Parts:
@@ -396,11 +401,14 @@ class Parts:
         """Returns for each run whether its inputs lay in trays."""
         return [self.start <= at < self.start + self.size for at in self.model.ran]
 
+    def offered(self) -> list[Trays]:
+        return [s.trays for s in self.batcher.trays._sets if not s.trays.ended]
+
     async def idle(self) -> None:
         """Waits until all trays can be used again."""
-        assert self.batcher.trays is not None
+        (trays,) = self.offered()
         async with asyncio.timeout(20):
-            while not self.batcher.trays.settle():
+            while not trays.settle():
                 await asyncio.sleep(0.001)
 
     async def known(self) -> None:
@@ -422,8 +430,10 @@ class Parts:
 
 
 @contextlib.asynccontextmanager
-async def connected(memory: TrayMemory, pins: bool | None = None, **settings: Any) -> AsyncIterator[Parts]:
-    parts = Parts(memory, Doubling(pins, **settings))
+async def connected(
+    memory: TrayMemory, pins: bool | None = None, width: int = WIDTH, **settings: Any
+) -> AsyncIterator[Parts]:
+    parts = Parts(memory, Doubling(pins, width, **settings))
     asyncio.get_running_loop().add_reader(memory.bells[ENGINE], memory.rung)
     yield parts
     parts.model.go.set()
@@ -481,6 +491,89 @@ def test_large_outputs_are_copied_while_the_next_batch_runs(
     asyncio.run(ask())
 
 
+async def ask_often(front: Front, width: int) -> None:
+    """Asks until requests of a width have trays, and once more."""
+    for value in range(tray_sets.OFTEN + 1):
+        await front.infer(value, width=width)
+
+
+def test_requests_of_open_extents_that_come_often_have_trays_of_their_own(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory, width=-1) as parts:
+            one, other = parts.fronts
+            for value in range(tray_sets.OFTEN - 1):
+                await parts.fronts[value % 2].infer(value, width=32)
+            assert not parts.offered()
+            for width in (32, 64):
+                for front in parts.fronts:
+                    await ask_often(front, width)
+            assert len(parts.offered()) == 2
+            one.messages = other.messages = 0
+            parts.model.ran.clear()
+            parts.model.rows.clear()
+            asked = [parts.fronts[n % 2].infer(n, width=width) for n in range(20) for width in (32, 64, 32, 48)]
+            await asyncio.gather(*asked)
+            assert one.messages + other.messages == 20  # those of 48 alone
+            assert len(parts.model.rows) < 40 and sum(parts.in_place()) > len(parts.in_place()) // 3
+
+    asyncio.run(ask())
+
+
+def test_the_oldest_request_goes_first_whatever_its_extents(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory, width=-1) as parts:
+            one = parts.fronts[0]
+            for width in (32, 64, 96):
+                await ask_often(one, width)
+            parts.batcher._paces = Paces()  # first runs have threads, which may wait
+            parts.model.go.clear()
+            parts.model.rows.clear()
+            ended: list[int] = []
+
+            async def noted(width: int) -> None:
+                await one.infer(width, width=width)
+                ended.append(width)
+
+            asked = []
+            for width in (96, 64, 32, 64, 96, 32):
+                asked.append(asyncio.create_task(noted(width)))
+                await turns()
+            parts.model.go.set()
+            await asyncio.gather(*asked)
+            assert ended == [96, 64, 64, 32, 32, 96] and parts.model.rows == [1, 2, 2, 1]
+
+    asyncio.run(ask())
+
+
+def test_a_set_of_trays_that_nobody_uses_makes_room_for_another(
+    memory: TrayMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask() -> None:
+        async with connected(memory, width=-1) as parts:
+            one = parts.fronts[0]
+            widths = [32 * n for n in range(1, tray_sets.MOST_SETS + 1)]
+            for width in widths:
+                await ask_often(one, width)
+            await ask_often(one, 4096)
+            assert [t.key[0][1] for t in parts.offered()] == [(w,) for w in widths]  # all of them were just used
+            monkeypatch.setattr(tray_sets, "IDLE", 0.0)
+            for _ in range(2):
+                await ask_often(one, 4096)
+            assert {t.key[0][1] for t in parts.offered()} == {(w,) for w in (*widths[1:], 4096)}
+            one.messages = 0
+            await ask_often(one, 4096)
+            assert not one.messages
+            await one.infer(3, width=32)  # whose trays have ended
+            assert one.messages == 1
+            for _ in range(2):
+                await ask_often(one, 32)
+            one.messages = 0
+            await one.infer(3, width=32)
+            assert not one.messages and len(parts.offered()) == tray_sets.MOST_SETS
+
+    asyncio.run(ask())
+
+
 def test_figures_count_requests_in_trays(memory: TrayMemory) -> None:
     async def ask() -> None:
         async with connected(memory) as parts:
@@ -507,7 +600,7 @@ def test_a_target_with_memory_of_its_own_pins_trays_or_has_none(pins: bool, memo
             await turns()
             parts.model.go.set()
             await asyncio.gather(first, *others)
-            assert parts.in_place() == [pins, pins] and (parts.batcher.trays is not None) == pins
+            assert parts.in_place() == [pins, pins] and bool(parts.batcher.trays) == pins
             words = -(-WORDS * MOST * 8 // PAGE) * PAGE
             assert parts.model.pinned == [TRAYS * (2 * MOST * WIDTH * 4 + words)]  # tried once, all of it
 
@@ -525,8 +618,7 @@ def test_a_row_that_was_claimed_and_never_filled_holds_nobody_up(
         async with connected(memory) as parts:
             first = await parts.blocked()
             one, other = parts.fronts
-            trays = parts.batcher.trays
-            assert trays is not None
+            (trays,) = parts.offered()
             parts.model.seconds.update({((size, WIDTH),): spent for size, spent in seconds.items()})
             others = [asyncio.create_task(one.infer(20))]
             await turns()
@@ -550,8 +642,8 @@ def test_rows_that_fill_a_run_up_were_taken_by_an_earlier_one(memory: TrayMemory
         async with connected(memory) as parts:
             one = parts.fronts[0]
             await parts.known()
-            assert parts.batcher.trays is not None
-            for tray in parts.batcher.trays.inputs:
+            (trays,) = parts.offered()
+            for tray in trays.inputs:
                 tray["x"][:] = -1  # rows that the model does not take, in all that nobody has filled
             for n in range(5 * TRAYS):
                 await asyncio.gather(*(one.infer(value) for value in range(5 + n % 3)))
@@ -572,7 +664,7 @@ def test_rows_that_no_run_took_fill_no_run_up(before: int, memory: TrayMemory) -
     """Those of a request that was not marked in time; before: the rows in front of them that are."""
     trays = offered(memory, 2)
     one, other = filling(memory, 1), filling(memory, 2)
-    runs = tray_runs.TrayRuns(Doubling(), trays, None)
+    runs = tray_runs.TrayRuns(Doubling(), trays, None, None)
 
     def turn() -> Filled:
         filled = taken(trays)
@@ -624,8 +716,7 @@ def test_a_request_that_waits_for_others_is_run_when_its_time_has_passed(memory:
             loop = asyncio.get_running_loop()
             start = loop.time()
             woken: list[int] = []
-            trays = parts.batcher.trays
-            assert trays is not None
+            (trays,) = parts.offered()
             look = trays.woken
 
             def noted() -> None:
@@ -747,8 +838,8 @@ def test_requests_are_answered_while_a_process_that_was_stopped_has_the_lock(mem
             one, other = parts.fronts
             lies = [asyncio.create_task(front.infer(10)) for front in parts.fronts]
             await turns()
-            assert parts.batcher.trays is not None
-            with held(memory, parts.batcher.trays):
+            (trays,) = parts.offered()
+            with held(memory, trays):
                 sent = [asyncio.create_task(front.infer(20)) for front in parts.fronts]
                 parts.model.go.set()
                 await asyncio.gather(first, *lies, *sent)
@@ -841,7 +932,7 @@ def test_a_model_that_is_loaded_anew_is_asked_with_what_lay_in_no_tray_of_the_ol
             assert one.messages == 1
             await asyncio.gather(one.infer(3), other.infer(4))
             await asyncio.gather(one.infer(5), other.infer(6))
-            assert parts.batcher.trays is not None and parts.batcher.trays is not former.trays
+            assert parts.offered() and one.messages == 1
 
     asyncio.run(ask())
 
@@ -849,20 +940,27 @@ def test_a_model_that_is_loaded_anew_is_asked_with_what_lay_in_no_tray_of_the_ol
 @pytest.fixture(scope="module")
 def wide(serve: Callable[..., Any], small_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("wide")
-    small_model(root / "wide" / "1" / "model.onnx", width=WIDTH)
-    (root / "wide" / "config.toml").write_text(f"max_batch = {MOST}\n")
+    for name, width in (("wide", WIDTH), ("open", "s")):
+        small_model(root / name / "1" / "model.onnx", width=width)
+        (root / name / "config.toml").write_text(f"max_batch = {MOST}\n")
     return serve(root, "--frontends", 2)
 
 
-def asked(server: Any, seed: int) -> Iterator[float]:
+def asked(server: Any, seed: int, model: str = "wide", widths: Sequence[int] = (WIDTH,)) -> Iterator[float]:
     """Returns the largest difference of answers from what they must be."""
     random = np.random.default_rng(seed)
     with tritonclient.http.InferenceServerClient(server.http) as client:
         for _ in range(20):
-            x = random.random((int(random.integers(1, 4)), WIDTH), np.float32)
+            x = random.random((int(random.integers(1, 4)), int(random.choice(widths))), np.float32)
             given = tritonclient.http.InferInput("x", list(x.shape), "FP32")
             given.set_data_from_numpy(x)
-            yield float(abs(client.infer("wide", [given]).as_numpy("y") - 2 * x).max())
+            yield float(abs(client.infer(model, [given]).as_numpy("y") - 2 * x).max())
+
+
+def test_every_client_gets_its_own_rows_of_its_own_extents(wide: Any) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        every = threads.map(lambda seed: max(asked(wide, seed, "open", (8, 16, 31))), range(16))
+        assert max(every) == 0
 
 
 def test_every_client_gets_its_own_rows_also_after_a_front_end_was_killed(wide: Any) -> None:

@@ -19,7 +19,7 @@ from ..errors import ServeError
 from ..inference import held
 from ..shared_memory import Place, Regions
 from ..tensors import DATATYPES, Array, Layout, Lying, to_bytes
-from ..trays import TrayMemory
+from ..trays import TrayMemory, Trays
 from .arena import Bytes
 from .wire import error_message
 
@@ -37,15 +37,17 @@ class Kind:
 
     layouts: name, element type and extents of each input in the message; stored: the inputs in shared memory; alike: model,
     version, names and types of the outputs, and where inputs may be put, as messages have them; places: in shared memory, of
-    those that go there.
+    those that go there; fits: inputs may be put in trays, where there are some; trays: those that were offered.
     """
 
     queue: Batcher
     form: Form
     layouts: Sequence[tuple[str, Any, Sequence[int]]]
     stored: Sequence[tuple[Layout, Place]]
-    alike: Sequence[Any]
+    alike: list[Any]
     places: Sequence[Place | None]
+    fits: bool
+    trays: Trays | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -141,33 +143,49 @@ class Taken:
         told = [(found.outputs[n].name, found.outputs[n].datatype) for n in form.wanted]
         placed = {name: Place(*place) for name, place in places}
         alike = [found.name, found.version, told, None]
-        made = Kind(queue, form, layouts, lying, alike, [placed.get(name) for name, _ in told])
-        if len(head) <= LARGEST_HEAD:
+        kept = len(head) <= LARGEST_HEAD
+        fits = kept and not lying and not placed and self._may_fill(queue, form)
+        made = Kind(queue, form, layouts, lying, alike, [placed.get(name) for name, _ in told], fits)
+        if kept:
             if len(self._kinds) >= HEADS:
                 self.changed()
             self._kinds[head] = made
-            if not lying and not placed:
-                alike[-1] = self._offered(made)
+            if fits:
+                alike[-1] = self._offered(made, queue.of_one_shape)
         return made
 
-    def _offered(self, kind: Kind) -> Any:
-        """Returns where requests of a kind may put their inputs; None for those that are sent."""
-        queue, form = kind.queue, kind.form
+    def _may_fill(self, queue: Batcher, form: Form) -> bool:
         usual = form.priority == queue.model.settings.priority
-        if self._trays is None or not usual or not form.size or not form.rows <= queue.signature.max_batch:
-            return None
-        if queue.trays is None and queue.fills_trays:
-            laid = [(name, dtype, tuple(shape[1:])) for name, dtype, shape in kind.layouts]
-            made = [(t.name, t.dtype, t.shape[1:]) for t in queue.signature.outputs]
-            most = queue.model.settings.queue_size
-            offered = self._trays.offer(queue.signature.max_batch, laid, made, form.key, most)
-            if offered is not None:
-                queue.use(offered)
-        trays = queue.trays
-        if trays is None or trays.key != form.key:
-            return None
-        offer = trays.add(self, form, partial(Waiting, self, kind=kind))
+        rows = 0 < form.rows <= queue.signature.max_batch
+        return self._trays is not None and usual and rows and form.size > 0 and form.key is not None
+
+    def _offered(self, kind: Kind, worth: bool) -> Any:
+        """Returns where requests of a kind may put their inputs; None for those that are sent.
+
+        worth: trays of these extents are worth their memory.
+        """
+        queue, form = kind.queue, kind.form
+        kind.trays = trays = queue.trays.find(form.key)
+        if trays is None and worth:
+            self._add_trays(kind)
+            kind.trays = trays = queue.trays.find(form.key)
+        offer = None if trays is None else trays.add(self, form, partial(Waiting, self, kind=kind))
         return None if offer is None else offer.fields()
+
+    def _add_trays(self, kind: Kind) -> None:
+        """Adds trays for the extents of a kind of requests, if there is room for them."""
+        assert self._trays is not None
+        queue, form = kind.queue, kind.form
+        rows = {name: tuple(shape[1:]) for name, _, shape in kind.layouts}
+        results = queue.model.rows_of_outputs(rows) if queue.fills_trays and queue.trays.room() else None
+        if results is None:
+            return
+        laid = [(name, dtype, rows[name]) for name, dtype, _ in kind.layouts]
+        made = [(t.name, t.dtype, dims) for t, dims in zip(queue.signature.outputs, results, strict=True)]
+        most, held = queue.model.settings.queue_size, queue.trays.held()
+        offered = self._trays.offer(queue.signature.max_batch, laid, made, form.key, most, held)
+        if offered is not None:
+            queue.use(offered)
 
     def changed(self) -> None:
         """Forgets what was checked: other models or versions answer now."""
@@ -195,10 +213,13 @@ class Taken:
             self._trays.left(self._process, self)
 
     def answer(self, waiting: Waiting, result: list[Array]) -> None:
+        kind = waiting.kind
+        if kind.fits and (kind.trays is None or kind.trays.ended):
+            kind.alike[-1] = self._offered(kind, kind.queue.trays.counted(kind.form.key))
         try:
             with Share(self._budget) as share:
                 share.take(sum([held(array) for array in result]) * TENSOR_COST)
-            parts = [self._part(array, place) for array, place in zip(result, waiting.kind.places, strict=True)]
+            parts = [self._part(array, place) for array, place in zip(result, kind.places, strict=True)]
         except Exception as error:  # others of its batch are answered
             self.refuse(waiting.number, error)
             return
