@@ -57,4 +57,4 @@ class Answers:
         if isinstance(result, BaseException):
             request.done.set_exception(result)
         else:
-            request.done.set_result(result)
+            request.done.set_result(result if request.padding is None else request.padding.cut(request.wanted, result))

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from .model import Model
 from .pace import Spent
+from .padding import Padding
 from .stacks import Stack, Stacks
 from .tensors import Array, Lying, arrays_of
 
@@ -58,7 +59,8 @@ class Form:
     """What requests of the same shapes have in common.
 
     key: equal in requests that can be joined, None for what is run by itself; size: bytes of the inputs, 0 where one holds text;
-    priority: lower ones go first; limit: seconds after which one is given up; wanted: positions of the outputs that it gets.
+    priority: lower ones go first; limit: seconds after which one is given up; wanted: positions of the outputs that it gets;
+    padding: of the inputs, after which they have the extents of the key.
     """
 
     rows: int
@@ -67,10 +69,11 @@ class Form:
     priority: int
     limit: float
     wanted: Sequence[int]
+    padding: Padding | None = None
 
 
 class Request:
-    """One request in the queue.
+    """One request in the queue, its inputs padded.
 
     deadline: by `time.monotonic`, after which it is given up; laid: in what its rows were put as they came; for the rest, see
     `Form`.
@@ -83,6 +86,7 @@ class Request:
         "feeds",
         "key",
         "laid",
+        "padding",
         "priority",
         "rows",
         "size",
@@ -93,7 +97,7 @@ class Request:
     def __init__(self, feeds: Mapping[str, Array | Lying], form: Form, done: Done, arrived: float) -> None:
         self.feeds, self.done, self.arrived = feeds, done, arrived
         self.rows, self.key, self.size = form.rows, form.key, form.size
-        self.priority, self.wanted = form.priority, form.wanted
+        self.priority, self.wanted, self.padding = form.priority, form.wanted, form.padding
         self.deadline = arrived + form.limit
         self.started = 0.0
         self.laid: object = None

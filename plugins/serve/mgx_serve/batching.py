@@ -20,8 +20,9 @@ from .errors import Busy, Unavailable
 from .metrics import Recorder
 from .model import Model, Signature
 from .pace import Paces, Spent
+from .padding import Padding
 from .stacks import Stacks
-from .tensors import OPEN, Array, Lying
+from .tensors import OPEN, Array, Lying, arrays_of
 from .tray_runs import Copies
 from .tray_sets import TrayRun, TraySets
 from .waiting import Waiting
@@ -105,10 +106,12 @@ class Batcher(Deployment):
     def form(self, feeds: Mapping[str, Array | Lying], priority: int, timeout: float, wanted: Sequence[str]) -> Form:
         """Returns what requests of these shapes have in common.  Errors: BadRequest if they do not fit the model."""
         self.signature.check(feeds)
-        rows, key = self._joinable(feeds)
+        rows, key, padding = self._joinable(feeds)
         priority, limit = priority or self._settings.priority, timeout or self._settings.timeout
         size = 0 if any(v.dtype.hasobject for v in feeds.values()) else sum([v.nbytes for v in feeds.values()])
-        return Form(rows, key, size, priority, limit, self.signature.chosen(wanted))
+        if padding is not None:
+            size = rows * sum([math.prod(dims) * feeds[n].dtype.itemsize for n, dims in padding.rows.items()])
+        return Form(rows, key, size, priority, limit, self.signature.chosen(wanted), padding)
 
     @property
     def fills_trays(self) -> bool:
@@ -146,6 +149,8 @@ class Batcher(Deployment):
         if self._waiting_count() >= self._settings.queue_size:
             self.metrics.refused(self.signature)
             raise Busy(f"{self._waiting_count()} requests wait for model {self.signature.name!r}; try again later", 1.0)
+        if form.padding is not None:
+            feeds = form.padding.fill(arrays_of(feeds))
         request = Request(feeds, form, done, time.monotonic())
         with self._lock:
             self._waiting.add(request)
@@ -164,14 +169,18 @@ class Batcher(Deployment):
         self.metrics.waiting(self.signature, count)
         self.trays.queue(count)
 
-    def _joinable(self, feeds: Mapping[str, Array | Lying]) -> tuple[int, Any]:
-        """Returns the rows of a request, and what it has in common with those that it can be joined to; None for nothing."""
+    def _joinable(self, feeds: Mapping[str, Array | Lying]) -> tuple[int, Any, Padding | None]:
+        """Returns the rows of a request, what others that can join it have in common, None for nothing, and its padding."""
         if not self.model.batches:
-            return 1, None
+            return 1, None, None
         rows = next(iter(feeds.values())).shape[0]
         if any(v.shape[0] != rows for v in feeds.values()):
-            return 1, None  # the program says what is wrong
-        return rows, tuple((n, v.shape[1:]) for n, v in feeds.items())
+            return 1, None, None  # the program says what is wrong
+        dims = {n: v.shape[1:] for n, v in feeds.items()}
+        padding = self.model.padding(dims)
+        if padding is not None:
+            dims |= padding.rows
+        return rows, tuple(dims.items()), padding
 
     def hurry(self) -> None:
         self._hurrying = True

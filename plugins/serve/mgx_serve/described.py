@@ -14,7 +14,8 @@ from .tensors import Tensor
 __all__ = ["configuration"]
 
 TYPES: Final = {datatype: name for name, datatype in NAMES.items()}
-WITHOUT_FIELDS: Final = ("precision", "warm", "served")  # settings that Triton's configuration has no fields for
+# settings that Triton's configuration has no fields for
+WITHOUT_FIELDS: Final = ("precision", "warm", "served", "buckets", "fill")
 OF_THE_QUEUE: Final = ("queue_size", "timeout", "priority")  # or none where requests are not joined
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from .padding import padded, unpadded
 from .tray_claims import DONE, OPEN, RUNS, Claims, Held, Lies, Offer, marked
 
 __all__ = ["Filling", "Put"]
@@ -92,10 +93,14 @@ class Filling:
 
     def _copy(self, put: Put, parts: Sequence[Any]) -> None:
         plan, (tray, _, row) = put.offer.plan, put.lies
-        start, memory = plan.start + tray * plan.size, self._memory
-        for (at, width), part in zip(plan.inputs, parts, strict=True):
+        start, memory, cuts = plan.start + tray * plan.size, self._memory, put.offer.cuts
+        for n, ((at, width), part) in enumerate(zip(plan.inputs, parts, strict=True)):
             first = start + at + row * width
-            memory[first : first + put.rows * width] = part
+            place = memory[first : first + put.rows * width]
+            if cuts:
+                padded(place, put.rows, part, cuts[n])
+            else:
+                place[:] = part
 
     def _shown(self, claims: Claims, put: Put) -> bool | None:
         try:
@@ -144,7 +149,11 @@ class Filling:
         plan, (tray, _, row) = put.offer.plan, put.lies
         start = plan.start + tray * plan.size
         places = [plan.outputs[n] for n in put.offer.outputs]
-        return [bytes(self._memory[(first := start + at + row * w) : first + put.rows * w]) for at, w in places]
+        found = [self._memory[(first := start + at + row * w) : first + put.rows * w] for at, w in places]
+        if not put.offer.cuts:
+            return [bytes(place) for place in found]
+        cuts = put.offer.cuts[len(plan.inputs) :]
+        return [unpadded(place, put.rows, cut) for place, cut in zip(found, cuts, strict=True)]
 
     def _give_back(self, number: int, tray: int, rows: int, left: Put | None = None) -> None:
         """Gives rows back; later, where a process that was stopped has the lock.  left: whose client has left."""

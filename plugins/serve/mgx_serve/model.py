@@ -13,9 +13,10 @@ import numpy as np
 
 import mgx_core as mgx
 from mgx_core import MgxError, Program, Shape
-from mgx_core.types.dim import Dim, Sym, solve, substitute
 
 from .errors import BadRequest, Internal
+from .extents import Buckets, Extents
+from .padding import Padding
 from .reasons import told
 from .settings import ModelSettings
 from .tensors import OPEN, Array, Lying, Tensor, datatype_of, reshaped
@@ -93,15 +94,25 @@ class Model:
         outputs = tuple(_tensor("output", n, s) for n, s in results.items())
         stated = _stated("output", outputs, settings.outputs)
         outputs = tuple(own if s.inner is None else s for own, s in zip(outputs, stated, strict=True))
-        self._given, self._made = given, [*results.values()]
-        batch = _one_batch([*given.values()], self._made)
+        batch = _one_batch([*given.values()], [*results.values()])
         self.batches = settings.max_batch > 1 and batch and all(map(_keeps_rows, (*inputs, *outputs)))
         most = settings.max_batch if self.batches else 0
         self.signature = Signature(name, version, executable.target.name, settings.timeout, inputs, outputs, most)
         self.sizes = batch_sizes(settings.max_batch, settings.preferred) if self.batches else ()
+        self._extents = Extents(given, [*results.values()])
+        self._buckets = self._bucketed() if settings.buckets else None
         self.seconds: dict[tuple[tuple[int, ...], ...], float] = {}
         self.own_memory = executable.target.own_memory
         self._context = executable.context
+
+    def _bucketed(self) -> Buckets:
+        """Errors: ParameterError for settings that do not fit the model."""
+        tensors = (*self.signature.inputs, *self.signature.outputs)
+        if not self.batches or any(t.inner is not None or t.dtype.hasobject for t in tensors):
+            raise mgx.ParameterError(
+                "buckets are for requests that are joined (max_batch), of numbers, with the extents of the model"
+            )
+        return Buckets(self._extents, self.signature.inputs, self.settings)
 
     @classmethod
     def read(cls, name: str, version: str, path: Path, settings: ModelSettings) -> Model:
@@ -116,18 +127,11 @@ class Model:
         stated = self.signature.outputs
         if any(t.inner is not None for t in (*self.signature.inputs, *stated)):
             return None if any(OPEN in t.shape[1:] for t in stated) else [t.shape[1:] for t in stated]
-        known: dict[str, int] = {}
-        pairs: list[tuple[Dim, int]] = []
-        for name, shape in self._given.items():
-            pairs += zip(shape.dims[1:], rows[name], strict=True)
-        for dim, extent in pairs:
-            if isinstance(dim, Sym) and dim.symbol is not None:
-                known[dim.symbol.name] = extent
-        solve(pairs, known)
-        made = [
-            tuple([d for d in (substitute(d, known) for d in s.dims[1:]) if isinstance(d, int)]) for s in self._made
-        ]
-        return made if all(len(m) == s.rank - 1 for m, s in zip(made, self._made, strict=True)) else None
+        return self._extents.rows_of_outputs(self._extents.known(rows))
+
+    def padding(self, rows: Mapping[str, Sequence[int]]) -> Padding | None:
+        """Returns what requests with these extents of a row are padded with; None for those that stay as they are."""
+        return None if self._buckets is None else self._buckets.padding(rows)
 
     def host_memory(self, size: int) -> Array:
         """Returns bytes, unset: memory from which the target copies inputs without a detour, where its driver has some."""

@@ -31,7 +31,8 @@ class ModelSettings:
     priority: of requests that state none; versions: those that may be served, () for all; served: how many of them are at a
     time, the newest ones, 0 for all; file: the model's name in the folder
     of a version, "" for ``model.*``; inputs, outputs: what the model is known to have: extents of inputs that it leaves open may
-    be stated, and are required of requests then.
+    be stated, and are required of requests then; buckets: sizes, rising, to the next of which an open extent of requests is
+    padded, by its name in the model; fill: what pads inputs, 0 where nothing is stated.
 
     On Ray: replicas: processes that run the model, as many as are needed between it and max_replicas where this is larger;
     load: requests of a replica, waiting and running, above which another is started; cpus, gpus: of a replica, parts of a GPU
@@ -53,6 +54,8 @@ class ModelSettings:
     file: str = ""
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
+    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    fill: Mapping[str, float] = field(default_factory=dict)
     replicas: int = 1
     max_replicas: int = 0
     load: float = 0.0
@@ -78,6 +81,9 @@ class ModelSettings:
             raise ParameterError(
                 f"priority, served and versions start at 0, got {self.priority}, {self.served} and {self.versions}"
             )
+        for name, sizes in self.buckets.items():
+            if not sizes or list(sizes) != sorted({n for n in sizes if type(n) is int and n > 0}):
+                raise ParameterError(f"buckets of {name!r} are sizes from 1 on that rise, got {list(sizes)}")
         if self.file and (Path(self.file).name != self.file or self.file == ".."):
             raise ParameterError(f"file is a name in the folder of a version, got {self.file!r}")
 
@@ -144,6 +150,8 @@ def changed_settings(place: object, default: ModelSettings, given: Mapping[str, 
         if name not in known:
             raise ParameterError(f"{place}: there is no setting {name!r}; known are {', '.join(known)}")
     changed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    if isinstance(changed.get("buckets"), dict):
+        changed["buckets"] = {n: tuple(v) if isinstance(v, list) else (v,) for n, v in changed["buckets"].items()}
     for name in ("inputs", "outputs"):
         if name in changed:
             changed[name] = _tensors(f"{place}: {name}", changed[name])

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
+from .padding import Cut
+
 __all__ = [
     "ANSWERS",
     "APART",
@@ -84,13 +86,15 @@ class Plan:
 class Offer:
     """What a process has to know to put requests of one kind in trays.
 
-    kind: its number; limit: seconds after which a request is given up; outputs: positions of those that it gets.
+    kind: its number; limit: seconds after which a request is given up; outputs: positions of those that it gets; cuts: how each
+    input is padded, and then each of those outputs cut, none where all have the extents of the plan.
     """
 
     plan: Plan
     kind: int
     limit: float
     outputs: Sequence[int]
+    cuts: Sequence[Cut] = ()
 
     def fields(self) -> Any:
         """Returns what messages have."""

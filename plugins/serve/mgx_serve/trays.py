@@ -15,6 +15,7 @@ import numpy as np
 
 from .batch import Done, Form, Request
 from .blocks import ALIGNMENT, Blocks
+from .padding import Cut
 from .tensors import Array
 from .tray_claims import (
     ANSWERS,
@@ -123,14 +124,23 @@ class Trays:
 
         owner: answers by messages for that process.
         """
-        like = owner, (form.rows, tuple(form.wanted))  # limits of time are the other process's to keep
+        like = owner, (form.rows, tuple(form.wanted), form.padding)  # limits of time are the other process's to keep
         number = self._numbers.get(like)
         if number is None:
             if len(self._kinds) >= MOST_KINDS:
                 return None
             number = self._numbers[like] = self._memory.number_of_kind()
             self._kinds[number] = Kind(form, done)
-        return Offer(self.plan, number, form.limit, list(form.wanted))
+        return Offer(self.plan, number, form.limit, list(form.wanted), self._cuts(form))
+
+    def _cuts(self, form: Form) -> list[Cut]:
+        """Returns how requests are padded and their results cut, in the order of the plan; nothing where they are not."""
+        if form.padding is None:
+            return []
+        arrays = self.inputs[0]
+        padded = {n: (own, dims, arrays[n].itemsize, element) for n, own, dims, element in form.padding.inputs}
+        made = [(form.padding.outputs[n], self.outputs[0][n]) for n in form.wanted]
+        return [*map(padded.__getitem__, arrays), *((own, o.shape[1:], o.itemsize, b"") for own, o in made)]
 
     @property
     def bytes(self) -> int:

@@ -52,6 +52,8 @@ class Watched:
         self.taken.append(size)
         return np.empty(size, np.uint8)
 
+    def padding(self, rows: Mapping[str, Sequence[int]]) -> None: ...
+
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.runs.append((feeds["x"].shape, threading.get_ident()))
         self.asked.append(list(wanted))

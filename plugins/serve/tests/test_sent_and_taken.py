@@ -48,6 +48,8 @@ class Doubling:
     def host_memory(self, size: int) -> Any:
         return np.empty(size, np.uint8)
 
+    def padding(self, rows: Mapping[str, Sequence[int]]) -> None: ...
+
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.rows.append(len(feeds["x"]))
         if (feeds["x"] == -1).any():

@@ -31,6 +31,7 @@ from mgx_serve.inference import Call
 from mgx_serve.metrics import Metrics
 from mgx_serve.model import Signature, batch_sizes
 from mgx_serve.pace import Paces
+from mgx_serve.padding import Padding
 from mgx_serve.settings import ModelSettings
 from mgx_serve.tensors import Tensor
 from mgx_serve.tracing import NoTraces
@@ -332,6 +333,7 @@ class Doubling:
         x, y = (Tensor(name, "FP32", (-1, width)) for name in "xy")
         self.signature = Signature("m", "1", "ref", 60.0, (x,), (y,), MOST)
         self.seconds: dict[Any, float] = {}
+        self.buckets = False  # widths are padded to multiples of 32
         self.go = threading.Event()
         self.go.set()
         self.stops: dict[int, threading.Event] = {}  # what runs wait for, by their numbers
@@ -347,6 +349,12 @@ class Doubling:
 
     def rows_of_outputs(self, given: Mapping[str, Sequence[int]]) -> list[Any]:
         return [given["x"]]
+
+    def padding(self, given: Mapping[str, Sequence[int]]) -> Padding | None:
+        (width,) = given["x"]
+        if not self.buckets or width % 32 == 0:
+            return None
+        return Padding((("x", (width,), (-(-width // 32) * 32,), np.float32(9).tobytes()),), ((width,),))
 
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         self.ran.append(feeds["x"].__array_interface__["data"][0])
@@ -866,6 +874,29 @@ def test_a_row_that_fails_fails_alone(memory: TrayMemory) -> None:
             with pytest.raises(Internal, match="a row holds -1"):
                 await one.infer(-1)  # alone in its tray
             assert (one.messages, other.messages) == (0, 0)
+            await parts.idle()
+
+    asyncio.run(ask())
+
+
+def test_requests_that_are_padded_share_trays_and_are_cut_also_where_one_fails(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory, width=-1) as parts:
+            parts.model.buckets = True
+            one, other = parts.fronts
+            for width in (20, 31, 32):
+                for front in parts.fronts:
+                    await ask_often(front, width)
+            assert len(parts.offered()) == 1
+            one.messages = other.messages = 0
+            parts.model.rows.clear()
+            await asyncio.gather(*(f.infer(n, width=w) for n in range(8) for w in (20, 31, 32) for f in parts.fronts))
+            assert one.messages + other.messages == 0 and len(parts.model.rows) < 48
+            asked = [front.infer(n, width=20 + n) for n in range(13) for front in parts.fronts]
+            failed = [asyncio.create_task(one.infer(-1, width=w)) for w in (20, 31)]
+            await asyncio.gather(*asked)
+            found = await asyncio.gather(*failed, return_exceptions=True)
+            assert all(isinstance(error, Internal) for error in found)
             await parts.idle()
 
     asyncio.run(ask())

@@ -177,6 +177,8 @@ class Taken:
         assert self._trays is not None
         queue, form = kind.queue, kind.form
         rows = {name: tuple(shape[1:]) for name, _, shape in kind.layouts}
+        if form.padding is not None:
+            rows |= form.padding.rows
         results = queue.model.rows_of_outputs(rows) if queue.fills_trays and queue.trays.room() else None
         if results is None:
             return
