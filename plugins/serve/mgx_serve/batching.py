@@ -272,11 +272,12 @@ class Batcher(Deployment):
             return None
         with self._lock:
             first = self._waiting.first()
-        if first is not None:
-            lie = self.trays.waits()
-            if lie is None or (first.priority, first.arrived) < (self._settings.priority, lie.oldest):
-                return None
-        return self.trays.take()
+        return self.trays.take() if first is None or self._trays_before(first) else None
+
+    def _trays_before(self, first: Request) -> bool:
+        """Returns True where a tray waits that is to be run before a request of the queue."""
+        oldest = self.trays.oldest()
+        return oldest < math.inf and (self._settings.priority, oldest) <= (first.priority, first.arrived)
 
     def _taken(self, sooner: bool) -> tuple[list[Request], Sequence[Request], Inputs | None]:
         """Takes the next batch out of the queue, whose lock is held.  sooner: its inputs are put together during another run."""
@@ -296,7 +297,8 @@ class Batcher(Deployment):
     def _go_on(self) -> None:
         """Lets the threads go on with what waits, when all of them have a run."""
         while self._waiting and self._free <= 0:
-            whole = self._waiting.whole()
+            first = self._waiting.first()  # a thread may have taken it
+            whole = first is not None and self._waiting.whole() and not self._trays_before(first)
             if self._next is None or self._next.begun:
                 self._next = None
                 if self._free <= -self._settings.instances or not (whole or (self._goes_on and self._left() <= 0)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -97,6 +98,10 @@ class TraySets:
             if filled is not None:
                 return TrayRun(one, filled)
         return None
+
+    def oldest(self) -> float:
+        """Returns when the first of the requests that wait came, infinity where none does."""
+        return min([s.trays.oldest() for s in self._sets], default=math.inf)
 
     def waits(self, enough: int = 1) -> Waits | None:
         """Returns what waits in the set with the most rows, and since when in any; see `Trays.waits`."""

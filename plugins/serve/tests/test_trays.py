@@ -553,6 +553,27 @@ def test_the_oldest_request_goes_first_whatever_its_extents(memory: TrayMemory) 
     asyncio.run(ask())
 
 
+def test_full_batches_of_the_queue_do_not_go_before_older_requests_in_trays(memory: TrayMemory) -> None:
+    async def ask() -> None:
+        async with connected(memory, width=-1) as parts:
+            one = parts.fronts[0]
+            await ask_often(one, 32)
+            parts.batcher._paces = Paces()  # runs have threads, which may wait
+            parts.model.go.clear()
+            parts.model.rows.clear()
+            asked = [asyncio.create_task(one.infer(3, MOST, width=64))]
+            while not parts.model.rows:
+                await asyncio.sleep(0.001)
+            for count, width in ((1, 32), (MOST, 64), (MOST, 64), (1, 32), (MOST, 64)):
+                asked.append(asyncio.create_task(one.infer(3, count, width=width)))
+                await turns()
+            parts.model.go.set()
+            await asyncio.gather(*asked)
+            assert parts.model.rows == [MOST, 2, MOST, MOST, MOST]  # a tray waits since the first of its requests came
+
+    asyncio.run(ask())
+
+
 def test_a_set_of_trays_that_nobody_uses_makes_room_for_another(
     memory: TrayMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
