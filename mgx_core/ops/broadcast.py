@@ -53,7 +53,7 @@ def _repeat(x: Array, dims: Sequence[Dim]) -> Array:
 
 
 def _repeated(x: Shape, dims: Sequence[Dim]) -> tuple[int, Shape]:
-    lens = [int(d) for d in dims]
+    lens = [d if isinstance(d, int) else int(d) for d in dims]
     steps = [0] * (len(lens) - x.rank) + [
         0 if n == 1 and o != 1 else s for n, s, o in zip(x.lens(), x.strides(), lens[len(lens) - x.rank :], strict=True)
     ]

@@ -42,6 +42,7 @@ class Shape:
     _lens: tuple[int, ...] | None  # the extents if all are ints
     _steps: tuple[int, ...] | None  # the strides once asked for
     _count: int  # of elements once asked for, -1 before
+    _hash: int | None  # once asked for
 
     def __init__(
         self,
@@ -78,7 +79,6 @@ class Shape:
                 raise ShapeError(f"{len(steps)} strides given for {len(dims)} extents")
             if self._lens is None or steps != row_major(self._lens):
                 self._strides = self._steps = steps
-                self._hash = hash((self.dtype, dims, steps))
         if self._lens is not None and self.elements() * self.dtype.size > MAX_BYTES:
             raise ShapeError(f"{self} would take {self.elements() * self.dtype.size} bytes, more than any tensor may")
 
@@ -94,7 +94,7 @@ class Shape:
                 self._lens = None
                 break
         self._count = -1
-        self._hash = hash((dtype, dims, strides))
+        self._hash = None
 
     @classmethod
     def of(cls, dtype: DType, dims: Iterable[Dim]) -> Shape:
@@ -265,6 +265,8 @@ class Shape:
         )
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.dtype, self._dims, self._strides))
         return self._hash
 
     def __repr__(self) -> str:

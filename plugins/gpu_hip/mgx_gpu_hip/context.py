@@ -17,6 +17,7 @@ from mgx_core.targets.tuning import KernelTuning
 from mgx_core.types.argument import Array
 
 from .codegen.source import DeviceTraits
+from .codegen.texts import Texts
 from .compile.build import Code, Key
 from .constants import Constants
 from .library.vendor import Libraries
@@ -39,6 +40,7 @@ class GpuContext(Context):
         self.kind = kind
         self.device_id = device_id
         self.constants = Constants()
+        self.texts = Texts()
         self.codes: WeakValueDictionary[Key, Code] = WeakValueDictionary()  # those that runners hold
         self.kernel_tuning: KernelTuning | None = None  # once kernels are timed
 

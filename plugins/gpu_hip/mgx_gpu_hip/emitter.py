@@ -26,7 +26,7 @@ from .codegen.extents import is_symbolic, marked
 from .codegen.limits import require_limits
 from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
-from .codegen.writing import Write, source_of
+from .codegen.writing import Write
 from .context import GpuContext
 from .device_segments import KEEPING, on_device
 from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
@@ -249,7 +249,9 @@ class GpuEmitter(Emitter):
         """
         xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
         key = (write, op, tuple(xs), tuple(ys), tuple(modules))
-        return or_refused(self.once(key, lambda: source_of(write, op, xs, ys, self.context.traits, modules)))
+        return or_refused(
+            self.once(key, lambda: self.context.texts.answer(write, op, xs, ys, self.context.traits, modules))
+        )
 
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
         """Adds the launches of a kernel on its operands.  Errors: Refused for what the device does not launch."""

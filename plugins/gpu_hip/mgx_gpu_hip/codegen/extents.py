@@ -117,20 +117,20 @@ def _call(sign: str, a: Any, b: Any, function: Any) -> Any:
     value = function(int(a), int(b))
     if sign == "/" and b.__class__ is not SymbolicInt and all(c % b == 0 for c in terms_of(a).values()):
         return SymbolicInt.of(value, {m: c // b for m, c in terms_of(a).items()})
-    return SymbolicInt.of(value, {(f"({_text(a)}{sign}{_text(b)})",): 1})
+    return SymbolicInt.of(value, {(f"({text_of(a)}{sign}{text_of(b)})",): 1})
 
 
 def terms_of(x: int) -> Terms:
     return x.terms if isinstance(x, SymbolicInt) else {(): int(x)} if x else {}
 
 
-def _text(x: int) -> str:
+def text_of(x: int) -> str:
     return "+".join("*".join((str(c), *m)) for m, c in sorted(terms_of(x).items()))
 
 
 def plain(x: Any) -> Any:
-    """Returns a number without its origin."""
-    return int(x) if isinstance(x, SymbolicInt) else x
+    """Returns a number without its origin; one that is traced stays so."""
+    return int(x) if type(x) is SymbolicInt else x
 
 
 class Recorder:
@@ -141,9 +141,10 @@ class Recorder:
         self.values: list[int] = []
 
     def place(self, x: SymbolicInt) -> str:
-        number = self.numbers.setdefault((_text(x), int(x)), len(self.values))
+        value = plain(x)
+        number = self.numbers.setdefault((text_of(x), int(getattr(value, "number", value))), len(self.values))
         if number == len(self.values):
-            self.values.append(int(x))
+            self.values.append(value)
         return f"«{number}»"
 
     def fixed(self, text: str) -> str:

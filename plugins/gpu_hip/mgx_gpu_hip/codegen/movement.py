@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from mgx_core.ops.scalar import convert
 from mgx_core.types.shape import row_major
 
 from .elements import Coordinates, Moved, carried, each_move, offset_of
+from .extents import plain
 from .geometry import aligned, decompose, index_type, memory_order, merge, offset_code, store_code
 from .pointwise import each_item, pointwise
 from .source import DeviceTraits, KernelSource, Tensor, finish, stored, supported
@@ -223,4 +225,4 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
         begin = end
     at = offset_code(names, [*outer.strides[-1], steps[-1], *inner[-1]], 0, index, width)
     lines.append(f"{store_code(y, width)}(q0 + ({at}), v);" if width > 1 else f"q0[{at}] = v;")
-    return each_item(f"concat_{len(xs)}", lines, xs, [y], int(np.prod(dims, dtype=np.int64)), traits)
+    return each_item(f"concat_{len(xs)}", lines, xs, [y], prod(map(plain, dims)), traits)

@@ -10,6 +10,7 @@ from mgx_core import Module
 
 from .bodies import Access, Body
 from .evaluate import body_function
+from .extents import plain
 from .geometry import (
     Loop,
     Reader,
@@ -165,7 +166,7 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
         ]
     threads = threads_of(numbers[0].value if isinstance(numbers[0].value, int) else 0, traits)
     text = plan.function + kernel(NAME, parameters, [*head, *fast], threads)
-    grid = (ceil_div(int(numbers[0].value), threads), 1, 1)
+    grid = (ceil_div(plain(numbers[0].value), threads), 1, 1)
     return text, KernelLaunch(NAME, grid, (threads, 1, 1), (*plan.buffers, *numbers))
 
 

@@ -65,13 +65,14 @@ class Tensor(NamedTuple):
         return (
             0
             if 0 in self.lens
-            else 1 + sum((int(n) - 1) * int(s) for n, s in zip(self.lens, self.strides, strict=True))
+            else 1 + sum((plain(n) - 1) * plain(s) for n, s in zip(self.lens, self.strides, strict=True))
         )
 
     @property
     def nbytes(self) -> int:
         """Bytes that are read or written if each element of memory is touched once."""
-        return self.dtype.size * math.prod(int(n) for n, s in zip(self.lens, self.strides, strict=True) if s)
+        count: int = math.prod(plain(n) for n, s in zip(self.lens, self.strides, strict=True) if s)
+        return self.dtype.size * count
 
     @property
     def shape(self) -> Shape:
@@ -205,8 +206,8 @@ def finish(
         launches=tuple(
             KernelLaunch(
                 la.entry.replace(NAME, name),
-                (int(la.grid[0]), int(la.grid[1]), int(la.grid[2])),
-                (int(la.block[0]), int(la.block[1]), int(la.block[2])),
+                (plain(la.grid[0]), plain(la.grid[1]), plain(la.grid[2])),
+                (plain(la.block[0]), plain(la.block[1]), plain(la.block[2])),
                 (*la.args, Chained(), *(Number(kind, value) for kind, value in added.get(la.entry, ()))),  # type: ignore[arg-type]
                 la.shared_bytes,
             )

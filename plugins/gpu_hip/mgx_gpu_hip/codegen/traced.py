@@ -1,0 +1,197 @@
+"""Numbers that note what a generator asks of them, so that its kernel serves other extents without being written again.
+
+A `Traced` number stands for an extent that varies.  Sums and products of it are noted; so is each answer that is no such number:
+which of two is less, whether they are equal, what it is as an index.  A generator that gets the same answers for other extents
+would write the same text, and its launches follow from the notes.  It is no int, so that nothing reads its value unnoticed.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from .extents import SymbolicInt, current, terms_of
+
+__all__ = ["Trace", "Traced"]
+
+MOST: Final = 2000  # notes of one trace
+
+Follow = Callable[..., "tuple[Any, ...] | None"]
+
+
+class Trace:
+    """What a generator has asked of extents; `lines` are statements of Python on ``r0``, ``r1`` and so on."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._roots = 0
+        self._known: dict[Any, Traced] = {}
+        self._noted: set[str] = set()
+
+    def root(self, value: int) -> Traced:
+        """Returns the number that stands for the next extent."""
+        made = Traced(self, f"r{self._roots}", value)
+        self._roots += 1
+        return made
+
+    def computed(self, text: str, value: Any) -> Any:
+        """Returns a number that follows from others by an expression."""
+        made = self._known.get(text)
+        if made is None:
+            made = self._known[text] = Traced(self, f"v{len(self._known)}", value)
+            self._line(f"{made.text} = {text}")
+        return made
+
+    def note(self, condition: str, true: bool = True) -> None:
+        """Notes that a condition was asked for, and the answer."""
+        line = f"if {'not ' if true else ''}({condition}): return None"
+        if line not in self._noted:
+            self._noted.add(line)
+            self._line(line)
+
+    def _line(self, line: str) -> None:
+        if len(self.lines) >= MOST:
+            raise OverflowError("a generator asks too much of its extents")
+        self.lines.append(line)
+
+    def follow(self, numbers: Sequence[Any]) -> Follow:
+        """Returns a function of the extents that gives these numbers; None where an answer would be another one."""
+        given = ", ".join(f"r{n}" for n in range(self._roots))
+        found = ", ".join(x.text if type(x) is Traced else repr(x) for x in numbers)
+        body = "".join(f"  {line}\n" for line in self.lines)
+        space: dict[str, Any] = {"ceil": math.ceil, "floor": math.floor}
+        exec(f"def follow({given}):\n{body}  return ({found}{',' if numbers else ''})\n", space)
+        made: Follow = space["follow"]
+        return made
+
+
+class Traced:
+    """A number in a trace: the name that it has there, and its value with its origin in the instance at hand."""
+
+    __slots__ = ("number", "text", "trace")
+
+    def __init__(self, trace: Trace, text: str, number: Any) -> None:
+        self.trace = trace
+        self.text = text
+        self.number = number
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class of its value, which generators ask for to tell what varies."""
+        return type(self.number)
+
+    @property
+    def terms(self) -> Any:
+        return terms_of(self.number)
+
+    def _exactly(self) -> Any:
+        """Returns the value, which from now on the trace is for."""
+        value = _bare(self.number)
+        self.trace.note(f"{self.text} == {value!r}")
+        return value
+
+    def __hash__(self) -> int:
+        return hash(self._exactly())
+
+    def __index__(self) -> int:
+        return operator.index(self._exactly())
+
+    def __int__(self) -> int:
+        value = int(_bare(self.number))
+        self.trace.note(f"int({self.text}) == {value!r}")
+        return value
+
+    def __float__(self) -> float:
+        return float(self._exactly())
+
+    def __bool__(self) -> bool:
+        value = bool(self.number)
+        self.trace.note(self.text, value)
+        return value
+
+    def __repr__(self) -> str:
+        return repr(self._exactly())
+
+    def __format__(self, spec: str) -> str:
+        recorder = current()
+        if spec or recorder is None or not isinstance(self.number, SymbolicInt):
+            return format(self._exactly(), spec)
+        return recorder.place(self)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return self.__format__("")
+
+    def __ceil__(self) -> Any:
+        return self.trace.computed(f"ceil({self.text})", math.ceil(_bare(self.number)))
+
+    def __floor__(self) -> Any:
+        return self.trace.computed(f"floor({self.text})", math.floor(_bare(self.number)))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self.trace.computed(f"round({self.text}, {digits!r})", round(_bare(self.number), digits))
+
+    def __abs__(self) -> Any:
+        return self.trace.computed(f"abs({self.text})", abs(self.number))
+
+    def __neg__(self) -> Any:
+        return self.trace.computed(f"-{self.text}", -self.number)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __invert__(self) -> Any:
+        return self.trace.computed(f"~{self.text}", ~_bare(self.number))
+
+    def bit_length(self) -> Any:
+        return self.trace.computed(f"{self.text}.bit_length()", _bare(self.number).bit_length())
+
+
+def _bare(x: Any) -> Any:
+    return int(x) if isinstance(x, SymbolicInt) else x
+
+
+def _operand(x: Any) -> tuple[str, Any] | None:
+    """Returns a number as text and as value; None for what is no number of Python's."""
+    if type(x) is Traced:
+        return x.text, x.number
+    return (repr(_bare(x)), x) if type(x) in (int, float, bool, SymbolicInt) else None
+
+
+def _binary(sign: str, function: Callable[[Any, Any], Any], turned: bool) -> Callable[[Traced, Any], Any]:
+    def of(self: Traced, other: Any) -> Any:
+        given = _operand(other)
+        if given is None:
+            return NotImplemented
+        (a, x), (b, y) = (given, (self.text, self.number)) if turned else ((self.text, self.number), given)
+        return self.trace.computed(f"{a} {sign} ({b})", function(x, y))
+
+    return of
+
+
+def _compared(sign: str, function: Callable[[Any, Any], bool]) -> Callable[[Traced, Any], Any]:
+    def of(self: Traced, other: Any) -> Any:
+        given = _operand(other)
+        if given is None:
+            return NotImplemented
+        if self.text == given[0]:
+            return function(0, 0)
+        answer = bool(function(_bare(self.number), _bare(given[1])))
+        self.trace.note(f"{self.text} {sign} {given[0]}", answer)
+        return answer
+
+    return of
+
+
+_BINARY: Final[dict[str, tuple[str, Callable[[Any, Any], Any]]]] = {
+    "add": ("+", operator.add), "sub": ("-", operator.sub), "mul": ("*", operator.mul),
+    "truediv": ("/", operator.truediv), "floordiv": ("//", operator.floordiv), "mod": ("%", operator.mod),
+    "pow": ("**", operator.pow), "lshift": ("<<", operator.lshift), "rshift": (">>", operator.rshift),
+    "and": ("&", operator.and_), "or": ("|", operator.or_), "xor": ("^", operator.xor),
+}  # fmt: skip
+for _word, (_sign, _function) in _BINARY.items():
+    setattr(Traced, f"__{_word}__", _binary(_sign, _function, False))
+    setattr(Traced, f"__r{_word}__", _binary(_sign, _function, True))
+for _word, _sign in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}.items():
+    setattr(Traced, f"__{_word}__", _compared(_sign, getattr(operator, _word)))
