@@ -211,7 +211,7 @@ def test_programs_give_for_any_extents_what_a_fresh_one_gives(
     assert program.executable is not None
     rng = np.random.default_rng(7)
     for _ in range(14):
-        names = {name: int(rng.choice(EXTENTS)) for name in "tnkhw"}
+        names = {name: int(rng.choice([rng.choice(EXTENTS), rng.integers(1, 99)])) for name in "tnkhw"}
         names |= {name: max(4, names[name]) for name in "hw"}
         shapes: list[Any] = [s.substitute(names) for s in program.executable.parameters.values()]
         values = {n: some(rng, n, s.lens()) for n, s in zip(program.executable.parameters, shapes, strict=True)}
@@ -221,4 +221,4 @@ def test_programs_give_for_any_extents_what_a_fresh_one_gives(
         ):
             assert one.to_numpy().tobytes() == fresh.to_numpy().tobytes()
             np.testing.assert_allclose(one.to_numpy(), want.to_numpy(), rtol=2e-4, atol=2e-5)
-    assert sum(served) > len(served) // 4
+    assert sum(served) > len(served) // 10  # a fresh program has no traces

@@ -36,6 +36,9 @@ class Access:
     strides: tuple[int, ...]
     offset: int = 0
 
+    def __hash__(self) -> int:
+        return hash(self.index)  # numbers that are traced are compared, and hashed never
+
 
 Source: TypeAlias = "Access | Instruction | Value"  # an element of memory, another member's value, a constant
 

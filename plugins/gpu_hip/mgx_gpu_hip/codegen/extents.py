@@ -30,6 +30,7 @@ class SymbolicInt(int):
     """An extent's value with the polynomial in symbols that it comes from."""
 
     terms: Terms
+    text: str | None = None  # of the terms, once asked for
 
     @classmethod
     def of(cls, value: int, terms: Terms) -> Any:
@@ -125,6 +126,15 @@ def terms_of(x: int) -> Terms:
 
 
 def text_of(x: int) -> str:
+    """Returns the origin of a number as text."""
+    if type(x) is not SymbolicInt:
+        return _text(x)
+    if x.text is None:
+        x.text = _text(x)
+    return x.text
+
+
+def _text(x: int) -> str:
     return "+".join("*".join((str(c), *m)) for m, c in sorted(terms_of(x).items()))
 
 

@@ -203,7 +203,7 @@ class _Variant(NamedTuple):
 
 
 class _Kept:
-    """What is known of a kernel: traces, unless a generator asks what cannot be traced.
+    """A kernel that was asked for: its traces, unless a generator asks what cannot be traced.
 
     written: how often its text was written.
     """
@@ -285,7 +285,7 @@ def _traced(
         if isinstance(source, No) or any(type(x) is Traced for x in places):
             return None
         return _Variant(source, tracing.trace.follow(list(_numbers(source))))
-    except Exception:  # whatever a generator makes of numbers that are no ints: it was asked with ints before
+    except Exception:  # generators take extents to be ints, with which this one was asked before
         return None
 
 

@@ -1,8 +1,8 @@
 """Numbers that note what a generator asks of them, so that its kernel serves other extents without being written again.
 
-A `Traced` number stands for an extent that varies.  Sums and products of it are noted; so is each answer that is no such number:
+A `Traced` number stands for an extent that varies.  Sums and products of it are noted; so is each answer of another kind:
 which of two is less, whether they are equal, what it is as an index.  A generator that gets the same answers for other extents
-would write the same text, and its launches follow from the notes.  It is no int, so that nothing reads its value unnoticed.
+would write the same text, and its launches follow from the notes.  It does not derive from int, so that nothing reads its value unnoticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Follow = Callable[..., "tuple[Any, ...] | None"]
 
 
 class Trace:
-    """What a generator has asked of extents; `lines` are statements of Python on ``r0``, ``r1`` and so on."""
+    """A record of what a generator has asked of extents; `lines` are statements of Python on ``r0``, ``r1`` and so on."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
