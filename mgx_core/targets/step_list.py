@@ -48,6 +48,8 @@ class StepList(ABC):
         self.call: Call | None = None  # the kernel that steps are added for
         self.literals: dict[int, tuple[Array, Value]] = {}  # by the id of the array, which must not pass to another
         self._made: dict[Hashable, Any] = {}
+        # what ops without further operands show of shapes, by ids of both, which are kept so that the ids stay theirs
+        self._views: dict[tuple[int, int], tuple[Operation, Shape, tuple[int, Shape] | None]] = {}
         self._looked_at: tuple[Value, Array] | None = None
         self._recording: Recording | None = None  # of the instruction being emitted
 
@@ -149,7 +151,13 @@ class StepList(ABC):
 
     def view_of(self, op: Operation, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
         """Returns the view that an op gives of a value; None if it would have to move elements."""
-        return view_of(op, value, others)
+        if others or op.view is None:
+            return view_of(op, value, others)
+        key, shape = (id(op), id(value.shape)), value.shape
+        known = self._views.get(key)
+        if known is None:
+            known = self._views[key] = op, shape, op.view(shape)
+        return None if known[2] is None else value.seen_as(*known[2])
 
     # caches and notes
 
@@ -206,6 +214,7 @@ class StepList(ABC):
         """Drops what only emission needs."""
         self.call = self._looked_at = None
         self._made.clear()
+        self._views.clear()
         self.literals.clear()
 
     # steps

@@ -74,6 +74,8 @@ class GpuEmitter(Emitter):
         self.dynamic: set[Instruction] = set()  # what of the rest stays on the host
         self.items: list[Item] = []  # the rest in segments and ops between them, where no continuation takes it
         self._on_device: set[Instruction] = set()  # of these, what the device runs
+        # shapes with the symbols of others, by ids of both, which are kept so that the ids stay theirs
+        self._marked: dict[tuple[int, int], tuple[Shape, Shape, Any]] = {}
 
     @classmethod
     def of(
@@ -151,6 +153,10 @@ class GpuEmitter(Emitter):
         value: Value = self.value_of(ins, env)
         return value
 
+    def finish(self) -> None:
+        super().finish()
+        self._marked.clear()
+
     def decided_at_run_time(self, ins: Instruction) -> No | None:
         if ins in self._on_device or (self.continuation is not None and ins not in self.dynamic):
             return None
@@ -162,14 +168,20 @@ class GpuEmitter(Emitter):
     def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
         """Adds an instruction's steps; returns its value with the instruction's extents, which may be symbolic."""
         value = super().emit(ins, env)
-        if not isinstance(value, Value):
+        if not isinstance(value, Value) or value.shape is ins.result:
             return value
-        shape = marked(value.shape, ins.result)
+        key = id(value.shape), id(ins.result)
+        known = self._marked.get(key)
+        if known is None:
+            known = self._marked[key] = marked(value.shape, ins.result), value.shape, ins.result
+        shape = known[0]
         return value if shape is value.shape else Value(shape, value.buffer, value.offset)
 
     def constant_value(self, ins: Instruction) -> Value:
         """Returns a literal with the extents of its instruction, which may be symbolic."""
         value = self.literal(ins.get_literal().to_numpy())
+        if ins.result == value.shape:  # one object for many constants, so that their views are looked up
+            return Value(ins.shape, value.buffer)
         same = isinstance(ins.result, Shape) and ins.result.dims == value.shape.dims
         return Value(Shape.of(value.shape.dtype, ins.shape.dims), value.buffer) if same else value
 
