@@ -146,7 +146,7 @@ def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
         for ins in inner:  # views as well: a read covers all of their elements
             if id(ins.result) in sizes or ins.is_return:
                 continue
-            size = sizes[id(ins.result)] = static_bytes(ins.result) or 0
+            size = sizes[id(ins.result)] = int(static_bytes(ins.result) or 0)  # a target's ints may remember symbols
             if size > allowed:
                 raise DeviceError(
                     f"{ins!r} would take {size} bytes; {allowed} are allowed (compile option limit_bytes)"

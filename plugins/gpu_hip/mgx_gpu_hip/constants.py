@@ -74,4 +74,4 @@ class Constants:
 
 
 def _place(array: Array) -> Hashable:
-    return array.__array_interface__["data"][0] if array.size else id(array), str(array.dtype), array.shape
+    return array.__array_interface__["data"][0] if array.size else id(array), array.dtype, array.shape

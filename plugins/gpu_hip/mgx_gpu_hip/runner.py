@@ -130,11 +130,14 @@ class GpuRunner(Runner):
         self.named = [Named(s) for s in kernels]
         self.codes = build(self.named, self.device.arch, kept=kept, loaded=self.context.codes)
         self.functions: dict[int, dict[str, Any]] = {}
+        loaded: dict[int, dict[str, Any]] = {}  # by source: equal layers have one
         for step, code in zip(kernels, self.codes, strict=True):
-            module = self.device.load(code.image)
-            self.functions[id(step)] = {
-                la.entry: module.function(la.entry, codes(la.args)) for la in step.source.launches
-            }
+            found = loaded.get(id(step.source))
+            if found is None:
+                module = self.device.load(code.image)
+                found = {la.entry: module.function(la.entry, codes(la.args)) for la in step.source.launches}
+                loaded[id(step.source)] = found
+            self.functions[id(step)] = found
 
     def watching(self, watch: Any, spare: Any, given: Sequence[Any]) -> GpuRunner | None:
         """Returns itself, with graphs that choose; None where one of both programs needs the host, or memory lies elsewhere."""
