@@ -2,7 +2,8 @@
 
 A `Traced` number stands for an extent that varies.  Sums and products of it are noted; so is each answer of another kind:
 which of two is less, whether they are equal, what it is as an index.  A generator that gets the same answers for other extents
-would write the same text, and its launches follow from the notes.  It does not derive from int, so that nothing reads its value unnoticed.
+would write the same text, and its launches follow from the notes.  It does not derive from int, so that nothing reads its
+value unnoticed.
 """
 
 from __future__ import annotations
