@@ -90,8 +90,28 @@ def opened(lens: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
     return found
 
 
+def test_no_set_of_extents_waits_for_many_traces() -> None:
+    from mgx_gpu_hip.plans.loops import write_pointwise
+
+    kept, traces = Texts(), []
+
+    def write(op: Any, xs: Any, *given: Any) -> Any:
+        if type(xs[0].lens[0]) is Traced:
+            traces.append(op)
+        return write_pointwise(op, xs, *given)
+
+    names = ["add", "sub", "mul", "div", "min", "max", "pow", "equal"]
+    counts = []
+    for n in (100, 110, 120, 130, 140):
+        x = opened((n, 8), ("n", ""))
+        for name in names:
+            kept.answer(write, mgx.op(name), [x, x], [x], traits(32), [])
+        counts.append(len(traces))
+    assert counts == [0, 4, 5, 6, 7]
+
+
 @pytest.mark.parametrize("wave", [32, 64])
-def test_a_text_is_written_again_for_other_answers_alone(wave: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_written_again_for_other_answers_alone(wave: int) -> None:
     from mgx_gpu_hip.plans.loops import write_pointwise
 
     written: list[int] = []
@@ -191,6 +211,7 @@ def test_programs_give_for_any_extents_what_a_fresh_one_gives(
         return made
 
     monkeypatch.setattr(texts._Kept, "found", noted)
+    monkeypatch.setattr(texts, "RARE", 1)
     answer = Texts.answer
 
     def compared(self: Texts, *given: Any) -> Any:

@@ -24,6 +24,7 @@ __all__ = ["Answer", "Texts"]
 
 KEPT: Final = 512  # kernels by what is asked for
 VARIANTS: Final = 8  # traces of one: for each set of answers that a generator has got
+RARE: Final = 4  # texts that are written for each trace, so that no set of shapes waits for many traces
 SMALL: Final = 16  # bytes of a constant in a body that is compared by value
 
 Answer: TypeAlias = "KernelSource | No"
@@ -205,13 +206,14 @@ class _Variant(NamedTuple):
 class _Kept:
     """A kernel that was asked for: its traces, unless a generator asks what cannot be traced.
 
-    written: how often its text was written.
+    written: how often its text was written; traces: how many were made.
     """
 
     def __init__(self) -> None:
         self.variants: list[_Variant] = []
         self.traceable = True
         self.written = 0
+        self.traces = 0
 
     def found(self, roots: Sequence[SymbolicInt]) -> KernelSource | None:
         """Returns the kernel for these extents, if a trace serves them: the latest that did is asked first."""
@@ -224,9 +226,8 @@ class _Kept:
         return None
 
     def worth_tracing(self) -> bool:
-        """Notes that the text is written; returns True the second, fourth, eighth time: a trace takes as long as three texts."""
-        self.written += 1
-        often = self.written > 1 and self.written & (self.written - 1) == 0
+        """Returns True where the text was written for the second, fourth, eighth time: a trace takes as long as three texts."""
+        often = self.written >= 2 << self.traces
         return often and self.traceable and len(self.variants) < VARIANTS
 
 
@@ -235,6 +236,7 @@ class Texts:
 
     def __init__(self) -> None:
         self._kept: Recent[_Kept] = Recent(KEPT)
+        self._written = self._traced = 0  # texts that have keys, and traces
 
     def answer(
         self,
@@ -259,7 +261,11 @@ class Texts:
         if known is not None:
             return known
         answer = make(op, inputs, outputs, modules)
-        if kept.worth_tracing():
+        kept.written += 1
+        self._written += 1
+        if self._traced * RARE < self._written and kept.worth_tracing():
+            self._traced += 1
+            kept.traces += 1
             variant = None if isinstance(answer, No) else _traced(form, op, inputs, outputs, modules, make)
             if variant is not None and _same(variant, form.roots, answer):
                 kept.variants = [variant, *kept.variants]
