@@ -78,6 +78,11 @@ def test_a_traced_number_is_written_as_an_argument() -> None:
     assert isinstance(t, SymbolicInt) and isinstance(t, int) and not isinstance(t / 2, int)
 
 
+def test_numbers_of_another_trace_count_by_their_values() -> None:
+    (_, other), (trace, t) = traced(7), traced(80)
+    assert trace.follow([t * (other + 1), other, t > other])(9) == (72, 7, True)
+
+
 def test_errors_of_what_follows_are_no_answer() -> None:
     trace, t = traced()
     assert 7 // (t - 79) == 7
@@ -88,6 +93,23 @@ def opened(lens: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
     made = tuple(SymbolicInt.symbol(s, n) if s else n for s, n in zip(names, lens, strict=True))
     found: Tensor = tensor("float32", lens)._replace(lens=made, strides=row_major(made))
     return found
+
+
+def test_what_has_no_key_is_written_each_time() -> None:
+    class Form:
+        """What plans give to generators of their own instead of an op."""
+
+    written: list[Any] = []
+
+    def write(form: Any, xs: Any, ys: Any, *given: Any) -> mgx.No:
+        written.append(form)
+        return mgx.No("not now")
+
+    kept, x = Texts(), opened((7, 8), ("n", ""))
+    for _ in range(3):
+        answer = kept.answer(write, Form(), [x], [x], traits(32), [])  # type: ignore[arg-type]
+        assert isinstance(answer, mgx.No) and answer.why == "not now"
+    assert [type(form) for form in written] == [Form] * 3
 
 
 def test_no_set_of_extents_waits_for_many_traces() -> None:

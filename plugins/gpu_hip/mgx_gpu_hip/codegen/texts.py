@@ -79,7 +79,7 @@ class _Key:
 
     def op(self, op: Operation) -> Hashable:
         """An attribute is a plain number, of which it is known whether it is one of the extents."""
-        if isinstance(op, Launch):
+        if isinstance(op, Launch) or not isinstance(op, Operation):
             raise _Opaque
         return type(op), tuple([(n, self._attribute(n, v)) for n, v in _attributes(op)])
 

@@ -60,7 +60,7 @@ class Trace:
     def follow(self, numbers: Sequence[Any]) -> Follow:
         """Returns a function of the extents that gives these numbers; None where an answer would be another one."""
         given = ", ".join(f"r{n}" for n in range(self._roots))
-        found = ", ".join(x.text if type(x) is Traced else repr(x) for x in numbers)
+        found = ", ".join(_operand(self, x)[0] for x in numbers)  # type: ignore[index]
         body = "".join(f"  {line}\n" for line in self.lines)
         space: dict[str, Any] = {"ceil": math.ceil, "floor": math.floor}
         exec(f"def follow({given}):\n{body}  return ({found}{',' if numbers else ''})\n", space)
@@ -153,16 +153,16 @@ def _bare(x: Any) -> Any:
     return int(x) if isinstance(x, SymbolicInt) else x
 
 
-def _operand(x: Any) -> tuple[str, Any] | None:
-    """Returns a number as text and as value; None for what is no number of Python's."""
+def _operand(trace: Trace, x: Any) -> tuple[str, Any] | None:
+    """Returns a number as text and as value; None for what no trace takes.  A number of another trace counts by its value."""
     if type(x) is Traced:
-        return x.text, x.number
+        return (x.text, x.number) if x.trace is trace else _operand(trace, _bare(x.number))
     return (repr(_bare(x)), x) if type(x) in (int, float, bool, SymbolicInt) else None
 
 
 def _binary(sign: str, function: Callable[[Any, Any], Any], turned: bool) -> Callable[[Traced, Any], Any]:
     def of(self: Traced, other: Any) -> Any:
-        given = _operand(other)
+        given = _operand(self.trace, other)
         if given is None:
             return NotImplemented
         (a, x), (b, y) = (given, (self.text, self.number)) if turned else ((self.text, self.number), given)
@@ -173,7 +173,7 @@ def _binary(sign: str, function: Callable[[Any, Any], Any], turned: bool) -> Cal
 
 def _compared(sign: str, function: Callable[[Any, Any], bool]) -> Callable[[Traced, Any], Any]:
     def of(self: Traced, other: Any) -> Any:
-        given = _operand(other)
+        given = _operand(self.trace, other)
         if given is None:
             return NotImplemented
         if self.text == given[0]:
