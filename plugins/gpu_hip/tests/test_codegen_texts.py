@@ -112,6 +112,23 @@ def test_what_has_no_key_is_written_each_time() -> None:
     assert [type(form) for form in written] == [Form] * 3
 
 
+def test_a_text_for_the_same_extents_is_written_once() -> None:
+    from mgx_gpu_hip.plans.loops import write_pointwise
+
+    kept, op, written = Texts(), mgx.op("add"), []
+
+    def write(op: Any, xs: Any, *given: Any) -> Any:
+        written.append(xs[0].lens[0])
+        return write_pointwise(op, xs, *given)
+
+    made = []
+    for n in (70, 70, 90, 90):
+        x = opened((n, 8), ("n", ""))
+        made.append(kept.answer(write, op, [x, x], [x], traits(32), []))
+    assert [n for n in written if type(n) is SymbolicInt] == [70, 90]
+    assert made[0] is made[1] and made[2] is made[3] and made[0] != made[2]
+
+
 def test_no_set_of_extents_waits_for_many_traces() -> None:
     from mgx_gpu_hip.plans.loops import write_pointwise
 

@@ -206,7 +206,7 @@ class _Variant(NamedTuple):
 class _Kept:
     """A kernel that was asked for: its traces, unless a generator asks what cannot be traced.
 
-    written: how often its text was written; traces: how many were made.
+    written: how often its text was written; traces: how many were made; latest: what was written last, and for which extents.
     """
 
     def __init__(self) -> None:
@@ -214,9 +214,15 @@ class _Kept:
         self.traceable = True
         self.written = 0
         self.traces = 0
+        self.latest: tuple[tuple[int, ...], Answer] | None = None
 
-    def found(self, roots: Sequence[SymbolicInt]) -> KernelSource | None:
-        """Returns the kernel for these extents, if a trace serves them: the latest that did is asked first."""
+    def found(self, roots: Sequence[SymbolicInt]) -> Answer | None:
+        """Returns the kernel for these extents, if it was written last, or if a trace serves them.
+
+        Programs are emitted twice where libraries are asked ahead.  The trace that served last is asked first.
+        """
+        if self.latest is not None and self.latest[0] == tuple(roots):
+            return self.latest[1]
         for n, variant in enumerate(self.variants):
             numbers = _followed(variant.follow, roots)
             if numbers is not None:
@@ -261,6 +267,7 @@ class Texts:
         if known is not None:
             return known
         answer = make(op, inputs, outputs, modules)
+        kept.latest = tuple(map(int, form.roots)), answer
         kept.written += 1
         self._written += 1
         if self._traced * RARE < self._written and kept.worth_tracing():
