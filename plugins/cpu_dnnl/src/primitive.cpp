@@ -44,6 +44,39 @@ bool writes_past_its_end(const dnnl::primitive_desc_base &pd, bool source_zero) 
     return pixels > 32 && pixels <= 48;
 }
 
+// True if a primitive is of the implementation, and for the layouts, that a descriptor was told.
+bool is_of(dnnl_primitive_t primitive, const dnnl::primitive_desc_base &described, const std::vector<int> &slots) {
+    const_dnnl_primitive_desc_t own = nullptr;
+    check(dnnl_primitive_get_primitive_desc(primitive, &own), "primitive");
+    const_dnnl_memory_desc_t scratch = dnnl_primitive_desc_query_md(own, dnnl_query_scratchpad_md, 0);
+    const char *name = nullptr;
+    check(dnnl_primitive_desc_query(own, dnnl_query_impl_info_str, 0, &name), "primitive");
+    if (std::string(name) != described.impl_info_str()) return false;
+    if (dnnl_memory_desc_get_size(scratch) != described.scratchpad_desc().get_size()) return false;
+    for (int slot : slots) {
+        auto layout = described.query_md(dnnl::query::exec_arg_md, slot);
+        if (!dnnl_memory_desc_equal(dnnl_primitive_desc_query_md(own, dnnl_query_exec_arg_md, slot), layout.get()))
+            return false;
+    }
+    return true;
+}
+
+// oneDNN's cache of primitives looks at what was asked, and there not at the steps of axes of one element, but its choice of an
+// implementation does.  So two descriptors of different choices, both made before either primitive, would get one and the same.
+// Without the cache each gets its own.
+dnnl_primitive_t made_without_cache(const_dnnl_primitive_desc_t described, const std::string &kind) {
+    static std::mutex one_at_a_time;
+    std::lock_guard<std::mutex> guard(one_at_a_time);
+    int capacity = 0;
+    check(dnnl_get_primitive_cache_capacity(&capacity), kind);
+    check(dnnl_set_primitive_cache_capacity(0), kind);
+    dnnl_primitive_t primitive = nullptr;
+    const dnnl_status_t made = dnnl_primitive_create(&primitive, described);
+    check(dnnl_set_primitive_cache_capacity(capacity), kind);
+    check(made, kind);
+    return primitive;
+}
+
 } // namespace
 
 Primitive::Primitive(std::string kind, std::vector<int> slots, std::vector<MemoryDesc> descs, Attributes attributes,
@@ -88,6 +121,7 @@ void Primitive::prepare() {
         dnnl_primitive_t primitive = nullptr;
         check(dnnl_primitive_create(&primitive, pd_.get()), kind_);
         primitive_.reset(primitive);
+        if (!is_of(primitive, pd_, slots_)) primitive_.reset(made_without_cache(pd_.get(), kind_));
     });
 }
 

@@ -347,3 +347,17 @@ def test_convolutions_of_bytes_write_their_result_alone(pixels: tuple[int, int])
     np.testing.assert_array_equal(held[x.size : 2 * x.size], wanted.reshape(-1))
     np.testing.assert_array_equal(held[2 * x.size :], 7.0)
     np.testing.assert_array_equal(held[: x.size], 7.0)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["spread rows first", "close rows first"])
+def test_products_that_differ_only_in_the_step_of_one_row_each_run_their_own_code(order: tuple[int, int]) -> None:
+    """oneDNN's cache takes the two for equal, though it may give them different implementations with other weights."""
+    k = 9 + order[0]
+    a, b = floats(4, 1, k), floats(4, k, 32)
+    plain = MD([4, k, 32], "float32")
+    weights, result = MD([4, k, 32], "float32", "any"), MD([4, 1, 32], "float32")
+    made = [n.matmul(MD([4, 1, k], "float32", [k, step, 1]), weights, result) for step in (4 * k, k)]
+    for i in order:
+        out = np.zeros((4, 1, 32), np.float32)
+        run(made[i], {n.ARG_SRC: a, n.ARG_DST: out}, {n.ARG_WEIGHTS: (b, plain)})
+        np.testing.assert_allclose(out, a @ b, rtol=1e-5, atol=1e-5)

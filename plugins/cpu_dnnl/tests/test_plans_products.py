@@ -157,3 +157,18 @@ def test_many_small_products_with_the_same_matrix_are_one(rows: int, repeated: b
     np.testing.assert_allclose(program.run(feed)[0].to_numpy(), wanted, rtol=1e-5, atol=1e-5)
     steps = [s.name.split()[0] for s in program.executable.instances()[0].runner.schedule.steps]
     assert steps.count("copy") == copies, steps
+
+
+def test_one_row_far_from_the_next_multiplies_by_the_kernel_of_one_close_to_it() -> None:
+    net = Net()
+    net.given["spread"] = np.random.default_rng(8).standard_normal((1, 4, 24)).astype(np.float32)
+    lens = mgx.shape(type="float", dyn_dims=[(1, 4), (4, 4), (24, 24)])
+    spread = net.add("transpose", net.module.add_parameter("spread", lens), permutation=[1, 0, 2])
+    w = net.module.add_literal(np.random.default_rng(9).standard_normal((4, 24, 32)).astype(np.float32))
+    first, second = (net.add("relu", net.add("dot", x, w)) for x in (spread, net.value("close", 4, 1, 24)))
+    got = net.result(net.add("concat", first, second, axis=1))
+    rows = [net.given["spread"].transpose(1, 0, 2), net.given["close"]]
+    wanted = np.maximum(np.concatenate([r @ w.get_literal().to_numpy() for r in rows], 1), 0)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    steps = net.program.executable.instances()[0].runner.schedule.steps
+    assert len({s.name for s in steps if s.name.startswith("matmul")}) == 1, [s.name for s in steps]

@@ -77,6 +77,8 @@ def matrix_ready(e: CpuEmitter, value: Value) -> Value:
         wide == 1 and columns != 1
     ):  # what an axis of one element steps by says nothing, but oneDNN's product looks at it
         return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-1], 1]))
+    if high == 1 and columns == 1 and rows != wide:  # likewise, and so equal products have one kernel
+        return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-2], wide, 1]))
     if columns == 1 or ((rows == 1 or high == 1) and columns > 0):
         return value
     return e.row_major(value)
