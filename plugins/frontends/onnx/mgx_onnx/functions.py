@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,9 @@ def standard_body(node: Node, domain: str, version: int, inputs: Sequence[Instru
         schema: Any = onnx.defs.get_schema(node.op_type, version, domain)  # onnx's stubs lack its function bodies
     except onnx.defs.SchemaError:
         return None
+    if not schema.has_function and not schema.has_context_dependent_function:
+        return None
+    importlib.import_module("onnx.defs")  # the package gives schemas what only reading bodies needs: see messages.py
     function = FunctionProto()
     if schema.has_context_dependent_function:
         types = [b"" if i is None else type_proto(i.result).SerializeToString() for i in inputs]
@@ -124,15 +128,13 @@ def standard_body(node: Node, domain: str, version: int, inputs: Sequence[Instru
         if not text:
             return None
         function.ParseFromString(text)
-    elif schema.has_function:
+    else:
         versions = [v for v in schema.function_opset_versions if v <= version]
         text = schema.get_function_with_opset_version(max(versions)) if versions else schema.function_body
         if isinstance(text, bytes):
             function.ParseFromString(text)
         else:
             function.CopyFrom(text)
-    else:
-        return None
     defaults = {a.name: a.default_value for a in schema.attributes.values() if a.default_value.type}
     call = NodeProto()
     call.CopyFrom(node.proto)

@@ -43,3 +43,28 @@ assert [i.name for i in program.get_main_module()] == ["@param", "relu", "@retur
 assert "onnx" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", text], check=True)
+
+
+def test_operators_that_the_standard_defines_by_others_need_nothing_imported_before():
+    text = """
+import sys, numpy as np, mgx_core as mgx
+from mgx_onnx.messages import onnx
+model = onnx.ModelProto(ir_version=8)
+model.opset_import.add(version=17)
+node = model.graph.node.add
+node(op_type="SplitToSequence", input=["x"], output=["rows"])
+body = node(op_type="SequenceMap", input=["rows"], output=["mapped"]).attribute.add(name="body", type=onnx.AttributeProto.GRAPH).g
+body.node.add(op_type="Neg", input=["row"], output=["negated"])
+node(op_type="ConcatFromSequence", input=["mapped"], output=["y"]).attribute.add(name="axis", type=onnx.AttributeProto.INT, i=0)
+for put, name, row in ((model.graph.input, "x", 2), (model.graph.output, "y", 2), (body.input, "row", 1), (body.output, "negated", 1)):
+    kind = put.add(name=name).type.tensor_type
+    kind.elem_type = 1
+    for extent in (row, 3):
+        kind.shape.dim.add(dim_value=extent)
+assert "onnx" not in sys.modules
+program = mgx.parse_onnx_buffer(model.SerializeToString())
+program.compile(mgx.get_target("ref"))
+x = np.arange(6, dtype=np.float32).reshape(2, 3)
+assert np.array_equal(program.run({"x": x})[0].to_numpy(), -x)
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)
