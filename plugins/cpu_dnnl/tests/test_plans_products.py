@@ -172,3 +172,32 @@ def test_one_row_far_from_the_next_multiplies_by_the_kernel_of_one_close_to_it()
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
     steps = net.program.executable.instances()[0].runner.schedule.steps
     assert len({s.name for s in steps if s.name.startswith("matmul")}) == 1, [s.name for s in steps]
+
+
+@pytest.mark.parametrize("behind", ["", "relu"])
+@pytest.mark.parametrize(
+    ("a", "b", "looped"),
+    [
+        ([6, 1, 4, 4], [6, 30, 4, 4], True),
+        ([6, 30, 4, 4], [6, 1, 4, 4], True),
+        ([1, 20, 3, 16, 8], [4, 20, 1, 8, 1], True),
+        ([6, 1, 4], [6, 4, 4], False),
+        ([2, 3, 9, 80], [2, 1, 80, 500], False),
+        ([4, 3, 20, 5], [1, 1, 5, 7], False),
+    ],
+)
+def test_many_small_products_that_share_matrices_are_one_loop(
+    a: list[int], b: list[int], looped: bool, behind: str
+) -> None:
+    net = Net()
+    batch = list(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2])))
+    operands = [
+        net.add("multibroadcast", net.value(name, *lens), out_lens=[*batch, *lens[-2:]])
+        for name, lens in (("a", a), ("b", b))
+    ]
+    out = net.add("dot", *operands)
+    got = net.result(net.add(behind, out) if behind else out)
+    wanted = net.given["a"] @ net.given["b"]
+    np.testing.assert_allclose(got, np.maximum(wanted, 0) if behind else wanted, rtol=1e-5, atol=1e-5)
+    steps = [s.name for s in net.program.executable.instances()[0].runner.schedule.steps]
+    assert any(name.startswith("product") for name in steps) == looped, steps

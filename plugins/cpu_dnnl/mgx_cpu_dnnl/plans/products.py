@@ -26,6 +26,12 @@ __all__ = ["PLANS", "plain_product", "product"]
 
 PLANS = Kernels("cpu")
 FEW_ROWS: Final = 16  # of a matrix, below which starting a product of its own takes longer than moving them
+SMALL: Final = (
+    64**3
+)  # multiplications of a product, up to which compiled loops take less time than oneDNN's general product,
+FEWEST: Final = (
+    8  # and rows that it counts as at least, since with few of them it is moving the right matrix that takes time
+)
 
 
 @offer(PLANS, Dot, when=only(FLOATS), name="product")
@@ -47,6 +53,7 @@ def emit_dot_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
     if epilogue is None:
         return plain_product(e, operands[0], operands[1])
+    _leave_to_loops(*operands[:2])
     return product(e, operands[0], operands[1], epilogue)
 
 
@@ -56,6 +63,7 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
         (found,) = packed_product(e, a, b)
         trial.keep()
         return found
+    _leave_to_loops(a, b)
     if a.shape.dtype is not dt.bfloat16 or b.shape.dtype is not dt.bfloat16:
         return product(e, a, b, None)
     with e.trial() as trial:
@@ -63,6 +71,19 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
         trial.keep()
         return found
     return narrowed(e, product(e, widened(e, a), widened(e, b), None), dt.bfloat16)
+
+
+def _leave_to_loops(a: Value, b: Value) -> None:
+    """Refuses many small products that share matrices: oneDNN calls its general product for each, which takes long.
+
+    Where all share the right one they are one product.
+    """
+    rows, k, columns = *a.lens[-2:], b.lens[-1]
+    if a.shape.dtype is not dt.float32 or max(rows, FEWEST) * k * columns > SMALL:
+        return
+    steps = [(x, y) for n, x, y in zip(a.lens[:-2], a.strides, b.strides, strict=False) if n != 1]
+    if any(y for _, y in steps) and any((x == 0) != (y == 0) for x, y in steps):
+        raise Refused("many small products that share matrices")
 
 
 def matrix_ready(e: CpuEmitter, value: Value) -> Value:
