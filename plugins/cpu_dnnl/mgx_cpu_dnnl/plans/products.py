@@ -53,8 +53,7 @@ def emit_dot_group(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 def build(e: CpuEmitter, anchor: Instruction, operands: Sequence[Value], epilogue: Epilogue | None) -> Value:
     if epilogue is None:
         return plain_product(e, operands[0], operands[1])
-    _leave_to_loops(*operands[:2])
-    return product(e, operands[0], operands[1], epilogue)
+    return product(e, operands[0], operands[1], epilogue, loops=True)
 
 
 def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
@@ -63,9 +62,8 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
         (found,) = packed_product(e, a, b)
         trial.keep()
         return found
-    _leave_to_loops(a, b)
     if a.shape.dtype is not dt.bfloat16 or b.shape.dtype is not dt.bfloat16:
-        return product(e, a, b, None)
+        return product(e, a, b, None, loops=True)
     with e.trial() as trial:
         found = product(e, a, b, None)
         trial.keep()
@@ -73,17 +71,11 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
     return narrowed(e, product(e, widened(e, a), widened(e, b), None), dt.bfloat16)
 
 
-def _leave_to_loops(a: Value, b: Value) -> None:
-    """Refuses many small products that share matrices: oneDNN calls its general product for each, which takes long.
-
-    Where all share the right one they are one product.
-    """
+def _is_small(a: Value, b: Value) -> bool:
+    """Returns True for several products in float32 that compiled loops do in less time than oneDNN's general product."""
     rows, k, columns = *a.lens[-2:], b.lens[-1]
-    if a.shape.dtype is not dt.float32 or max(rows, FEWEST) * k * columns > SMALL:
-        return
-    steps = [(x, y) for n, x, y in zip(a.lens[:-2], a.strides, b.strides, strict=False) if n != 1]
-    if any(y for _, y in steps) and any((x == 0) != (y == 0) for x, y in steps):
-        raise Refused("many small products that share matrices")
+    few = max(rows, FEWEST) * k * columns <= SMALL
+    return few and a.shape.dtype is dt.float32 and any(n != 1 for n in a.lens[:-2])
 
 
 def matrix_ready(e: CpuEmitter, value: Value) -> Value:
@@ -105,8 +97,10 @@ def matrix_ready(e: CpuEmitter, value: Value) -> Value:
     return e.row_major(value)
 
 
-def product(e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: Value | None = None) -> Value:
-    """a [.., m, k] times b [.., k, n], row-major."""
+def product(
+    e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: Value | None = None, *, loops: bool = False
+) -> Value:
+    """a [.., m, k] times b [.., k, n], row-major; loops: refused where compiled loops take less time."""
     _native = native()
     lens = [*a.lens[:-1], b.lens[-1]]
     k = a.lens[-1]
@@ -131,6 +125,8 @@ def product(e: CpuEmitter, a: Value, b: Value, epilogue: Epilogue | None, out: V
     weights = e.constant(b)
     wanted = _native.MemoryDesc(list(b_md.dims), b_md.dtype, "any") if weights is not None else b_md
     made = e.made("matmul", a_md, wanted, out_md, **attributes)
+    if loops and flat is None and made.impl.startswith("gemm") and _is_small(a, b):
+        raise Refused("many small products: oneDNN has only its general product, which it calls for each")
     packed = e.packed(b, b_md, made.weights) if weights is not None else b
     bound = {_native.ARG_SRC: a, _native.ARG_WEIGHTS: packed, _native.ARG_DST: out}
     if epilogue is not None:
