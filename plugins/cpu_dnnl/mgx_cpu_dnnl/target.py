@@ -58,6 +58,7 @@ class CpuTarget(Target):
             from mgx_core.rules.engine import EXACT
 
             from .byte_volumes import BYTE_VOLUMES
+            from .few_channel_windows import FEW_CHANNEL_WINDOWS
             from .few_transposed_channels import FEW_TRANSPOSED
             from .native_library import native
             from .sequence_lengths import SEQUENCE_LENGTHS
@@ -65,7 +66,7 @@ class CpuTarget(Target):
             from .whole_windows import WHOLE_WINDOWS
             from .zero_points import ZERO_POINTS
 
-            rewritten = [FEW_TRANSPOSED, VECTOR_PRODUCTS, SEQUENCE_LENGTHS]
+            rewritten = [FEW_TRANSPOSED, FEW_CHANNEL_WINDOWS, VECTOR_PRODUCTS, SEQUENCE_LENGTHS]
             if not options.fast_math:
                 rewritten = [rules.within(EXACT) for rules in rewritten]
             return (

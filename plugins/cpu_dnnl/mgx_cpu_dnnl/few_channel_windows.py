@@ -1,0 +1,107 @@
+"""Pooling of few channels as element ops on shifted images: its kernels put channels into vectors, which so few do not fill.
+
+Maps of one channel are usual (peaks of a heat map, a mask that grows), and images of three (means around each pixel).
+"""
+
+from __future__ import annotations
+
+from math import inf, prod
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from mgx_core import Instruction, No, Operation
+from mgx_core import dtype as dt
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.pad import Pad
+from mgx_core.ops.pointwise import Add, Max, Mul
+from mgx_core.ops.pooling import Pooling
+from mgx_core.ops.slice import Slice
+from mgx_core.ops.window import sides
+from mgx_core.rules.engine import ROUNDING, Builder, Rules
+
+__all__ = ["FEW_CHANNEL_WINDOWS"]
+
+FEW_CHANNEL_WINDOWS: Final = Rules("few-channel-windows")
+FEW: Final = 8  # channels, with which the loops still take half the time
+LONGEST: Final = 32  # elements of a window along all its axes together, each of which is read
+END: Final = 1 << 62
+
+
+class _Shifts(NamedTuple):
+    """Padding of an image before and after each spatial axis, and along each of them the parts that one another cover."""
+
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    parts: list[list[Slice]]
+    hangs_over: bool
+
+
+@FEW_CHANNEL_WINDOWS.on(Pooling)
+def maxima_of_shifted_images(i: Instruction, b: Builder) -> Instruction | No | None:
+    """pooling, max, of few channels -> the maximum of shifted images, one axis after the other."""
+    op = i.op
+    assert isinstance(op, Pooling)
+    shifts = _shifts(i) if op.mode == "max" else None
+    return shifts if shifts is None or isinstance(shifts, No) else _joined(i, b, shifts, Max(), -inf)
+
+
+@FEW_CHANNEL_WINDOWS.on(Pooling, changes=ROUNDING)
+def means_of_shifted_images(i: Instruction, b: Builder) -> Instruction | No | None:
+    """pooling, average, of few channels -> the sum of shifted images, one axis after the other, times one over their number."""
+    op = i.op
+    assert isinstance(op, Pooling)
+    shifts = _shifts(i) if op.mode == "average" else None
+    if shifts is None or isinstance(shifts, No):
+        return shifts
+    if shifts.hangs_over or (not op.count_include_pad and any((*shifts.begins, *shifts.ends))):
+        return No("windows have different numbers of elements")
+    total = _joined(i, b, shifts, Add(), 0.0)
+    share = b.literal(np.float32(1 / prod(map(len, shifts.parts))))
+    return b.add(Mul(), total, b.add(Multibroadcast(out_lens=total.shape.dims), share))
+
+
+def _joined(i: Instruction, b: Builder, shifts: _Shifts, join: Operation, border: float) -> Instruction:
+    (x,) = i.inputs
+    if any((*shifts.begins, *shifts.ends)):
+        x = b.add(Pad(pads=(0, 0, *shifts.begins, 0, 0, *shifts.ends), value=border), x)
+    for parts in shifts.parts:
+        first, *others = (b.add(part, x) for part in parts)
+        for other in others:
+            first = b.add(join, first, other)
+        x = first
+    return x
+
+
+def _shifts(i: Instruction) -> _Shifts | No | None:
+    """Returns what a pooling of few channels joins; None for one of all elements, or of another type."""
+    (x,), op = i.inputs, i.op
+    assert isinstance(op, Pooling)
+    channels, *spatial = x.shape.dims[1:]
+    if op.dyn_global or x.shape.dtype is not dt.float32:
+        return None
+    if not isinstance(channels, int) or channels > FEW:
+        return No("a vector of channels is filled well enough")
+    lengths, strides, dilations = op.fitted(spatial).numbers(len(spatial))
+    if channels > FEW // 2 and any(1 < s < k for k, s in zip(lengths, strides, strict=True)):
+        return No("parts of images that lie apart are read several times")
+    if sum(lengths) > LONGEST:
+        return No("windows are too large to read every element of them")
+    numbers = list(zip(lengths, strides, dilations, strict=True))
+    extents = [n for n in spatial if isinstance(n, int)]
+    if len(extents) < len(spatial):
+        if op.padding_mode != "default" or op.ceil_mode or any(s > 1 for s in strides):
+            return No("where windows end depends on open extents")
+        parts = [[_part(2 + n, j * d, (j + 1 - k) * d or END) for j in range(k)] for n, (k, _, d) in enumerate(numbers)]
+        return _Shifts(*sides(op.padding, len(spatial)), parts, False)
+    counts = [n for n in i.shape.dims[2:] if isinstance(n, int)]
+    begins, ends, over = op.fitted(spatial).around(extents, counts)
+    parts = [
+        [_part(2 + n, j * d, j * d + (c - 1) * s + 1, s) for j in range(k)]
+        for n, (c, (k, s, d)) in enumerate(zip(counts, numbers, strict=True))
+    ]
+    return _Shifts(begins, tuple(e + o for e, o in zip(ends, over, strict=True)), parts, any(over))
+
+
+def _part(axis: int, start: int, end: int, step: int = 1) -> Slice:
+    return Slice(axes=(axis,), starts=(start,), ends=(end,), steps=() if step == 1 else (step,))
