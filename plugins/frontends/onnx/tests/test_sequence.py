@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, parser
 
+import mgx_core as mgx
 from mgx_core import MgxError
 from mgx_onnx.backend import RefBackend
 
@@ -75,6 +76,32 @@ def test_optional_type_attribute() -> None:
     model = helper.make_model(helper.make_graph(nodes, "g", [], [out]), opset_imports=[helper.make_opsetid("", 18)])
     with pytest.raises(MgxError, match="no value"):
         RefBackend.prepare(model).run([])
+
+
+def test_an_optional_of_a_value_leaves_nothing_to_decide() -> None:
+    then = helper.make_graph(
+        [helper.make_node("OptionalGetElement", ["o"], ["held"]), helper.make_node("Neg", ["held"], ["negated"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("negated", TensorProto.FLOAT, [2])],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Abs", ["x"], ["absolute"])],
+        "other",
+        [],
+        [helper.make_tensor_value_info("absolute", TensorProto.FLOAT, [2])],
+    )
+    nodes = [
+        helper.make_node("Optional", ["x"], ["o"]),
+        helper.make_node("OptionalHasElement", ["o"], ["has"]),
+        helper.make_node("If", ["has"], ["y"], then_branch=then, else_branch=other),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 18)])
+    program = mgx.parse_onnx_buffer(model.SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    assert [i.name for i in program.get_main_module() if i.name in ("optional", "if")] == []
+    np.testing.assert_array_equal(program.run({"x": np.float32([1, -2])})[0].to_numpy(), np.float32([-1, 2]))
 
 
 def test_strings(run: Any) -> None:

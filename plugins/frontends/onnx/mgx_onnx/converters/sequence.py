@@ -71,9 +71,15 @@ def _extents(tensor: Any) -> list[int] | None:
 
 @converts("OptionalHasElement", since=15)
 def optional_has_element(n: Node, x: Instruction | None = None) -> Instruction:
-    return n.add("optional_has_element", x)
+    return n.add("optional_has_element", x) if x is None or _held(x) is None else n.literal(True)
 
 
 @converts("OptionalGetElement", since=15)
 def optional_get_element(n: Node, x: Instruction) -> Instruction:
-    return n.add("optional_get_element", x)
+    held = _held(x)
+    return n.add("optional_get_element", x) if held is None else held
+
+
+def _held(x: Instruction) -> Instruction | None:
+    """Returns the value that an optional was made of; None if it was made of none, or comes from elsewhere."""
+    return x.inputs[0] if x.op.name == "optional" and x.inputs and not x.inputs[0].is_absent else None
