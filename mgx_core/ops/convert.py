@@ -109,7 +109,7 @@ def _integer(text: Any) -> int:
     word = str(text).strip()
     if word.lower() in ("true", "false"):
         return int(word.lower() == "true")
-    if word.lstrip("+-").isdecimal() and len(word) < 40:
+    if word[word[:1] in "+-" :].isdecimal() and len(word) < 40:
         return int(word)
     number = _number(word)
     if not np.isfinite(number):

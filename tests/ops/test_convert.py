@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -85,6 +86,9 @@ def test_numbers_from_text_and_to_text() -> None:
     for bad in ("Hello", "1_000", ""):
         with pytest.raises(ParameterError, match="is not a number"):
             run(np.array([bad], object), "float32")
+    for bad in ("+-5", "--5", "-"):  # one sign at most
+        with pytest.raises(ParameterError, match=f"the text '{re.escape(bad)}' is not a number"):
+            run(np.array([bad], object), "int64")
     with pytest.raises(ParameterError, match="is not an integer"):
         run(np.array(["inf"], object), "int32")
     with pytest.raises(ParameterError, match="round_mode"):
