@@ -140,16 +140,14 @@ def _shift(function: Callable[[Any, Any], Any], fills: bool) -> Callable[[Any, A
 
 
 def _pow(a: Any, b: Any) -> Any:
-    if np.asarray(a).dtype.kind in "iu" and np.asarray(b).dtype.kind == "i":
-        base = np.asarray(a)
-        out = np.power(base, np.maximum(b, 0))
-        with np.errstate(all="ignore"):
-            inverse = np.trunc(np.power(base.astype(np.float64), b))
-        # 1/0 is the least number of the type, as conversions of infinity to 32 and 64 bits give and narrower ones need not
-        lost = np.iinfo(base.dtype).min
-        inverse = np.where(np.isfinite(inverse), inverse, 0).astype(base.dtype)
-        return np.where(np.asarray(b) < 0, np.where(base == 0, base.dtype.type(lost), inverse), out)
-    return np.power(a, b)
+    base, power = np.asarray(a), np.asarray(b)
+    if base.dtype.kind not in "iu" or power.dtype.kind != "i":
+        return np.power(a, b)
+    # of all whole numbers 1 and -1 alone have whole inverses
+    inverse = np.where(np.abs(base) == 1, np.power(base, power & 1), 0)
+    # 1/0 is the least number of the type, as conversions of infinity to 32 and 64 bits give and narrower ones need not
+    inverse = np.where(base == 0, np.iinfo(base.dtype).min, inverse).astype(base.dtype)
+    return np.where(power < 0, inverse, np.power(base, np.maximum(power, 0)))
 
 
 NUMPY: Final[Mapping[str, Callable[..., Any]]] = {

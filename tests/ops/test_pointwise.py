@@ -97,6 +97,8 @@ def test_remainders() -> None:
 def test_powers_of_integers_are_exact() -> None:
     a, b = np.array([3, 2, -2, 10, 1]), np.array([39, -1, 3, 18, -5])
     np.testing.assert_array_equal(run(Pow(), a, b), [3**39, 0, -8, 10**18, 1])
+    odd = -(2**60) - 1  # float64 has no odd number that large
+    np.testing.assert_array_equal(run(Pow(), np.array([-1, -1, 1]), np.array([odd, odd - 1, odd])), [-1, 1, 1])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
