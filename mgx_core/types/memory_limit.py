@@ -126,8 +126,8 @@ class Growth:
         allowed, ratio = room(), size / last
         if math.log(size) + steps_left * math.log(ratio) > math.log(allowed):
             raise DeviceError(
-                f"{self.what} take {size} bytes, {ratio:.3g} times as many with every trip, and {steps_left} trips are to come; "
-                f"{allowed} bytes are allowed (compile option limit_bytes)"
+                f"{self.what} take at least {size} bytes, {ratio:.3g} times as many with every trip, and {steps_left} trips are "
+                f"to come; {allowed} bytes are allowed (compile option limit_bytes)"
             )
 
 
