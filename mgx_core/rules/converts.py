@@ -47,6 +47,11 @@ def join_converts(i: Instruction, b: Builder) -> Instruction | No | None:
     if not isinstance(inner.op, Convert):
         return None
     x = inner.inputs[0]
-    if not holds_all(inner.shape.dtype, x.shape.dtype):
-        return No(f"{inner.shape.dtype} does not hold every {x.shape.dtype}")
+    source, between, to = x.shape.dtype, inner.shape.dtype, i.shape.dtype
+    if not holds_all(between, source):
+        return No(f"{between} does not hold every {source}")
+    if to.kind == "s":
+        return No("text shows which type it was made of")
+    if between.is_float and source.is_integer and to.is_integer and not holds_all(to, source):
+        return No(f"{to} does not hold every {source}: floats end at its bounds, integers wrap")
     return x if x.result == i.result else b.add(i.op, x)

@@ -250,6 +250,24 @@ REFUSES = [
         "float16 does not hold every float32",
     ),
     (
+        "join-converts",
+        """\
+  %x = @param["x"] -> int16[2]
+  %1 = convert[target_type=float32](%x)
+  %2 = convert[target_type=uint32](%1)
+  @return(%2)""",
+        "uint32 does not hold every int16: floats end at its bounds, integers wrap",
+    ),
+    (
+        "join-converts",
+        """\
+  %x = @param["x"] -> float32[2]
+  %1 = convert[target_type=float64](%x)
+  %2 = convert[target_type=string](%1)
+  @return(%2)""",
+        "text shows which type it was made of",
+    ),
+    (
         "compute-in-wider-type",
         """\
   %x = @param["x"] -> float32[2]
