@@ -178,7 +178,7 @@ def hard_sigmoid_from_clip(i: Instruction, b: Builder) -> Instruction | No | Non
 def hard_swish_from_hard_sigmoid(i: Instruction, b: Builder) -> Instruction | No | None:
     """x * hard_sigmoid(x) with slope 1/6 and offset 1/2 -> hard_swish(x); also x * clip(x + 3, 0, 6) / 6."""
     c, parts = factors(i)
-    if len(parts) != 2:
+    if len(parts) != 2 or not i.shape.dtype.is_float:
         return None
     for gate, x in (parts, parts[::-1]):
         if isinstance(gate.op, HardSigmoid) and gate.inputs[0] is x and c == 1.0:

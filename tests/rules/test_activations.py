@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+
+from mgx_core.compile.stages import optimize_module
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ir.text.parser import parse_module
+from mgx_core.ops import STANDARD
+from mgx_core.options import CompileOptions
 
 TURNS = [
     (
@@ -259,6 +266,25 @@ REFUSES = [
         "the slope and offset are not 1/6 and 1/2",
     ),
 ]
+
+
+def test_whole_numbers_have_no_hard_swish() -> None:
+    module = parse_module(
+        """\
+module main
+  %x = @param["x"] -> int32[1]
+  %3 = @literal(3) -> int32[1]
+  %6 = @literal(6) -> int32[1]
+  %0 = @literal(0) -> int32[1]
+  %s = add(%x, %3)
+  %c = clip(%s, %0, %6)
+  %d = div(%c, %6)
+  %y = mul(%x, %d)
+  @return(%y)""",
+        STANDARD,
+    )
+    optimize_module(module, CompileOptions())
+    assert Interpreter().run(module, [np.int32([5])])[0].tolist() == [5]
 
 
 @pytest.mark.parametrize(("name", "before", "why"), REFUSES)
