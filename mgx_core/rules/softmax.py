@@ -11,19 +11,11 @@ from ..ops.pointwise import Div, Exp, Log, Sub
 from ..ops.reduce import ReduceMax, ReduceSum
 from ..ops.softmax import Logsoftmax, Softmax
 from .engine import ROUNDING, Builder, Rules
-from .norms import reduced_axes, repeated
+from .norms import less_own, reduced_axes, repeated
 
 __all__ = ["SOFTMAX"]
 
 SOFTMAX: Final = Rules("raise-norms")
-
-
-def less_maximum(ins: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
-    """x and the axes in ``x - max(x)``."""
-    if not isinstance(ins.op, Sub):
-        return None
-    top = repeated(ins.inputs[1], ReduceMax, ins.inputs[0])
-    return None if top is None else (ins.inputs[0], reduced_axes(top))
 
 
 def _softmax(
@@ -35,7 +27,7 @@ def _softmax(
     if below is None:
         return None
     axes = reduced_axes(below)
-    found = less_maximum(powers.inputs[0])
+    found = less_own(powers.inputs[0], ReduceMax)
     if (found is not None) is not shifted:
         return None
     x, own = found or (powers.inputs[0], axes)
@@ -70,7 +62,7 @@ def logsoftmax_from_difference(i: Instruction, b: Builder) -> Instruction | No |
     log = right.inputs[0] if isinstance(right.op, Multibroadcast) and len(right.inputs) == 1 else right
     if not isinstance(log.op, Log):
         return None
-    found = less_maximum(shifted)
+    found = less_own(shifted, ReduceMax)
     total = log.inputs[0]
     if found is None or not isinstance(total.op, ReduceSum) or not isinstance(total.inputs[0].op, Exp):
         return None
