@@ -14,9 +14,9 @@ from ..types.shape import Shape, TupleShape
 from .kernel_emission import KernelEmitter
 from .schedule import Call, Step
 from .static_part import fixed, fixed_tensor, given, read_whole, with_bodies
-from .values import Buffer, Value
+from .values import Buffer, Value, count_reads
 
-__all__ = ["count_uses", "emit_branch", "is_planned", "planned_member"]
+__all__ = ["count_uses", "emit_body", "emit_branch", "is_planned", "planned_member"]
 
 
 def is_planned(ins: Instruction, member: Callable[[Instruction], bool]) -> bool:
@@ -72,12 +72,12 @@ def emit_branch(
     begin, otherwise, end = steps(condition)
     e.call = call
     e.add(begin)
-    made = _emit_body(e, ins.modules[0], env, call)
+    made = emit_body(e, ins.modules[0], env, call)
     results = [_own(value, around) or e.allocate(value.dtype, value.lens) for value in made]
     for value, result in zip(made, results, strict=True):
         _copy(e, value, result)
     e.add(otherwise)
-    for value, result in zip(_emit_body(e, ins.modules[1], env, call), results, strict=True):
+    for value, result in zip(emit_body(e, ins.modules[1], env, call), results, strict=True):
         _copy(e, value, result)
     end.writes = [r.buffer for r in results]  # what follows the last write to them follows both modules
     e.add(end)
@@ -87,11 +87,14 @@ def emit_branch(
     return tuple(results)
 
 
-def _emit_body(e: KernelEmitter, module: Module, env: dict[Instruction, Any], call: Call) -> list[Value]:
-    e.call = None
+def emit_body(e: KernelEmitter, module: Module, env: dict[Instruction, Any], call: Call) -> list[Value]:
+    """Adds the steps of a module of control flow; returns its results."""
     members = [i for i in module if not given(i)]
     left = count_uses(members)
     left.update(set(module.outputs))
+    for p in module.parameters.values():
+        count_reads(env[p], left[p])
+    e.call = None
     e.emit_all(members, env, left)
     e.call = call
     return [e.value_of(o, env) for o in module.outputs]

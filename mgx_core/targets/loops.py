@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ir.instruction import Instruction
-from ..ir.module import Module
 from ..ir.ordering import captures
 from ..ops.control import Loop, Scan, goes_on
 from ..ops.index import Gather
 from ..ops.movement import Reverse
 from ..types import dtype as dt
 from ..types.shape import Shape, TupleShape
-from .branches import count_uses
+from .branches import emit_body
 from .kernel_emission import KernelEmitter
 from .schedule import Call, Step
-from .static_part import fixed, fixed_tensor, given, read_whole
+from .static_part import fixed, fixed_tensor, read_whole
 from .values import NEVER_OVERWRITTEN, Buffer, Value, count_reads
 
 __all__ = ["LoopSteps", "Trips", "emit_loop", "is_planned_loop"]
@@ -138,7 +137,7 @@ def emit_loop(e: KernelEmitter, ins: Instruction, env: dict[Instruction, Any], s
     env |= zip(parts.states, states, strict=True)
     for n, (x, p) in enumerate(zip(xs, parts.slices, strict=True)):
         env[p] = e.run_op(Gather(axis=_axis(ins.op, n, x)), (), [x, trips.counter])
-    made = dict(zip(body.outputs, _emit_body(e, body, env, call), strict=True))
+    made = dict(zip(body.outputs, emit_body(e, body, env, call), strict=True))
     for n, (row, rows_of) in enumerate(zip(parts.rows, rows, strict=True)):
         if rows_of.shape.elements():
             steps.put_row(e.row_major(made[row]), trips.counter, rows_of, _backwards(ins.op, n))
@@ -220,18 +219,6 @@ def _with_axis(op: Any, n: int, rows: Value) -> Value:
 
 def _buffers(value: Any) -> list[Buffer]:
     return [b for v in value for b in _buffers(v)] if isinstance(value, tuple) else [value.buffer]
-
-
-def _emit_body(e: KernelEmitter, body: Module, env: dict[Instruction, Any], call: Call) -> list[Value]:
-    members = [i for i in body if not given(i)]
-    left = count_uses(members)
-    left.update(set(body.outputs))
-    for p in body.parameters.values():
-        count_reads(env[p], left[p])
-    e.call = None
-    e.emit_all(members, env, left)
-    e.call = call
-    return [e.value_of(o, env) for o in body.outputs]
 
 
 def _replace(e: KernelEmitter, made: Sequence[Value], states: Sequence[Value]) -> None:
