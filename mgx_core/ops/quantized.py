@@ -149,7 +149,8 @@ class Quantizelinear(Operation):
                 quotient = np.rint(quotient)
             if zero_point is not None:
                 zero = widen(spread(zero_point, x, self.axis, self.block_size))
-                quotient = quotient.astype(np.float64 if to.bits > 16 else quotient.dtype) + zero.astype(quotient.dtype)
+                sums = np.float64 if to.bits > 16 else quotient.dtype
+                quotient = quotient.astype(sums) + zero.astype(sums)
             return saturated(quotient, to, self.saturate)
 
     def decompose(self, b: Builder, x: Operand, scale: Operand, zero_point: Operand | None = None) -> Any:

@@ -131,6 +131,11 @@ def test_parts_mean_the_same(kind: str) -> None:
         same_as_parts(Dequantizelinear(block_size=block), op.evaluate([x, scale, zero]), scale, zero)
 
 
+def test_large_zero_points_keep_their_last_digit() -> None:
+    point = np.array(2**24 + 1, np.int32)
+    assert run(Quantizelinear(), F([0, 4]), F(1), point).tolist() == [2**24 + 1, 2**24 + 5]
+
+
 @pytest.mark.parametrize("kind", [np.int32, np.uint32])
 def test_parts_of_wide_integers_are_subtracted_before_they_are_rounded(kind: Any) -> None:
     x = np.array([[2**30 + 1, 5], [7, 2**31 - 1]], kind)
