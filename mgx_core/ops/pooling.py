@@ -58,16 +58,16 @@ class Windows(Operation):
         ]
 
     def fitted(self, dims: Sequence[Dim]) -> Self:
-        """Returns the op with windows that end with the axis and its padding where an axis has only one."""
+        """Returns the op with windows that end with the axis and its padding where an axis has only one, and keeps that."""
         if self.padding_mode != "default":
             return self
-        lengths, _, dilation = self.numbers(len(dims))
+        lengths, stride, dilation = self.numbers(len(dims))
         begins, ends = sides(self.padding, len(dims))
-        fitting = tuple(
-            min(k, max(1, -(-(n + b + e) // d))) if c == 1 and isinstance(n, int) else k
-            for n, c, k, d, b, e in zip(dims, self.counts(dims), lengths, dilation, begins, ends, strict=True)
-        )
-        return self if fitting == lengths else cast(Self, self.replace(lengths=fitting))
+        fitting = []
+        for n, c, k, s, d, b, e in zip(dims, self.counts(dims), lengths, stride, dilation, begins, ends, strict=True):
+            less = min(k, max(1, -(-(n + b + e) // d))) if c == 1 and isinstance(n, int) else k
+            fitting.append(less if extent(n, less, s, d, b + e, b, self.ceil_mode) == c else k)
+        return self if tuple(fitting) == lengths else cast(Self, self.replace(lengths=tuple(fitting)))
 
     def around(self, dims: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
         """Returns padding before and after each axis of static extents, and how far the last window hangs over that."""

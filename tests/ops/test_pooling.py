@@ -47,6 +47,7 @@ def direct(x: Any, op: Pooling, out: Any, begins: Any, ends: Any) -> Any:
         (dict(lengths=(3, 2), stride=(2, 3), padding=(1, 0, 0, 1)), (3, 3), (1, 0), (0, 1)),
         (dict(lengths=(2, 2), stride=(2, 3), ceil_mode=True), (4, 3), (0, 0), (0, 0)),
         (dict(lengths=(3, 3), stride=(3, 3), padding=(1, 1), ceil_mode=True), (3, 3), (1, 1), (1, 1)),
+        (dict(lengths=(3, 2), stride=(3, 3), dilations=(4, 1), ceil_mode=True), (1, 3), (0, 0), (0, 0)),
         (dict(lengths=(2, 3), dilations=(3, 2), padding=(1, 1), count_include_pad=True), (6, 6), (1, 1), (1, 1)),
         (dict(lengths=(3, 3), stride=(2, 2), padding_mode="same_upper"), (4, 4), (1, 0), (1, 1)),
         (dict(lengths=(3, 3), stride=(2, 2), padding_mode="same_lower", lp_order=3), (4, 4), (1, 1), (1, 0)),
