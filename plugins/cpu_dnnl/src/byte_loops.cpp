@@ -1,7 +1,7 @@
 // Bytes by a table, 32 at a time.
 #include <immintrin.h>
 
-#include "loops.h"
+#include "byte_table.h"
 
 namespace mgx {
 
@@ -36,33 +36,20 @@ struct Table {
         }
         return found;
     }
-};
 
-void map_row(const Table &table, const uint8_t *from, uint8_t *to, int64_t length) {
-    int64_t n = 0;
-    for (; n + 32 <= length; n += 32) {
-        const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from + n));
-        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + n), table(x));
+    void row(const uint8_t *from, uint8_t *to, int64_t length) const {
+        int64_t n = 0;
+        for (; n + 32 <= length; n += 32) {
+            const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from + n));
+            _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + n), (*this)(x));
+        }
+        for (; n < length; ++n)
+            to[n] = bytes[from[n]];
     }
-    for (; n < length; ++n)
-        to[n] = table.bytes[from[n]];
-}
-
-// Buffers: x, table (256 bytes by the bits of x), out.  Numbers: bytes a row, or 0 for one row of any length; steps of the rows
-// of x and out.  Work: rows, or bytes.
-void map_bytes(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
-    auto *x = static_cast<const uint8_t *>(buffers[0]);
-    auto *out = static_cast<uint8_t *>(buffers[2]);
-    const Table table(static_cast<const uint8_t *>(buffers[1]));
-    if (args[0] == 0)
-        map_row(table, x + begin, out + begin, end - begin);
-    else
-        for (int64_t row = begin; row < end; ++row)
-            map_row(table, x + row * args[1], out + row * args[2], args[0]);
-}
+};
 
 } // namespace
 
-void add_byte_loops(NamedLoops &loops) { loops["map_bytes"] = &map_bytes; }
+void add_byte_loops(NamedLoops &loops) { loops["map_bytes"] = &map_bytes<Table>; }
 
 } // namespace mgx
