@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.records import dataclass
 
@@ -81,10 +80,9 @@ def compile_fours(
     product: a: [results, channels]; columns: the channels, 16 at least.  fast: as of `Epilogue.combine`.  Buffers: the left
     operand, weights, their sums by channel, the zero point, extra.., outs..
     """
-    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    behind = product.epilogue_of_bytes(fast)
     if isinstance(behind, No):
         return behind
-    behind.combine(fast)
     m, channels = product.a.lens()
     _, _, _, *rest = windows.numbers
     width, stride, gap = rest[8], rest[14], rest[17]
@@ -95,9 +93,8 @@ def compile_fours(
     plan = FourPlan(behind, Args(), ragged=channels % (2 * engine.lanes) != 0)
     blocks, parts = -(-channels // block), -(-m // rows)
     numbers = {"m": m, "n": channels, "rows": rows, "block": block, "blocks": blocks, "parts": parts}
-    plan.args.enter({**numbers, "windows": windows.numbers[0]})
-    for value in windows.numbers[1:]:
-        plan.args.add(value)
+    plan.args.enter(numbers)
+    windows.enter(plan.args)
     plan.args.enter({name: int(value) for name, value in fours._asdict().items()})
     behind.number(plan.args)
     space = (4 * fours.groups * columns + columns + 3 * gap) * block + 2 * SLACK

@@ -28,12 +28,11 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
     tiled: in tile registers; fast: as of `Epilogue.combine`.  Buffers: a, the panels, numbers of int32 that sums begin with, of
     which there are as many as columns, rounded up to 16, extra.., outs..
     """
-    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    behind = product.epilogue_of_bytes(fast)
     if isinstance(behind, No):
         return behind
     a, columns, threads = product.a, product.columns, product.threads
     m, depth = a.lens()
-    behind.combine(fast)
     step = TILE if tiled else FOUR
     steps, panels = -(-depth // step), -(-columns // COLUMNS)
     padded = steps * step

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.records import dataclass
 
@@ -42,6 +41,12 @@ class Windows:
     run: int
     taps: int
 
+    def enter(self, args: Args) -> None:
+        """Adds the numbers to those of a kernel."""
+        args.enter({"windows": self.numbers[0]})
+        for value in self.numbers[1:]:
+            args.add(value)
+
 
 def compile_pairs(
     product: Product,
@@ -56,10 +61,9 @@ def compile_pairs(
     product: of a convolution, a: [results, depth] as if its windows were rows; columns: of all groups.  fast: as of
     `Epilogue.combine`.  Buffers: the left operand, panels of weights of all groups, the zero point, extra.., outs..
     """
-    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    behind = product.epilogue_of_bytes(fast)
     if isinstance(behind, No):
         return behind
-    behind.combine(fast)
     threads, columns = product.threads, product.columns // groups
     m, depth = product.a.lens()
     unit = STEP if windows is None else windows.run
@@ -106,10 +110,9 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
     product: a: [results, channels]; columns: the channels, 16 at least.  Buffers: the left operand, weights, their sums by
     channel, the zero point, extra.., outs..
     """
-    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    behind = product.epilogue_of_bytes(fast)
     if isinstance(behind, No):
         return behind
-    behind.combine(fast)
     m, channels = product.a.lens()
     most = min(max(1, SUMS // (4 * channels)), -(-m // product.threads))
     rows = even_part(m, most, 1)
@@ -138,10 +141,9 @@ def compile_filters(
     product: as of `compile_pairs`; channels: 16 at least; lens: images, height and width of the results.  Buffers: the left
     operand, panels of filters at 16 points, the zero point, extra.., outs..
     """
-    behind = product.epilogue((dt.int8, dt.uint8), dt.int32)
+    behind = product.epilogue_of_bytes(fast)
     if isinstance(behind, No):
         return behind
-    behind.combine(fast)
     images, height, width = lens
     channels, threads = windows.numbers[0], product.threads
     pitch, panels = -(-channels // STEP) * STEP, -(-product.columns // COLUMNS)
@@ -181,7 +183,5 @@ def _enter(args: Args, numbers: dict[str, int], windows: Windows | None, behind:
     """Enters the run-time numbers of a kernel."""
     args.enter(numbers)
     if windows is not None:
-        args.enter({"windows": windows.numbers[0]})
-        for value in windows.numbers[1:]:
-            args.add(value)
+        windows.enter(args)
     behind.number(args)

@@ -130,6 +130,13 @@ class Product:
             return No(f"rows {a} of a product")
         return No("an extent is 0") if 0 in (*a.lens(), self.columns) else _read(self, sums)
 
+    def epilogue_of_bytes(self, fast: bool) -> Epilogue | No:
+        """Reads what follows on sums of products of bytes; fast: as of `Epilogue.combine`."""
+        behind = self.epilogue((dt.int8, dt.uint8), dt.int32)
+        if isinstance(behind, Epilogue):
+            behind.combine(fast)
+        return behind
+
     def kernel(
         self,
         name: str,
