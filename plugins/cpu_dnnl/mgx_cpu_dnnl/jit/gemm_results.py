@@ -126,13 +126,17 @@ class Results:
         graph = self.behind.graph
         return graph is not None and all(o.extra in NARROWING for o in graph.outputs)
 
-    def _bytes(self, j: int, parts: list[Scope]) -> V:
-        """Result j of four vectors, as one of bytes: the instructions that narrow also bound."""
-        c, n = self.c, self.c.lanes
+    def _narrowed(self, j: int, parts: list[Scope]) -> tuple[Node, Node, V]:
+        """Returns result j, what is narrowed to it, and the zero point that is added."""
         assert self.behind.graph is not None
         out = self.behind.graph.outputs[j]
         x, zero = out.args
-        point = c.cast("fptosi", parts[0].value(zero), "i32")
+        return out, x, self.c.cast("fptosi", parts[0].value(zero), "i32")
+
+    def _bytes(self, j: int, parts: list[Scope]) -> V:
+        """Result j of four vectors, as one of bytes: the instructions that narrow also bound."""
+        c, n = self.c, self.c.lanes
+        out, x, point = self._narrowed(j, parts)
         unknown = c.splat(c.op("sub", c.const(0, point), point), n) if out.dtype is dt.int8 else None
         whole = [self._rounded(scope.value(x), unknown) for scope in parts]
         halves = [c.call("llvm.x86.avx512.packssdw.512", "i16", 2 * n, *whole[i : i + 2]) for i in (0, 2)]
@@ -146,10 +150,7 @@ class Results:
     def _half_bytes(self, j: int, parts: list[Scope]) -> V:
         """Result j of two vectors of AVX2, as half a vector of bytes."""
         c, n = self.c, self.c.lanes
-        assert self.behind.graph is not None
-        out = self.behind.graph.outputs[j]
-        x, zero = out.args
-        point = c.cast("fptosi", parts[0].value(zero), "i32")
+        out, x, point = self._narrowed(j, parts)
         top = c.const(2.0**30, V("", "float", n))
         whole = []
         for scope in parts:
