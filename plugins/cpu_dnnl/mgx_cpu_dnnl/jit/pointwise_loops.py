@@ -114,30 +114,34 @@ class _Rows:
         c, plan = self.c, self.plan
         at = dict(enumerate(index))
         bases = [self.ops.moved(o, base, at) for o, base in enumerate(self.ops.bases)]
-        zero = i64(0)
-
-        def load_fixed(node: Node) -> V:
-            k = self.number[node.ident]
-            return self.ops.read(k, bases[k], zero, 0, None)
-
-        fixed = self.ops.scope(load_fixed)
-        fixed.prepare([*plan.nodes], self.varies) if self._uniform() else None
+        fixed = self._fixed(bases)
 
         def step(i: V, n: int, mask: V | None) -> None:
             def load(node: Node) -> V:
                 k = self.number[node.ident]
                 return self.ops.read(k, bases[k], i, n, mask)
 
-            scope = Scope(c, n, load, fixed)
-            values = [scope.value(r) for r in plan.results]
-            for o, value in enumerate(values):
-                k = len(plan.loads) + o
-                self.ops.write(k, bases[k], i, value, mask)
+            self._write_results(Scope(c, n, load, fixed), bases, i, mask)
 
         spread(c, begin, end, self.cost(), step, plan.mode)
 
-    def _uniform(self) -> bool:
-        return any(not self.varies(n) and n.kind != "const" for n in self.plan.nodes)
+    def _fixed(self, bases: list[V]) -> Scope:
+        """Returns the scope of what does not vary along the inner axis, made where operands begin at these addresses."""
+
+        def load(node: Node) -> V:
+            k = self.number[node.ident]
+            return self.ops.read(k, bases[k], i64(0), 0, None)
+
+        fixed = self.ops.scope(load)
+        if any(not self.varies(n) and n.kind != "const" for n in self.plan.nodes):
+            fixed.prepare(self.plan.nodes, self.varies)
+        return fixed
+
+    def _write_results(self, scope: Scope, bases: list[V], at: V, mask: V | None) -> None:
+        plan = self.plan
+        values = [scope.value(r) for r in plan.results]
+        for k, value in enumerate(values, len(plan.loads)):
+            self.ops.write(k, bases[k], at, value, mask)
 
     def cost(self) -> int:
         return sum(n.cost for n in self.plan.nodes if self.varies(n))
@@ -255,10 +259,6 @@ class _Tiled(_Rows):
         tile_axis = plan.tile
         starts = [base if o in tiles else self.ops.moved(o, base, {tile_axis: i}) for o, base in enumerate(bases)]
 
-        def load_fixed(node: Node) -> V:
-            k = self.number[node.ident]
-            return self.ops.read(k, starts[k], i64(0), 0, None)
-
         def load(node: Node) -> V:
             k = self.number[node.ident]
             if k in tiles:
@@ -267,11 +267,4 @@ class _Tiled(_Rows):
                 return from_memory(c, raw, self.ops.dtypes[k])
             return self.ops.read(k, starts[k], j, n, mask)
 
-        fixed = self.ops.scope(load_fixed)
-        if self._uniform():
-            fixed.prepare(plan.nodes, self.varies)
-        scope = Scope(c, n, load, fixed)
-        values = [scope.value(r) for r in plan.results]
-        for o, value in enumerate(values):
-            k = len(plan.loads) + o
-            self.ops.write(k, starts[k], j, value, mask)
+        self._write_results(Scope(c, n, load, self._fixed(starts)), starts, j, mask)
