@@ -8,7 +8,7 @@ from typing import Any
 from mgx_core import Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError, Refused
-from mgx_core.targets.values import Value, channels_last
+from mgx_core.targets.values import Value, channels_last, packed_strides
 
 from .emitter import CpuEmitter
 
@@ -76,13 +76,7 @@ def same_order(value: Value | Shape) -> list[int]:
     lens, strides = shape.lens(), shape.strides()
     if any(s == 0 and n != 1 for n, s in zip(lens, strides, strict=True)):
         return Shape(shape.dtype, lens).strides()
-    order = _stable_order(lens, strides)
-    out = [0] * len(lens)
-    step = 1
-    for axis in reversed(order):
-        out[axis] = step
-        step *= lens[axis]
-    return out
+    return packed_strides(lens, _stable_order(lens, strides))
 
 
 def _stable_order(lens: list[int], strides: list[int]) -> list[int]:

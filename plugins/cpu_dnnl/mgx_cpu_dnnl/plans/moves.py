@@ -54,12 +54,9 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 def _beside(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Value:
     """Returns memory for the operands beside each other, in the axis order of the largest."""
     largest = max(given, key=lambda a: (a.shape.elements(), not a.shape.standard()))
-    rank = len(largest.lens)
     lens = list(largest.lens)
     lens[axis] = total
-    order = same_order(largest)
-    strides = packed_strides(lens, sorted(range(rank), key=lambda a: (-order[a], a)))
-    return e.allocate(largest.shape.dtype, lens, strides)
+    return _like(e, largest, lens, largest.shape.dtype)
 
 
 def _fill(e: CpuEmitter, given: Sequence[Value], out: Value, axis: int, done: int) -> None:
@@ -141,8 +138,4 @@ def emit_resize(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 def _like(e: CpuEmitter, x: Value, lens: Sequence[int], dtype: DType) -> Value:
     """Returns a new value of other extents with the axes in the order that they have in the memory of `x`."""
     order = same_order(x)
-    strides, step = [0] * len(lens), 1
-    for a in sorted(range(len(lens)), key=lambda a: (-order[a], a), reverse=True):
-        strides[a] = step
-        step *= lens[a]
-    return e.allocate(dtype, lens, strides)
+    return e.allocate(dtype, lens, packed_strides(lens, sorted(range(len(lens)), key=lambda a: (-order[a], a))))
