@@ -24,7 +24,7 @@ from ..native_library import native
 from ..packing import Derived
 from .anchors import of_float32, offer_anchor
 from .epilogues import Epilogue
-from .links import KINDS, images, links_of, plane, weights_and_extents
+from .links import KINDS, bits, images, links_of, plane, weights_and_extents
 from .native_loops import native_loop
 
 __all__ = ["PLANS"]
@@ -143,15 +143,11 @@ def _bounded(links: list[int]) -> tuple[list[int], list[int]]:
         low, rest = 0.0, rest[NUMBERS:]
     elif rest and rest[0] == KINDS["clip"]:
         low, high, rest = _number(rest[1]), _number(rest[2]), rest[NUMBERS:]
-    return [bias, *added, _bits(low), _bits(high)], rest
+    return [bias, *added, bits(low), bits(high)], rest
 
 
-def _bits(number: float) -> int:
-    return int(struct.unpack("<i", struct.pack("<f", number))[0])
-
-
-def _number(bits: int) -> float:
-    return float(struct.unpack("<f", struct.pack("<i", bits))[0])
+def _number(stored: int) -> float:
+    return float(struct.unpack("<f", struct.pack("<i", stored))[0])
 
 
 def _in_fours(w: Array) -> Array:

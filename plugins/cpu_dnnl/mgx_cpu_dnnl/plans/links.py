@@ -17,7 +17,7 @@ from ..emitter import CpuEmitter
 from ..layout import as_channels_last
 from .epilogues import Epilogue
 
-__all__ = ["KINDS", "extents", "images", "links_of", "plane", "weights_and_extents"]
+__all__ = ["KINDS", "bits", "extents", "images", "links_of", "plane", "weights_and_extents"]
 
 # as the loops number them
 KINDS: Final = {
@@ -79,7 +79,7 @@ def links_of(epilogue: Epilogue | None, lens: Sequence[int]) -> tuple[list[int],
         if operand is not None:
             place, strides = 3 + len(operands), _strides(link, operand, lens)
             operands.append(operand)
-        found += [kind, _bits(link.alpha), _bits(link.beta), place, *strides]
+        found += [kind, bits(link.alpha), bits(link.beta), place, *strides]
     return found, operands
 
 
@@ -95,5 +95,6 @@ def _strides(link: Link, operand: Value, lens: Sequence[int]) -> list[int]:
     return [image, *plane(axes, 0), min(channel, 1)]
 
 
-def _bits(number: float) -> int:
+def bits(number: float) -> int:
+    """Returns the bits of a float32, as the loops take it among their numbers."""
     return int(struct.unpack("<i", struct.pack("<f", number))[0])
