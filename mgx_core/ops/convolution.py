@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, ceil_div, compare, may_equal
-from ..types.dtype import of
+from ..types.dtype import DType, of
 from ..types.shape import Shape
 from .columns import EVERY, fold
 from .declaration import op
@@ -64,6 +64,11 @@ class Windowed(Operation):
             return moves.counts(x.dims[2:], w.dims[2:])
         return [ceil_div(n, s) for n, s in zip(x.dims[2:], moves.stride, strict=True)]
 
+    def of_nothing(self, x: Array, w: Array, to: DType) -> Array:
+        """Returns the correlation of an image without elements, of type `to`: zeros, wherever a window finds a place."""
+        lens = self.convolved(*(Shape.of(of(v.dtype), v.shape) for v in (x, w)))
+        return np.zeros([len(x), len(w), *map(int, lens)], to.numpy)
+
     def sliding(self, dims: Sequence[int], window: Sequence[int]) -> Moves:
         """Returns how windows move over static extents."""
         stride, dilation = (
@@ -88,6 +93,8 @@ class Convolution(Windowed):
         return x.with_dims((x.dims[0], w.dims[0], *self.convolved(x, w)))
 
     def compute(self, x: Array, w: Array) -> Array:
+        if not x.size:
+            return self.of_nothing(x, w, of(x.dtype))
         stride, dilation, begins, ends = self.sliding(x.shape[2:], w.shape[2:])
         out = convolve(widen(x), widen(w), stride, (*begins, *ends), dilation, self.group)
         return convert(out, of(x.dtype))

@@ -150,6 +150,8 @@ class QuantConvolution(Windowed):
         self, x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None
     ) -> Array:
         to = _product_type(of(x.dtype), of(w.dtype))
+        if not x.size:
+            return self.of_nothing(x, w.astype(x.dtype), to)
         if x_zero_point is not None:
             x_zero_point = x_zero_point.reshape(())
         if w_zero_point is not None and w_zero_point.size != 1:

@@ -13,6 +13,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import MgxError
 from mgx_core.ops.columns import Col2im, Im2col
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards, convolve
+from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.ops.sample import DeformConv
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape
@@ -72,6 +73,20 @@ def test_whole_numbers_are_exact_in_float64() -> None:
     w = RNG.integers(-128, 127, (5, 300, 3, 3), dtype=np.int8)
     exact = convolve(x, w, (1, 1), (1, 1), (1, 1), 1, np.int64)
     np.testing.assert_array_equal(convolve(x, w, (1, 1), (1, 1), (1, 1), 1, np.float64), exact)
+
+
+def test_images_without_elements() -> None:
+    for given, attributes, out in (
+        ((1, 4, 0, 5), dict(padding_mode="same_upper", stride=(2, 2)), (1, 2, 0, 3)),
+        ((1, 4, 0, 5), dict(padding=(2, 1), stride=(1, 2)), (1, 2, 2, 3)),
+    ):
+        x, w = np.zeros(given, np.float32), np.ones((2, 4, 3, 3), np.float32)
+        op = Convolution(**attributes)
+        assert op.result([Shape("float", given), Shape("float", w.shape)]) == Shape("float", out)
+        np.testing.assert_array_equal(op.evaluate([x, w]), np.zeros(out))
+        whole = QuantConvolution(**attributes).evaluate([x.astype(np.uint8), w.astype(np.int8), np.uint8(3)])
+        np.testing.assert_array_equal(whole, np.zeros(out))
+        assert whole.dtype == np.int32
 
 
 def test_symbolic_extents() -> None:

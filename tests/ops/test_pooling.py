@@ -59,6 +59,12 @@ def test_windows(mode: Any, attributes: Any, out: Any, begins: Any, ends: Any) -
     np.testing.assert_allclose(op.evaluate([X]), direct(X, op, out, begins, ends), rtol=1e-9)
 
 
+@pytest.mark.parametrize("mode", ["max", "average", "lpnorm"])
+def test_no_window_covers_nothing(mode: Any) -> None:
+    op = Pooling(mode=mode, lengths=(7,), stride=(2,), padding_mode="same_upper")
+    assert op.evaluate([np.zeros((1, 3, 0), np.float32)]).shape == (1, 3, 0)
+
+
 def test_no_window_starts_in_the_padding_at_the_end() -> None:
     op = Pooling(mode="max", lengths=(1,), stride=(2,), padding=(0, 1), ceil_mode=True)
     assert op.result([Shape("float", (1, 1, 4))]) == Shape("float", (1, 1, 2))
