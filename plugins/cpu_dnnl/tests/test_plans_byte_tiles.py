@@ -224,3 +224,18 @@ def test_panels_of_dot_products_hold_each_weight_once() -> None:
     assert full[16, 2, 5, 1] == w[65, 37]
     assert rest[15, 1, 0, 3] == w[63, 80]
     assert not rest[17, :, :, 2:].any()
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("types", [(np.int8, np.int8), (np.uint8, np.int8), (np.int8, np.uint8)])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_sums_of_no_products(batch: Any, types: Any, constant: bool) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x, w = (np.zeros((*batch, *lens), kind) for lens, kind in zip(((5, 0), (0, 15)), types, strict=True))
+    feeds = {"x": x} if constant else {"x": x, "w": w}
+    given = [main.add_parameter(n, mgx.Shape(mgx.dtype.of(a.dtype), list(a.shape))) for n, a in feeds.items()]
+    given += [main.add_literal(w)] if constant else []
+    main.add_return([main.add(mgx.op("quant_dot"), *given)])
+    program.compile(CpuTarget())
+    np.testing.assert_array_equal(program.run(feeds)[0], np.zeros((*batch, 5, 15), np.int32))

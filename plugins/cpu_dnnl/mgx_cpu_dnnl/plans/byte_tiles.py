@@ -64,6 +64,8 @@ def prepared(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> Finish
         raise Refused("the weights have a zero point")
     if not e.is_constant(w):
         raise Refused("the weights are not constant")
+    if 0 in x.lens or 0 in w.lens:
+        raise Refused("an extent is 0")
     zero = 0 if x_zero is None else whole(e, x_zero)
     tiled = native().multiplies_tiles()
     if not tiled and x.shape.dtype is dt.int8:

@@ -30,6 +30,8 @@ def operands_of(e: CpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Val
     """
     x, w, x_zero, w_zero = (*args, None, None)[:4]
     assert x is not None and w is not None
+    if 0 in x.lens or 0 in w.lens:
+        raise Refused("an extent is 0")
     if not fast(e) and (w.shape.dtype is not dt.int8 or saturates(e, x, w)):
         raise Refused("this processor adds pairs of products in int16, which these weights may exceed")
     if w.shape.dtype is dt.uint8:
