@@ -10,6 +10,7 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from .config import Quantizable, QuantizeConfig
 from .functions import Function, functions
+from .joints import joined_ranges
 from .products import add_bias, channel_axis, mean_shift, quantize_tensor, quantize_weights
 from .ranges import Observer
 from .record import QuantizeReport
@@ -40,6 +41,8 @@ def apply(
     factors = smooth(main, list(chosen), config, types, known) if config.smooth else {}
     tensors = dict.fromkeys(t for ins in chosen for t in operands(ins))
     limits = {t: known[t].range(config.ranges, config.percentile, types[0]) for t in tensors}
+    joined, parts = joined_ranges(limits)
+    limits |= joined
     limits |= _around_functions(functions_of(chosen, tensors, config), limits, config, known)
     shifts: dict[Instruction, Array] = {}
     for ins, layer in chosen.items():
@@ -53,7 +56,8 @@ def apply(
             if config.correct_bias and known[left].axis == channel_axis(ins, left):
                 shifts[ins] = mean_shift(ins, error, known[left].means)
     for tensor, (low, high) in limits.items():
-        quantize_tensor(main, tensor, low, high, types[0])
+        if tensor not in parts:
+            quantize_tensor(main, tensor, low, high, types[0])
     for ins, shift in shifts.items():
         add_bias(main, ins, -shift)
     main.sweep()

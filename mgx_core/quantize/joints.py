@@ -1,0 +1,85 @@
+"""Joined tensors whose parts products read and others are joined again: rounded once, over one range, they are moved as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ..ir.instruction import Instruction
+from ..ops.concat import Concat
+
+__all__ = ["joined_ranges"]
+
+WIDER: Final = 1.5  # times a tensor's range that it is rounded over at most
+
+Ranges = Mapping[Instruction, tuple[float, float]]
+
+
+class _Readers(NamedTuple):
+    """What becomes of a joined tensor: its parts that are rounded, and what these and others are joined to."""
+
+    rounded: list[Instruction]
+    joined: list[Instruction]
+
+
+def joined_ranges(limits: Ranges) -> tuple[dict[Instruction, tuple[float, float]], set[Instruction]]:
+    """Returns ranges over which joined tensors are to be rounded, and the parts of them that need not be, then.
+
+    limits: ranges of the tensors that are rounded.  All that a joined tensor becomes are such tensors, among them moved parts of
+    it, and tensors joined of it and others, of which the same is true: each element is rounded once, as in a network that passes
+    half of its channels on.  Tensors keep ranges of their own where the common one is much wider.
+    """
+    found = _joints(limits)
+    ranges: dict[Instruction, tuple[float, float]] = {}
+    parts: set[Instruction] = set()
+    for group in _groups(found):
+        ends = {t for joint in group for t in (*found[joint].rounded, *found[joint].joined) if t in limits}
+        low, high = min(limits[t][0] for t in ends), max(limits[t][1] for t in ends)
+        if all(high - low <= WIDER * (limits[t][1] - limits[t][0]) for t in ends):
+            ranges |= dict.fromkeys((*group, *ends), (low, high))
+            parts.update(t for joint in group for t in found[joint].rounded)
+    return ranges, parts
+
+
+def _joints(limits: Ranges) -> dict[Instruction, _Readers]:
+    """Returns the joined tensors of which moved parts are rounded, and that nothing else reads but what joins them again."""
+    found: dict[Instruction, _Readers] = {}
+    for tensor in limits:
+        source = tensor
+        while source.op.moves and not isinstance(source.op, Concat):
+            source = source.inputs[0]
+        if source is not tensor and isinstance(source.op, Concat) and source not in limits and source not in found:
+            readers = _readers(source, limits)
+            if readers is not None:
+                found[source] = readers
+    while lost := [c for c, readers in found.items() if not all(j in found or j in limits for j in readers.joined)]:
+        for joint in lost:
+            del found[joint]
+    return found
+
+
+def _readers(source: Instruction, limits: Ranges) -> _Readers | None:
+    readers = _Readers([], [])
+    pending = [source]
+    while pending:
+        for user in pending.pop().users:
+            if isinstance(user.op, Concat):
+                readers.joined.append(user)
+            elif user in limits:
+                readers.rounded.append(user)
+            elif user.op.moves and user.parent is source.parent:
+                pending.append(user)
+            else:
+                return None
+    return readers
+
+
+def _groups(found: Mapping[Instruction, _Readers]) -> list[list[Instruction]]:
+    """Returns the joined tensors of each chain, of which one is joined of parts of another."""
+    group = {joint: [joint] for joint in found}
+    for joint, readers in found.items():
+        for other in readers.joined:
+            if other in found and group[other] is not group[joint]:
+                both = group[joint] + group[other]
+                group.update(dict.fromkeys(both, both))
+    return list({id(g): g for g in group.values()}.values())
