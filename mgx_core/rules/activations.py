@@ -14,6 +14,7 @@ from ..ops.activation import (
     HardSwish,
     LeakyRelu,
     Mish,
+    Prelu,
     QuickGelu,
     Sigmoid,
     Softplus,
@@ -23,7 +24,7 @@ from ..ops.compare import Greater, GreaterOrEqual, Less, LessOrEqual
 from ..ops.operation import Operation
 from ..ops.pointwise import Add, Clip, Div, Erf, Exp, Log, Max, Mul, Neg, Pow, Recip, Where
 from ..ops.trigonometry import Tanh
-from .constants import is_constant, scalar_of
+from .constants import is_constant, scalar_of, uniform
 from .engine import ROUNDING, Builder, Rules
 from .matching import either, one_user, other
 
@@ -193,6 +194,15 @@ def hard_swish_from_hard_sigmoid(i: Instruction, b: Builder) -> Instruction | No
                 return b.add(HardSwish(), x)
             return No("the constants are not those of hard_swish")
     return None
+
+
+@ACTIVATIONS.on(Prelu)
+def leaky_relu_from_prelu(i: Instruction, b: Builder) -> Instruction | No | None:
+    """prelu(x, a) -> leaky_relu(x), a one constant: no kernel reads it from memory."""
+    if not i.shape.dtype.is_float:
+        return None
+    slope = uniform(i.inputs[1])
+    return No("the slope is not one constant") if slope is None else b.add(LeakyRelu(alpha=slope), i.inputs[0])
 
 
 @ACTIVATIONS.on(Max)

@@ -158,6 +158,19 @@ TURNS = [
   @return(%1)""",
     ),
     (
+        "leaky-relu-from-prelu",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %a = @literal(0.25, 0.25, 0.25) -> float32[3, 1]
+  %1 = multibroadcast[out_lens=[3, 2]](%a)
+  %2 = prelu(%x, %1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %1 = leaky_relu[alpha=0.25](%x) -> float32[3, 2]
+  @return(%1)""",
+    ),
+    (
         "leaky-relu-from-max",
         """\
   %x = @param["x"] -> float32[2]
@@ -245,6 +258,15 @@ REFUSES = [
   %6 = recip(%4)
   @return(%6)""",
         "the exponent is not negated",
+    ),
+    (
+        "leaky-relu-from-prelu",
+        """\
+  %x = @param["x"] -> float32[2]
+  %a = @literal(0.25, 0.5) -> float32[2]
+  %2 = prelu(%x, %a)
+  @return(%2)""",
+        "the slope is not one constant",
     ),
     (
         "leaky-relu-from-max",
