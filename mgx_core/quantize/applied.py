@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ..ir.instruction import Instruction
 from ..rules.outline import through_views
@@ -11,12 +11,13 @@ from ..types.argument import Array
 from .config import Quantizable, QuantizeConfig
 from .functions import Function, functions
 from .joints import joined_ranges
+from .pairs import Pair, pairs
 from .products import add_bias, channel_axis, mean_shift, quantize_tensor, quantize_weights
 from .ranges import Observer
 from .record import QuantizeReport
 from .smoothing import smooth
 
-__all__ = ["TYPES", "apply", "functions_of", "operands"]
+__all__ = ["TYPES", "apply", "functions_of", "operands", "pairs_of"]
 
 TYPES = {t.name: t for t in (dt.uint8, dt.int8, dt.float8_e4m3fn)}
 
@@ -44,6 +45,7 @@ def apply(
     joined, parts = joined_ranges(limits)
     limits |= joined
     limits |= _around_functions(functions_of(chosen, tensors, config), limits, config, known)
+    limits |= _of_pairs(pairs_of(chosen, limits, config), config, known)
     shifts: dict[Instruction, Array] = {}
     for ins, layer in chosen.items():
         left = ins.inputs[0]
@@ -68,6 +70,24 @@ def functions_of(
 ) -> list[Function]:
     """Returns the functions whose results targets find in tables, if they may."""
     return functions(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
+
+
+def pairs_of(products: Iterable[Instruction], tensors: Collection[Instruction], config: QuantizeConfig) -> list[Pair]:
+    """Returns what is added or multiplied of which one is to be rounded, if it may."""
+    return pairs(products, tensors) if config.functions and TYPES[config.activations].is_integer else []
+
+
+def _of_pairs(
+    found: Iterable[Pair], config: QuantizeConfig, known: Mapping[Instruction, Observer]
+) -> dict[Instruction, tuple[float, float]]:
+    """Returns the range of one of each pair: the narrower one's steps are smaller."""
+    to = TYPES[config.activations]
+    made: dict[Instruction, tuple[float, float]] = {}
+    for pair in found:
+        ranges = {tensor: known[tensor].range(config.ranges, config.percentile, to) for tensor in pair}
+        chosen = min(pair, key=lambda tensor: ranges[tensor][1] - ranges[tensor][0])
+        made[chosen] = ranges[chosen]
+    return made
 
 
 def _around_functions(

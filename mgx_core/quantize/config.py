@@ -48,8 +48,9 @@ class QuantizeConfig:
     of them) of the products that are, all if empty; skip: of those that are not; smooth: let weights take over part of the size
     of channels of their left operand, where products lose less by it; correct_bias: take from products what the rounding of
     their weights adds to their mean; functions: round what costly functions of products read, too, so that targets find
-    the results of bytes in tables, and results of functions that are read in several places; attention: quantize the two
-    products of attention, None for those targets that gain by it (`Target.narrow_attention`).
+    the results of bytes in tables, results of functions that are read in several places, and one of two results of convolutions
+    that are added or multiplied; attention: quantize the two products of attention, None for those targets that gain by it
+    (`Target.narrow_attention`).
     """
 
     activations: Literal["uint8", "int8", "float8_e4m3fn"] = "uint8"

@@ -12,9 +12,10 @@ from ..ir.instruction import Instruction
 from ..ops.convert import Convert
 from ..plugins.manager import manager
 from ..types import dtype as dt
-from .applied import apply, functions_of, operands
+from .applied import apply, functions_of, operands, pairs_of
 from .calibrate import observe, require_batches
 from .config import PRODUCTS, Calibration, Metric, Quantizable, QuantizeConfig
+from .pairs import CHANNELS
 from .products import candidates, channel_axis, constant_bytes, name_of, names_in, prepare, product_names, require_names
 from .record import Layer, QuantizeReport, emptied
 from .search import Trials, leave_inaccurate, leave_slow
@@ -59,6 +60,8 @@ def quantize(
     for function in functions_of([ins for ins, why in products if not why], tuple(axes), config):
         if function.costly or function.made not in axes:  # else the range of its results is all that is asked for
             axes.setdefault(function.read, function.axis)
+    for pair in pairs_of([ins for ins, why in products if not why], tuple(axes), config):
+        axes |= dict.fromkeys(pair, CHANNELS)
     data = _Batches(calibration)
     seen = dict(zip(axes, observe(main, axes, data, on) if axes else [], strict=True))
     for ins, why in products:

@@ -1,0 +1,65 @@
+"""Results of two convolutions that are added or multiplied: one of them is rounded where their sum or product is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_core import Program, Shape, op
+from mgx_core.ops.quantized import Quantizelinear
+
+RNG = np.random.default_rng(7)
+IMAGE = RNG.normal(size=(2, 8, 6, 6)).astype(np.float32)
+WEIGHTS = [RNG.normal(size=(8, 8, 1, 1)).astype(np.float32) for _ in range(3)]
+
+
+def network(name: str, size: float = 0.5, one: bool = False) -> Program:
+    """Two convolutions, the second one's results of another size, what is made of both, and a third one of that."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", list(IMAGE.shape)))
+    first = m.add(op("convolution"), x, m.add_literal(WEIGHTS[0]))
+    second = m.add(op("convolution"), m.add(op("neg"), x), m.add_literal(WEIGHTS[1] * np.float32(size)))
+    second = x if one else m.add(op("relu"), second)
+    made = m.add(op("relu"), m.add(op(name), first, second))
+    last = m.add(op("convolution"), made, m.add_literal(WEIGHTS[2]))
+    m.add_return([last])
+    return program
+
+
+def rounded(program: Program, **settings: Any) -> list[str]:
+    """What makes the tensors that are rounded, without what the first two convolutions read."""
+    mgx.quantize_int8(program, mgx.get_target("ref"), [{"x": IMAGE}], smooth=False, correct_bias=False, **settings)
+    names = [i.inputs[0].op.name for i in program.get_main_module() if isinstance(i.op, Quantizelinear)]
+    return [n for n in names if n not in ("@param", "neg")]
+
+
+@pytest.mark.parametrize("name", ["add", "mul"])
+def test_the_narrower_one_is_rounded(name: str) -> None:
+    assert rounded(network(name, 0.1)) == ["relu", "relu"]
+    assert rounded(network(name, 10)) == ["convolution", "relu"]
+
+
+def test_results_that_are_read_as_they_are_keep_their_accuracy() -> None:
+    program = network("add", 0.1)
+    m = program.get_main_module()
+    total = next(i for i in m if i.op.name == "add")
+    m.replace_return([*m.outputs, m.add(op("neg"), total)])
+    assert rounded(program) == ["relu"]
+
+
+def test_a_sum_with_what_no_convolution_makes_is_left() -> None:
+    assert rounded(network("add", one=True)) == ["relu"]
+
+
+def test_functions_false_rounds_what_products_read_alone() -> None:
+    assert rounded(network("add", 0.1), functions=False) == ["relu"]
+
+
+def test_8_bit_floats_are_stored_for_products_alone() -> None:
+    program = network("add", 0.1)
+    mgx.quantize_fp8(program, mgx.get_target("ref"), [{"x": IMAGE}])
+    assert sum(isinstance(i.op, Quantizelinear) for i in program.get_main_module()) == 3
