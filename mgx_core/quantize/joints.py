@@ -16,7 +16,7 @@ Ranges = Mapping[Instruction, tuple[float, float]]
 
 
 class _Readers(NamedTuple):
-    """What becomes of a joined tensor: its parts that are rounded, and what these and others are joined to."""
+    """Parts of a joined tensor that are rounded, and what parts of it are joined to."""
 
     rounded: list[Instruction]
     joined: list[Instruction]

@@ -17,7 +17,7 @@ CHANNELS: Final = 1  # the axis of them
 
 
 class Pair(NamedTuple):
-    """What is added or multiplied, each made from a convolution of its own."""
+    """Two tensors that are added or multiplied, each made from a convolution of its own."""
 
     one: Instruction
     other: Instruction
