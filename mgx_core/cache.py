@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections import OrderedDict
@@ -157,6 +158,8 @@ def is_private(path: Path) -> bool:
 
 def write_file(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:
     """Writes beside a file, then renames: readers see the old file or the new one.  mode: less the umask.  Errors: OSError."""
+    if not path.name:  # "." and "/", beside which there is no name to be made
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:

@@ -94,13 +94,18 @@ class Module(InstructionList):
     ) -> Instruction:
         """Appends an instruction (before the return, or before `before`); its shape follows from the op's rule.
 
-        Errors: ShapeError with the op's text and the source nodes if the inputs do not fit.
+        Errors: ShapeError with the op's text and the source nodes if the inputs do not fit; ParameterError for what is no
+        operation or no instruction.
         """
         named = tuple(sources)
         try:
             result = infer_shape(op, inputs, modules)
         except MgxError as error:
             raise error.at_nodes(named) from error.__cause__
+        except (AttributeError, TypeError):
+            if (misuse := _misuse(op, inputs)) is None:
+                raise
+            raise misuse.at_nodes(named) from None
         return self.insert(Instruction(op, result, tuple(inputs), tuple(modules), None, named), before)
 
     def add_instruction(
@@ -160,15 +165,21 @@ class Module(InstructionList):
         return self.add(Undefined(), before=before)
 
     def add_return(self, args: Sequence[Instruction]) -> Instruction:
-        """States the results.  Errors: ParameterError if the module returns already (see `replace_return`)."""
+        """States the results.
+
+        Errors: ParameterError if the module returns already (see `replace_return`), and for what is no list of instructions.
+        """
         if self.returned is not None:
             raise ParameterError(f"module {self.name!r} has a return already; use replace_return")
-        return self.insert(Instruction(Return(), TupleShape(a.result for a in args), tuple(args)), None)
+        listed = _listed(args)
+        return self.insert(Instruction(Return(), TupleShape(a.result for a in listed), tuple(listed)), None)
 
     def replace_return(self, args: Sequence[Instruction]) -> Instruction:
+        """States other results.  Errors: ParameterError for what is no list of instructions; the return then stays."""
+        listed = _listed(args)
         if self.returned is not None:
             self.remove(self.returned)
-        return self.add_return(args)
+        return self.add_return(listed)
 
     # editing
 
@@ -338,3 +349,33 @@ def _parameters(module: Module) -> dict[str, Instruction]:
 
 def _modules(module: Module) -> tuple[Module, ...]:
     return tuple(dict.fromkeys([inner for ins in module if ins.modules for inner in ins.modules]))
+
+
+def _misuse(op: Any, inputs: Sequence[Any]) -> ParameterError | None:
+    """Returns what is wrong with a call of `Module.add`, if something is no operation or no instruction."""
+    if not isinstance(op, Operation):
+        return ParameterError(f'add takes an operation (mgx_core.op("relu")), got {_told(op)}')
+    for place, given in enumerate(inputs):
+        if not isinstance(given, Instruction):
+            return ParameterError(
+                f"{op!r}: operand {place} must be an instruction (add_literal makes one of an array), got {_told(given)}"
+            )
+    return None
+
+
+def _listed(args: Any) -> Sequence[Instruction]:
+    """Returns the instructions that a return takes.  Errors: ParameterError for anything else."""
+    if not isinstance(args, Sequence):
+        raise ParameterError(f"a return takes a list of instructions, got {_told(args)}")
+    for given in args:
+        if not isinstance(given, Instruction):
+            raise ParameterError(f"a return takes instructions alone, got {_told(given)}")
+    return args
+
+
+def _told(given: Any) -> str:
+    return (
+        repr(given)
+        if isinstance(given, (str, type, type(None), Instruction))
+        else f"a value of type {type(given).__name__}"
+    )

@@ -90,6 +90,29 @@ def test_what_building_refuses():
     assert names(module) == ["@param", "relu", "relu", "@return"]
 
 
+def test_what_is_no_operation_or_instruction_is_refused_and_named():
+    main = Module()
+    x = main.add_parameter("x", S)
+    relu = mgx.op("relu")
+    for args, message in [
+        (("relu", x), r"add takes an operation \(mgx_core.op\(\"relu\"\)\), got 'relu'"),
+        ((type(relu), x), "add takes an operation .* got <class"),
+        ((relu, np.zeros(2, np.float32)), r"relu: operand 0 must be an instruction .*add_literal.* type ndarray"),
+        ((mgx.op("add"), x, None), "add: operand 1 must be an instruction .* got None"),
+        ((relu, [x]), "operand 0 must be an instruction .* a value of type list"),
+    ]:
+        with pytest.raises(ParameterError, match=message):
+            main.add(*args)
+    for results in (x, None, [x, "y"], [x, None]):
+        with pytest.raises(ParameterError, match="a return takes"):
+            main.add_return(results)
+    kept = main.add_return([x])
+    with pytest.raises(ParameterError, match="a return takes"):
+        main.replace_return(x)
+    assert main.returned is kept
+    assert [i.name for i in main] == ["@param", "@return"]
+
+
 def test_users_count_every_reading():
     module = Module()
     x = module.add_parameter("x", S)

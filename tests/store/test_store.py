@@ -346,6 +346,12 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
         mgx.save(simple(), tmp_path / "none" / "a.mxr")
 
 
+@pytest.mark.parametrize("path", [".", "/"])
+def test_a_folder_cannot_be_written(path):
+    with pytest.raises(StoreError, match="cannot be written: Is a directory"):
+        mgx.save(simple(), path)
+
+
 def test_a_failed_save_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.mxr"
     mgx.save(simple(), path)
