@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ class MgxModule(torch.nn.Module):
     program: not compiled; it is at the first call, for the target.  layout: the tree of the results (None: a tensor, or a tuple).
     call: the tree of (positional arguments, named arguments), and for each leaf of it the constant that was exported, or ... for
     a tensor; None: all tensors in order.  numbers: for each leaf of the results whether it is a number that the program computes.
+    names: of the positional parameters of the model.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class MgxModule(torch.nn.Module):
         template: Sequence[Any] = (),
         call: tuple[Any, Sequence[Any]] | None = None,
         numbers: Sequence[bool] = (),
+        names: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.program = program
@@ -51,6 +54,7 @@ class MgxModule(torch.nn.Module):
         self.template = tuple(template)
         self.numbers = tuple(numbers)
         self.call = call
+        self.names = tuple(names)
         self.device: torch.device | None = None
         self._compiled: dict[str, Any] = {}
         self._lock = threading.RLock()
@@ -107,7 +111,7 @@ class MgxModule(torch.nn.Module):
             return list(tree_flatten((args, kwargs))[0])
         tree, wanted = self.call
         try:
-            found = list(tree.flatten_up_to((args, kwargs)))
+            found = list(tree.flatten_up_to(self._as_lowered(args, kwargs)))
         except ValueError as error:
             given = [_kind(a) for a in args] + [f"{name}={_kind(a)}" for name, a in kwargs.items()]
             raise ParameterError(
@@ -122,6 +126,18 @@ class MgxModule(torch.nn.Module):
                     f"argument {i} was lowered as the constant {want!r}, got {got!r}; lower the module again"
                 )
         return found
+
+    def _as_lowered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns arguments by position and by name as they were when the module was lowered; as they are where that differs."""
+        assert self.call is not None
+        positional = len(self.call[0].children()[0].children())
+        given = dict(zip(self.names, args, strict=False))
+        twice = not given.keys().isdisjoint(kwargs)
+        given.update(kwargs)
+        first = self.names[:positional]
+        if twice or max(positional, len(args)) > len(self.names) or not given.keys() >= set(first):
+            return args, kwargs
+        return tuple(given.pop(name) for name in first), given
 
     def _takes(self) -> list[str]:
         """Returns the arguments that the module was lowered for, as a call has them: tensors by name, constants by value."""
@@ -246,7 +262,9 @@ def lower_to_mgx(
     finally:
         module.train(was)
     _copy_weights(exported, parameters=not release_weights)
-    return _module_of(exported, chosen, module if release_weights else None)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in kinds]
+    return _module_of(exported, chosen, names, module if release_weights else None)
 
 
 def _copy_weights(exported: Any, parameters: bool) -> None:
@@ -266,7 +284,9 @@ def _copy_weights(exported: Any, parameters: bool) -> None:
             tensors[name] = made[id(tensor)]
 
 
-def _module_of(exported: Any, options: TorchOptions, release: torch.nn.Module | None) -> MgxModule:
+def _module_of(
+    exported: Any, options: TorchOptions, positional: Sequence[str], release: torch.nn.Module | None
+) -> MgxModule:
     program = from_exported(exported)
     given = [s.arg for s in exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     for arg in given:
@@ -292,4 +312,4 @@ def _module_of(exported: Any, options: TorchOptions, release: torch.nn.Module | 
         for parameter in release.parameters():
             parameter.data = parameter.data.new_empty(0)
     call = (exported.call_spec.in_spec, [a.value if isinstance(a, ConstantArgument) else ... for a in given])
-    return MgxModule(program, names, None, options, layout, template, call, numbers)
+    return MgxModule(program, names, None, options, layout, template, call, numbers, positional)

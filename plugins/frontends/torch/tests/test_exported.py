@@ -275,6 +275,7 @@ def test_lowered_module_binds_arguments_by_name() -> None:
     for module in (lowered, pickle.loads(pickle.dumps(lowered))):
         torch.testing.assert_close(module(x, True, a=a, b=b), x * 2 + a - b)
         torch.testing.assert_close(module(x, True, b=b, a=a), x * 2 + a - b)
+        torch.testing.assert_close(module(b=b, doubled=True, a=a, x=x), x * 2 + a - b)
 
 
 def test_lowered_module_refuses_other_arguments() -> None:
@@ -290,6 +291,30 @@ def test_lowered_module_refuses_other_arguments() -> None:
         lowered(x, a=x, b=x)
     with pytest.raises(mgx_core.ParameterError, match="must be a tensor"):
         lowered(x, True, a=x, b=1.0)
+    with pytest.raises(mgx_core.ParameterError, match=r"got \(Tensor, bool, x=Tensor, a=Tensor, b=Tensor\)"):
+        lowered(x, True, x=x, a=x, b=x)
+
+
+def test_lowered_module_takes_by_position_what_was_lowered_by_name() -> None:
+    class Weighs(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            return x + 2 * y + 4 * z
+
+    x, y, z = torch.randn(3), torch.randn(3), torch.randn(3)
+    lowered = lower_to_mgx(Weighs(), [x], {"z": z, "y": y}, target="ref")
+    for got in (lowered(x, y, z), lowered(x, y, z=z), lowered(x, z=z, y=y), lowered(z=z, y=y, x=x)):
+        torch.testing.assert_close(got, x + 2 * y + 4 * z)
+    with pytest.raises(mgx_core.ParameterError, match=r"got \(Tensor, Tensor, Tensor, Tensor\)"):
+        lowered(x, y, z, z)
+
+
+def test_lowered_module_of_any_number_of_arguments() -> None:
+    class Sums(nn.Module):
+        def forward(self, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+            return first - sum(others)
+
+    x, y, z = torch.randn(3), torch.randn(3), torch.randn(3)
+    torch.testing.assert_close(lower_to_mgx(Sums(), [x, y, z], target="ref")(x, y, z), x - y - z)
 
 
 def test_lowered_module_says_how_many_tensors_an_argument_holds() -> None:
