@@ -50,7 +50,15 @@ class Lower(Pass):
                 for inner in ins.modules:
                     self.apply(inner)
                 continue
-            self._lower(module, ins)
+            try:
+                self._lower(module, ins)
+            except RecursionError:
+                if ins.op.decompose is None:
+                    raise
+                raise PluginError(
+                    f"the decomposition of {ins.op!r} ({type(ins.op).__module__}) has no end: it leads to the op itself, "
+                    "and no kernel takes that"
+                ).at_nodes(ins.sources) from None
         return True
 
     def _lower(self, module: Module, ins: Instruction, outer: tuple[str, ...] = ()) -> None:

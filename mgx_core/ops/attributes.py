@@ -124,7 +124,13 @@ class Field:
             raise ParameterError(
                 f"op {owner}: attribute {name} has type {word}; known are {', '.join(_CHECKS)}, Literal[...]"
             )
-        self.default = default if default is MISSING else self.check(default)
+        try:
+            self.default = default if default is MISSING else self.check(default)
+        except (TypeError, ValueError) as error:
+            wanted = error if self.choices else word
+            raise ParameterError(
+                f"op {owner}: the default of attribute {name} must be {wanted}, got {default!r}"
+            ) from None
 
     def _choose(self, value: Any) -> Any:
         if value not in self.choices:

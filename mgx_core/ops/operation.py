@@ -245,7 +245,9 @@ class Operation(Traits):
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
         """Returns the reference compute applied to values (None for an absent input)."""
         if self.compute is None:
-            raise UnsupportedError(f"{self.name} has no reference compute")
+            raise UnsupportedError(
+                f"{self.name} has no reference compute ({type(self).__module__} defines none): it needs a kernel or decomposition"
+            )
         try:
             if self.takes_modules:
                 return self.compute(*args, modules=modules, run=run)

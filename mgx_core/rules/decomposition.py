@@ -9,7 +9,7 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
-from ..types.shape import AnyShape, TupleShape
+from ..types.shape import AnyShape, TupleShape, same_type
 from .engine import Builder
 
 __all__ = ["decompose", "decomposed", "module_of"]
@@ -38,7 +38,7 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
         if _read_one_by_one(module, ins, new):
             return builder.made
         new = No(f"{ins.op.name} does not decompose: its results are read as one")
-    if isinstance(new, Instruction):
+    if isinstance(new, Instruction) and same_type(ins.result, new.result):
         module.replace(ins, new)
         return builder.made
     for made in reversed(builder.made):
@@ -46,6 +46,8 @@ def decompose(module: Module, ins: Instruction) -> list[Instruction] | No | None
             module.remove(made)
     if new is None:
         return No(f"{ins.op.name} does not decompose for these operands")
+    if isinstance(new, Instruction):
+        raise PluginError(f"{whose} must give {ins.result}, got {new.result}")
     if not isinstance(new, No):
         raise PluginError(f"{whose} must give an instruction (or one for each result), None or a No, got {new!r}")
     return new

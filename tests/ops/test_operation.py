@@ -240,6 +240,20 @@ def test_unknown_annotations_are_refused_where_declared():
                 return x
 
 
+@pytest.mark.parametrize(
+    ("annotation", "default", "message"),
+    [
+        (int, "s", "must be int, got 's'"),
+        (tuple[int, ...], (1, 2.5), r"must be tuple\[int, \.\.\.\], got \(1, 2.5\)"),
+        (Literal["a", "b"], "c", "must be one of 'a', 'b', got 'c'"),
+    ],
+)
+def test_defaults_of_another_type_are_refused_where_declared(annotation, default, message):
+    members = {"__annotations__": {"bad": annotation}, "bad": default, "infer": lambda self, x: x}
+    with pytest.raises(ParameterError, match=f"op strange: the default of attribute bad {message}"):
+        op("strange")(type("Strange", (Operation,), members))
+
+
 def test_op_sets():
     ops = OpSet.of(Window, Many)
     assert ops.make("window", size=2) == Window(size=2)

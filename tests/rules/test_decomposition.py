@@ -21,6 +21,7 @@ from mgx_core import (
     TupleShape,
     define_op,
 )
+from mgx_core.ops.compare import Isnan
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.pointwise import Add, Neg
 from mgx_core.ops.trigonometry import Tanh
@@ -53,6 +54,28 @@ class Wrong(Twice):
 class Broken(Twice):
     def decompose(self, b: Any, x: Any) -> Any:
         return {}["x"]
+
+
+@define_op("test_twice_other")
+class Other(Twice):
+    def decompose(self, b: Any, x: Any) -> Any:
+        return b.add(Isnan(), x)
+
+
+@define_op("test_endless")
+class Endless(Twice):
+    """Leads to itself, at once or by way of another op."""
+
+    count: int = 1
+
+    def decompose(self, b: Any, x: Any) -> Any:
+        return b.add(self if self.count == 1 else Between(), x)
+
+
+@define_op("test_between")
+class Between(Twice):
+    def decompose(self, b: Any, x: Any) -> Any:
+        return b.add(Endless(count=2), x)
 
 
 @define_op("test_twice_and_negated")
@@ -128,6 +151,24 @@ def test_a_failure_names_the_op_and_its_package() -> None:
         PluginError, match=r"decomposition of test_twice_broken.* \(.*test_decomposition\) failed: KeyError"
     ):
         decompose(*module_with(Broken()))
+
+
+def test_a_result_of_another_type_names_the_op_and_its_package() -> None:
+    module, ins = module_with(Other())
+    with pytest.raises(PluginError, match=r"test_twice_other.* \(.*\) must give float32\[2, 3\], got bool\[2, 3\]"):
+        decompose(module, ins)
+    assert [i.name for i in module] == ["@param", "test_twice_other", "@return"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_without_an_end_names_the_op_and_its_package(count: int) -> None:
+    program = Program()
+    main = program.get_main_module()
+    main.add_return([main.add(Endless(count=count), main.add_parameter("x", X))])
+    with pytest.raises(
+        PluginError, match=r"decomposition of test_endless\[count=\d\] \(.*test_decomposition\) has no end"
+    ):
+        program.compile(Host())
 
 
 class Host(Target):
