@@ -121,6 +121,8 @@ class Resize(Operation):
         for given in (scales or sizes, sizes or scales):
             if len(given) != len(dims):
                 raise ShapeError(f"{len(given)} scales or sizes given for {len(dims)} axes")
+        if any(not isinstance(s, Sym) and s < 0 for s in sizes):
+            raise ShapeError(f"sizes must not be negative, got {list(sizes)}")
         if scales and not sizes:
             return [scaled(d, s) for d, s in zip(dims, scales, strict=True)]
         if scales or self.keep_aspect_ratio_policy == "stretch":

@@ -221,7 +221,11 @@ def static_resize(i: Instruction, b: Builder) -> Instruction | No | None:
     if i.inputs[1].literal is None:
         return No("scales are known only at run time")
     values = tuple(float(v) for v in np.asarray(i.inputs[1].literal.value).reshape(-1))
-    return static_form(i, b, op.replace(scales=values), i.inputs[0])
+    try:
+        known = op.replace(scales=values)
+    except MgxError as error:
+        return No(f"the static form is refused: {error.message}")
+    return static_form(i, b, known, i.inputs[0])
 
 
 @SHAPES.on(Resize)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mgx_core.errors import MgxError
+import mgx_core as mgx
+from mgx_core.errors import MgxError, ParameterError, ShapeError
 from mgx_core.ops.resize import Resize
 from mgx_core.types.dim import Sym, symbol
 from mgx_core.types.shape import Shape
@@ -154,9 +155,39 @@ def test_integers_and_strings() -> None:
         (dict(scales=(1.0,)), "for 2 axes"),
         (dict(scales=(0.0, 1.0)), "positive"),
         (dict(sizes=(3,), axes=(4,)), "axes must lie"),
+        (dict(sizes=(3, -1)), r"sizes must not be negative, got \[3, -1\]"),
+        (dict(sizes=(3, -1), keep_aspect_ratio_policy="not_larger"), "sizes must not be negative"),
         (dict(scales=(1.0, 1.0), mode="quintic"), "'nearest', 'linear', 'cubic'"),
     ],
 )
 def test_refusals(attributes: Any, message: str) -> None:
     with pytest.raises(MgxError, match=message):
         Resize(**attributes).result([Shape("float", (2, 3))])
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger"])
+@pytest.mark.parametrize(
+    ("scales", "sizes", "message"),
+    [
+        (None, [-4, 1], r"sizes must not be negative, got \[-4, 1\]"),
+        ([0, 1], None, r"scales must be positive, got \[0\.0, 1\.0\]"),
+    ],
+)
+def test_operands_that_make_no_extents_are_refused_while_running(
+    policy: Any, scales: Any, sizes: Any, message: str
+) -> None:
+    op = Resize(keep_aspect_ratio_policy=policy)
+    given = [np.ones((2, 4), np.float32), None if scales is None else np.float32(scales), sizes and np.int64(sizes)]
+    with pytest.raises((ShapeError, ParameterError), match=message):
+        op.evaluate(given)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [2, 4]))
+    kind = Shape("float32" if sizes is None else "int64", [2])
+    vector = main.add_parameter("vector", kind)
+    absent = main.add_absent()
+    main.add_return([main.add(op, x, vector) if sizes is None else main.add(op, x, absent, vector)])
+    program.compile(mgx.get_target("ref"))
+    with pytest.raises((ShapeError, ParameterError), match=message) as caught:
+        program.run({"x": given[0], "vector": scales or sizes})
+    assert "static-resize" not in str(caught.value)
