@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from .errors import ParameterError
 from .settings import setting
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class _Log:
         return getattr(getLogger("mgx"), name)
 
 
+WORDS: Final = ("compile", "run")  # of MGX_TRACE
 log: Final = cast("Logger", _Log())
 _asked: ContextVar[frozenset[str]] = ContextVar("asked", default=frozenset())
 
@@ -64,7 +66,13 @@ def timed() -> bool:
 
 
 def listen() -> None:
-    """Sends the messages that are asked for to the standard error stream."""
+    """Sends the messages that are asked for to the standard error stream.
+
+    Errors: ParameterError for a word in ``MGX_TRACE`` that asks for nothing.
+    """
+    for word in filter(None, setting("MGX_TRACE").replace(" ", "").split(",")):
+        if word not in WORDS:
+            raise ParameterError(f"MGX_TRACE must be words among {', '.join(WORDS)}, joined by commas, got {word!r}")
     if (_asked.get() or timed() or setting("MGX_TRACE")) and not debugging():
         from logging import DEBUG, StreamHandler
 

@@ -94,6 +94,12 @@ def test_the_environment_asks(setting, wanted, monkeypatch, caplog) -> None:
         logger.setLevel(before)
 
 
+def test_a_word_that_asks_for_nothing_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("MGX_TRACE", "run, compiles")
+    with pytest.raises(ParameterError, match=r"MGX_TRACE must be words among compile, run, .* got 'compiles'"):
+        relu_of_sum()
+
+
 def test_threads_by_the_environment(monkeypatch) -> None:
     monkeypatch.setenv("MGX_THREADS", "3")
     assert mgx.CompileOptions.of().threads == 3
