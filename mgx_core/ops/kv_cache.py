@@ -63,7 +63,7 @@ class ConcatPastPresent(Operation):
         most = int(total.max()) if total.size else 0
         length = c if self.length is None else int(self.length)
         if length < 0:
-            length = max(c, most)
+            length = min(max(c, most), c + s)
         if most > length:
             raise ShapeError(f"a sample has {most} tokens, the cache holds {length}")
         out = np.zeros((*present.shape[:2], length, present.shape[3]), present.dtype)

@@ -212,6 +212,8 @@ def test_caches_grow_in_place() -> None:
     assert grown.shape == (2, 1, 6, 1)
     with pytest.raises(ShapeError, match="the cache holds 4"):
         ConcatPastPresent().evaluate([new, np.array([4, 1]), past])
+    with pytest.raises(ShapeError, match="a sample has 100 tokens, the cache holds 6"):
+        ConcatPastPresent(length=-1).evaluate([new, np.array([99, 1]), past])
 
 
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
