@@ -29,9 +29,13 @@ __all__ = ["command"]
 @source_options
 @compile_options
 @data_options
-@click.option("--rms-tol", type=float, help="Root mean square error over the largest magnitude [default: 0.001].")
-@click.option("--atol", type=float, help="Absolute error of an element [default: 0.001].")
-@click.option("--rtol", type=float, help="Relative error of an element [default: 0.001].")
+@click.option(
+    "--rms-tol",
+    type=click.FloatRange(min=0),
+    help="Root mean square error over the largest magnitude [default: 0.001].",
+)
+@click.option("--atol", type=click.FloatRange(min=0), help="Absolute error of an element [default: 0.001].")
+@click.option("--rtol", type=click.FloatRange(min=0), help="Relative error of an element [default: 0.001].")
 @click.option("--per-instruction", "-i", is_flag=True, help="Check each instruction alone, on the reference's inputs.")
 @click.option("--reduce", "-r", is_flag=True, help="Check ever shorter programs, dropping instructions from the end.")
 @click.option("--bisect", "-b", is_flag=True, help="Find the first instruction that differs, by halving.")

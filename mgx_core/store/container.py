@@ -162,6 +162,8 @@ def _read_json(data: bytes) -> Stored:
 
     try:
         whole = json.loads(data, object_hook=_from_json)
+        if not isinstance(whole, dict) or "mxr" not in whole:
+            raise StoreError("this is not an mgx program file: it is JSON without the key 'mxr'; parse reads models")
         _check_format(whole["mxr"])
         stated = whole.get("digest")
         if stated is not None and stated != _digest(_json(whole["program"]).encode()).hex():

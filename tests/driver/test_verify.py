@@ -18,6 +18,11 @@ def test_passes_on_a_right_target(drive, drive_json, chain):
     assert document["tolerance"] == {"rms": 0.001, "atol": 0.001, "rtol": 0.001}
 
 
+@pytest.mark.parametrize("option", ["--atol", "--rtol", "--rms-tol"])
+def test_a_tolerance_below_zero_is_refused(drive, chain, option):
+    assert "-1.0 is not in the range x>=0" in drive("verify", chain("exp"), option, "-1", code=2)
+
+
 def test_says_which_sizes_it_chose(drive, drive_json, chain, tmp_path):
     path = chain("exp", "batch 4 time")
     for words in (("verify",), ("perf", "-n", "1"), ("time", "-n", "1")):

@@ -386,6 +386,12 @@ def test_every_cut_is_noticed(mapped, tmp_path):
         mgx.load_buffer(data + b"\0")
 
 
+@pytest.mark.parametrize("data", [b"{}", b'{"a": 1}', b"[1]", b"  3"])
+def test_json_that_holds_no_program_is_called_so(data):
+    with pytest.raises(StoreError, match="not an mgx program file"):
+        mgx.load_buffer(data)
+
+
 def test_every_cut_of_json_is_noticed():
     data = mgx.save_buffer(simple(), "json").rstrip()
     for size in range(1, len(data), 29):
