@@ -94,8 +94,8 @@ class Module(InstructionList):
     ) -> Instruction:
         """Appends an instruction (before the return, or before `before`); its shape follows from the op's rule.
 
-        Errors: ShapeError with the op's text and the source nodes if the inputs do not fit; ParameterError for what is no
-        operation or no instruction.
+        Errors: ShapeError with the op's text and the source nodes if the inputs do not fit; ParameterError for what
+        is not an operation, or not an instruction.
         """
         named = tuple(sources)
         try:
@@ -167,7 +167,7 @@ class Module(InstructionList):
     def add_return(self, args: Sequence[Instruction]) -> Instruction:
         """States the results.
 
-        Errors: ParameterError if the module returns already (see `replace_return`), and for what is no list of instructions.
+        Errors: ParameterError if the module returns already (see `replace_return`), and for anything but a list of instructions.
         """
         if self.returned is not None:
             raise ParameterError(f"module {self.name!r} has a return already; use replace_return")
@@ -175,7 +175,7 @@ class Module(InstructionList):
         return self.insert(Instruction(Return(), TupleShape(a.result for a in listed), tuple(listed)), None)
 
     def replace_return(self, args: Sequence[Instruction]) -> Instruction:
-        """States other results.  Errors: ParameterError for what is no list of instructions; the return then stays."""
+        """States other results.  Errors: ParameterError for anything but a list of instructions; the return then stays."""
         listed = _listed(args)
         if self.returned is not None:
             self.remove(self.returned)
@@ -352,7 +352,7 @@ def _modules(module: Module) -> tuple[Module, ...]:
 
 
 def _misuse(op: Any, inputs: Sequence[Any]) -> ParameterError | None:
-    """Returns what is wrong with a call of `Module.add`, if something is no operation or no instruction."""
+    """Returns what is wrong with a call of `Module.add`, if something is not an operation, or not an instruction."""
     if not isinstance(op, Operation):
         return ParameterError(f'add takes an operation (mgx_core.op("relu")), got {_told(op)}')
     for place, given in enumerate(inputs):
