@@ -7,6 +7,7 @@ from typing import Any
 
 from mgx_core import Instruction, Module, ParameterError, Shape, ShapeError
 
+from . import operations
 from .adding import added
 from .arguments import argument, of_argument
 from .debug_symbols import add_symbols, has_symbols, remove_symbols, symbols_of
@@ -75,10 +76,12 @@ class module:
         """Appends an operation on the results of earlier instructions.
 
         Comparisons and logic give numbers of their inputs' type, and rows that depend on data are filled up, as in MIGraphX.
-        Errors: ShapeError if the inputs do not fit.
+        Errors: ShapeError if the inputs do not fit; ParameterError for anything but an operation.
         """
         if isinstance(op, macro):
             raise ParameterError(f"{op!r} is a macro, which add_macro adds, and no operation")
+        if not isinstance(op, operations.op):
+            raise ParameterError(f'add_instruction takes an operation (migraphx.op("relu")), got {op!r}')
         inputs, wanted = [_core(a) for a in args], op.core
         if inputs and "steps" in op.said:
             wanted = split(wanted, op.said["steps"], inputs[0])

@@ -360,6 +360,10 @@ def test_calls_that_cannot_be_meant_are_refused_with_what_they_take(tmp_path) ->
     p = migraphx.program()
     main = p.get_main_module()
     x = main.add_parameter("x", migraphx.shape(lens=[2]))
+    with pytest.raises(
+        ParameterError, match=r'add_instruction takes an operation \(migraphx.op\("relu"\)\), got \'relu\''
+    ):
+        main.add_instruction("relu", [])
     with pytest.raises(ParameterError, match="is a macro, which add_macro adds"):
         main.add_instruction(migraphx.macro("gelu_erf"), [x])
     main.add_return([x])
