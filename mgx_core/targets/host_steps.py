@@ -13,7 +13,7 @@ from ..ir.module import Module
 from ..ops.operation import Operation
 from ..types.argument import Array
 from ..types.shape import Shape, TupleShape
-from .kernel import Kernel, Reference, call_kernel, check_result
+from .kernel import Kernel, Reference, call_kernel, check_result, check_unchanged, copied
 from .schedule import Call
 from .step_list import StepList
 from .values import Value, type_of
@@ -26,10 +26,14 @@ DeviceFunction: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 class HostSteps(StepList):
-    """A list of steps that kernels add, those among them that Python functions do."""
+    """A list of steps that kernels add, those among them that Python functions do.
+
+    guarded: a kernel that wrote into its operands is an error.
+    """
 
     def __init__(self, reuse: bool = True) -> None:
         super().__init__(reuse)
+        self.guarded = False
         self.current: Instruction | None = None  # of the lowered module
 
     @abstractmethod
@@ -77,6 +81,7 @@ class HostSteps(StepList):
 
         nodes = self.sources
         unchecked = [True]  # results are compared with their types in the first run
+        guarded = self.guarded and not isinstance(kernel, Reference)
 
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             left = iter(arrays)
@@ -84,8 +89,10 @@ class HostSteps(StepList):
                 None if a is None else tuple(next(left) for _ in a) if isinstance(a, tuple) else next(left)
                 for a in flat
             ]
+            before = copied(values) if guarded else ()
             try:
                 found: Any = call_kernel(kernel, op, values, modules, Interpreter().run)
+                check_unchanged(kernel, op, values, before)
             except MgxError as error:
                 raise error.located(repr(op)).at_nodes(nodes) from error.__cause__
             if unchecked:

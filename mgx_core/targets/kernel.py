@@ -17,7 +17,8 @@ from ..types.shape import AnyShape
 from .results import misfit
 
 __all__ = [
-    "HostKernel", "Kernel", "Launch", "Reference", "asked", "call_kernel", "called_text", "check_result", "op_of",
+    "HostKernel", "Kernel", "Launch", "Reference", "asked", "call_kernel", "called_text", "check_result", "check_unchanged",
+    "copied", "op_of",
 ]  # fmt: skip
 
 
@@ -124,8 +125,13 @@ def check_result(kernel: Kernel, op: Operation, declared: AnyShape, value: Value
         raise PluginError(f"{whose} must give {declared}, got {wrong}")
 
 
-def _check_unchanged(kernel: Kernel, op: Operation, args: Sequence[Value], before: Sequence[Any]) -> None:
-    """Errors: PluginError if a kernel wrote into an operand."""
+def copied(args: Sequence[Value]) -> list[Any]:
+    """Returns copies of the arrays among operands, for `check_unchanged`; None for all else."""
+    return [a.copy() if isinstance(a, np.ndarray) else None for a in args]
+
+
+def check_unchanged(kernel: Kernel, op: Operation, args: Sequence[Value], before: Sequence[Any]) -> None:
+    """Errors: PluginError if a kernel wrote into an operand.  before: `copied` of the operands, or nothing to compare with."""
     for n, (copy, arg) in enumerate(zip(before, args, strict=False)):
         if copy is not None and copy.tobytes() != arg.tobytes():
             raise PluginError(f"{_named(kernel, op)} wrote into its operand {n}; it may write its results alone")
@@ -213,9 +219,9 @@ class Launch(Operation):
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
         checked = self.validate and not isinstance(self.kernel, Reference)
-        before = [a.copy() if isinstance(a, np.ndarray) else None for a in args] if checked else ()
+        before = copied(args) if checked else ()
         value = call_kernel(self.kernel, self.of, args, modules, run)
-        _check_unchanged(self.kernel, self.of, args, before)
+        check_unchanged(self.kernel, self.of, args, before)
         if not self._checked or self.validate:
             check_result(self.kernel, self.of, self.result_shape, value)
             object.__setattr__(self, "_checked", True)

@@ -262,3 +262,24 @@ def test_a_guarded_kernel_is_the_one_that_runs() -> None:
     np.testing.assert_array_equal(program.run({"x": given})[0], given)
     (placed,) = program.executable.instances()[0].placements
     assert (placed.place, placed.kernel) == ("target", "copies")
+
+
+def numpy_program(function: Callable[[Any], Any]) -> mgx.Program:
+    plans = Kernels("cpu")
+    plans.plan(PrefixScanSum)(lambda op, inputs, context: HostKernel("by numpy", function))
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[3]))
+    m.add_return([m.add(mgx.op("prefix_scan_sum", axis=0), m.add(mgx.op("neg"), x))])
+    program.compile(Extended(plans), validate=True)
+    return program
+
+
+def test_a_numpy_function_that_writes_into_its_operand_is_found_where_that_is_asked_for() -> None:
+    def scribbles(x: Any) -> Any:
+        x += 1
+        return np.cumsum(x)
+
+    program = numpy_program(scribbles)
+    with pytest.raises(mgx.PluginError, match=r"kernel 'by numpy' of prefix_scan_sum.* wrote into its operand 0"):
+        program.run({"x": np.zeros(3, np.float32)})
