@@ -106,8 +106,21 @@ def kept_whole(converters: Converters, autocast: bool = False) -> Iterator[None]
     }
     if "einsum" in names:
         callables[torch.ops.aten.einsum.default] = products_only(_get_decomp_for_cia(torch.ops.aten.einsum.default))
+    instance_norm = torch.ops.aten.instance_norm.default
+    if instance_norm in callables:
+        callables[instance_norm] = unless_written(_get_decomp_for_cia(instance_norm))
     with _override_composite_implicit_decomp(callables):
         yield
+
+
+def unless_written(apart: Callable[..., Any]) -> Callable[..., Any]:
+    """An instance norm that writes to running statistics taken apart: the operator's schema denies that it does."""
+
+    def instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, *rest: Any) -> Any:
+        writes = use_input_stats and not (mean is None and var is None)
+        return apart(x, weight, bias, mean, var, use_input_stats, *rest) if writes else NotImplemented
+
+    return instance_norm
 
 
 def products_only(apart: Callable[..., Any]) -> Callable[..., Any]:

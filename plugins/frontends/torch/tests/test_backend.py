@@ -150,6 +150,24 @@ def test_training_step_is_eagers() -> None:
         close(a, b, 1e-4)
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layer", [nn.BatchNorm2d, nn.InstanceNorm2d])
+def test_running_statistics_are_eagers(layer: Any, kind: torch.dtype, gradients: bool) -> None:
+    ours = layer(3, affine=True, track_running_stats=True).to(kind)
+    theirs = copy.deepcopy(ours)
+    compiled = torch.compile(ours, backend="mgx")
+    with torch.set_grad_enabled(gradients):
+        for mode in (True, True, False):
+            ours.train(mode)
+            theirs.train(mode)
+            x = torch.randn(4, 3, 5, 5, dtype=kind) + 2
+            close(compiled(x), theirs(x), 1e-5 if kind is torch.float32 else 5e-2)
+    for a, b in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
+        assert a.dtype is b.dtype
+        close(a, b, 1e-5 if kind is torch.float32 else 1e-2)
+
+
 def test_random_numbers_are_torchs() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return x * torch.rand_like(x) + torch.sin(x)

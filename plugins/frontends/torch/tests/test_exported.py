@@ -111,6 +111,13 @@ def test_changed_buffer_is_input_and_result() -> None:
     assert program.get_output_names()[-1] == "count"
 
 
+def test_an_instance_norm_that_writes_statistics_unsaid_is_refused() -> None:
+    module = nn.InstanceNorm1d(3, track_running_stats=True).train()
+    exported = torch.export.export(module, (torch.randn(2, 3, 5),))
+    with pytest.raises(mgx_core.UnsupportedError, match="instance norm in training mode, which writes its statistics"):
+        from_exported(exported)
+
+
 def test_missing_converter_is_named_with_its_place() -> None:
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:

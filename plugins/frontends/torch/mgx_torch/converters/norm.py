@@ -105,6 +105,11 @@ def batch_norm_own(
     return scaled(n, x, mean, var, weight, bias, eps), *_saved(n, mean, var, eps)
 
 
+def _promised(n: Node, place: int, running: Instruction) -> dt.DType:
+    """Returns the type of new running statistics: float32 also for those in a narrow type, where the op gives them."""
+    return dtype_of(n.result(place).dtype) if len(n.value) > place else running.shape.dtype
+
+
 @converts("_native_batch_norm_legit_functional", "_native_batch_norm_legit", "native_batch_norm")
 def batch_norm_functional(
     n: Node,
@@ -120,7 +125,8 @@ def batch_norm_functional(
     """Result, saved mean and inverse deviation, and where the op gives them the new running statistics."""
     if not training and running_mean is not None and running_var is not None:
         out = scaled(n, x, running_mean, running_var, weight, bias, eps)
-        return out, *_unused(n, x), running_mean, running_var
+        kept = (n.convert(r, _promised(n, i, r)) for i, r in ((3, running_mean), (4, running_var)))
+        return out, *_unused(n, x), *kept
     mean, var = batch_statistics(n, x)
     saved = _saved(n, mean, var, eps)
     out = scaled(n, x, mean, var, weight, bias, eps)
@@ -129,14 +135,14 @@ def batch_norm_functional(
     count = n.convert(n.graph.scalar(n, n.size(x, [a for a in range(x.shape.rank) if a != 1])), var.shape.dtype)
     unbiased = n.pointwise("mul", var, n.add("div", count, n.add("sub", count, n.full_like(count, 1))))
 
-    def moved(old: Instruction, new: Instruction) -> Instruction:
-        kind = old.shape.dtype
-        new = n.convert(new, kind)
+    def moved(place: int, old: Instruction, new: Instruction) -> Instruction:
+        kind = _promised(n, place, old)
+        old, new = n.convert(old, kind), n.convert(new, kind)
         return n.add(
             "add", n.add("mul", old, n.full_like(old, 1 - momentum)), n.add("mul", new, n.full_like(new, momentum))
         )
 
-    return out, *saved, moved(running_mean, mean), moved(running_var, unbiased)
+    return out, *saved, moved(3, running_mean, mean), moved(4, running_var, unbiased)
 
 
 def layer(n: Node, x: Instruction, shape: Sequence[Any], weight: Optional, bias: Optional, eps: float) -> Instruction:
@@ -228,6 +234,8 @@ def instance_norm(
 ) -> Instruction:
     if not use_input_stats and mean is not None and var is not None:
         return scaled(n, x, mean, var, weight, bias, eps)
+    if mean is not None or var is not None:
+        n.unsupported("instance norm in training mode, which writes its statistics")
     dtype, channels = x.shape.dtype, x.shape.dims[1]
     scale = n.filled((channels,), 1, dtype) if weight is None else n.convert(weight, dtype)
     shift = n.filled((channels,), 0, dtype) if bias is None else n.convert(bias, dtype)
