@@ -217,3 +217,8 @@ def test_module_around_a_program(tmp_path: Path) -> None:
 def test_int8_is_refused_with_the_way_to_it() -> None:
     with pytest.raises(mgx_core.UnsupportedError, match="quantized module"):
         torch_migraphx.fx.lower_to_mgx(network(), [torch.randn(2, 3, 8, 8)], lower_precision="int8")
+
+
+def test_what_is_not_a_module_is_refused() -> None:
+    with pytest.raises(mgx_core.ParameterError, match=r"takes a torch\.nn\.Module, got function"):
+        torch_migraphx.fx.lower_to_mgx(lambda x: x, [torch.ones(2)])

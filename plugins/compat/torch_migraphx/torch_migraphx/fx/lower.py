@@ -57,15 +57,16 @@ def lower_to_mgx(
     suppress_accuracy_check: without it, results for the example are compared with the module's own, and a difference of more
     than half of the largest is logged.  `min_acc_module_size`, `use_aten`, `tracer_base_cls` and `leaf_modules` steer tracers and
     splits that there are not: a module is lowered whole.
-    Errors: UnsupportedError for an operator that nothing converts, and for int8, which a quantized module itself asks for.
+    Errors: UnsupportedError for an operator that nothing converts, and for int8, which a quantized module itself asks for;
+    ParameterError for what is not a module or a list of inputs.
     """
     precision = LowerPrecision.from_str(lower_precision)
     if precision is LowerPrecision.INT8:
         raise UnsupportedError("int8 is taken from a quantized module: lower that in fp32")
-    module.eval()
     lowered = mgx_torch.lower_to_mgx(
         module, input, fp16=precision is LowerPrecision.FP16, bf16=precision is LowerPrecision.BF16
     )
+    module.eval()
     made = MGXModule.of(lowered)
     if verbose_log:
         log.info("%s", lowered.program)
