@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 
 def test_brief(drive, drive_json, chain):
     document = drive_json("read", chain("tanh exp exp"), "--brief")
@@ -43,6 +45,12 @@ def test_why_names_the_rules(drive, chain):
     assert "there is no rule 'no-such-rule'" in said
     assert "mgx-driver rules lists them all" in said
     assert len(said) < 300
+
+
+@pytest.mark.parametrize("words", [("--rule", "gelu=off"), ("--disable-pass", "simplify")])
+def test_what_only_optimizing_heeds_is_refused_without_it(drive, chain, words):
+    assert "add -O" in drive("read", chain("tanh"), *words, code=2)
+    drive("read", chain("tanh"), "-O", *words)
 
 
 def test_rules_are_switched_when_reading(drive, chain):
