@@ -16,10 +16,12 @@ from mgx_core.ops.attention import Attention
 from mgx_core.ops.index import Gather
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Contiguous
+from mgx_core.ops.pad import Pad
 from mgx_core.ops.pointwise import Add, Erf
 from mgx_core.ops.reduce import ReduceSum
 from mgx_core.ops.sample import GridSample
 from mgx_core.ops.scatter import ScatterAdd
+from mgx_core.ops.slice import Slice
 from mgx_core.ops.softmax import Softmax
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import row_major
@@ -44,18 +46,23 @@ def check(op: Operation, arrays: list[Array], spread: dict[int, tuple[int, ...]]
     wanted = np.asarray(op.evaluate(arrays))
     every = [*arrays, wanted]
     ts = [Tensor(dt.of(x.dtype), x.shape, spread.get(n, tuple(row_major(x.shape)))) for n, x in enumerate(every)]
-    source = generate(op, ts[:-1], ts[-1:], traits(32))
-    assert isinstance(source, KernelSource), source
     held = [memory(t) for t in ts]
     for flat, t, x in zip(held[:-1], ts, arrays, strict=False):
         window(flat, t, x.shape)[...] = x
+    run(op, ts, held, flags)
+    same([window(held[-1], ts[-1], wanted.shape).copy()], wanted, terms=64, tolerance=4e-3)
+
+
+def run(op: Operation, ts: list[Tensor], held: list[Array], flags: tuple[str, ...] = ()) -> None:
+    """Runs the kernel of an op on operands and its result, the last one, in this memory."""
+    source = generate(op, ts[:-1], ts[-1:], traits(32))
+    assert isinstance(source, KernelSource), source
     scratch = [np.zeros(size, np.uint8) for size in source.scratch]
     places: dict[str, list[Any]] = {"input": held[:-1], "output": held[-1:], "scratch": scratch}
     device = HostDevice(32, flags=flags)
     for launch in source.launches:
         args = [places[a.kind][a.index].ctypes.data if isinstance(a, Buffer) else a.value for a in launch.args]
         device.compile(source.text, launch.entry).launch(launch.grid, launch.block, launch.shared_bytes, args)
-    same([window(held[-1], ts[-1], wanted.shape).copy()], wanted, terms=64, tolerance=4e-3)
 
 
 def halves(*lens: int) -> Array:
@@ -94,3 +101,31 @@ def test_distances_of_neighbours_that_one_thread_reads() -> None:
 
 def test_the_last_elements_of_an_odd_number() -> None:
     check(Add(), [halves(1003), halves(1003)], {0: (2 * FAR // 1000,)})
+
+
+LONG = 3 << 30
+MARKS = [(1 << 31) + n for n in (-3, -1, 0, 1, 77)]
+AROUND = (-((1 << 31) - 4), -(LONG - (1 << 31) - 80))
+
+
+@pytest.mark.parametrize(
+    ("op", "part"),
+    [
+        (
+            Slice(axes=(0,), starts=(MARKS[-1],), ends=(MARKS[0] - 1,), steps=(-1,)),
+            np.s_[MARKS[-1] : MARKS[0] - 1 : -1],
+        ),
+        (Slice(axes=(0,), starts=(MARKS[0],), ends=(MARKS[-1] + 1,), steps=(2,)), np.s_[MARKS[0] : MARKS[-1] + 1 : 2]),
+        (Pad(pads=AROUND), np.s_[-AROUND[0] : LONG + AROUND[1]]),
+        (Pad(pads=AROUND, mode="edge"), np.s_[-AROUND[0] : LONG + AROUND[1]]),
+        (Pad(pads=AROUND, mode="reflect"), np.s_[-AROUND[0] : LONG + AROUND[1]]),
+    ],
+)
+def test_places_along_an_axis_of_more_than_31_bits(op: Operation, part: slice) -> None:
+    x = Tensor(dt.uint8, (LONG,), (1,))
+    held = memory(x)
+    held[MARKS] = np.arange(1, len(MARKS) + 1)
+    wanted = held[part]
+    made = np.zeros(wanted.shape, np.uint8)
+    run(op, [x, Tensor(dt.uint8, wanted.shape, (1,))], [held, made])
+    np.testing.assert_array_equal(made, wanted)

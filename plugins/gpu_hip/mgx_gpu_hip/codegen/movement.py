@@ -70,7 +70,8 @@ def straight(x: Tensor, axis: int) -> int:
     return width
 
 
-Map = Callable[[str], tuple[str, str]]  # an output coordinate to the source's, and the condition under which it exists
+# from an output coordinate and a signed type that holds it to the source's, and the condition under which that exists
+Map = Callable[[str, str], tuple[str, str]]
 
 
 def remapped(
@@ -82,9 +83,10 @@ def remapped(
     def found(at: Coordinates) -> Moved:
         source, conditions, lines = [], [], []
         for a, m in enumerate(maps):
-            code, condition = (at[a], "") if m is None else m(at[a])
+            signed = "i32" if max(x.lens[a], y.lens[a]) < 1 << 31 else "i64"
+            code, condition = (at[a], "") if m is None else m(at[a], signed)
             if not (code.isidentifier() or code == "0u"):
-                lines.append(f"const i32 s{a} = {code};")
+                lines.append(f"const {signed} s{a} = {code};")
                 code = f"s{a}"
             source.append(code)
             if condition:
@@ -109,8 +111,9 @@ def _stepped(start: int, step: int) -> Map | None:
     if start == 0 and step == 1:
         return None
     if step == 1:
-        return lambda c: (f"{start} + (i32){c}", "")
-    return lambda c: (f"{start} + (i32){c} * {step}" if step > 0 else f"{start} - (i32){c} * {-step}", "")
+        return lambda c, signed: (f"{start} + ({signed}){c}", "")
+    sign = "+" if step > 0 else "-"
+    return lambda c, signed: (f"{start} {sign} ({signed}){c} * {abs(step)}", "")
 
 
 def reverse(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
@@ -126,7 +129,7 @@ def tile(x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
 
 
 def _modulo(n: int) -> Map:
-    return lambda c: (f"{c} % {n}u", "")
+    return lambda c, signed: (f"{c} % {n}u", "")
 
 
 def bits(value: Any, of: Any) -> str:
@@ -155,17 +158,25 @@ def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | N
 
 def _border(mode: str, n: int, begin: int, end: int) -> Map:
     if mode == "constant":
-        return lambda c: (f"(i32){c} - {begin}", f"(u32)@ < {n}u")
+        return lambda c, signed: (f"({signed}){c} - {begin}", f"@ >= 0 && @ < {n}")
     first, length = max(-begin, 0), n - max(-begin, 0) - max(-end, 0)  # after cropping
-    at = f"((i32){{0}} - {max(begin, 0)})"
-    if mode == "edge":
-        form = f"{first} + m::min(m::max({at}, 0), {length - 1})"
-    elif mode == "wrap":
-        form = f"{first} + m::mod({at}, {max(length, 1)})"
-    else:
-        period = max(2 * (length - 1), 1)
-        form = f"{first} + ({length - 1} - m::abs({length - 1} - m::mod({at}, {period})))" if length > 1 else f"{first}"
-    return lambda c: (form.format(c), "")
+
+    def repeated(c: str, signed: str) -> tuple[str, str]:
+        at = f"(({signed}){c} - {max(begin, 0)})"
+
+        def number(value: int) -> str:
+            return f"({signed}){value}"
+
+        if mode == "edge":
+            return f"{first} + m::min(m::max({at}, {number(0)}), {number(length - 1)})", ""
+        if mode == "wrap":
+            return f"{first} + m::mod({at}, {number(max(length, 1))})", ""
+        if length <= 1:
+            return f"{first}", ""
+        last = number(length - 1)
+        return f"{first} + ({last} - m::abs({last} - m::mod({at}, {number(2 * (length - 1))})))", ""
+
+    return repeated
 
 
 def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
