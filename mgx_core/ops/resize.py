@@ -22,7 +22,7 @@ from .operation import Operation
 from .sample import cubic_weights
 from .scalar import convert, widen
 
-__all__ = ["MOST_SUMMED", "Axis", "Resize"]
+__all__ = ["MOST_SUMMED", "Axis", "Resize", "weighed_in"]
 
 MOST_SUMMED: Final = (
     4  # elements of a weighted sum that has those of weight 0, too: an infinity or NaN among them gives NaN
@@ -39,7 +39,7 @@ class Axis(NamedTuple):
     end: float
 
 
-def _weighed_in(dtype: DType) -> DType:
+def weighed_in(dtype: DType) -> DType:
     """Returns the type in which integers are weighed."""
     return float32 if dtype.size < 4 else float64
 
@@ -162,7 +162,7 @@ class Resize(Operation):
             raise ShapeError(f"roi needs {2 * len(axes)} numbers, got {len(box)}")
         out = x if x.dtype == object else widen(x)
         if self.mode != "nearest" and out.dtype.kind not in "fc":
-            out = out.astype(_weighed_in(of(out.dtype)).numpy)
+            out = out.astype(weighed_in(of(out.dtype)).numpy)
         outside: Array | None = None
         for k, axis in enumerate(axes):
             plan = Axis(dims[k], targets[k], factors[k], box[k], box[k + len(axes)])
@@ -186,7 +186,7 @@ class Resize(Operation):
         dtype = x.shape.dtype
         if self.mode == "nearest" or dtype.is_float:
             return None
-        wide = b.add(Convert(target_type=_weighed_in(dtype)), x)
+        wide = b.add(Convert(target_type=weighed_in(dtype)), x)
         return b.add(Convert(target_type=dtype), b.add(self, wide, *(b.absent() if o is None else o for o in operands)))
 
     def source(self, axis: Axis) -> Array:

@@ -28,8 +28,11 @@ def resize(name: str) -> Iterable[Case]:
                 op = make(name, mode=mode, coordinate_transformation_mode=place, **attributes)
                 label = f"{mode}-{place}-{scale}".replace("_", "-")
                 yield Case(op, (data(F, 1, 2, 4, 6),), label, LAYOUTS if n == 0 else LAYOUTS[:1])
-        half = make(name, mode=mode, scales=(1.0, 1.0, 2.0, 2.0))
-        yield Case(half, (data(FLOATS[1], 1, 2, 4, 6),), f"{mode}-up")
+        odd = make(name, mode=mode, scales=(1.0, 1.0, 1.5, 0.7))
+        yield Case(odd, (data(FLOATS[3], 1, 2, 5, 6),), f"{mode}-odd")
+        twice = make(name, mode=mode, scales=(1.0, 1.0, 2.0, 2.0))
+        for kind, most in ((FLOATS[1], 1), (dtype.int32, 1 << 30), (dtype.uint8, 255)):  # weights are binary fractions
+            yield Case(twice, (data(kind, 1, 2, 4, 6, low=-most, high=most),), f"{mode}-up")
         yield Case(make(name, mode=mode), (data(F, 1, 2, 4, 6), given([1, 1, 1.5, 2], F)), f"{mode}-while-running")
     for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
         op = make(name, nearest_mode=nearest, scales=(1.0, 1.0, 0.6, 1.7))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgx_core import No
-from mgx_core.ops.resize import Axis
+from mgx_core.ops.resize import Axis, weighed_in
 
 from .elements import Coordinates, Moved, carried, each_element, each_move, offset_of
 from .geometry import nest
@@ -40,6 +40,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
     box = [*op.roi] or [0.0] * len(axes) + [1.0] * len(axes)
     cropped = op.coordinate_transformation_mode == "tf_crop_and_resize"
     nearest = op.mode == "nearest"
+    kind = computed(x.dtype if nearest or x.dtype.is_float else weighed_in(x.dtype))
     before, taps, outside = "", {}, {}
     for k, axis in enumerate(axes):
         plan = Axis(dims[k], targets[k], factors[k], box[k], box[k + len(axes)])
@@ -59,7 +60,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
             if index.shape[1] > MOST_TAPS:
                 return No(f"resampling with {index.shape[1]} neighbours along an axis")
             before += _table("i32", f"at{axis}", np.clip(index, 0, plan.size - 1))
-            before += _table("float", f"by{axis}", weight)
+            before += _table(kind, f"by{axis}", weight)
             taps[axis] = index.shape[1]
         if cropped:
             outside[axis] = True
@@ -74,7 +75,6 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
         inner = inner_axis(cy)
         width = straight(cx, inner) if inner >= 0 and inner not in taps else 1
         return each_move("resize", [cx], cy, traits, found, width, before)
-    kind = computed(x.dtype) if computed(x.dtype) == "double" else "float"
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         heads = [[f"UNROLL for (int t{a} = 0; t{a} < {count}; ++t{a}) {{"] for a, count in taps.items()]
