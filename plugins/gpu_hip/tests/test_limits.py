@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_trial import generate, tensor, traits
 
 import mgx_core as mgx
 from mgx_core import DeviceError, Kernels, Shape
 from mgx_core.errors import Refused
+from mgx_core.ops.linear import Dot
 from mgx_core.ops.scan import PrefixScanSum
 from mgx_gpu_hip.codegen.limits import require_limits
 from mgx_gpu_hip.codegen.source import Arg, Chained, DeviceTraits, KernelLaunch, KernelSource, Number
@@ -46,6 +48,14 @@ def test_the_largest_launches_are_allowed() -> None:
     numbers = Chained(), Number("u32", 2**32 - 1), Number("i32", -(2**31)), Number("float", 1e30)
     for grid, block in (((2**26 - 1, 65535, 65535), (64, 1, 1)), ((2**31 - 1, 1, 1), (1, 1024, 1))):
         require_limits(source(grid, block, 65536, *numbers), DeviceTraits(shared_most=65536))
+
+
+@pytest.mark.parametrize("lens", [(70000, 1), (1, 5_000_000)])
+def test_products_of_many_matrices_and_rows_are_launched(lens: tuple[int, int]) -> None:
+    a, b, y = (tensor("int32", (lens[0], *matrix)) for matrix in ((lens[1], 4), (4, 4), (lens[1], 4)))
+    made = generate(Dot(), [a, b], [y], traits())
+    assert isinstance(made, KernelSource), made
+    require_limits(made, traits())
 
 
 def run(target: GpuTarget, **launch: Any) -> Any:

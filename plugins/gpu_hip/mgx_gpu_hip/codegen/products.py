@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mgx_core import No
 from mgx_core import dtype as dt
 
 from .elements import pointers
@@ -18,30 +17,26 @@ __all__ = ["product", "product_text"]
 TILE = 64
 
 
-def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     if y.elements == 0:
         return finish("product", "", [], [a, b], [y])
-    if math.prod(y.lens[:-2]) > 65535:
-        return No("more than 65535 products in one batch")
-    text, grid, threads = product_text(NAME, a, b, y, traits)
+    text, blocks, threads = product_text(NAME, a, b, y, traits)
     _, buffers = pointers([a, b], [y])
-    flops = 2 * y.elements * a.lens[-1]
-    return finish(
-        "product", text, [KernelLaunch(NAME, grid, (threads, 1, 1), tuple(buffers))], [a, b], [y], flops=flops
-    )
+    launch = KernelLaunch(NAME, (blocks, 1, 1), (threads, 1, 1), tuple(buffers))
+    return finish("product", text, [launch], [a, b], [y], flops=2 * y.elements * a.lens[-1])
 
 
-def product_text(
-    name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits
-) -> tuple[str, tuple[int, int, int], int]:
-    """Returns a kernel ``name(p0, p1, q0)`` for y = a b, with its grid and threads; y may be wider than the operands."""
+def product_text(name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, int, int]:
+    """Returns a kernel ``name(p0, p1, q0)`` for y = a b, with its blocks and threads; y may be wider than the operands."""
     m, n = y.lens[-2:]
     batch = y.lens[:-2]
-    setup, names = decompose("blockIdx.z", batch, "c")
+    down, across = ceil_div(m, TILE), ceil_div(n, TILE)
+    setup, names = decompose("batch", batch, "c")
     bases = [offset_code(names, t.strides[:-2], 0, "u64") for t in (a, b, y)]
     ta, ty = stored(a.dtype), stored(y.dtype)
     head = [
-        f"const u32 row0 = blockIdx.y * {TILE}u, col0 = blockIdx.x * {TILE}u;",
+        f"const u32 col0 = blockIdx.x % {across}u * {TILE}u, tile = blockIdx.x / {across}u;",
+        f"const u32 row0 = tile % {down}u * {TILE}u, batch = tile / {down}u;",
         *setup,
         f"const {ta}* const a = p0 + ({bases[0]});",
         f"const {ta}* const b = p1 + ({bases[1]});",
@@ -52,7 +47,7 @@ def product_text(
     depth = 32 if narrow else 16
     lines = [*head, *(_matrix(a, b, y, threads, depth) if narrow else _scalar(a, b, y, threads, depth))]
     parameters, _ = pointers([a, b], [y])
-    return kernel(name, parameters, lines, threads), (ceil_div(n, TILE), ceil_div(m, TILE), math.prod(batch)), threads
+    return kernel(name, parameters, lines, threads), across * down * math.prod(batch), threads
 
 
 def _tile(

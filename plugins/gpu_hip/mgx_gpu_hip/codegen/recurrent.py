@@ -125,9 +125,13 @@ def input_products(op: Any, x: Tensor, w: Tensor, traits: DeviceTraits) -> tuple
     rows = Tensor(x.dtype, (directions, s * b, i), (0, x.strides[1 if b > 1 else 0], x.strides[2]), x.align)
     turned = Tensor(w.dtype, (directions, i, wide), (w.strides[0], w.strides[2], w.strides[1]), w.align)
     gathered = Tensor(dt.float32, (directions, s * b, wide), (s * b * wide, wide, 1))
-    text, tiles, workers = product_text(f"{NAME}_inputs", rows, turned, gathered, traits)
+    text, blocks, workers = product_text(f"{NAME}_inputs", rows, turned, gathered, traits)
     operands = (Buffer("input", 0), Buffer("input", 1), Buffer("scratch", 0))
-    return text, KernelLaunch(f"{NAME}_inputs", tiles, (workers, 1, 1), operands), 4 * directions * s * b * wide
+    return (
+        text,
+        KernelLaunch(f"{NAME}_inputs", (blocks, 1, 1), (workers, 1, 1), operands),
+        4 * directions * s * b * wide,
+    )
 
 
 class _State:
