@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,15 @@ import pytest
 from kernel_trial import generate, tensor, traits
 
 import mgx_core as mgx
-from mgx_core import DeviceError, Kernels, Shape
+from mgx_core import DeviceError, Kernels, No, Operation, Shape, TupleShape
 from mgx_core.errors import Refused
+from mgx_core.ops.index import Gather
 from mgx_core.ops.linear import Dot
+from mgx_core.ops.reduce import Argmax, ReduceSum
 from mgx_core.ops.scan import PrefixScanSum
+from mgx_core.ops.topk import Topk
 from mgx_gpu_hip.codegen.limits import require_limits
-from mgx_gpu_hip.codegen.source import Arg, Chained, DeviceTraits, KernelLaunch, KernelSource, Number
+from mgx_gpu_hip.codegen.source import Arg, Chained, DeviceTraits, KernelLaunch, KernelSource, Number, Tensor
 from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.hip_kernels import hip_kernel
 from mgx_gpu_hip.target import GpuTarget
@@ -56,6 +60,31 @@ def test_products_of_many_matrices_and_rows_are_launched(lens: tuple[int, int]) 
     made = generate(Dot(), [a, b], [y], traits())
     assert isinstance(made, KernelSource), made
     require_limits(made, traits())
+
+
+@pytest.mark.parametrize(
+    ("op", "lens"),
+    [
+        (ReduceSum(axes=(0,)), (2**32 + 1,)),
+        (ReduceSum(axes=(0,)), (2**32, 8)),
+        (Argmax(axis=0), (2**31,)),
+        (PrefixScanSum(axis=0), (2**32 - 1,)),
+        (Topk(k=1, axis=0), (2**32 + 1,)),
+        (Gather(axis=0), (2**32 + 1,)),
+    ],
+)
+def test_axes_that_no_loop_counts_are_refused(op: Operation, lens: tuple[int, ...]) -> None:
+    x = Shape("int8", lens)
+    shapes = [x, Shape("int64", (1,))] if isinstance(op, Gather) else [x]
+    made = op.infer(*shapes)
+    items = made.items if isinstance(made, TupleShape) else (made,)
+    found = generate(op, [Tensor.of(s) for s in shapes], [Tensor.of(s) for s in items], traits())
+    assert isinstance(found, No) and re.search(r"(an axis|a reduction) of \d{10} elements", found.why), found
+
+
+def test_rows_that_are_read_in_vectors_may_be_longer() -> None:
+    shapes = Shape("int8", (2**33,)), Shape("int8", (1,))
+    assert isinstance(generate(ReduceSum(axes=(0,)), *([Tensor.of(s)] for s in shapes), traits()), KernelSource)
 
 
 def run(target: GpuTarget, **launch: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mgx_core import No
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.reduce import Argmax
 
@@ -29,10 +30,12 @@ DEV bool {NAME}_before({NAME}_pair a, {NAME}_pair b) {{
 """
 
 
-def extreme(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+def extreme(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """argmax and argmin."""
     axis = normalize(op.axis, len(x.lens))
     n, kind = x.lens[axis], computed(x.dtype)
+    if n >= 1 << 31:
+        return No(f"{op.name} along an axis of {n} elements")
     pair = _pair(kind, isinstance(op, Argmax), True, op.select_last_index)
     if x.strides[axis] != 1 or n < 16:
 

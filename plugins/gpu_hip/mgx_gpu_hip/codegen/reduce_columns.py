@@ -36,6 +36,7 @@ class _Shape:
 
 
 def columns_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
+    plan.require_counted(plan.length)
     shape = _shape(plan, traits)
     if shape.splits == 1:
         text, launch = _kernel(plan, shape, range(plan.last + 1), NAME)

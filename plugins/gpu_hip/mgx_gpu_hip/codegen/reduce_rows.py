@@ -26,6 +26,7 @@ def rows_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
     if plan.rows == 0 or all(o.elements == 0 for o in plan.outputs):
         return finish(plan.word, "", [], plan.inputs, plan.outputs)
     shape = _shape(plan, traits)
+    plan.require_counted(ceil_div(plan.length, shape.width))
     splits = _splits(plan, traits)
     if splits > 1:
         return _split(plan, traits, splits)

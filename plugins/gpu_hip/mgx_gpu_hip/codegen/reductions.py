@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mgx_core import Instruction
+from mgx_core.errors import UnsupportedError
 from mgx_core.ops.reduce import ReduceMean
 
 from .bodies import Access, Body, is_reduction
@@ -108,6 +109,11 @@ class Plan:
     @property
     def length(self) -> int:
         return self.reduced.count
+
+    def require_counted(self, groups: int) -> None:
+        """Errors: UnsupportedError for more groups of a row's elements than loops, and bounds of parts, count in 32 bits."""
+        if groups >= 1 << 31:
+            raise UnsupportedError(f"a reduction of {self.length} elements to one")
 
     @property
     def index(self) -> str:

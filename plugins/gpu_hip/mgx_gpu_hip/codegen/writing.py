@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mgx_core import Module, No, Shape
 from mgx_core.errors import ShapeError, UnsupportedError
@@ -18,6 +18,8 @@ Inputs: TypeAlias = "Sequence[Tensor | None]"
 Answer: TypeAlias = "KernelSource | No"
 # from an op, its operands, its results, the device and the op's sub-modules to the kernel
 Write: TypeAlias = "Callable[[Any, Inputs, Sequence[Tensor], DeviceTraits, Sequence[Module]], Answer]"
+
+LONGEST: Final = (1 << 32) - (1 << 16)  # elements along an axis: kernels count them in 32 bits, in steps of a block
 
 
 def source_of(
@@ -49,7 +51,7 @@ def carrying(function: Callable[..., Answer]) -> Write:
     ) -> Answer:
         if any(t is not None and t.dtype.size not in (1, 2, 4, 8) for t in (*xs, *ys)):
             return No(f"{op.name} of elements of 16 bytes")
-        return function(op, xs, ys, traits)
+        return _too_long(op, (*xs, *ys)) or function(op, xs, ys, traits)
 
     return write
 
@@ -73,9 +75,14 @@ def computing(function: Callable[..., Answer]) -> Write:
     ) -> Answer:
         if not supported(*(t.dtype for t in (*xs, *ys) if t is not None)):
             return No(f"{op.name} of {', '.join(str(t.dtype) for t in (*xs, *ys) if t is not None)}")
-        return function(op, xs, ys, traits)
+        return _too_long(op, (*xs, *ys)) or function(op, xs, ys, traits)
 
     return write
+
+
+def _too_long(op: Any, operands: Inputs) -> No | None:
+    most = max((n for t in operands if t is not None for n in t.lens), default=0)
+    return No(f"{op.name} along an axis of {most} elements") if most > LONGEST else None
 
 
 def spread(function: Callable[..., Answer]) -> Write:
