@@ -10,9 +10,11 @@ import pytest
 from kernel_trial import generate, run, same, tensor, traits
 
 import mgx_core as mgx
+from mgx_core.errors import No
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.extents import SymbolicInt, arguments, plain
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
+from mgx_gpu_hip.codegen.writing import source_of
 
 
 def test_polynomials_are_one_however_they_were_made() -> None:
@@ -37,6 +39,16 @@ def test_what_the_compiler_must_know_is_written_as_a_number() -> None:
     assert "if (i < n0x) q0[i * wide1x] = s2x - long_3x;" in made
     assert "k(float* q0, u32 n0x, u64 wide1x, i32 s2x, i64 long_3x)" in made
     assert added == {"k": [("u32", 6), ("u64", 36), ("i32", 6), ("i64", 6)]}
+
+
+def test_refusals_name_the_extents_that_they_are_about() -> None:
+    n = SymbolicInt.symbol("n", 6)
+
+    def refuse(op: Any, xs: Any, ys: Any, device: Any, modules: Any) -> No:
+        return No(f"rows of {n} elements")
+
+    x = tensor("float32", (6,))
+    assert source_of(refuse, mgx.op("relu"), [x], [x], traits()) == No("rows of 6 elements")
 
 
 def opened(x: Tensor, names: tuple[str, ...]) -> Tensor:

@@ -38,9 +38,10 @@ def source_of(
     """
     with arguments() as recorder:
         try:
-            return write(op, tensors(inputs), [Tensor.of(y) for y in outputs], traits, modules)
+            made = write(op, tensors(inputs), [Tensor.of(y) for y in outputs], traits, modules)
         except (UnsupportedError, ShapeError) as error:
-            return No(recorder.fixed(str(error)))
+            made = No(str(error))
+        return No(recorder.fixed(made.why)) if isinstance(made, No) else made
 
 
 def carrying(function: Callable[..., Answer]) -> Write:
