@@ -47,7 +47,7 @@ def dynamic_range(
     kind = computed(y.dtype)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        value = f"{read('p0[0]', start.dtype)} + ({kind})({kind})(i64){at[0]} * {read('p2[0]', delta.dtype)}"
+        value = f"{read('p0[0]', start.dtype)} + ({kind})(i64){at[0]} * {read('p2[0]', delta.dtype)}"
         return [], [written(f"({kind})({value})", y.dtype)]
 
     return each_element("dynamic_range", [start, None, delta], [y], traits, element, unroll=1)
