@@ -58,15 +58,18 @@ class Windows(Operation):
         ]
 
     def fitted(self, dims: Sequence[Dim]) -> Self:
-        """Returns the op with windows that end with the axis and its padding where an axis has only one, and keeps that."""
+        """Returns the op with windows that end with the axis and its padding where an axis has only one."""
         if self.padding_mode != "default":
             return self
         lengths, stride, dilation = self.numbers(len(dims))
         begins, ends = sides(self.padding, len(dims))
-        fitting = []
-        for n, c, k, s, d, b, e in zip(dims, self.counts(dims), lengths, stride, dilation, begins, ends, strict=True):
-            less = min(k, max(1, -(-(n + b + e) // d))) if c == 1 and isinstance(n, int) else k
-            fitting.append(less if extent(n, less, s, d, b + e, b, self.ceil_mode) == c else k)
+        fitting = list(lengths)
+        for axis, (n, c, s, d) in enumerate(zip(dims, self.counts(dims), stride, dilation, strict=True)):
+            around = begins[axis] + ends[axis]
+            if c == 1 and isinstance(n, int):
+                inside = max(1, -(-(n + around) // d))
+                alone = extent(n, inside, s, d, around, begins[axis], self.ceil_mode) == 1
+                fitting[axis] = min(lengths[axis], inside if alone else inside + 1)  # which leaves no room behind it
         return self if tuple(fitting) == lengths else cast(Self, self.replace(lengths=tuple(fitting)))
 
     def around(self, dims: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
@@ -177,8 +180,6 @@ class Pooling(Windows):
     def sliding(self, x: Array) -> Array:
         lengths, stride, dilation = self.numbers(x.ndim - 2)
         counts = [int(c) for c in self.counts(x.shape[2:])]
-        if 0 in counts:
-            return np.zeros((*x.shape[:2], *counts), x.dtype)
         begins, ends, over = self.around(x.shape[2:], counts)
         filled = [e + o for e, o in zip(ends, over, strict=True)]
         if self.mode == "max":

@@ -82,6 +82,18 @@ def test_a_window_far_larger_than_its_image(mode: Any) -> None:
         np.testing.assert_array_equal(np.take(X.reshape(-1), places), values)
 
 
+def test_the_only_window_stays_the_only_one_when_it_is_cut() -> None:
+    """Cut to the four elements that it sees, room for another window would be left behind it."""
+    x = np.arange(1.0, 7, dtype=np.float32).reshape(1, 1, 6)
+    for length in (5, 5000):
+        op = Pooling(
+            mode="max", lengths=(length,), stride=(10 * length,), padding=(2, 0), dilations=(2,), ceil_mode=True
+        )
+        assert op.evaluate([x]).tolist() == [[[5.0]]]
+    op = Pooling(mode="max", lengths=(5,), stride=(2,), padding=(2, 0), dilations=(2,), ceil_mode=True)
+    assert op.fitted((6,)) is op and op.evaluate([x]).tolist() == [[[5.0]]]
+
+
 def test_one_window_of_everything() -> None:
     for mode, wanted in (("max", X.max((2, 3))), ("average", X.mean((2, 3))), ("lpnorm", np.sqrt((X * X).sum((2, 3))))):
         out = Pooling(mode=mode, dyn_global=True).evaluate([X])
