@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
+from mgx_gpu_hip.runtime import DeviceArray
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +39,21 @@ def test_a_program_on_memory_of_the_caller() -> None:
     mgx.gpu_sync()
     assert result.data_ptr() == y.data_ptr()
     np.testing.assert_array_equal(mgx.from_gpu(y).to_numpy(), [[0, 2, 0], [4, 0, 6]])
+
+
+@pytest.mark.parametrize(
+    ("dims", "strides"), [((1, 3), (1, 1)), ((1, 1, 3), (9, 3, 1)), ((3, 1), (1, 5)), ((0, 3), (1, 1))]
+)
+def test_axes_of_one_element_lie_anyhow(dims: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """The last step of a sequence, as a caller has it, counts as contiguous, with the strides of all steps."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(mgx.op("neg"), m.add_parameter("x", mgx.Shape("float", dims)))])
+    context = mgx.get_gpu_context()
+    program.compile(context)
+    held = mgx.to_gpu(np.float32([1, 2, 3]))
+    (result,) = program.run({"x": DeviceArray(held.value.buffer, dt.float32, dims, strides)})
+    np.testing.assert_array_equal(result.to_numpy(), -np.float32([1, 2, 3][: np.prod(dims)]).reshape(dims))
 
 
 @pytest.mark.parametrize("around", [False, True])

@@ -24,8 +24,9 @@ DEVICES: Final = {"cuda": CUDA, "hip": ROCM, "host": CPU}
 class DeviceArray:
     """A tensor in device memory.
 
-    strides: in elements, row-major if not given.  stream: the stream on which its contents were made, if that may still be
-    under way; a consumer that names its own stream is made to wait for it.
+    strides: in elements, row-major if not given or if they come to the same, as any stride of an axis of extent 1 does.
+    stream: the stream on which its contents were made, if that may still be under way; a consumer that names its own stream is
+    made to wait for it.
     """
 
     __slots__ = ("__weakref__", "_shape", "buffer", "dims", "dtype", "offset", "stream", "strides")
@@ -42,7 +43,8 @@ class DeviceArray:
         self.buffer = buffer
         self.dtype = dtype
         self.dims = tuple(dims)
-        self.strides = tuple(strides) if strides is not None else row_major(self.dims)
+        rows = row_major(self.dims)
+        self.strides = rows if strides is None or _alike(self.dims, strides, rows) else tuple(strides)
         self.offset = offset  # bytes
         self.stream = stream
         self._shape: Shape | None = None  # once asked for
@@ -113,6 +115,11 @@ class DeviceArray:
             else:  # 0, 1 and 2 stand for default streams
                 Stream(self.buffer.device, 0 if stream in (0, 1, 2) else stream).after(self.stream)
         return make_capsule(self.address, self.__dlpack_device__(), self.dtype, self.dims, self.strides, self)
+
+
+def _alike(dims: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    """Returns True if all elements lie in the same places by both strides."""
+    return 0 in dims or all(n == 1 or a == b for n, a, b in zip(dims, strides, others, strict=True))
 
 
 def _place(device: Device) -> tuple[int, int]:
