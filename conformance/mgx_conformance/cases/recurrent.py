@@ -33,6 +33,8 @@ def layer(name: str) -> Iterable[Case]:
         if n:
             continue
         yield Case(make(name, hidden_size=H), (x, w, r, bias, lengths), "lengths")
+        none = given([0, 4, 1], dtype.int32)
+        yield Case(make(name, hidden_size=H), (x, w, r, bias, none, *states), "sequence-without-steps")
         yield Case(make(name, hidden_size=H, direction="reverse"), (x, w, r, bias, lengths), "reverse")
         yield Case(make(name, hidden_size=H, clip=0.3), (x, w, r, bias), "clip")
         both = tuple(data(kind, 2, *d) for d in ((g * H, N), (g * H, H), (2 * g * H,)))

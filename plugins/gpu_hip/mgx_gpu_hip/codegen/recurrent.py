@@ -28,7 +28,16 @@ from .source import (
     written,
 )
 
-__all__ = ["activation_functions", "at", "cell_code", "evenly_spaced", "input_products", "recurrent", "unfit"]
+__all__ = [
+    "activation_functions",
+    "at",
+    "cell_code",
+    "evenly_spaced",
+    "input_products",
+    "last_cell",
+    "recurrent",
+    "unfit",
+]
 
 _FORMS = {  # of x, a (alpha), b (beta)
     "relu": "m::max({x}, 0.f)",
@@ -96,6 +105,11 @@ def cell_code(op: Any, peephole: list[str]) -> list[str]:
             f"float now = (1.f - gz) * {call(1, 'in[2] + gr * back[2]')} + gz * own;",
         ]
     return [f"float now = {call(0, 'in[0] + back[0]')};"]
+
+
+def last_cell(code: str, lens: Tensor | None) -> str:
+    """Returns the last state of the cell of sequence `n` as code: zero for one without steps.  lens: operand 4."""
+    return code if lens is None else f"(p4[n * {lens.strides[0]}u] > 0 ? {code} : 0.f)"
 
 
 def evenly_spaced(lens: Sequence[int], strides: Sequence[int]) -> bool:
@@ -285,7 +299,7 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     ]
     if isinstance(op, Lstm):
         last = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), ys[1].strides, strict=True))
-        lines += ["  cells[j] = next;", f"  q1[{last}] = {written('next', x.dtype)};"]
+        lines += ["  cells[j] = next;", f"  q1[{last}] = {written(last_cell('next', lens), x.dtype)};"]
     lines.append("}")
     names, buffers = pointers(given, ys)
     threads = 256

@@ -12,7 +12,7 @@ from mgx_core.ops.recurrent import Lstm
 from .elements import pointers
 from .geometry import ceil_div
 from .pointwise import kernel
-from .recurrent import activation_functions, at, cell_code, input_products, unfit
+from .recurrent import activation_functions, at, cell_code, input_products, last_cell, unfit
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored, written
 
 __all__ = ["resident"]
@@ -197,4 +197,4 @@ class _Text:
             return []
         y = self.ys[1]
         where = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), y.strides, strict=True))
-        return self.each_element([f"if (inside) q1[{where}] = {written('memory[e]', y.dtype)};"])
+        return self.each_element([f"if (inside) q1[{where}] = {written(last_cell('memory[e]', self.lens), y.dtype)};"])
