@@ -69,9 +69,8 @@ def hip_kernel(
         raise ParameterError(
             f"kernel {name!r} for {op.name}: grid must be a function of the operands' shapes, got {grid!r}"
         )
-    package = str(getattr(getattr(grid, "func", grid), "__module__", "?")).partition(".")[
-        0
-    ]  # of a partial: its function's
+    # of a partial: its function's
+    package = str(getattr(getattr(grid, "func", grid), "__module__", "?")).partition(".")[0]
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Any]) -> Results | No:
         if any(isinstance(v, tuple) for v in given):

@@ -23,10 +23,8 @@ __all__ = ["GpuTuning"]
 
 SPENT: Final = 0.002  # seconds of a round of one kernel
 MOST: Final = 20  # launches in a round
-ANCHORS: Final = (
-    QuantDot,
-    QuantConvolution,
-)  # whose kernels no model tells apart: libraries' and ours, in several tiles
+# whose kernels no model tells apart: libraries' and ours, in several tiles
+ANCHORS: Final = (QuantDot, QuantConvolution)
 ROUNDS: Final = 3
 
 

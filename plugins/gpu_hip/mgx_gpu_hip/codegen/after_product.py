@@ -152,9 +152,8 @@ def after_product(
     made = Module("finish")
     went = {j: made.add_parameter(f"sum{n}", Shape.of(j.shape.dtype, dims)) for n, j in enumerate(joints)}
     given, index = [Tensor.of(Shape.of(j.shape.dtype, dims)) for j in joints], [-1] * len(joints)
-    coarse = all(
-        o.shape.dtype.bits <= 8 and o.shape.dtype is not dt.bool_ for o in outputs
-    )  # comparisons show all digits
+    # comparisons show all digits
+    coarse = all(o.shape.dtype.bits <= 8 and o.shape.dtype is not dt.bool_ for o in outputs)
 
     def take(ins: Instruction) -> Instruction:
         if ins in went:

@@ -77,9 +77,8 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     problem, operands = found
     timed = or_refused(tuner.attention(problem, e.exhaustive))
     rest = 0.0 if pattern.after is None else 2.5 + prod(out.lens) * (out.shape.dtype.size + 1) / 3e6
-    if (
-        not e.exhaustive and timed.us + rest > 5.5 + problem.flops / 9e7
-    ):  # the time of the generated kernel on an H200, in microseconds
+    # the time of the generated kernel on an H200, in microseconds
+    if not e.exhaustive and timed.us + rest > 5.5 + problem.flops / 9e7:
         raise Refused("the generated kernel is faster")
     e.library(timed.plan, "o", {"o": out, **operands})
     if pattern.after is not None:
