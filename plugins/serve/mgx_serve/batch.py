@@ -105,9 +105,8 @@ class Request:
 
 Made = Mapping[int, Array]  # outputs of a run by their positions
 Ran = tuple[Made, Spent]
-Together = tuple[
-    Mapping[str, Array], Stack | None
-]  # the inputs of a run, and the memory that they lie in unless it is a request's
+# the inputs of a run, and the memory that they lie in unless it is a request's
+Together = tuple[Mapping[str, Array], Stack | None]
 
 
 def first_come(request: Request) -> int:

@@ -49,9 +49,8 @@ class Filling:
         self._memory = memoryview(self._mapped)
         self._claims: dict[int, Claims] = {}
         self._puts: dict[tuple[int, int, int], dict[int, Put]] = {}  # by set, tray and turn; by their first rows
-        self._owed: list[
-            tuple[int, int, int, Put | None]
-        ] = []  # set, tray and rows that are to be given back, and whose
+        # set, tray and rows that are to be given back, and whose
+        self._owed: list[tuple[int, int, int, Put | None]] = []
 
     def put(self, put: Put, parts: Sequence[Any]) -> bool:
         """Puts a request in a tray; returns False where there is no room.

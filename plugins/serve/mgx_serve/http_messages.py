@@ -20,9 +20,8 @@ __all__ = ["HEADER_LENGTH", "answer_body", "json_length", "read_call"]
 HEADER_LENGTH = "Inference-Header-Content-Length"
 LARGE_HEAD: Final = 1024  # bytes of JSON that is not worth keeping
 KEPT_HEADS: Final = 256
-Described = tuple[
-    str, str, tuple[int, ...], Place | None, int
-]  # of an output: name, type, extents, place, bytes that follow
+# of an output: name, type, extents, place, bytes that follow
+Described = tuple[str, str, tuple[int, ...], Place | None, int]
 
 
 @dataclass(frozen=True, slots=True)

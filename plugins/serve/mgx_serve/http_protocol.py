@@ -17,9 +17,8 @@ HEAD_SECONDS: Final = 30.0
 WHOLE: Final = "mgx.whole_body"  # among the extensions of a request's scope: a `WholeBody`, where its body is large
 EXCHANGE: Final = "mgx.exchange"  # among them: an `Exchange`
 LARGE: Final = 1 << 16  # bytes
-AT_A_TIME: Final = (
-    1 << 16
-)  # bytes of heads and small bodies that are read from a socket, and of what nobody wants any more
+# bytes of heads and small bodies that are read from a socket, and of what nobody wants any more
+AT_A_TIME: Final = 1 << 16
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 Took = Callable[[int], None]
 
@@ -34,9 +33,8 @@ class TimedProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        transport.max_size = (
-            AT_A_TIME  # of asyncio's sockets: more would be a part of a large body, and copied on its way
-        )
+        # of asyncio's sockets: more would be a part of a large body, and copied on its way
+        transport.max_size = AT_A_TIME
         super().connection_made(transport)
         self._expect_head()
 

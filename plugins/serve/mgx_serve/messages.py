@@ -18,9 +18,8 @@ from . import config_messages
 __all__ = ["HEALTH_SERVICE", "SERVICE", "messages"]
 
 SERVICE: Final = "inference.GRPCInferenceService"
-HEALTH_SERVICE: Final = (
-    "grpc.health.v1.Health"  # that orchestrators ask of every server; its messages are encoded as those here
-)
+# that orchestrators ask of every server; its messages are encoded as those here
+HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 
 TABLE: Final = """
 ServerLiveRequest

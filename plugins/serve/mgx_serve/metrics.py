@@ -65,9 +65,8 @@ class Record:
     compute_ns: int = 0
     last_ms: int = 0
     compiled: float = 0.0
-    by_size: dict[int, list[int]] = field(
-        default_factory=lambda: defaultdict(lambda: [0, 0])
-    )  # size -> runs, nanoseconds
+    # size -> runs, nanoseconds
+    by_size: dict[int, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     queue: Buckets = field(default_factory=lambda: Buckets(SECONDS))
     compute: Buckets = field(default_factory=lambda: Buckets(SECONDS))
     sizes: Buckets = field(default_factory=lambda: Buckets(SIZES))

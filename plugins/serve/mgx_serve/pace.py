@@ -9,9 +9,8 @@ from typing import Final
 __all__ = ["Paces", "Spent"]
 
 SHORT: Final = 250e-6  # seconds: a run that is shorter than the way to a busy thread and back is run at once
-LONG: Final = (
-    20e-3  # seconds: a few turns of waiting for the interpreter's lock; a run that takes longer has work to do
-)
+# seconds: a few turns of waiting for the interpreter's lock; a run that takes longer has work to do
+LONG: Final = 20e-3
 KINDS: Final = 1024  # of runs, whose usual time is kept
 TRY_AFTER: Final = 16  # runs in threads, before it is seen whether the event loop does one sooner
 TRY_AFTER_MOST: Final = 1 << 16

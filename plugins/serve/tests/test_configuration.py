@@ -91,10 +91,8 @@ def test_a_version_that_is_gone_is_served_no_more(serve: Any, small_model: Calla
         (tmp_path / "m" / "4" / "model.onnx").write_bytes(b"no model")
         with pytest.raises(InferenceServerException, match="cannot be loaded"):
             c.load_model("m")
-        assert [r["version"] for r in c.get_model_repository_index()] == [
-            "2",
-            "3",
-        ]  # none of the new ones is left loaded
+        # none of the new ones is left loaded
+        assert [r["version"] for r in c.get_model_repository_index()] == ["2", "3"]
         c.unload_model("m")
         assert [(r["version"], r["state"]) for r in c.get_model_repository_index()] == [("4", "UNAVAILABLE")]
 

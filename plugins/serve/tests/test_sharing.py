@@ -127,9 +127,8 @@ def test_connections_that_a_process_has_no_files_for_do_not_count(caplog: pytest
 def test_nothing_is_handed_to_a_process_that_has_ended() -> None:
     async def shared() -> None:
         with parts() as given:
-            asyncio.get_running_loop().remove_reader(
-                given.sharers[2]._takes
-            )  # it ends before it takes what it is given
+            # it ends before it takes what it is given
+            asyncio.get_running_loop().remove_reader(given.sharers[2]._takes)
             given.connect(0, 3)
             await asyncio.sleep(0.05)
             assert [len(k) for k in given.kept] == [1, 1, 0]

@@ -105,9 +105,8 @@ class Channel(asyncio.Protocol):
         self._done.append(start)
         if not self._announced:
             self._announced = True
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the event loop has ended, and with it the process or the other one
+            # the event loop has ended, and with it the process or the other one
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._announce)
 
     def _announce(self) -> None:
