@@ -63,9 +63,8 @@ class Deferred(Operation):
         shapes = tuple(_actual(declared, x) for declared, x in zip(_declared(self.model), xs, strict=True))
         try:
             module, args = _module(self.model, shapes), list(xs)
-        except (
-            UnrankedError
-        ):  # knowing the ranks is not enough: the values of its small operands decide the result's rank
+        except UnrankedError:
+            # knowing the ranks is not enough: the values of its small operands decide the result's rank
             module, taken = _module_for_values(self.model, shapes, xs)
             args = [xs[n] for n in taken]
         results = tuple(Interpreter().run(module, args))

@@ -86,9 +86,8 @@ def group_query_attention(
             n.fail("do_rotary needs cos_cache and sin_cache")
         at = None if position_ids is None else n.convert(position_ids, dt.int64)
         if at is not None and (past_key is None or past_key.shape.dims[2] == 0):
-            at = n.reshape(
-                n.slice(at, [0, 1], [0, 0], [1, 1]), (1,)
-            )  # a prompt's first position counts, for all samples
+            # a prompt's first position counts, for all samples
+            at = n.reshape(n.slice(at, [0, 1], [0, 0], [1, 1]), (1,))
         q, k = (_turned(n, x, cos, sin, last, at) for x in (q, k))
     if past_key is not None and past_value is not None:
         known = n.dims(total_length)

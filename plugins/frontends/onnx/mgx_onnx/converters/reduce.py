@@ -16,9 +16,8 @@ from .precision import as_float, widened
 __all__: list[str] = []
 
 Axes: TypeAlias = "tuple[int, ...] | Instruction | None"  # None: nothing is reduced
-Step: TypeAlias = Callable[
-    [str, Instruction], Instruction
-]  # (name of a reduction, operand) -> reduced operand, axes kept
+# (name of a reduction, operand) -> reduced operand, axes kept
+Step: TypeAlias = Callable[[str, Instruction], Instruction]
 
 
 def _axes(n: Node, x: Instruction, given: Instruction | None) -> Axes:

@@ -63,9 +63,8 @@ def stft(
     for name, v in (("frame_step", step), ("frame_length", length)):
         if v is not None and v < 1:
             n.fail(f"{name} must be at least 1, got {v}")
-    if (
-        signal.shape.rank == 2
-    ):  # the standard wants [batch, length, 1]; exporters write real signals so, and onnxruntime reads them
+    # the standard wants [batch, length, 1]; exporters write real signals so, and onnxruntime reads them
+    if signal.shape.rank == 2:
         signal = n.unsqueeze(signal, [2])
     return n.add(
         "stft",

@@ -177,9 +177,8 @@ def wrong(case: Case, target: str, options: Mapping[str, Any], way: str = "") ->
     step = KINDS[case.kind]
     for (name, wanted), got in zip(case.results.items(), ours(case, target, options, way), strict=True):
         said = difference(wanted, got, name in case.exact, case.rounds, step)
-        alike = wanted.shape == got.shape or (
-            step > 1e-6 and wanted.ndim == got.ndim
-        )  # what is counted may hang on rounding
+        # what is counted may hang on rounding
+        alike = wanted.shape == got.shape or (step > 1e-6 and wanted.ndim == got.ndim)
         alike = alike and wanted.dtype == got.dtype
         if said and not (alike and name not in case.exact and not case.special and sensitive(case, name, got)):
             return f"{name}: {said}"
