@@ -141,9 +141,8 @@ def read_bytes(data: bytes, text: bool = False) -> Model:
         raise
     if not graph.node:
         saved = _try_saved(data)
-        if (
-            saved and data[:1] == b"\x08" and data[1:2] != b"\x01"
-        ):  # the version of SavedModels is 1 since there are any
+        # the version of SavedModels is 1 since there are any
+        if saved and data[:1] == b"\x08" and data[1:2] != b"\x01":
             raise ParseError(
                 "this holds no graph of TensorFlow's; it looks like an ONNX model, which the frontend 'onnx' reads"
             )

@@ -306,10 +306,8 @@ def test_saved_model_without_variables(tmp_path: Any, new_graph: Any):
     program.compile(mgx.get_target("ref"))
     x = np.array([[0.5, -1]], np.float32)
     np.testing.assert_allclose(np.asarray(program.run({"x": x})[0]), 1 / (1 + np.exp(-x)), rtol=1e-6)
-    assert (program.files, mgx.parse(tmp_path / "saved_model.pb").files) == (
-        (),
-        (),
-    )  # variables and assets lie beside it
+    # variables and assets lie beside it
+    assert (program.files, mgx.parse(tmp_path / "saved_model.pb").files) == ((), ())
     with pytest.raises(mgx.ParameterError, match="tagged 'gpu'"):
         mgx.parse(tmp_path, tags="gpu")
     with pytest.raises(mgx.ParameterError, match="no signature 'other'"):

@@ -81,9 +81,8 @@ def _log(n: Node, a: Complex) -> Complex:
 
 def _sqrt(n: Node, a: Complex) -> Complex:
     zero, half = (n.literal(v, a.real.shape.dtype) for v in (0, 0.5))
-    halves = (
-        n.pointwise("mul", v, half) for v in (size_of(n, a), n.pointwise("abs", a.real))
-    )  # whose sum does not overflow
+    # whose sum does not overflow
+    halves = (n.pointwise("mul", v, half) for v in (size_of(n, a), n.pointwise("abs", a.real)))
     long = n.pointwise("sqrt", n.pointwise("add", *halves))
     none = n.pointwise("equal", long, zero)
     safe = n.pointwise("where", none, n.literal(1, a.real.shape.dtype), long)

@@ -152,9 +152,8 @@ def _diagonal(n: Node, x: Instruction, k: int) -> Instruction:
 def set_diag(n: Node, x: Instruction, diagonal: Instruction, k: Instruction | None = None) -> Instruction:
     low, high = _band(n, k)
     if _open(low, high, *x.shape.dims[-2:]):
-        fits = n.reshape(
-            diagonal, (*x.shape.dims[:-2], _count(low, *x.shape.dims[-2:]))
-        )  # refused at run time if it does not
+        # refused at run time if it does not
+        fits = n.reshape(diagonal, (*x.shape.dims[:-2], _count(low, *x.shape.dims[-2:])))
         return n.pointwise("where", _on_diagonal(n, x, low), _by_rows(n, fits, low, x.shape.dims[-2]), x)
     rows, columns = _extents(n, *x.shape.dims[-2:])
     places = _inverted(_places(n, low, high, rows, columns), rows, columns)

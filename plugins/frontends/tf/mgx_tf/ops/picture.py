@@ -26,13 +26,8 @@ from .text import strings
 __all__: list[str] = []
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-DEPTHS = {
-    0: (1, 2, 4, 8, 16),
-    2: (8, 16),
-    3: (1, 2, 4, 8),
-    4: (8, 16),
-    6: (8, 16),
-}  # bits a number, by the kind of colours
+# bits a number, by the kind of colours
+DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 PLANES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # numbers of a pixel, by the kind of colours
 
 

@@ -25,9 +25,8 @@ import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
 SIZE = 128  # of images; the operators are those of larger ones, and gold is made sooner
-SIZES = dict.fromkeys(
-    ["MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121", "ConvNeXtTiny"], 224
-)  # whose speed is measured
+# whose speed is measured
+SIZES = dict.fromkeys(["MobileNetV2", "ResNet50", "EfficientNetB0", "DenseNet121", "ConvNeXtTiny"], 224)
 NETWORKS = [
     "ConvNeXtTiny",
     "ConvNeXtSmall",
