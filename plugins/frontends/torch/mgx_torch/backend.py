@@ -123,9 +123,8 @@ class Taken:
         } | {n: f"{describe(n)} shares the memory of another result" for n in self.views}
         self.ready: Callable[..., Any] | None = None
         self._lock = threading.RLock()
-        self._boxed_call = (
-            True  # by which AOTAutograd knows that it takes one list; wrappers copy what an instance holds
-        )
+        # by which AOTAutograd knows that it takes one list; wrappers copy what an instance holds
+        self._boxed_call = True
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Returns the results; the list of arguments is emptied, so that what nobody else holds is freed."""

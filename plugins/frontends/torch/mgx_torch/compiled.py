@@ -118,9 +118,8 @@ class Variant:
         weights = {i: args[i] for i in self.static}
         self.seals = [] if graph.watched else [Seal(w, not graph.options.freeze) for w in weights.values()]
         trusted = graph.options.freeze and not any(w.is_inference() for w in weights.values())
-        self.versions = (
-            [w._version for w in weights.values()] if trusted else None
-        )  # all that their seals would look at
+        # all that their seals would look at
+        self.versions = [w._version for w in weights.values()] if trusted else None
         self.program, given, self.results = _program(graph, args, {} if graph.watched else weights)
         watched = {n: weights[i].detach() for n, i, part in given if graph.watched and i in weights and not part}
         self.given = [g for g in given if g[0] not in watched]
@@ -306,9 +305,8 @@ def _results(
     """Returns the program's outputs, and how each result of a graph is made of them; found: what its nodes gave."""
     (output,) = (n for n in graph.gm.graph.nodes if n.op == "output")
     nodes = output.args[0]
-    if not isinstance(
-        nodes, (list, tuple)
-    ):  # a part of a split graph; its one value may be a complex number, of two parts
+    # a part of a split graph; its one value may be a complex number, of two parts
+    if not isinstance(nodes, (list, tuple)):
         nodes, found = [nodes], [found]
     outputs: list[Instruction] = []
     results: list[tuple[str, Any]] = []

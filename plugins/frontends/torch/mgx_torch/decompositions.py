@@ -57,11 +57,8 @@ def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     """Returns decompositions of all operators that nothing converts, for `ExportedProgram.run_decompositions`."""
     from torch.export import default_decompositions
 
-    found = {
-        **default_decompositions().materialize(),
-        **composed(),
-        **grouped_products(),
-    }  # with those of other packages
+    # with those of other packages
+    found = {**default_decompositions().materialize(), **composed(), **grouped_products()}
     kept = [op for op in found if isinstance(op, torch._ops.OpOverload) and converts(converters, op)]
     for op in kept:
         if op._schema.name.partition("::")[2] not in BREAK:

@@ -212,9 +212,8 @@ def test_autocast_reaches_what_whole_operators_are_made_of() -> None:
     with torch.no_grad():
         want, bounds = cast(x), {"rtol": 1e-2, "atol": 1e-2}
         assert want[0].dtype is torch.bfloat16
-        if (
-            not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        ):  # without AVX-512 torch rounds sums on the way: float32 tells
+        # without AVX-512 torch rounds sums on the way: float32 tells
+        if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             want = tuple(e.to(w.dtype) for e, w in zip(run(x), want, strict=True))
             bounds = {"rtol": 2e-2, "atol": 3e-2}
         torch.testing.assert_close(torch.compile(cast, backend="mgx", fullgraph=True)(x), want, **bounds)

@@ -40,9 +40,8 @@ def _power_of_two(n: Node, x: Instruction) -> Instruction:
 @converts("_to_copy", "to", "type_as")
 def to(n: Node, x: Instruction, *_: Any) -> Instruction:
     if x.shape.dtype in (dt.int8, dt.uint8) and n.dtype is dt.float32 and only_in_products(n.fx):
-        return n.add(
-            "dequantizelinear", x, n.literal(1, dt.float32)
-        )  # bytes, which products of few rows read as they are
+        # bytes, which products of few rows read as they are
+        return n.add("dequantizelinear", x, n.literal(1, dt.float32))
     return cast(n, x, n.dtype)
 
 
