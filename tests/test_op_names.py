@@ -17,12 +17,8 @@ REPOSITORY = Path(mgx_core.__file__).parent.parent
 NAMES = set(STANDARD.names())
 # without words that mean something else, too: scalar primitives, the attribute `actv_func`, arithmetic of extents
 OPS_ALONE = NAMES - PRIMITIVES.keys() - ACTIVATIONS.keys() - {"broadcast"}
-FORMATS = (
-    "mgx_core/store/",
-    "mgx_core/ir/text",
-    "mgx_core/driver/",
-    "plugins/frontends/",
-)  # files, text, what users type
+# files, text, what users type
+FORMATS = ("mgx_core/store/", "mgx_core/ir/text", "mgx_core/driver/", "plugins/frontends/")
 
 # where names may stand, and why: ten at most
 REASONS = {

@@ -148,9 +148,8 @@ def test_softmax(dtype: Any, axis: int) -> None:
     powers = np.exp(x.astype(np.float64))
     expected = powers / powers.sum(axis, keepdims=True)
     eps = float(ml_dtypes.finfo(dtype).eps)
-    np.testing.assert_allclose(
-        run(Softmax(axis=axis), x).astype(np.float64), expected, rtol=8 * eps
-    )  # x - max is as large as 6
+    # x - max is as large as 6
+    np.testing.assert_allclose(run(Softmax(axis=axis), x).astype(np.float64), expected, rtol=8 * eps)
     logs = np.log(expected)
     np.testing.assert_allclose(run(Logsoftmax(axis=axis), x).astype(np.float64), logs, rtol=2 * eps, atol=6 * eps)
 

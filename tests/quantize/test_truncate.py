@@ -106,9 +106,8 @@ def test_sums_are_no_angles(inner, kept):
     assert {i.op.name for i in angles(m)} - {"@param"} == kept
 
 
-@pytest.mark.parametrize(
-    "size", [1e-3, 1.0, 500.0]
-)  # a mean of squares that float16 holds with few digits, with all, not at all
+# a mean of squares that float16 holds with few digits, with all, not at all
+@pytest.mark.parametrize("size", [1e-3, 1.0, 500.0])
 @pytest.mark.parametrize("inverse", ["rsqrt", "sqrt"])
 def test_the_root_of_a_mean_of_squares_keeps_its_range(size, inverse):
     program = Program()

@@ -184,11 +184,8 @@ def test_layers_are_emitted_once() -> None:
     target = NumpyTarget()
     _, runner, _ = ran(target, network, optimize=False)
     assert len(runner.called) == 8
-    assert target.emitted == [
-        "dot",
-        "tanh",
-        "dot",
-    ]  # the first product reads a parameter, the others what the arena holds
+    # the first product reads a parameter, the others what the arena holds
+    assert target.emitted == ["dot", "tanh", "dot"]
 
 
 def test_the_kernel_of_the_launch_runs_first() -> None:
