@@ -11,7 +11,7 @@ import numpy as np
 
 from mgx_core import Context, Shape, Target
 from mgx_core.cache import Held
-from mgx_core.errors import DeviceError, UnsupportedError
+from mgx_core.errors import DeviceError, ParameterError, UnsupportedError
 from mgx_core.settings import setting
 from mgx_core.targets.tuning import KernelTuning
 from mgx_core.types.argument import Array
@@ -48,16 +48,18 @@ class GpuContext(Context):
     def device(self) -> Device:
         """The device, opened when first needed; ``$MGX_GPU_DEVICE`` (``cuda:1``, ``host:0``) where the target names none.
 
-        Errors: DeviceError if there is none.
+        Errors: DeviceError if there is none; ParameterError for a variable whose number is none.
         """
         return open_device(*self._chosen())
 
     def _chosen(self) -> tuple[str, int]:
-        """Returns the kind and number of the device; an empty kind for the first real one."""
+        """Returns the kind and number of the device; an empty kind for the first real one.  Errors: as `device`."""
         if self.kind:
             return self.kind, self.device_id
-        kind, _, number = setting("MGX_GPU_DEVICE").partition(":")
-        return kind, int(number) if number.isdecimal() else self.device_id
+        kind, colon, number = setting("MGX_GPU_DEVICE").partition(":")
+        if colon and not number.isdecimal():
+            raise ParameterError(f"MGX_GPU_DEVICE must name a device as cuda:1 does, got {kind + colon + number!r}")
+        return kind, int(number) if colon else self.device_id
 
     def is_for(self, arch: str) -> bool:
         """Returns True if there is a device and it has this architecture."""
