@@ -68,6 +68,7 @@ class _Reader:
         self.stored = modules
         self.made = program()
         self.modules: dict[str, module] = {"main": self.made.get_main_module()}
+        self.open: list[str] = []  # modules that are being read, the outer ones first
         self.values: dict[str, instruction_ref] = {}
 
     def whole(self) -> program:
@@ -75,7 +76,12 @@ class _Reader:
         return self.made
 
     def inner(self, name: str) -> module:
-        """Returns a module by name, made when it is first read: it may use the values before the instruction that runs it."""
+        """Returns a module by name, made when it is first read: it may use the values before the instruction that runs it.
+
+        Errors: StoreError for a module around that instruction.
+        """
+        if name in self.open:
+            raise StoreError(f"module {name!r} is run by an instruction within it")
         if name not in self.modules:
             self.modules[name] = self.made.create_module(name)
             self.fill(name)
@@ -83,11 +89,13 @@ class _Reader:
 
     def fill(self, name: str) -> None:
         into = self.modules[name]
+        self.open.append(name)
         nodes = self.stored[name]["nodes"]
         for node in nodes:
             self.add(into, node)
         if nodes and nodes[-1]["name"] != "@return":  # the last value is the result
             into.add_return([self.values[nodes[-1]["output"]]])
+        self.open.pop()
 
     def add(self, into: module, node: Mapping[str, Any]) -> None:
         inputs = [self.values[i] for i in node.get("inputs") or ()]
@@ -143,9 +151,11 @@ def _literal(stored: Mapping[str, Any]) -> argument:
 
 
 def _bytes(stored: Any) -> bytes:
-    """Binary data: bytes, pieces of them, or a list of numbers in JSON."""
+    """Returns binary data: bytes, pieces of them, or in JSON a list of numbers under the key ``bytes``."""
+    if isinstance(stored, Mapping):
+        stored = stored["bytes"]
+        if isinstance(stored, list):
+            return bytes(stored)
     if isinstance(stored, int):  # `bytes` would make so many zeros of it
         raise StoreError(f"a literal's data must be bytes, got the number {stored}")
-    if isinstance(stored, Mapping):
-        return bytes(stored["bytes"])
     return b"".join(map(_bytes, stored)) if isinstance(stored, list) else bytes(stored)

@@ -108,10 +108,24 @@ def of_literal(lens, strides, data=bytes(16)):
         (of_literal([2, 0], [1 << 62, 1]), StoreError, "OverflowError"),
         (of_literal([1], [1], 1 << 40), StoreError, "must be bytes, got the number"),
         (of_literal([1], [1], [4]), StoreError, "must be bytes, got the number"),
+        (of_literal([1], [1], {"bytes": 1 << 45}), StoreError, "must be bytes, got the number"),
     ],
 )
 def test_literals_lie_in_their_data(tree, error, message) -> None:
     with pytest.raises(error, match=message):
+        migraphx.load_buffer(msgpack.packb(tree))
+
+
+@pytest.mark.parametrize("around", ["main", "no"])
+def test_modules_within_themselves(around) -> None:
+    condition = node("main:@2", "@literal", shape=shape([1], [0], "bool_type"))
+    condition["literal"] = {"shape": shape([1], [0], "bool_type"), "data": b"\0"}
+    yes = {"name": "yes", "nodes": [node("yes:@0", "@return", {}, ["main:@1"])]}
+    inner = node("no:@0", "if", {}, ["main:@2"], module_inputs=["yes", around])
+    no = {"name": "no", "nodes": [inner, node("no:@1", "get_tuple_elem", {"index": 0}, ["no:@0"])]}
+    branches = node("main:@3", "if", {}, ["main:@2"], module_inputs=["yes", "no"])
+    tree = file(WEIGHTS.tobytes(), [condition, branches], {"yes": yes, "no": no})
+    with pytest.raises(StoreError, match=f"module '{around}' is run by an instruction within it"):
         migraphx.load_buffer(msgpack.packb(tree))
 
 
