@@ -301,6 +301,18 @@ def test_numbers_may_be_negative(arithmetic: bool) -> None:
         torch.testing.assert_close(compiled(x, s), function(x, s), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("function", [torch.tril, torch.triu])
+def test_triangles_of_a_fixed_matrix_from_any_diagonal(function: Any) -> None:
+    matrix = torch.randn(4, 6)
+
+    def cut(x: torch.Tensor, past: int) -> torch.Tensor:
+        return x * function(matrix, past - 3)
+
+    compiled = torch.compile(cut, backend="mgx", dynamic=True, options={"strict": True})
+    for past in (2, 3, 5, 9):
+        torch.testing.assert_close(compiled(matrix, past), cut(matrix, past))
+
+
 def test_rounding_of_negative_numbers_toward_zero_stays_with_torch() -> None:
     def halved(x: torch.Tensor, s: int) -> torch.Tensor:
         return x * int(s / 2)

@@ -163,15 +163,16 @@ def diagonal(n: Node, x: Instruction, offset: int = 0, dim1: int = 0, dim2: int 
 
 
 def triangle(upper: bool) -> Any:
-    def convert(n: Node, x: Instruction, diagonal: int = 0) -> Instruction:
+    def convert(n: Node, x: Instruction, diagonal: Dim = 0) -> Instruction:
         rows, columns = x.shape.dims[-2:]
-        if not (isinstance(rows, int) and isinstance(columns, int)) or x.shape.dtype is dt.bool_:
-            row = n.unsqueeze(_count(n, rows), [1])
-            off = n.pointwise("sub", _count(n, columns), row)
-            keep = n.pointwise("greater_or_equal" if upper else "less_or_equal", off, n.literal(diagonal, dt.int64))
-        else:
+        number = x.shape.dtype is not dt.bool_
+        if number and isinstance(rows, int) and isinstance(columns, int) and isinstance(diagonal, int):
             off_ = np.arange(columns)[None, :] - np.arange(rows)[:, None]
             keep = n.literal(off_ >= diagonal if upper else off_ <= diagonal)
+        else:
+            row = n.unsqueeze(_count(n, rows), [1])
+            off = n.pointwise("sub", _count(n, columns), row)
+            keep = n.pointwise("greater_or_equal" if upper else "less_or_equal", off, n.graph.scalar(n, diagonal))
         return n.add("where", n.broadcast_to(keep, x.shape.dims), x, n.full_like(x, 0))
 
     return convert
