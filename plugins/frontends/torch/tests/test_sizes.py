@@ -313,6 +313,18 @@ def test_triangles_of_a_fixed_matrix_from_any_diagonal(function: Any) -> None:
         torch.testing.assert_close(compiled(matrix, past), cut(matrix, past))
 
 
+def written(x: torch.Tensor, place: int) -> torch.Tensor:
+    return torch.select_scatter(x, x[0] * 2, 0, place)
+
+
+@pytest.mark.parametrize("function", [lambda x, place: x[place] + x[0], written], ids=["read", "written"])
+def test_rows_counted_from_either_end(function: Any) -> None:
+    compiled = torch.compile(function, backend="mgx", dynamic=True, options={"strict": True})
+    x = torch.randn(4, 6)
+    for place in (2, -1, 3, -4, 0):
+        torch.testing.assert_close(compiled(x, place), function(x, place))
+
+
 def test_rounding_of_negative_numbers_toward_zero_stays_with_torch() -> None:
     def halved(x: torch.Tensor, s: int) -> torch.Tensor:
         return x * int(s / 2)

@@ -16,7 +16,7 @@ from ..complex_parts import by_parts
 from ..converter import converts
 from ..node import Node
 
-__all__ = ["bounded", "sliced"]
+__all__ = ["bounded", "from_start", "sliced"]
 
 
 @by_parts(
@@ -113,14 +113,19 @@ def narrow(n: Node, x: Instruction, dim: int, start: Any, length: Any) -> Instru
     return n.slice(x, [axis], [low], [low + length])
 
 
+def from_start(place: Dim, length: Dim) -> Dim:
+    """Returns the number of an element, which is counted from the end if it is negative."""
+    negative = dims_.minimum(dims_.maximum(-place, 0), 1)
+    return place + length * negative
+
+
 @by_parts("select.int", "select", "select_copy")
 def select(n: Node, x: Instruction, dim: int, index: Any) -> Instruction:
     axis = n.axis(dim, x.shape.rank)
     if isinstance(index, Instruction):
         return n.add("gather", x, n.reshape(index, ()), axis=axis)
-    if isinstance(index, int) and index < 0:
-        index = x.shape.dims[axis] + index
-    return n.squeeze(n.slice(x, [axis], [index], [index + 1]), [axis])
+    at = from_start(index, x.shape.dims[axis])
+    return n.squeeze(n.slice(x, [axis], [at], [at + 1]), [axis])
 
 
 @by_parts("flip")

@@ -13,7 +13,7 @@ from mgx_core import dtype as dt
 from ..complex_parts import by_parts
 from ..node import Node
 from .casts import cast
-from .movement import bounded
+from .movement import bounded, from_start
 
 __all__ = ["placed"]
 
@@ -63,7 +63,7 @@ def select_scatter(n: Node, x: Instruction, source: Instruction, dim: int, index
     if isinstance(index, Instruction):
         return placed(n, x, n.reshape(index, (1,)), source, axis)
     length = x.shape.dims[axis]
-    at = length + index if isinstance(index, int) and index < 0 else index
+    at = from_start(index, length)
     pieces = [source]
     if at != 0:
         pieces.insert(0, n.slice(x, [axis], [0], [at]))
