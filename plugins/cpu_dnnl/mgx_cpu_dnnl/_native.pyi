@@ -285,11 +285,17 @@ class NativeProgram:
         work: int = 1,
         grain: int = 1,
         scratch_bytes: int = 0,
+        spare: Any = None,
     ) -> None:
         """A compiled loop `void f(void* const*, const int64_t*, int64_t begin, int64_t end, void* scratch)`.
 
-        [0, work) is split over the team in slices of at least `grain`; scratch_bytes: per thread.
+        [0, work) is split over the team in slices of at least `grain`; scratch_bytes: per thread; spare: what tells how to
+        make another loop with the same results.
         """
+    def spares(self) -> list[tuple[int, Any]]:
+        """Returns the steps that are loops with a spare, and these."""
+    def replace_loop(self, step: int, address: int, args: Sequence[int]) -> None:
+        """Has a step that is a loop run another one from now on, whose code must not be freed; runs may be under way."""
     def add_host(
         self,
         name: str,

@@ -325,9 +325,8 @@ class CpuEmitter(Emitter):
                 operands = [(ident(v.buffer), v.offset * v.shape.dtype.size) for v in values]
                 if workspace is not None:
                     operands.append((ident(workspace), 0))
-                program.add_loop(
-                    name, part.address, part.owner, operands, part.args, part.work, part.grain, part.scratch_bytes
-                )
+                numbers = part.args, part.work, part.grain, part.scratch_bytes
+                program.add_loop(name, part.address, part.owner, operands, *numbers, part.spare)
 
             self.step(name, reads, writes, install, part.flops, part.bytes)
 

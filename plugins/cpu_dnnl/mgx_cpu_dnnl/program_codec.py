@@ -23,7 +23,7 @@ from .remaking import Recipe, address_of, aligned, remade
 
 __all__ = ["FORMAT", "NotSaved", "Recorder", "made_again", "replayed"]
 
-FORMAT: Final = 4  # of what a runner saves, and of the native module that runs it
+FORMAT: Final = 5  # of what a runner saves, and of the native module that runs it
 DTYPES: Final = {t.name: t for t in dt.ALL}
 
 
@@ -122,6 +122,7 @@ class Recorder:
         work: int = 1,
         grain: int = 1,
         scratch_bytes: int = 0,
+        spare: Any = None,
     ) -> None:
         found = self._image(address)
         if found is not None:
@@ -136,7 +137,7 @@ class Recorder:
                 raise NotSaved(f"{name} is a function of another package")
             where = ["own", offset]
         refs = [list(b) for b in buffers]
-        self._steps.append(["loop", name, where, refs, [int(n) for n in args], work, grain, scratch_bytes])
+        self._steps.append(["loop", name, where, refs, [int(n) for n in args], work, grain, scratch_bytes, spare])
 
     def begin_branch(self, name: str, condition: tuple[int, int]) -> None:
         self._steps.append(["branch", name, list(condition)])
@@ -185,13 +186,13 @@ def replayed(plain: Mapping[str, Any], saved: SavedInstance) -> Any:
             name, number, refs = entry
             program.add_primitive(name, primitives[number], {arg: (value, offset) for arg, value, offset in refs})
         elif kind == "loop":
-            name, where, refs, args, work, grain, scratch = entry
+            name, where, *rest = entry
             inside, number = where
             if inside == "own":
-                program.add_loop(name, _native.own_address(number), None, refs, args, work, grain, scratch)
+                program.add_loop(name, _native.own_address(number), None, *rest)
             else:
                 address = code.address(plain["symbols"][number])
-                program.add_loop(name, address, code, refs, args, work, grain, scratch)
+                program.add_loop(name, address, code, *rest)
         elif kind == "branch":
             program.begin_branch(*entry)
         elif kind == "other":

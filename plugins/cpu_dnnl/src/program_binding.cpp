@@ -105,16 +105,31 @@ void bind_program(py::module_ &module) {
             .def("add_primitive", &add_primitive, py::arg("name"), py::arg("primitive"), py::arg("args"))
             .def("add_loop",
                     [](Program &p, const std::string &name, size_t address, py::object owner, const py::sequence &buffers,
-                            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch) {
+                            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, py::object spare) {
                         std::vector<Ref> refs;
                         for (auto item : buffers)
                             refs.push_back(ref_from(p, item));
                         p.add_step(std::make_unique<LoopStep>(name, reinterpret_cast<LoopFunction>(address),
-                                std::move(owner), std::move(refs), std::move(args), work, grain, scratch));
+                                std::move(owner), std::move(refs), std::move(args), work, grain, scratch, std::move(spare)));
                     },
                     py::arg("name"), py::arg("address"), py::arg("owner"), py::arg("buffers"),
                     py::arg("args") = std::vector<int64_t> {}, py::arg("work") = 1, py::arg("grain") = 1,
-                    py::arg("scratch_bytes") = 0)
+                    py::arg("scratch_bytes") = 0, py::arg("spare") = py::none())
+            .def("spares",
+                    [](const Program &p) {
+                        py::list found;
+                        for (size_t i = 0; i < p.steps().size(); ++i)
+                            if (auto loop = dynamic_cast<const LoopStep *>(p.steps()[i].get()); loop && !loop->spare().is_none())
+                                found.append(py::make_tuple(i, loop->spare()));
+                        return found;
+                    })
+            .def("replace_loop",
+                    [](Program &p, size_t step, size_t address, std::vector<int64_t> args) {
+                        auto loop = step < p.steps().size() ? dynamic_cast<LoopStep *>(p.steps()[step].get()) : nullptr;
+                        if (!loop) throw Failure(Fault::parameter, "step " + std::to_string(step) + " is not a loop");
+                        loop->replace(reinterpret_cast<LoopFunction>(address), std::move(args));
+                    },
+                    py::arg("step"), py::arg("address"), py::arg("args"))
             .def("add_host",
                     [](Program &p, const std::string &name, py::object function, const py::sequence &inputs,
                             const py::sequence &outputs, bool into) {

@@ -129,10 +129,11 @@ void PointerStep::build(Frame &frame, size_t index) const {
 
 void LoopStep::run(Frame &frame, size_t index, Team team) const {
     void **pointers = frame.pointers(index);
+    const Code &code = *code_.load(std::memory_order_acquire);
     split(work_, grain_, team.threads, [&](int64_t begin, int64_t end, int member) {
         Frame *before = running;
         running = &frame;
-        function_(pointers, args_.data(), begin, end, frame.scratch() + scratch_ * member);
+        code.function(pointers, code.args.data(), begin, end, frame.scratch() + scratch_ * member);
         running = before;
     });
     frame.check_failure(name);

@@ -1,6 +1,7 @@
 // The steps of a native program.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,21 +75,38 @@ protected:
     std::vector<Ref> refs_;
 };
 
+// A loop; spare: a Python object that tells how to make another one with the same results, which may take its place between
+// runs and during them.
 class LoopStep : public PointerStep {
 public:
     LoopStep(std::string name, LoopFunction function, pybind11::object owner, std::vector<Ref> refs,
-            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch)
-        : PointerStep(std::move(name), std::move(refs)), function_(function), owner_(std::move(owner)),
-          args_(std::move(args)), work_(work), grain_(grain), scratch_((scratch + 63) / 64 * 64) {}
+            std::vector<int64_t> args, int64_t work, int64_t grain, int64_t scratch, pybind11::object spare)
+        : PointerStep(std::move(name), std::move(refs)), owner_(std::move(owner)), spare_(std::move(spare)), work_(work),
+          grain_(grain), scratch_((scratch + 63) / 64 * 64) {
+        replace(function, std::move(args));
+    }
     const char *kind() const override { return "loop"; }
     void run(Frame &frame, size_t index, Team team) const override;
     size_t scratch_bytes(int threads) const override { return static_cast<size_t>(scratch_ * threads); }
-    void owned(std::vector<pybind11::object *> &list) override { list.push_back(&owner_); }
+    void owned(std::vector<pybind11::object *> &list) override {
+        list.push_back(&owner_);
+        list.push_back(&spare_);
+    }
+    pybind11::object spare() const { return spare_; }
+    void replace(LoopFunction function, std::vector<int64_t> args) {
+        codes_.push_back(std::make_unique<Code>(Code {function, std::move(args)}));
+        code_.store(codes_.back().get(), std::memory_order_release);
+    }
 
 private:
-    LoopFunction function_;
+    struct Code {
+        LoopFunction function;
+        std::vector<int64_t> args;
+    };
+    std::vector<std::unique_ptr<Code>> codes_; // all that there were: a run may be in any of them
+    std::atomic<const Code *> code_ {nullptr};
     pybind11::object owner_;
-    std::vector<int64_t> args_;
+    pybind11::object spare_;
     int64_t work_;
     int64_t grain_;
     int64_t scratch_;

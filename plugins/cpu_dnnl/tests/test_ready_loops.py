@@ -172,7 +172,27 @@ print(*(name for name in sys.modules if name.startswith("llvmlite")))
 """
 
 
-@pytest.mark.parametrize("network", [NETWORK, WINDOWS], ids=["layers", "windows"])
+OTHERS = """
+import sys
+import numpy as np
+import mgx_core as mgx
+from mgx_cpu_dnnl.ready_loops.network import Network
+n = Network()
+x, y = n.input(3, 40, 70), n.input(40, 1)
+near = n.each("exp", n.each("neg", n.each("abs", n.each("sub", n.each("sin", x), y))))
+total = n.add("reduce_sum", n.each("mul", near, near), axes=(2,))
+mask = n.each("where", n.each("less", x, y), near, n.each("sqrt", n.each("abs", x)))
+counts = n.add("reduce_sum", n.add("convert", n.each("less", x, y), target_type=mgx.dtype.of("int64")), axes=(2,))
+columns = n.add("reduce_mean", n.each("tanh", n.each("mul", n.each("floor", x), near)), axes=(1,))
+program = n.finished(n.each("div", near, total), mask, counts, columns)
+program.compile(mgx.get_target("cpu"))
+feeds = {k: np.full(s.lens(), 0.1, np.float32) for k, s in program.get_parameter_shapes().items()}
+assert all(np.isfinite(np.asarray(y)).all() for y in program.run(feeds))
+print(*(name for name in sys.modules if name.startswith("llvmlite")))
+"""
+
+
+@pytest.mark.parametrize("network", [NETWORK, WINDOWS, OTHERS], ids=["layers", "windows", "loops that no other has"])
 def test_a_network_of_common_layers_loads_no_compiler(network: str, tmp_path: Path) -> None:
     environment = {**os.environ, "MGX_CACHE_DIR": str(tmp_path)}
     found = subprocess.run([sys.executable, "-c", network], env=environment, capture_output=True, text=True, check=True)

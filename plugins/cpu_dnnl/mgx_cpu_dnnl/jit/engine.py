@@ -20,6 +20,7 @@ from mgx_core.records import dataclass
 
 from ..native_library import native
 from .code import Code
+from .machine_operations import KEY as MACHINE
 from .ready import FEATURES, PROCESSORS, ReadyLoops, file_name, kind_of, symbol_of
 
 __all__ = ["Engine", "Function"]
@@ -146,15 +147,31 @@ class Engine:
         """Returns the function that `build` writes; `key` holds everything that `build` depends on."""
         symbol = symbol_of(self.stamp, key)
         with self._lock:
+            found = self.found(key, build)
+            if found is None:
+                found = self._functions[symbol] = Function(self, symbol)
+                self._waiting.append(_Pending(found, build, self._text(symbol, build), None))
+            return found
+
+    def found(self, key: str, build: Callable[[Code], None]) -> Function | None:
+        """Returns the function that `build` writes; None if it was never made, so that LLVM would have to compile it."""
+        symbol = symbol_of(self.stamp, key)
+        with self._lock:
             found = self._functions.get(symbol)
             if found is None:
                 ready, image = self._ready.get(key) or (symbol, None)
                 if image is None and self._cache is not None:
                     image = self._cache.get(symbol)
+                if image is None:
+                    return None
                 found = self._functions[symbol] = Function(self, ready)
-                text = "" if image is not None else self._text(symbol, build)
-                self._waiting.append(_Pending(found, build, text, image))
+                self._waiting.append(_Pending(found, build, "", image))
             return found
+
+    @cached_property
+    def machine(self) -> Function | None:
+        """The machine that runs loops which were never compiled, if the package was built with it."""
+        return self.found(MACHINE, _write_machine) if self._ready.get(MACHINE) else None
 
     @cached_property
     def _ready(self) -> ReadyLoops:
@@ -262,6 +279,12 @@ class Engine:
     def image(self, address: int) -> tuple[str, bytes] | None:
         """Returns the symbol and the object file of a function that was loaded, by its address."""
         return self._images.get(address)
+
+
+def _write_machine(c: Code) -> None:
+    from .machine_table import write
+
+    write(c)
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .code import Code, V
 
-__all__ = ["bits", "clamp", "floats", "horner"]
+__all__ = ["bits", "clamp", "divisor_scale", "floats", "horner"]
 
 
 def horner(c: Code, x: V, coefficients: Sequence[float]) -> V:
@@ -32,3 +32,11 @@ def bits(c: Code, x: V) -> V:
 def floats(c: Code, x: V) -> V:
     """Returns the floats of bits."""
     return c.cast("bitcast", x, "float" if x.elem == "i32" else "double")
+
+
+def divisor_scale(c: Code, x: V) -> V:
+    """Returns a power of two s so that 1 / (x s) and a s are normal numbers, where a / x is made of them."""
+    size = c.intrinsic("fabs", x)
+    one = c.const(1.0, x)
+    s = c.select(c.compare("olt", size, c.const(2.0**-100, x)), c.const(2.0**64, x), one)
+    return c.select(c.compare("ogt", size, c.const(2.0**100, x)), c.const(2.0**-64, x), s)

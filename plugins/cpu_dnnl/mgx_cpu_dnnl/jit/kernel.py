@@ -10,7 +10,7 @@ from mgx_core.records import dataclass
 from .engine import Function
 from .native_loop import NativeLoop
 
-__all__ = ["JitKernel"]
+__all__ = ["Interpreted", "JitKernel"]
 
 
 @dataclass
@@ -21,7 +21,8 @@ class JitKernel:
     buffers: inputs, then outputs; work: items, [begin, end) is a range of them; grain: least items worth a thread of their
     own; scratch_bytes: 64-byte aligned memory for each thread; flops, bytes: rough figures for reports; inplace: inputs on which
     an output of the same element type and strides may lie; after: kernels to run next on the same buffers and
-    workspace; workspace_bytes: memory shared by all threads, the last buffer (absent if 0).
+    workspace; workspace_bytes: memory shared by all threads, the last buffer (absent if 0); spare: of a loop
+    that the machine runs, what it is compiled from later (`spare.py`).
     """
 
     name: str
@@ -36,6 +37,7 @@ class JitKernel:
     bytes: int = 0
     inplace: frozenset[int] = frozenset()
     workspace_bytes: int = 0
+    spare: list[Any] | None = None
     after: tuple[JitKernel, ...] = field(default=())
 
     @property
@@ -47,3 +49,11 @@ class JitKernel:
     def owner(self) -> Any:
         """Returns the object that keeps the machine code alive."""
         return self.code.engine
+
+
+@dataclass
+class Interpreted:
+    """Numbers for the machine, and the bytes of scratch that it needs."""
+
+    numbers: list[int]
+    scratch_bytes: int

@@ -12,13 +12,14 @@ from mgx_core.types.shape import Shape
 from .body import prepared
 from .code import Code
 from .element import raw_type, supported
-from .engine import Engine
+from .engine import Engine, Function
 from .graph import Graph, read_in_place
-from .kernel import JitKernel
+from .kernel import Interpreted, JitKernel
 from .native_chains import native_numbers
 from .native_loop import NativeLoop
 from .native_moves import elements_moved, rows_copied
 from .pointwise_plan import BLOCK, Plan, make_plan
+from .spare import spare_of
 from .weave import compile_weave
 from .whole import keep_whole
 
@@ -43,13 +44,22 @@ def compile_pointwise(
     return build(graph, inputs, outputs, engine, name or body.name)
 
 
-def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str) -> JitKernel:
+def build(
+    graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str, machine: bool = True
+) -> JitKernel:
+    """Returns a kernel for a graph; machine: the machine may run it where LLVM would have to compile it."""
     plan = make_plan(graph, inputs, outputs, engine.lanes)
     dims = outputs[0].lens()
     elements = outputs[0].elements()
     cost = max(1, graph.cost)
     native, told = _native(plan, engine)
-    code = native or engine.function(plan.key, lambda c: _write(c, plan))
+    scratch, spare = 0, None
+    code: Function | NativeLoop | None = native or engine.found(plan.key, lambda c: _write(c, plan))
+    found = _interpreted(plan) if code is None and machine and engine.machine else None
+    if found is not None and engine.machine:
+        code, told, scratch = engine.machine, found.numbers, found.scratch_bytes
+    elif code is None:
+        code = engine.function(plan.key, lambda c: _write(c, plan))
     if elements == 0:
         work = row = 0
     elif plan.tile is not None:
@@ -63,6 +73,8 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         blocks = -(-inner // BLOCK) if plan.blocks else 1
         work = elements // inner * blocks
         row = min(inner, BLOCK) if plan.blocks else inner
+    if found is not None:
+        spare = spare_of("pointwise", graph, inputs, outputs, elements * cost, elements // max(1, row), name)
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     return JitKernel(
         name=name,
@@ -70,12 +82,13 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
         args=tuple(told),
-        scratch_bytes=0,
+        scratch_bytes=scratch,
         inputs=len(inputs),
         outputs=len(outputs),
         flops=elements * cost if dims or elements else 0,
         bytes=moved,
         inplace=read_in_place(graph, outputs) if plan.tile is None else frozenset(),
+        spare=spare,
     )
 
 
@@ -119,3 +132,10 @@ def _write(c: Code, plan: Plan) -> None:
     from .pointwise_loops import write
 
     write(c, plan)
+
+
+def _interpreted(plan: Plan) -> Interpreted | None:
+    """Has a module look that is imported when a loop is neither compiled nor cached."""
+    from .machine import pointwise_numbers
+
+    return pointwise_numbers(plan)

@@ -20,10 +20,11 @@ from .code import BITS, Code
 from .element import elem_of, supported
 from .engine import Engine, Function
 from .graph import Graph, Node, read_in_place, walk
-from .kernel import JitKernel
+from .kernel import Interpreted, JitKernel
 from .native_columns import native_numbers
 from .native_loop import NativeLoop
 from .reduce_plan import Plan, items_of, make_plan, padded
+from .spare import spare_of
 from .whole import keep_whole
 
 __all__ = ["compile_reduce", "simplify"]
@@ -64,7 +65,10 @@ def _space(body: Module, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> l
     return None
 
 
-def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str) -> JitKernel | No:
+def build(
+    graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engine: Engine, name: str, machine: bool = True
+) -> JitKernel | No:
+    """Returns a kernel for a graph; machine: the machine may run it where LLVM would have to compile it."""
     plan = make_plan(graph, inputs, outputs, engine)
     if isinstance(plan, No):
         return plan
@@ -74,11 +78,16 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
     work = items_of(plan)
     row = plan.count * lanes
     told = native_numbers(plan)
-    code: Function | NativeLoop = NativeLoop(f"column_sums_{engine.isa}")
-    if told is None:
-        code = engine.function(
-            f"{plan.key} {'first' if plan.pieces else 'whole'}", lambda c: _write(c, plan, int(plan.pieces > 0))
-        )
+    code: Function | NativeLoop | None = NativeLoop(f"column_sums_{engine.isa}") if told is not None else None
+    key, found = f"{plan.key} {'first' if plan.pieces else 'whole'}", None
+    if code is None:
+        code = engine.found(key, lambda c: _write(c, plan, int(plan.pieces > 0)))
+        found = _interpreted(plan, engine) if code is None and machine and engine.machine else None
+    if found is not None and engine.machine:
+        code, told = engine.machine, found.numbers
+    elif code is None:
+        code = engine.function(key, lambda c: _write(c, plan, int(plan.pieces > 0)))
+    spare = spare_of("reduce", graph, inputs, outputs, rows * plan.count * cost, work, name) if found else None
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     wide = max((BITS[elem_of(n.dtype)] for n in plan.store), default=0) // 8
     after: tuple[JitKernel, ...] = ()
@@ -94,7 +103,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         work=work,
         grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
         args=tuple(plan.args.values if told is None else told),
-        scratch_bytes=padded(row) * max(wide, 1) * len(plan.store) + 256,
+        scratch_bytes=max(padded(row) * max(wide, 1) * len(plan.store) + 256, found.scratch_bytes if found else 0),
         inputs=len(inputs),
         outputs=len(outputs),
         flops=rows * plan.count * cost,
@@ -102,6 +111,7 @@ def build(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], engin
         inplace=frozenset() if plan.pieces else read_in_place(graph, outputs),
         after=after,
         workspace_bytes=8 * slots if after else 0,
+        spare=spare,
     )
 
 
@@ -110,6 +120,13 @@ def _write(c: Code, plan: Plan, phase: int) -> None:
     from .reduce_loops import write
 
     write(c, plan, phase)
+
+
+def _interpreted(plan: Plan, engine: Engine) -> Interpreted | None:
+    """Has a module look that is imported when a loop is neither compiled nor cached."""
+    from .machine import reduce_numbers
+
+    return reduce_numbers(plan, engine.lanes)
 
 
 def simplify(graph: Graph) -> None:

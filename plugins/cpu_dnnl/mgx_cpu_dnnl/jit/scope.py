@@ -9,6 +9,7 @@ from mgx_core import dtype as dt
 
 from .code import Code, V, constant
 from .element import computed, convert, elem_of
+from .float_steps import divisor_scale
 from .graph import Node, number
 from .primitive import apply
 
@@ -68,11 +69,8 @@ class Scope:
             one = c.const(1.0, x)
             self.inverses[node.ident] = one, c.op("fdiv", one, x)
             return
-        size = c.intrinsic("fabs", x)
-        one = c.const(1.0, x)
-        s = c.select(c.compare("olt", size, c.const(2.0**-100, x)), c.const(2.0**64, x), one)
-        s = c.select(c.compare("ogt", size, c.const(2.0**100, x)), c.const(2.0**-64, x), s)
-        self.inverses[node.ident] = s, c.op("fdiv", one, c.op("fmul", x, s))
+        s = divisor_scale(c, x)
+        self.inverses[node.ident] = s, c.op("fdiv", c.const(1.0, x), c.op("fmul", x, s))
 
     def find_inverse(self, node: Node) -> tuple[V, V] | None:
         found = self.inverses.get(node.ident)

@@ -8,6 +8,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.machine_operations import KEY as MACHINE
+from mgx_cpu_dnnl.jit.machine_table import write as write_machine
 from mgx_cpu_dnnl.jit.ready import PROCESSORS, file_name, generator, write
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget
@@ -38,6 +40,7 @@ def compiled(kind: str, known: dict[str, bytes]) -> tuple[str, dict[str, bytes]]
     engine = _Compiler(kind, known)
     vars(shared())["engine"] = engine
     shared().kernels = KernelCache()
+    engine.function(MACHINE, write_machine)
     for program in samples():
         program.compile(CpuTarget())
     engine.flush()

@@ -1,0 +1,120 @@
+"""Loops that the machine runs at first: a first result without LLVM, equal results once they are compiled, files of programs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.jit.machine_operations import KEY
+from mgx_cpu_dnnl.jit.machine_table import write
+from mgx_cpu_dnnl.later_loops import FEWEST
+from mgx_cpu_dnnl.ready_loops.network import Network
+from mgx_cpu_dnnl.shared import KernelCache, shared
+from mgx_cpu_dnnl.target import CpuTarget
+
+FEED = {
+    "x1": np.linspace(-3, 3, 96 * 700, dtype=np.float32).reshape(96, 700),
+    "x2": np.linspace(-9, 9, 9000, dtype=np.float32),
+}
+
+
+def with_machine() -> Engine:
+    engine = Engine(cache=None)
+    engine.function(KEY, write).address  # noqa: B018
+    vars(engine)["machine"] = engine.function(KEY, write)
+    return engine
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
+    """The process's engine, with a machine and without any other loop."""
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path / "cache"))
+    made = with_machine()
+    monkeypatch.setitem(vars(shared()), "engine", made)
+    monkeypatch.setattr(shared(), "kernels", KernelCache())
+    return made
+
+
+def program() -> mgx.Program:
+    """Rows around their largest element, and numbers one by one: two loops."""
+    n = Network()
+    x, y = n.input(96, 700), n.input(9000)
+    top = n.add("reduce_max", n.each("abs", x), axes=(1,))
+    made = n.each("tanh", n.each("sub", n.each("mul", x, x), top))
+    return n.finished(made, n.each("exp", n.each("neg", n.each("abs", y))))
+
+
+def run(made: mgx.Program, times: int = 1) -> list[np.ndarray]:
+    for _ in range(times):
+        found = [np.asarray(y) for y in made.run(FEED)]
+    return found
+
+
+def waited(engine: Engine, compiled: int) -> bool:
+    """Returns whether so many functions were compiled within a minute."""
+    end = time.monotonic() + 60
+    while engine.compiled < compiled and time.monotonic() < end:
+        time.sleep(0.01)
+    return engine.compiled == compiled
+
+
+def test_loops_are_compiled_once_they_ran_often(engine: Engine) -> None:
+    made = program()
+    made.compile(CpuTarget())
+    first = run(made)
+    before = engine.compiled
+    assert before == 1  # the machine itself
+    run(made, FEWEST - 2)
+    assert engine.compiled == before
+    run(made, 2000)
+    assert waited(engine, before + 2)
+    for a, b in zip(first, run(made, 3), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_loops_of_files_are_compiled_where_they_run(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program()
+    made.compile(CpuTarget())
+    first = run(made)
+    made.save(tmp_path / "a.mxr")
+    other = with_machine()
+    monkeypatch.setitem(vars(shared()), "engine", other)
+    read = mgx.load(tmp_path / "a.mxr")
+    for a, b in zip(first, run(read), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert other.compiled == 1
+    run(read, 2000)
+    assert waited(other, 3)
+    for a, b in zip(first, run(read, 3), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert engine.compiled == 1
+
+
+def test_times_are_those_of_compiled_loops(engine: Engine) -> None:
+    made = program()
+    made.compile(CpuTarget())
+    run(made)
+    (instance,) = made.executable.instances()
+    runner = instance.runner
+    runner.time(list(FEED.values()), 1, 0)
+    assert engine.compiled == 3
+
+
+def test_programs_run_on_where_a_loop_cannot_be_compiled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Engine, text: str) -> bytes:
+        raise RuntimeError("no memory")
+
+    made = program()
+    made.compile(CpuTarget())
+    first = run(made)
+    monkeypatch.setattr(Engine, "_compile", fail)
+    for a, b in zip(first, run(made, 2000), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert engine.compiled == 1
