@@ -17,6 +17,8 @@ WINDOW: Final = 49  # rows of a window of 7 x 7, which are whole tiles of seven
 HEADS: Final = 4
 WIDE: Final = (16, 32, 48, 64)  # heads that are whole tiles of one vector up to four
 UNEVEN: Final = (24, 40, 72, 80)
+NARROW: Final = 8  # less than a vector
+FEW: Final = (6, 4)  # rows of short sequences, which are tiles of fewer
 SCALE: Final = 0.3  # any number: code takes it as an argument
 
 
@@ -26,6 +28,8 @@ def attentions() -> Iterator[mgx.Program]:
         masks = (None, (1, 1, 1, KEYS), (1, 1, rows, KEYS), (1, HEADS, rows, KEYS))
         for guarded in (False, True) if head in WIDE and scaled else (False,):
             yield from (_attention(head, rows, scaled, mask, guarded) for mask in masks)
+    for head, rows, columns in product((NARROW, *WIDE[:1]), (KEYS, *FEW), (False, True, None)):
+        yield _attention(head, rows, True, None if columns is None else (1, 1, 1 if columns else rows, KEYS), False)
     for head, mask in product((*WIDE, *UNEVEN), (None, (1, 1, WINDOW, KEYS))):
         yield _attention(head, WINDOW, True, mask, False)
     for head, rows in product(WIDE, (KEYS, WINDOW)):

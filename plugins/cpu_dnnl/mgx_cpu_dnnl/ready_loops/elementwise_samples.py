@@ -13,7 +13,7 @@ import mgx_core as mgx
 from .network import ACTIVATIONS, Network
 from .row_samples import EXTENTS
 
-__all__ = ["elementwise", "gates", "masks", "moves"]
+__all__ = ["elementwise", "gates", "moves", "resized"]
 
 BINARY: Final = ("add", "sub", "mul", "div")
 UNARY: Final = ("neg", "exp", "log", "sqrt", "abs", "sin", "cos")
@@ -60,24 +60,6 @@ def gates() -> Iterator[mgx.Program]:
         yield n.finished(n.linear(gated, 64), n.linear(one, 64), n.linear(other, 64))
 
 
-def masks() -> Iterator[mgx.Program]:
-    """Masks of 0 and 1 as terms of scores, angles of rotary embeddings and of time steps."""
-    for extent, kind in product((*EXTENTS, 32, 16), ("int64", "float", "bool")):
-        n = Network()
-        mask = n.input(1, 1, 1, extent, type=kind)
-        seen = mask if kind == "bool" else n.add("convert", mask, target_type=mgx.dtype.of("bool"))
-        number = (
-            mask
-            if kind == "float"
-            else n.add("convert", n.input(1, 1, 1, extent, type=kind), target_type=mgx.dtype.of("float"))
-        )
-        term = n.each("mul", n.each("sub", 1.0, number), LEAST)
-        angles = n.each("mul", n.input(8, 1), n.weights(extent))
-        single = n.each("mul", n.input(1, 1), n.weights(1, extent))
-        waves = [n.each(name, x) for x in (angles, single) for name in ("cos", "sin")]
-        yield n.finished(n.each("where", seen, 0.0, LEAST), term, *waves)
-
-
 def moves() -> Iterator[mgx.Program]:
     """Tensors in another order of axes, parts of them, and numbers as another type."""
     for extent, kind in product((*EXTENTS, 32, 16), ("float", "int64", "bool")):
@@ -98,3 +80,12 @@ def moves() -> Iterator[mgx.Program]:
         yield n.finished(
             *(n.add("convert", n.input(extent, type=a), target_type=mgx.dtype.of(b)) for a, b in CONVERSIONS)
         )
+
+
+def resized() -> Iterator[mgx.Program]:
+    """Images of other extents along one axis or both, of one channel and of several, with these first and last in memory."""
+    for mode, factors, channels in product(("linear", "nearest"), ((2.0, 2.0), (2.0, 1.0), (1.5, 1.5)), (1, 16)):
+        n = Network()
+        images = [n.input(1, channels, 9, 10), n.convolution(n.input(1, channels, 9, 10), 16, 3)]
+        larger = [n.add("resize", x, scales=(1.0, 1.0, *factors), mode=mode) for x in images]
+        yield n.finished(larger[0], n.convolution(larger[1], 16, 3))

@@ -12,7 +12,7 @@ from mgx_core.ops.softmax import Logsoftmax, Softmax
 
 from .network import ACTIVATIONS, Network, Value
 
-__all__ = ["EXTENTS", "norms", "softmaxes", "squeezes", "sums", "units"]
+__all__ = ["EXTENTS", "norms", "softmaxes", "squeezes", "sums"]
 
 # code relies on 4, 2 or 1 vectors that divide an extent, for both widths of vectors; then others, short and long
 EXTENTS: Final = (256, 96, 48, 24, 12, 200)
@@ -73,15 +73,6 @@ def _counts(extent: int) -> mgx.Program:
     n = Network()
     masks = [n.input(*lens, type="int64") for lens in ((extent,), (8, extent))]
     return n.finished(*(n.add("reduce_sum", x, axes=(x.shape.rank - 1,)) for x in masks))
-
-
-def units() -> Iterator[mgx.Program]:
-    """Last layers of one unit, whose product is a sum, behind activations, with a sigmoid and without."""
-    for activation, extent, rows in product(ACTIVATIONS.values(), (256, 96, 48), (8, 1)):
-        n = Network()
-        before = [activation(n, n.each("add", n.input(rows, extent), n.weights(extent))) for _ in range(2)]
-        first, second = (n.linear(x, 1) for x in before)
-        yield n.finished(first, n.each("sigmoid", second))
 
 
 def softmaxes() -> Iterator[mgx.Program]:

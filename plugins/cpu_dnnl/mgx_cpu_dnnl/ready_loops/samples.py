@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import mgx_core as mgx
 
 from .attention_samples import attentions
-from .elementwise_samples import elementwise, gates, masks, moves
+from .elementwise_samples import elementwise, gates, moves, resized
 from .product_samples import products, residuals
-from .row_samples import norms, softmaxes, squeezes, sums, units
+from .row_samples import norms, softmaxes, squeezes, sums
 
 __all__ = ["samples"]
 
@@ -23,11 +23,10 @@ def samples() -> Iterator[mgx.Program]:
         norms,
         softmaxes,
         squeezes,
-        units,
         attentions,
         elementwise,
         gates,
-        masks,
         moves,
+        resized,
     ):
         yield from layers()
