@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mgx_core import DeviceError, Instruction, Kernels, Module, No, Operation, Shape, UnsupportedError
+from mgx_core import DeviceError, Instruction, Kernels, Module, No, Shape, UnsupportedError
 from mgx_core.errors import Refused
 from mgx_core.targets.cut import border, emitted_at_run_time
 from mgx_core.targets.emission import Emitter
@@ -18,7 +18,7 @@ from mgx_core.targets.kernel_emission import HostFunction, Tuning
 from mgx_core.targets.loops import LoopSteps, Trips
 from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.static_part import Split
-from mgx_core.targets.values import Buffer, Value, view_of
+from mgx_core.targets.values import Buffer, Value
 from mgx_core.types.argument import Array
 
 from .concat_sharing import Chain, Place, chains_of, places_of
@@ -76,7 +76,6 @@ class CpuEmitter(Emitter):
         self.places: dict[Instruction, Place] = {}
         self.packs: dict[int, Buffer] = {}  # packed constants, by id; they keep them alive
         self._turned: dict[int, tuple[Array, Value]] = {}  # by the array's id
-        self._views: dict[Any, tuple[int, Shape] | None] = {}
 
     @property
     def settings(self) -> Hashable:
@@ -134,7 +133,7 @@ class CpuEmitter(Emitter):
 
     def finish(self) -> None:
         super().finish()
-        for kept in (self.chains, self.places, self.packs, self._turned, self._views):
+        for kept in (self.chains, self.places, self.packs, self._turned):
             kept.clear()
 
     def marks(self) -> tuple[int, ...]:
@@ -149,15 +148,6 @@ class CpuEmitter(Emitter):
         return None if emitted_at_run_time(ins) else super().decided_at_run_time(ins)
 
     # values
-
-    def view_of(self, op: Operation, value: Value, others: Sequence[Value | None] = ()) -> Value | None:
-        if others:
-            return view_of(op, value, others)
-        key = op, value.shape
-        if key not in self._views:  # the layers of a network repeat the same requests
-            self._views[key] = None if op.view is None else op.view(value.shape)
-        found = self._views[key]
-        return None if found is None else value.seen_as(*found)
 
     def make_literal(self, array: Array, owner: Any) -> Value:
         """Returns a constant, shared by all programs of the process that hold it."""
