@@ -56,7 +56,7 @@ class LaterLoops:
         self._compile(max((due for due, *_ in self._left), default=0))
 
     def _compile(self, runs: int) -> None:
-        from .jit.spare import compiled_spare
+        from .jit.compiled_spare import compiled_spare
         from .shared import shared
 
         while self._left and self._left[0][0] <= runs:

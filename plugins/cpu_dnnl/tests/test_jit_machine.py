@@ -14,12 +14,12 @@ from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
 from mgx_cpu_dnnl.jit import pointwise, reduce
+from mgx_cpu_dnnl.jit.compiled_spare import compiled_spare
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.graph import Graph, Node
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.jit.machine_operations import KEY, Operation, operations
 from mgx_cpu_dnnl.jit.machine_table import write
-from mgx_cpu_dnnl.jit.spare import compiled_spare
 
 Engines = tuple[Engine, Engine]
 MADE: dict[str | None, Engines] = {}

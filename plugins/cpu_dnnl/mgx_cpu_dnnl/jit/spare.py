@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mgx_core import dtype as dt
-from mgx_core.errors import No
 from mgx_core.types.shape import Shape
 
-from .engine import Engine
-from .graph import Graph, Node
-from .kernel import JitKernel
+from .graph import Graph
 
-__all__ = ["compiled_spare", "excess_of", "spare_of"]
+__all__ = ["excess_of", "spare_of"]
 
 LANE: Final = 0.01  # nanoseconds that the machine takes longer for an instruction on one element, and for a row
 ROW: Final = 100.0
@@ -41,33 +37,3 @@ def spare_of(
 def excess_of(spare: Sequence[Any]) -> int:
     """Returns about how many nanoseconds the machine takes longer for a run than the compiled loop."""
     return int(spare[7])
-
-
-def compiled_spare(spare: Sequence[Any], engine: Engine) -> JitKernel:
-    """Returns the compiled loop."""
-    from . import pointwise, reduce
-
-    kind, dims, reduced, nodes, results, inputs, outputs, _, name = spare
-    graph = Graph(dims, frozenset(reduced))
-    made: list[Node] = []
-    for entry in nodes:
-        made.append(_node(graph, entry, made))
-    graph.outputs = [made[i] for i in results]
-    read, written = ([Shape(dt.of(t), lens, strides) for t, lens, strides in each] for each in (inputs, outputs))
-    build = pointwise.build if kind == "pointwise" else reduce.build
-    kernel = build(graph, read, written, engine, name, machine=False)
-    assert not isinstance(kernel, No)
-    return kernel
-
-
-def _node(graph: Graph, entry: Sequence[Any], made: Sequence[Node]) -> Node:
-    kind, dtype, args, extra = entry
-    if kind == "load":
-        param, *steps = extra
-        return graph.load(param, dt.of(dtype), steps)
-    operands = tuple(made[i] for i in args)
-    axes = frozenset[int]().union(*(a.axes for a in operands))
-    level = max((a.level for a in operands), default=0)
-    if kind == "reduce":
-        axes, level = axes - graph.reduced, level + 1
-    return graph.node(kind, dt.of(dtype), operands, extra, axes, level)
