@@ -180,6 +180,8 @@ class Pooling(Windows):
     def sliding(self, x: Array) -> Array:
         lengths, stride, dilation = self.numbers(x.ndim - 2)
         counts = [int(c) for c in self.counts(x.shape[2:])]
+        if 0 in counts:
+            return np.zeros((*x.shape[:2], *counts), x.dtype)
         begins, ends, over = self.around(x.shape[2:], counts)
         filled = [e + o for e, o in zip(ends, over, strict=True)]
         if self.mode == "max":
