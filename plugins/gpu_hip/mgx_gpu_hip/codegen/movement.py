@@ -83,7 +83,7 @@ def remapped(
     def found(at: Coordinates) -> Moved:
         source, conditions, lines = [], [], []
         for a, m in enumerate(maps):
-            signed = "i32" if max(x.lens[a], y.lens[a]) < 1 << 31 else "i64"
+            signed = "i32" if x.lens[a] < 1 << 31 and y.lens[a] < 1 << 31 else "i64"
             code, condition = (at[a], "") if m is None else m(at[a], signed)
             if not (code.isidentifier() or code == "0u"):
                 lines.append(f"const {signed} s{a} = {code};")

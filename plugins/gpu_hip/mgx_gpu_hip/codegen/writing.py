@@ -82,8 +82,9 @@ def computing(function: Callable[..., Answer]) -> Write:
 
 
 def _too_long(op: Any, operands: Inputs) -> No | None:
-    most = max((n for t in operands if t is not None for n in t.lens), default=0)
-    return No(f"{op.name} along an axis of {most} elements") if most > LONGEST else None
+    # one by one: which of two extents is the larger one would hold for the extents at hand alone
+    found = next((n for t in operands if t is not None for n in t.lens if n > LONGEST), None)
+    return None if found is None else No(f"{op.name} along an axis of {found} elements")
 
 
 def spread(function: Callable[..., Answer]) -> Write:
