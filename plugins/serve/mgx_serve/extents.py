@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from .tensors import Tensor
 
 __all__ = ["Buckets", "Extents"]
 
+LARGEST: Final = 256 << 20  # bytes of a row, as of a request where nothing else is said
 KEPT: Final = 1024  # sets of extents whose padding is known
 Rows = Mapping[str, Sequence[int]]  # the extents of a row of each input
 
@@ -50,13 +52,14 @@ class Extents:
     def check_cuts(self, name: str, known: Mapping[str, int]) -> None:
         """Errors: ParameterError for an output of which nobody knows what belongs to an open extent of so many elements.
 
-        An output that is longer may have it twice, or other elements behind it.
+        An output that is longer may have it twice, or other elements behind it; one with another open extent in the same axis
+        has its elements between those of the other.
         """
         for number, shape in enumerate(self._outputs):
             for dim in shape.dims[1:]:
                 found = substitute(dim, known)
-                depends = isinstance(dim, Sym) and name in {s.name for s in symbols_of(dim)}
-                if not isinstance(found, int) or (depends and found > known[name]):
+                symbols = {s.name for s in symbols_of(dim)} if isinstance(dim, Sym) else set()
+                if not isinstance(found, int) or (name in symbols and (found > known[name] or len(symbols) > 1)):
                     raise ParameterError(
                         f"buckets of {name!r}: outputs are cut to the extents of requests, which have to be {name} or less; "
                         f"output {number} is {shape}"
@@ -99,7 +102,17 @@ class Buckets:
         for name, sizes in self._sizes.items():
             for size in sizes:
                 extents.check_cuts(name, dict.fromkeys(known, 1) | {name: size})
+                self._check_size(inputs, name, dict.fromkeys(known, 1) | {name: size})
         self._kept: dict[tuple[tuple[int, ...], ...], Padding | None] = {}
+
+    def _check_size(self, inputs: Sequence[Tensor], name: str, known: Mapping[str, int]) -> None:
+        """Errors: ParameterError for a bucket in which one row is larger than a request may be."""
+        rows = self._extents.rows_of_inputs(known) or {}
+        size = sum([prod(rows[t.name]) * t.dtype.itemsize for t in inputs if t.name in rows])
+        if size > LARGEST:
+            raise ParameterError(
+                f"buckets of {name!r}: a row of {known[name]} takes {size} bytes, at most {LARGEST} may be"
+            )
 
     def padding(self, rows: Rows) -> Padding | None:
         """Returns what requests with these extents of a row are padded with; None for those that stay as they are.
@@ -135,8 +148,11 @@ def _element(tensor: Tensor, value: Any) -> bytes:
     made = np.zeros((), tensor.dtype)
     try:
         with np.errstate(all="ignore"):
-            made[...] = value
-        fits = bool(made == value) or (tensor.dtype.kind not in "iub" and not isinstance(value, bool))
+            made = np.array(value).astype(tensor.dtype)
+            whole = tensor.dtype.kind in "iub"
+            found = int(made) if whole else float(made)
+            near = not whole and not isinstance(value, bool)
+            fits = found == value or (near and bool(np.isfinite(found) == np.isfinite(value)))
     except (OverflowError, TypeError, ValueError):
         fits = False
     if not fits:

@@ -42,7 +42,7 @@ class Part:
 class TrayRuns:
     """Runs the trays of one set; several threads may.
 
-    used: when the latest run began, by `time.monotonic`.
+    used: when the latest run began or ended, by `time.monotonic`.
     """
 
     def __init__(self, model: Model, trays: Trays, stacks: Stacks, threads: ThreadPoolExecutor) -> None:
@@ -69,7 +69,8 @@ class TrayRuns:
                 taken = max(taken, part.rows.start + part.size)
         # what was written this time and no run took may be anything
         self._known[filled.tray] = taken if taken < filled.claimed else max(taken, known)
-        return Spent(time.monotonic() - start, time.thread_time() - busy, start), copies
+        self.used = time.monotonic()
+        return Spent(self.used - start, time.thread_time() - busy, start), copies
 
     def copy(self, copies: Copies, done: Callable[[], None]) -> None:
         """Copies outputs; many bytes in a thread, so that the next run need not wait.  done: called then, there."""

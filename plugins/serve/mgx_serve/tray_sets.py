@@ -71,10 +71,10 @@ class TraySets:
         if len(self._sets) < MOST_SETS:
             return True
         oldest = min(self._sets, key=lambda s: s.used)
-        if time.monotonic() - oldest.used < IDLE:
+        if time.monotonic() - oldest.used < IDLE or oldest.trays.waits() is not None:
             return False
         oldest.trays.end()
-        return oldest.trays.waits() is None
+        return oldest.trays.waits() is None  # a request may have been marked before that
 
     def held(self) -> int:
         """Returns the bytes of all sets."""

@@ -138,6 +138,10 @@ def test_a_server(frontends: int, serve: Callable[..., Any], tmp_path: Path) -> 
         ("max_batch = 8\nbuckets = {length = [8, 4]}\n", r"buckets of 'length' are sizes from 1 on that rise"),
         ("max_batch = 8\nbuckets = {length = [0]}\n", "buckets of 'length' are sizes from 1 on"),
         ("max_batch = 8\nbuckets = {length = []}\n", "buckets of 'length' are sizes from 1 on"),
+        (
+            "max_batch = 8\nbuckets = {length = [1000000000]}\n",
+            r"buckets of 'length': a row of 1000000000 takes 16000000000",
+        ),
         ("max_batch = 8\nbuckets = 4\n", "buckets must be of type dict"),
         ("buckets = {length = [4]}\n", "buckets are for requests that are joined"),
         (
@@ -164,6 +168,30 @@ def test_an_output_that_has_an_extent_twice_is_not_cut(tmp_path: Path) -> None:
     path = write(tmp_path / "model.onnx", [tensor("both", TensorProto.INT64, "batch", None)], nodes)
     with pytest.raises(ParameterError, match=r"buckets of 'length': outputs are cut .*output 0 is"):
         model(path)
+
+
+@pytest.mark.parametrize("name", ["height", "width"])
+def test_an_output_with_two_extents_in_an_axis_is_not_cut(name: str, tmp_path: Path) -> None:
+    x = tensor("x", TensorProto.FLOAT, "batch", "height", "width")
+    graph = helper.make_graph(
+        [helper.make_node("Flatten", ["x"], ["y"])], "g", [x], [tensor("y", TensorProto.FLOAT, "batch", None)]
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    with pytest.raises(ParameterError, match=rf"buckets of '{name}': outputs are cut .*output 0 is"):
+        model(path, f"max_batch = 8\nbuckets = {{{name} = [4]}}\n")
+
+
+def test_an_element_that_its_type_has_not_is_refused(tmp_path: Path) -> None:
+    x, y = (tensor(name, TensorProto.FLOAT16, "batch", "length") for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    text = "max_batch = 8\nbuckets = {length = [4]}\nfill = {x = %s}\n"
+    for value in ("0.1", "inf"):
+        model(path, text % value)
+    with pytest.raises(ParameterError, match="fill: input 'x' is of type FP16, got 100000"):
+        model(path, text % "100000.0")
 
 
 def test_rows_of_bytes_are_padded_and_cut() -> None:

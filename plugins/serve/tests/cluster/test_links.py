@@ -47,6 +47,8 @@ class Multiplying:
     def host_memory(self, size: int) -> Any:
         return np.empty(size, np.uint8)
 
+    def padding(self, rows: Mapping[str, Sequence[int]]) -> None: ...
+
     def run(self, feeds: Mapping[str, Any], wanted: Sequence[int]) -> list[Any]:
         time.sleep(self._pause)
         self.runs += 1
