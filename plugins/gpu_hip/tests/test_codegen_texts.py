@@ -78,6 +78,35 @@ def test_a_traced_number_is_written_as_an_argument() -> None:
     assert isinstance(t, SymbolicInt) and isinstance(t, int) and not isinstance(t / 2, int)
 
 
+def test_a_power_has_the_sign_of_what_is_raised() -> None:
+    trace, t = traced(3)
+    assert trace.follow([(-2) ** t, -(t**2)])(4) == (16, -16)
+
+
+def test_bounds_that_are_no_numbers_are_compared() -> None:
+    trace, t = traced()
+    assert t < math.inf and t != math.nan
+    assert trace.follow([t])(7) == (7,)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        lambda t, u: (t * (1 << (u - 1).bit_length()), t * 32),
+        lambda t, u: (t + (1 << (u - 1).bit_length()), t + 32),
+        lambda t, u: (t * 32, t * (1 << (u - 1).bit_length())),
+    ],
+)
+def test_an_argument_that_two_numbers_share_is_one_while_they_are_equal(pair: Any) -> None:
+    trace = Trace()
+    t, u = (trace.root(SymbolicInt.symbol(name, value)) for name, value in (("t", 5), ("u", 32)))
+    with arguments() as recorder:
+        one, other = (f"{x}" for x in pair(t, u))
+    assert one == other
+    follow = trace.follow(recorder.values)
+    assert follow(7, 30) is not None and follow(7, 64) is None
+
+
 def test_numbers_of_another_trace_count_by_their_values() -> None:
     (_, other), (trace, t) = traced(7), traced(80)
     assert trace.follow([t * (other + 1), other, t > other])(9) == (72, 7, True)

@@ -148,13 +148,17 @@ class Recorder:
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[str, int], int] = {}  # by origin and value
-        self.values: list[int] = []
+        self.values: list[Any] = []  # ints, or numbers of a trace
 
     def place(self, x: SymbolicInt) -> str:
-        value = plain(x)
+        value: Any = plain(x)
         number = self.numbers.setdefault((text_of(x), int(getattr(value, "number", value))), len(self.values))
         if number == len(self.values):
             self.values.append(value)
+        elif type(value) is not int:  # traced, as may be the one that has the place
+            value.shares(self.values[number])
+        elif type(self.values[number]) is not int:
+            self.values[number].shares(value)
         return f"«{number}»"
 
     def fixed(self, text: str) -> str:

@@ -221,13 +221,14 @@ class _Kept:
 
         Programs are emitted twice where libraries are asked ahead.  The trace that served last is asked first.
         """
-        if self.latest is not None and self.latest[0] == tuple(roots):
-            return self.latest[1]
-        for n, variant in enumerate(self.variants):
+        latest, variants = self.latest, self.variants  # which another thread may replace
+        if latest is not None and latest[0] == tuple(roots):
+            return latest[1]
+        for n, variant in enumerate(variants):
             numbers = _followed(variant.follow, roots)
             if numbers is not None:
                 if n:
-                    self.variants = [variant, *self.variants[:n], *self.variants[n + 1 :]]
+                    self.variants = [variant, *variants[:n], *variants[n + 1 :]]
                 return _with_numbers(variant.source, iter(numbers))
         return None
 

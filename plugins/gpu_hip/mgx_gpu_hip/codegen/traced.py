@@ -62,7 +62,7 @@ class Trace:
         given = ", ".join(f"r{n}" for n in range(self._roots))
         found = ", ".join(_operand(self, x)[0] for x in numbers)  # type: ignore[index]
         body = "".join(f"  {line}\n" for line in self.lines)
-        space: dict[str, Any] = {"ceil": math.ceil, "floor": math.floor}
+        space: dict[str, Any] = {"ceil": math.ceil, "floor": math.floor, "inf": math.inf, "nan": math.nan}
         exec(f"def follow({given}):\n{body}  return ({found}{',' if numbers else ''})\n", space)
         made: Follow = space["follow"]
         return made
@@ -86,6 +86,12 @@ class Traced:
     @property
     def terms(self) -> Any:
         return terms_of(self.number)
+
+    def shares(self, other: Any) -> None:
+        """Notes that a kernel has one argument for this number and another one."""
+        given = _operand(self.trace, other)
+        if given is not None and given[0] != self.text:
+            self.trace.note(f"{self.text} == {given[0]}")
 
     def _exactly(self) -> Any:
         """Returns the value, which from now on the trace is for."""
@@ -166,7 +172,7 @@ def _binary(sign: str, function: Callable[[Any, Any], Any], turned: bool) -> Cal
         if given is None:
             return NotImplemented
         (a, x), (b, y) = (given, (self.text, self.number)) if turned else ((self.text, self.number), given)
-        return self.trace.computed(f"{a} {sign} ({b})", function(x, y))
+        return self.trace.computed(f"({a}) {sign} ({b})", function(x, y))
 
     return of
 
