@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from typing import Any, Final
@@ -15,6 +16,8 @@ __all__ = ["LaterLoops"]
 ENOUGH: Final = (
     1_000_000  # nanoseconds lost to the machine by which a loop is compiled, which takes twenty times as long
 )
+_lock = threading.Lock()  # held for an instant: of what is left to do, and of threads
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 FEWEST: Final = 8  # runs before any is: most processes that run a program once run it a few times only
 
 
@@ -30,7 +33,6 @@ class LaterLoops:
         self._left = tuple(sorted(found, key=lambda x: x[:2]))
         self._runs = 0
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
 
     @property
     def left(self) -> bool:
@@ -42,29 +44,37 @@ class LaterLoops:
         self._runs += 1
         left = self._left
         if left and self._runs >= left[0][0]:
-            with self._lock, suppress(RuntimeError):  # a process that ends starts no threads
+            with _lock, suppress(RuntimeError):  # a process that ends starts no threads
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(target=self._compile, args=(self._runs,), name="mgx loops")
                     self._thread.start()
 
     def finish(self) -> None:
         """Compiles all loops now."""
-        with self._lock:
-            thread = self._thread
+        self._compile(max((due for due, *_ in self._left), default=0))
+        thread = self._thread
         if thread is not None:
             thread.join()
-        self._compile(max((due for due, *_ in self._left), default=0))
 
     def _compile(self, runs: int) -> None:
         from .jit.compiled_spare import compiled_spare
         from .shared import shared
 
-        while self._left and self._left[0][0] <= runs:
-            (_, step, spare), *rest = self._left
-            self._left = tuple(rest)
+        while (found := self._next(runs)) is not None:
+            _, step, spare = found
             with suppress(DeviceError):  # the machine goes on
                 kernel = compiled_spare(spare, shared().engine)
-                self._program.replace_loop(step, kernel.address, kernel.args)
+                if not kernel.after and not kernel.workspace_bytes:
+                    self._program.replace_loop(step, kernel.address, kernel.args, kernel.work, kernel.scratch_bytes)
+
+    def _next(self, runs: int) -> tuple[int, int, Any] | None:
+        """Takes a loop that is due after so many runs; None where none is."""
+        with _lock:
+            if not self._left or self._left[0][0] > runs:
+                return None
+            found, *rest = self._left
+            self._left = tuple(rest)
+            return found
 
 
 def _due(spare: Any) -> int:

@@ -124,12 +124,15 @@ void bind_program(py::module_ &module) {
                         return found;
                     })
             .def("replace_loop",
-                    [](Program &p, size_t step, size_t address, std::vector<int64_t> args) {
+                    // False, and nothing is changed, for a loop that divides the work otherwise or needs more scratch memory.
+                    [](Program &p, size_t step, size_t address, std::vector<int64_t> args, int64_t work, int64_t scratch) {
                         auto loop = step < p.steps().size() ? dynamic_cast<LoopStep *>(p.steps()[step].get()) : nullptr;
                         if (!loop) throw Failure(Fault::parameter, "step " + std::to_string(step) + " is not a loop");
+                        if (!loop->fits(work, scratch)) return false;
                         loop->replace(reinterpret_cast<LoopFunction>(address), std::move(args));
+                        return true;
                     },
-                    py::arg("step"), py::arg("address"), py::arg("args"))
+                    py::arg("step"), py::arg("address"), py::arg("args"), py::arg("work"), py::arg("scratch"))
             .def("add_host",
                     [](Program &p, const std::string &name, py::object function, const py::sequence &inputs,
                             const py::sequence &outputs, bool into) {

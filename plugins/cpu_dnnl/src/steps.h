@@ -93,6 +93,7 @@ public:
         list.push_back(&spare_);
     }
     pybind11::object spare() const { return spare_; }
+    bool fits(int64_t work, int64_t scratch) const { return work == work_ && scratch <= scratch_; }
     void replace(LoopFunction function, std::vector<int64_t> args) {
         codes_.push_back(std::make_unique<Code>(Code {function, std::move(args)}));
         code_.store(codes_.back().get(), std::memory_order_release);

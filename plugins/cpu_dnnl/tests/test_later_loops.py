@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -118,3 +122,64 @@ def test_programs_run_on_where_a_loop_cannot_be_compiled(engine: Engine, monkeyp
     for a, b in zip(first, run(made, 2000), strict=True):
         np.testing.assert_array_equal(a, b)
     assert engine.compiled == 1
+
+
+def test_a_process_that_forks_meanwhile_leaves_no_lock_closed_in_its_child(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, began = Engine._compile, threading.Event()
+
+    def compiled(self: Engine, text: str) -> bytes:
+        began.set()
+        time.sleep(0.3)
+        return slow(self, text)
+
+    made = program()
+    made.compile(CpuTarget())
+    first = run(made)
+    monkeypatch.setattr(Engine, "_compile", compiled)
+    run(made, 2000)
+    assert began.wait(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of later Pythons, for any process with threads
+        child = os.fork()
+    if not child:
+        signal.alarm(30)
+        same = all(map(np.array_equal, first, run(made, 20)))
+        for thread in threading.enumerate()[1:]:
+            thread.join()
+        os._exit(0 if same and engine.found("no such loop", lambda code: None) is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    run(made, 2000)
+    assert waited(engine, 3)
+
+
+def test_a_loop_that_divides_its_work_otherwise_takes_no_place(engine: Engine) -> None:
+    made = program()
+    made.compile(CpuTarget())
+    first = run(made)
+    (instance,) = made.executable.instances()
+    native = instance.runner.program.program
+    ((step, _), *_) = native.spares()
+    assert not native.replace_loop(step, 0, [], 1 << 40, 0) and not native.replace_loop(step, 0, [], 1, 1 << 40)
+    for a, b in zip(first, run(made), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_compiler_that_is_not_there_leaves_the_machine_to_go_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Engine, text: str) -> bytes:
+        raise ImportError("No module named 'llvmlite'")
+
+    made = program()
+    made.compile(CpuTarget())
+    first = run(made)
+    monkeypatch.setattr(Engine, "_compile", fail)
+    run(made, 2000)
+    end = time.monotonic() + 60
+    while len(engine._failed) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert {why for _, why in engine._failed.values()} == {"No module named 'llvmlite'"}
+    for a, b in zip(first, run(made), strict=True):
+        np.testing.assert_array_equal(a, b)

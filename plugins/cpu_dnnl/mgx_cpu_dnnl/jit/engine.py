@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 from mgx_core import DeviceError
 from mgx_core.cache import DiskCache, Held
@@ -29,6 +30,28 @@ FORMAT: Final = 4
 LEVEL: Final = 2  # of LLVM's optimisation
 # how the words for AMD's processors begin, LLVM's and those of `cpu_key`, which are cpuid's ("AuthcAMD")
 DIVIDING: Final = ("znver", "68747541444d4163")
+
+
+_engines: WeakSet[Engine] = WeakSet()
+_forks = threading.Lock()
+_held: list[Any] = []  # locks, by a thread that forks
+
+
+def _hold() -> None:
+    """Waits until no thread compiles: a child would have its locks, LLVM's too, and not the thread that lets them go."""
+    _forks.acquire()
+    for engine in list(_engines):
+        engine._lock.acquire()
+        _held.append(engine._lock)
+
+
+def _let_go() -> None:
+    while _held:
+        _held.pop().release()
+    _forks.release()
+
+
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
 
 
 class Function:
@@ -95,6 +118,7 @@ class Engine:
         self._failed: dict[str, tuple[_Pending, str]] = {}  # with the reason
         self._waiting: list[_Pending] = []
         self._lock = threading.RLock()
+        _engines.add(self)
         self.compiled = 0  # functions made by LLVM rather than read from the cache
 
     @cached_property
@@ -222,7 +246,7 @@ class Engine:
         try:
             pending.text = pending.text or self._text(symbol, pending.build)
             pending.image = image = self._compile(pending.text)
-        except (RuntimeError, MemoryError, OSError) as error:
+        except (RuntimeError, MemoryError, OSError, ImportError) as error:
             self._failed[symbol] = pending, str(error) or type(error).__name__
             return False
         self.compiled += 1
