@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
 from mgx_core.records import dataclass
 
-from .engine import Function
+from .code import Code
+from .engine import Engine, Function
 from .native_loop import NativeLoop
 
-__all__ = ["Interpreted", "JitKernel"]
+__all__ = ["Interpreted", "JitKernel", "code_of"]
 
 
 @dataclass
@@ -57,3 +59,18 @@ class Interpreted:
 
     numbers: list[int]
     scratch_bytes: int
+
+
+def code_of(
+    engine: Engine, key: str, write: Callable[[Code], None], interpreted: Callable[[], Interpreted | None] | None
+) -> tuple[Function, Interpreted | None]:
+    """Returns what runs a loop: its own code, or the machine with the loop's numbers where LLVM would have to compile it.
+
+    interpreted: gives these numbers, None for a loop that the machine cannot run; None where the machine may not run it.
+    """
+    code = engine.found(key, write)
+    if code is None and interpreted is not None and engine.machine is not None:
+        numbers = interpreted()
+        if numbers is not None:
+            return engine.machine, numbers
+    return code or engine.function(key, write), None

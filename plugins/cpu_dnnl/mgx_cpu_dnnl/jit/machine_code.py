@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from typing import Final
+from typing import Final, NamedTuple
 
 from mgx_core import dtype as dt
 from mgx_core.records import dataclass
@@ -55,6 +55,15 @@ class Pass:
         for several in (self.row_stores, self.inner_stores, self.splats, self.reduces, self.kept):
             found += [len(several), *(n for one in several for n in one)]
         return found
+
+
+class _Side(NamedTuple):
+    """Where instructions go, what gives the slots of their operands and results, and whether these are single elements."""
+
+    code: list[int]
+    value: Callable[[Node], int]
+    room: Callable[[DType], int]
+    scalar: bool
 
 
 class Machine:
@@ -192,7 +201,7 @@ class Machine:
         if node.kind not in ("prim", "convert"):
             raise NotExpressible
         made = self._row_slot(node.dtype)
-        self._node(code, node, self.row, made, scalar, lambda dtype: self._row_slot(dtype))
+        self._node(_Side(code, self.row, self._row_slot, scalar), node, made)
         return made
 
     def prepare(self, inner: Iterable[Node]) -> None:
@@ -273,7 +282,7 @@ class Machine:
             self.inner(a)
         target = self.targets.get(node.ident)
         made = self.register(node.dtype) if target is None else target
-        self._node(self.now.inner_code, node, self.inner, made, False, self.register)
+        self._node(_Side(self.now.inner_code, self.inner, self.register, False), node, made)
         for a in node.args:
             self.used(a)
         return made
@@ -285,16 +294,9 @@ class Machine:
         if self._uses[node.ident] == 0 and slot in self._size_of and node.kind != "load":
             self._free[self._size_of[slot]].append(slot)
 
-    def _node(
-        self,
-        code: list[int],
-        node: Node,
-        value: Callable[[Node], int],
-        made: int,
-        scalar: bool,
-        room: Callable[[DType], int],
-    ) -> None:
+    def _node(self, side: _Side, node: Node, made: int) -> None:
         """The instructions that make one node of its operands."""
+        code, value, room, scalar = side
         types = tuple(computed(a.dtype) for a in node.args)
         if node.kind == "convert":
             to = dt.of(node.extra)
@@ -308,23 +310,16 @@ class Machine:
             self._emit(code, "convert", types, to, (value(node.args[0]), made), scalar)
             return
         if node.extra == "div" and node.dtype is dt.float32:
-            self._division(code, node, value, made, scalar, room)
+            self._division(side, node, made)
             return
         name, args = node.extra, node.args
         if name in BOUNDS and node.dtype is dt.float32 and any(a.kind == "const" for a in args):
             name, args = BOUNDS[name], args if args[1].kind == "const" else args[::-1]
         self._emit(code, name, types, node.dtype, (*(value(a) for a in args), made), scalar)
 
-    def _division(
-        self,
-        code: list[int],
-        node: Node,
-        value: Callable[[Node], int],
-        made: int,
-        scalar: bool,
-        room: Callable[[DType], int],
-    ) -> None:
+    def _division(self, side: _Side, node: Node, made: int) -> None:
         """By a number or by what many elements have in common: a product with its inverse, as in `Scope`."""
+        code, value, room, scalar = side
         (a, b), single = node.args, dt.float32
         two = single, single
         if b.kind == "const":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
@@ -14,7 +15,7 @@ from .code import Code
 from .element import raw_type, supported
 from .engine import Engine, Function
 from .graph import Graph, read_in_place
-from .kernel import Interpreted, JitKernel
+from .kernel import Interpreted, JitKernel, code_of
 from .native_chains import native_numbers
 from .native_loop import NativeLoop
 from .native_moves import elements_moved, rows_copied
@@ -53,13 +54,14 @@ def build(
     elements = outputs[0].elements()
     cost = max(1, graph.cost)
     native, told = _native(plan, engine)
-    scratch, spare = 0, None
-    code: Function | NativeLoop | None = native or engine.found(plan.key, lambda c: _write(c, plan))
-    found = _interpreted(plan) if code is None and machine and engine.machine else None
-    if found is not None and engine.machine:
-        code, told, scratch = engine.machine, found.numbers, found.scratch_bytes
-    elif code is None:
-        code = engine.function(plan.key, lambda c: _write(c, plan))
+    code: Function | NativeLoop | None = native
+    found, scratch, spare = None, 0, None
+    if code is None:
+        code, found = code_of(
+            engine, plan.key, partial(_write, plan=plan), partial(_interpreted, plan) if machine else None
+        )
+    if found is not None:
+        told, scratch = found.numbers, found.scratch_bytes
     if elements == 0:
         work = row = 0
     elif plan.tile is not None:

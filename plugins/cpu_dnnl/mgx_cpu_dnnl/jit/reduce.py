@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from mgx_core import dtype as dt
 from mgx_core.errors import No, Refused
@@ -20,7 +21,7 @@ from .code import BITS, Code
 from .element import elem_of, supported
 from .engine import Engine, Function
 from .graph import Graph, Node, read_in_place, walk
-from .kernel import Interpreted, JitKernel
+from .kernel import Interpreted, JitKernel, code_of
 from .native_columns import native_numbers
 from .native_loop import NativeLoop
 from .reduce_plan import Plan, items_of, make_plan, padded
@@ -78,15 +79,16 @@ def build(
     work = items_of(plan)
     row = plan.count * lanes
     told = native_numbers(plan)
-    code: Function | NativeLoop | None = NativeLoop(f"column_sums_{engine.isa}") if told is not None else None
-    key, found = f"{plan.key} {'first' if plan.pieces else 'whole'}", None
-    if code is None:
-        code = engine.found(key, lambda c: _write(c, plan, int(plan.pieces > 0)))
-        found = _interpreted(plan, engine) if code is None and machine and engine.machine else None
-    if found is not None and engine.machine:
-        code, told = engine.machine, found.numbers
-    elif code is None:
-        code = engine.function(key, lambda c: _write(c, plan, int(plan.pieces > 0)))
+    code: Function | NativeLoop = NativeLoop(f"column_sums_{engine.isa}")
+    found = None
+    if told is None:
+        key, write = (
+            f"{plan.key} {'first' if plan.pieces else 'whole'}",
+            partial(_write, plan=plan, phase=int(plan.pieces > 0)),
+        )
+        code, found = code_of(engine, key, write, partial(_interpreted, plan, engine) if machine else None)
+    if found is not None:
+        told = found.numbers
     spare = spare_of("reduce", graph, inputs, outputs, rows * plan.count * cost, work, name) if found else None
     moved = sum(i.element_space() * i.dtype.size for i in inputs) + sum(o.elements() * o.dtype.size for o in outputs)
     wide = max((BITS[elem_of(n.dtype)] for n in plan.store), default=0) // 8
