@@ -13,9 +13,8 @@ from .jit.spare import excess_of
 
 __all__ = ["LaterLoops"]
 
-ENOUGH: Final = (
-    1_000_000  # nanoseconds lost to the machine by which a loop is compiled, which takes twenty times as long
-)
+# nanoseconds lost to the machine by which a loop is compiled, which takes twenty times as long
+ENOUGH: Final = 1_000_000
 _lock = threading.Lock()  # held for an instant: of what is left to do, and of threads
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 FEWEST: Final = 8  # runs before any is: most processes that run a program once run it a few times only

@@ -26,12 +26,10 @@ __all__ = ["PLANS", "plain_product", "product"]
 
 PLANS = Kernels("cpu")
 FEW_ROWS: Final = 16  # of a matrix, below which starting a product of its own takes longer than moving them
-SMALL: Final = (
-    64**3
-)  # multiplications of a product, up to which compiled loops take less time than oneDNN's general product,
-FEWEST: Final = (
-    8  # and rows that it counts as at least, since with few of them it is moving the right matrix that takes time
-)
+# multiplications of a product, up to which compiled loops take less time than oneDNN's general product,
+SMALL: Final = 64**3
+# and rows that it counts as at least, since with few of them it is moving the right matrix that takes time
+FEWEST: Final = 8
 
 
 @offer(PLANS, Dot, when=only(FLOATS), name="product")
@@ -86,9 +84,8 @@ def matrix_ready(e: CpuEmitter, value: Value) -> Value:
         return e.copy(value)
     if not is_nested(value):
         return e.row_major(value)
-    if (
-        wide == 1 and columns != 1
-    ):  # what an axis of one element steps by says nothing, but oneDNN's product looks at it
+    if wide == 1 and columns != 1:
+        # what an axis of one element steps by says nothing, but oneDNN's product looks at it
         return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-1], 1]))
     if high == 1 and columns == 1 and rows != wide:  # likewise, and so equal products have one kernel
         return value.seen_as(0, Shape(value.shape.dtype, value.lens, [*value.strides[:-2], wide, 1]))
