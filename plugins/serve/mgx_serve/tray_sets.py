@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from .model import Model
@@ -109,7 +109,7 @@ class TraySets:
         if len(found) < 2:
             return found[0] if found else None
         most = max(found, key=lambda w: w.rows)
-        return type(most)(most.rows, min([w.oldest for w in found]))
+        return replace(most, oldest=min([w.oldest for w in found]))
 
     def waiting(self) -> int:
         """Returns how many requests wait."""
