@@ -374,8 +374,6 @@ def _listed(args: Any) -> Sequence[Instruction]:
 
 
 def _told(given: Any) -> str:
-    return (
-        repr(given)
-        if isinstance(given, (str, type, type(None), Instruction))
-        else f"a value of type {type(given).__name__}"
-    )
+    if isinstance(given, (str, type, type(None), Instruction)):
+        return repr(given)
+    return f"a value of type {type(given).__name__}"
