@@ -58,7 +58,7 @@ class Pass:
 
 
 class _Side(NamedTuple):
-    """Where instructions go, what gives the slots of their operands and results, and whether these are single elements."""
+    """A list that instructions go to, what gives the slots of operands and results, and whether these are single elements."""
 
     code: list[int]
     value: Callable[[Node], int]
