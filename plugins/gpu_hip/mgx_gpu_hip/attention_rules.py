@@ -1,4 +1,4 @@
-"""Rules for attention: scales taken out of products that devices sum in float32, and heads that share keys in groups."""
+"""Rewrite rules for attention: hoist the scale out of the score product, and group heads that share keys (GQA)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mgx_core.rules.engine import ROUNDING, Builder, Rules
 __all__ = ["HEADS", "SCORES"]
 
 HEADS: Final = Rules("heads")
-MOST: Final = 12  # instructions between the two products
+MOST: Final = 12  # instructions allowed between the two products
 
 
 @HEADS.on(Dot)
 def heads_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
-    """softmax(q repeat(k)) repeat(v) with heads [b, g r] -> the same with heads [b, g, r], over which k and v have stride 0."""
+    """softmax(q repeat(k)) repeat(v) with heads [b, g r] -> the same with heads [b, g, r]; k and v have stride 0 along r."""
     weights, values = i.inputs
     shared = _repeated(values)
     if shared is None or i.shape.rank != 4:
@@ -33,10 +33,10 @@ def heads_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
     _, groups, share, _ = shared
     inside: dict[Instruction, bool] = {}
     if not _leads_to_scores(weights, (groups, share), inside):
-        return No("the weights do not come from scores of keys that are shared in the same way")
+        return No("the weights are not computed from scores whose keys are repeated in the same way")
     members = {m for m, depends in inside.items() if depends}
     if any(u not in members and u is not i for m in members for u in m.users):
-        return No("the scores or weights are read elsewhere too")
+        return No("the scores or weights have other uses")
     if len(members) > MOST:
         return No(f"more than {MOST} instructions lie between the products")
     went: dict[Instruction, Instruction] = {}
@@ -63,7 +63,7 @@ def heads_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 class _Repeated(NamedTuple):
-    """[b, g r, x, y], or with x and y exchanged, made of [.., g, 1, x, y]."""
+    """[b, g r, x, y], or with x and y exchanged, broadcast from [.., g, 1, x, y]."""
 
     source: Instruction
     groups: int
@@ -93,7 +93,7 @@ def _repeated(ins: Instruction) -> _Repeated | None:
 
 
 def _leads_to_scores(ins: Instruction, shared: tuple[int, int], seen: dict[Instruction, bool]) -> bool:
-    """Returns True if an instruction is computed element by element, or by a softmax, from a product with shared keys."""
+    """Returns True if an instruction is pointwise work on, or a softmax of, a product with shared keys."""
     if ins in seen:
         return seen[ins]
     if len(seen) > 2 * MOST:
@@ -106,13 +106,13 @@ def _leads_to_scores(ins: Instruction, shared: tuple[int, int], seen: dict[Instr
         last = ins.op.reduced_axes(ins.shape.rank) == (ins.shape.rank - 1,)
         seen[ins] = last and _leads_to_scores(ins.inputs[0], shared, seen)
     elif isinstance(ins.op, Pointwise):
-        found = [_leads_to_scores(x, shared, seen) for x in ins.inputs]  # all of them: `seen` gets every member
+        found = [_leads_to_scores(x, shared, seen) for x in ins.inputs]  # no short circuit: `seen` collects all members
         seen[ins] = any(found)
     return seen[ins]
 
 
 def _broadcast(of: _Repeated, like: Instruction, b: Builder) -> Instruction:
-    """[b, g, r, x, y], of stride 0 along r."""
+    """Returns [b, g, r, x, y] with stride 0 along r."""
     source = of.source
     if of.turned:
         rank = source.shape.rank
@@ -124,7 +124,7 @@ def _broadcast(of: _Repeated, like: Instruction, b: Builder) -> Instruction:
 
 
 def _side(x: Instruction, like: Instruction, groups: int, share: int, b: Builder) -> Instruction:
-    """Returns an operand of work on the scores, with the heads' axis in two."""
+    """Returns an operand of the pointwise work on the scores, with its heads axis split in two."""
     at, dims = x, like.shape.dims
     while isinstance(at.op, Multibroadcast) and len(at.inputs) == 1:
         at = at.inputs[0]

@@ -1,4 +1,4 @@
-"""Steps bound to addresses: ready to be queued on a stream, one by one or captured as a graph."""
+"""Binds steps to addresses, ready to be enqueued on a stream one by one or captured as a graph."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .steps import CalledStep, KernelStep, LibraryStep
 
 __all__ = ["BoundStep", "bound_steps", "codes", "naming", "required_alignment"]
 
-CODES: Final = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f", "double": "d"}  # of the struct module
+CODES: Final = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f", "double": "d"}  # struct format characters
 
 
 class BoundStep(NamedTuple):
-    """A step and what queues it on a stream; nothing for one that calls a Python function."""
+    """A step and the calls that enqueue it on a stream; no calls for one that runs a Python function."""
 
     step: Step
     calls: list[Callable[[int], None]]
@@ -31,7 +31,7 @@ class BoundStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _OurLaunch:
-    """A launch of a kernel of ours; chained: the places of its `Chained` arguments."""
+    """A launch of a generated kernel; chained: positions of its `Chained` arguments."""
 
     launch: Launch
     chained: tuple[int, ...]
@@ -47,10 +47,10 @@ def bound_steps(
     device: Device,
     overlap: bool,
 ) -> list[BoundStep]:
-    """Returns every step with its calls.
+    """Returns each step with its calls.
 
-    addresses: by the id of a buffer; functions: by the id of a step and by entry; overlap: a kernel may start while the one
-    right before it is ending.  Errors: DeviceError for an address that a library's plan was not made for.
+    addresses: by id of buffer; functions: by id of step, then by entry; overlap: a kernel may start before the kernel enqueued
+    just before it has finished.  Errors: DeviceError for an address less aligned than a library plan requires.
     """
     made: list[BoundStep] = []
     for step in steps:
@@ -69,7 +69,7 @@ def bound_steps(
 
 
 def _in_order(steps: Iterable[BoundStep]) -> Iterator[Callable[[int], None] | Step]:
-    """Yields all calls, and each called step in its place."""
+    """Yields all calls in order, and each called step at its position."""
     for step, calls in steps:
         if isinstance(step, CalledStep):
             yield step
@@ -84,7 +84,7 @@ def _kernel_calls(
     overlap: bool,
     follows: bool,
 ) -> list[Callable[[int], None]]:
-    """follows: a kernel comes right before, whose end the first launch may overlap."""
+    """follows: the previous call is a kernel, with whose end the first launch may overlap."""
     calls: list[Callable[[int], None]] = []
     early = overlap and follows and step.source.overlaps and not step.source.zeroed
     for index in step.source.zeroed:
@@ -112,15 +112,15 @@ def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[
     for word, address in operands.items():
         if address % step.aligns[word]:
             with naming(step):
-                raise DeviceError(f"{word} must lie at a multiple of {step.aligns[word]} bytes, got {address:#x}")
+                raise DeviceError(f"{word} must be aligned to {step.aligns[word]} bytes, got {address:#x}")
     workspace = None if step.workspace is None else addresses[id(step.workspace)] + (step.window or 0)
     return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
 
 
 def required_alignment(steps: Iterable[Step]) -> dict[int, int]:
-    """Returns the bytes that an argument's or result's memory must lie at a multiple of, by the id of its buffer.
+    """Returns the alignment in bytes that library plans require of arguments and results, by id of buffer.
 
-    Buffers that only kernels touch are left out: these ask for `LIBRARY_ALIGNMENT`, as everything does.
+    Buffers used by generated kernels only are omitted: `LIBRARY_ALIGNMENT` holds for these, as for all.
     """
     found: dict[int, int] = {}
     for step in steps:
@@ -132,13 +132,13 @@ def required_alignment(steps: Iterable[Step]) -> dict[int, int]:
 
 
 def codes(args: Sequence[Any]) -> str:
-    """Returns letters of the struct module for a launch's arguments, P for addresses."""
+    """Returns the struct format of a launch's arguments, with P for addresses."""
     return "".join("P" if isinstance(a, KernelBuffer) else CODES[a.ctype] for a in args)
 
 
 @contextmanager
 def naming(step: Step) -> Iterator[None]:
-    """Context manager: an error of the device inside names the kernel, who brought it, and the nodes it was made from."""
+    """Context manager that adds the kernel, the package it comes from and its source nodes to device errors."""
     try:
         yield
     except DeviceError as error:

@@ -1,4 +1,4 @@
-"""Constants of a program, laid out for kernels once and uploaded once, for all sets of shapes that are in use."""
+"""Constants of a program: converted to the layouts kernels need and uploaded once, then shared by all instances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALIGNMENT = 256  # of constants on the device
 
 
 class Derived:
-    """An array made from another, which must not go away as long, nor what keeps that alive: its address stands for it."""
+    """An array computed from a constant.  It keeps its source alive, because the source's address is part of the cache key."""
 
     __slots__ = ("__weakref__", "array", "owner", "source")
 
@@ -27,16 +27,16 @@ class Derived:
 
 
 class Constants:
-    """Arrays are identified by their addresses; entries without users are dropped."""
+    """Cache of derived arrays and device copies, keyed by address; entries are dropped with their last user."""
 
     def __init__(self) -> None:
         self._derived: WeakValueDictionary[Hashable, Derived] = WeakValueDictionary()
         self._uploaded: WeakValueDictionary[Hashable, DeviceBuffer] = WeakValueDictionary()
 
     def derived(self, source: Array, how: Hashable, make: Callable[[], Array], owner: object = None) -> Derived:
-        """Returns what `make` gives, made once for a source and a way.  The caller keeps it.
+        """Returns the array that `make` computes, cached by source and `how`.  The cache holds it weakly: the caller keeps it.
 
-        owner: keeps the source; where that was derived itself, it is found again as long as this is held.
+        owner: object that keeps `source` alive; a `Derived` keeps the cache entry it came from alive in turn.
         """
         key = (_place(source), how)
         found = self._derived.get(key)
@@ -45,7 +45,7 @@ class Constants:
         return found
 
     def uploaded(self, arrays: Sequence[Array], device: Device) -> list[DeviceBuffer]:
-        """Returns the bytes of contiguous arrays in device memory; those that are not there yet go into one block."""
+        """Returns contiguous arrays in device memory; those not yet uploaded share one allocation."""
         keys = [(_place(array), str(device)) for array in arrays]
         found: dict[Hashable, DeviceBuffer | None] = {key: self._uploaded.get(key) for key in keys}
         missing = {key: array for key, array in zip(keys, arrays, strict=True) if found[key] is None}
@@ -54,7 +54,7 @@ class Constants:
         stream, offset = device.default_stream, 0
         for (key, array), size in zip(missing.items(), sizes, strict=True):
             part = block.part(offset, max(array.nbytes, 1))
-            part.owner = block, array  # the address in the key stays the array's as long as the entry lives
+            part.owner = block, array  # keeps the array alive: the key is its address
             if array.size:
                 stream.copy_in(part.address, array)
             self._uploaded[key] = part
@@ -65,7 +65,7 @@ class Constants:
         return [held for key in keys if (held := found[key]) is not None]
 
     def held(self) -> dict[str, Held]:
-        """Returns what arrays in other layouts take in host memory, and what constants take in device memory."""
+        """Returns host memory used by converted arrays, and device memory used by constants."""
         derived, uploaded = list(self._derived.values()), list(self._uploaded.values())
         return {
             "derived constants": Held(len(derived), sum(d.array.nbytes for d in derived)),

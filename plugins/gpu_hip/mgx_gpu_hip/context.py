@@ -1,4 +1,4 @@
-"""The context of the gpu target: one device, its traits for code generation, its vendor's libraries."""
+"""The context of the gpu target: one device, its traits for code generation, and its vendor libraries."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = ["GpuContext"]
 
 
 class GpuContext(Context):
-    """A device to compile for and run on.
+    """A device to compile for and to run on.
 
-    kind: ``cuda``, ``hip``, ``host`` (emulated), or empty for the first real one; device_id: which of them.
+    kind: ``cuda``, ``hip``, ``host`` (emulated), or empty for the first real one; device_id: its index.
     """
 
     def __init__(self, target: Target, kind: str = "", device_id: int = 0) -> None:
@@ -41,28 +41,28 @@ class GpuContext(Context):
         self.device_id = device_id
         self.constants = Constants()
         self.texts = Texts()
-        self.codes: WeakValueDictionary[Key, Code] = WeakValueDictionary()  # those that runners hold
-        self.kernel_tuning: KernelTuning | None = None  # once kernels are timed
+        self.codes: WeakValueDictionary[Key, Code] = WeakValueDictionary()  # held by runners
+        self.kernel_tuning: KernelTuning | None = None  # set once kernels are timed
 
     @cached_property
     def device(self) -> Device:
-        """The device, opened when first needed; ``$MGX_GPU_DEVICE`` (``cuda:1``, ``host:0``) where the target names none.
+        """The device, opened on first use; ``$MGX_GPU_DEVICE`` (``cuda:1``, ``host:0``) if the target names none.
 
-        Errors: DeviceError if there is none; ParameterError for a variable whose number is none.
+        Errors: DeviceError if there is none; ParameterError if the variable's index is not a number.
         """
         return open_device(*self._chosen())
 
     def _chosen(self) -> tuple[str, int]:
-        """Returns the kind and number of the device; an empty kind for the first real one.  Errors: as `device`."""
+        """Returns kind and index of the device; an empty kind selects the first real one.  Errors: as `device`."""
         if self.kind:
             return self.kind, self.device_id
         kind, colon, number = setting("MGX_GPU_DEVICE").partition(":")
         if colon and not number.isdecimal():
-            raise ParameterError(f"MGX_GPU_DEVICE must name a device as cuda:1 does, got {kind + colon + number!r}")
+            raise ParameterError(f"MGX_GPU_DEVICE must name a device as in cuda:1, got {kind + colon + number!r}")
         return kind, int(number) if colon else self.device_id
 
     def is_for(self, arch: str) -> bool:
-        """Returns True if there is a device and it has this architecture."""
+        """Returns True if there is a device of this architecture."""
         wanted = properties_of(arch).arch
         try:
             return self.device.arch == wanted
@@ -70,7 +70,7 @@ class GpuContext(Context):
             return False
 
     def compile_for(self, arch: str) -> None:
-        """From now on compile for an architecture whose device is not here.  Errors: DeviceError for an unknown one."""
+        """Compiles for an architecture without a device from now on.  Errors: DeviceError for an unknown one."""
         for name in ("traits", "libraries", "tuner"):
             self.__dict__.pop(name, None)
         self.kernel_tuning = None
@@ -91,19 +91,19 @@ class GpuContext(Context):
 
     @cached_property
     def libraries(self) -> Libraries | None:
-        """The vendor's libraries; None on the emulated device."""
+        """The vendor libraries; None on the emulated device."""
         return None if self.device.kind in ("host", "null") else Libraries(self.device.kind)
 
     @cached_property
     def tuner(self) -> Tuner | None:
-        """Returns the tuner that times library plans; None where there are none."""
+        """The tuner that times library plans; None without vendor libraries."""
         return None if self.libraries is None else Tuner(self.device, self.libraries)
 
     def profiler_ranges(self) -> tuple[Callable[[str], None], Callable[[], None]]:
         return profiler_ranges(self.device.kind)
 
     def finish(self) -> None:
-        """Waits until the device has done everything that was queued on any stream."""
+        """Waits until all work queued on any stream has finished."""
         if self.device.kind != "null":
             self.device.wait()
 
@@ -113,17 +113,17 @@ class GpuContext(Context):
 
     @property
     def queue(self) -> int:
-        """A stream that runs wait for, and that waits for them: theirs is the default stream, whose handle is null."""
+        """Handle of a stream ordered with runs both ways: runs use the default stream, whose handle is null."""
         return self._queue.handle
 
     def wait_for(self, event: SupportsInt) -> None:
-        """Lets later work on `queue`, and runs that name no stream, wait for an event of the caller's, which is its handle."""
+        """Makes later work on `queue`, and on the default stream, wait for an event given by its handle."""
         self.device.activate()
         for stream in (self._queue, self.device.default_stream):
             self.device.driver.stream_wait(stream.handle, int(event), 0)
 
     def record(self, event: SupportsInt) -> None:
-        """Lets an event of the caller's be reached once all work on `queue` so far is done, which is its handle."""
+        """Records an event, given by its handle, on `queue`: it is reached once all earlier work there has finished."""
         self.device.activate()
         self.device.driver.event_record(int(event), self._queue.handle)
 
@@ -139,7 +139,7 @@ class GpuContext(Context):
             return None
         try:
             return self.device.registered(array.__array_interface__["data"][0], array.nbytes)
-        except DeviceError:  # a driver may refuse memory that other processes map, too
+        except DeviceError:  # drivers may refuse memory mapped by other processes too
             return None
 
     def upload(self, array: Array) -> DeviceArray:
@@ -147,12 +147,12 @@ class GpuContext(Context):
         return DeviceArray(self.device.upload(array), shape.dtype, shape.lens())
 
     def copy(self, source: Any, place: Any) -> None:
-        """Copies between host and device memory, either way; both must be row-major without gaps, or on the host."""
+        """Copies between host and device memory in either direction; device results must be row-major and contiguous."""
         if not isinstance(place, DeviceArray):
             np.copyto(place, source.to_host() if isinstance(source, DeviceArray) else source)
             return
         if not place.device_shape.standard():
-            raise UnsupportedError(f"a result's place must be row-major without gaps, got {place.device_shape}")
+            raise UnsupportedError(f"the destination must be row-major and contiguous, got {place.device_shape}")
         self.device.activate()
         stream = self.device.default_stream
         if isinstance(source, DeviceArray) and source.device_shape.standard():
@@ -173,7 +173,7 @@ class GpuContext(Context):
         return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, shape.lens(), shape.strides())
 
     def open_shared(self, handle: bytes, size: int, device: int) -> int:
-        """handle: of `hipIpcGetMemHandle` or `cuIpcGetMemHandle`, for all of an allocation."""
+        """handle: from `hipIpcGetMemHandle` or `cuIpcGetMemHandle`, for a whole allocation."""
         if device != self.device.index:
             raise UnsupportedError(f"memory on device {self.device.index} is required, got device {device}")
         return self.device.open_shared(handle, size)
@@ -188,7 +188,7 @@ class GpuContext(Context):
             "device": self.device,
             "libraries": self.libraries,
             "tuner": None if self.tuner is None else self.tuner.untimed(),
-        }  # as if they had been asked for
+        }  # fills the cached properties
         return made
 
     def watch(self, values: Sequence[Any]) -> Any:
@@ -197,9 +197,9 @@ class GpuContext(Context):
         return DeviceWatch(self.device, values) if self.device.kind != "null" and Choice.possible(self.device) else None
 
     def memory(self) -> dict[str, Held]:
-        """Returns constants in host and device memory, free blocks of the device's pool, and library plans that were timed."""
+        """Returns the size of constants on host and device and of free pool blocks, and the number of timed library plans."""
         found = self.constants.held()
-        if "device" in self.__dict__ and self.device.kind != "null":  # not opened only to be asked
+        if "device" in self.__dict__ and self.device.kind != "null":  # reporting must not open the device
             found["free device memory"] = self.device.pool.idle()
         if self.__dict__.get("tuner") is not None:
             found["timed plans"] = Held(len(self.__dict__["tuner"].found), 0)

@@ -1,4 +1,4 @@
-"""Segments between ops that the host decides at run time: which of them the device runs."""
+"""Decides which segments between ops run on the host are worth running on the device."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mgx_core.targets.view_steps import VIEWS
 
 __all__ = ["KEEPING", "on_device", "worth_launches"]
 
-LAUNCHES: Final = 4  # a run of a graph and the copies of its values take some 100 us, a launch by its definition 30
-KEEPING: Final = Keeping(16, 0)  # each runner has memory of its own, and numpy is slower than making one
-WEIGHTS: Final = 4096  # elements of a constant that is multiplied with
+LAUNCHES: Final = 4  # replaying a graph and copying its values takes about 100 us, a launch on the host about 30
+KEEPING: Final = Keeping(16, 0)  # each runner has an arena of its own, and building one takes longer than running numpy
+WEIGHTS: Final = 4096  # minimum size of a constant operand
 
 
 def worth_launches(members: Sequence[Instruction]) -> bool:
-    """Returns True if a segment has work enough for the device: weights, or many launches.
+    """Returns True if a segment has enough work for the device: weights, or more than a few launches.
 
-    The extents of its values play no part, since most are known in a run alone, and reports say before where it runs.
+    Extents are ignored: most are known only during a run, and reports must name the place of execution before.
     """
     if not all(isinstance(i.op, Launch) and i.op.place != "host" for i in members):
         return False
@@ -32,7 +32,7 @@ def worth_launches(members: Sequence[Instruction]) -> bool:
 
 
 def on_device(items: Sequence[Item]) -> set[Instruction]:
-    """Returns the instructions of what a module was cut into that run on the device, those of control flow included."""
+    """Returns the instructions of a cut module that run on the device, including those inside control flow."""
     found: set[Instruction] = set()
     for item in items:
         if isinstance(item.what, Segment):
@@ -44,7 +44,7 @@ def on_device(items: Sequence[Item]) -> set[Instruction]:
 
 
 def _bodies(ins: Instruction) -> Iterator[Sequence[Instruction]]:
-    """Yields what the device runs of the modules of control flow."""
+    """Yields the instructions inside control flow that run on the device, body by body."""
     for module in ins.modules if ins.op.control else ():
         members = [i for i in module if not given(i)]
         whole = all(map(fixed, members)) and not any(o.is_absent for o in module.outputs)

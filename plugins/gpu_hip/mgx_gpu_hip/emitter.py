@@ -1,4 +1,4 @@
-"""Emits device programs: generated kernels, plans of libraries and functions on the host as steps."""
+"""Emits device programs: generated kernels, library plans and host functions as steps."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from .workspaces import share_workspaces
 __all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "tensor_of"]
 
 DEVICE_ALIGNMENT = 256
-LIBRARY_ALIGNMENT = 16  # of operands, where a problem states nothing else
+LIBRARY_ALIGNMENT = 16  # of operands in bytes, unless a problem states another
 
 
 def tensor_of(value: Value) -> Tensor:
-    """Returns a value as generators see it."""
+    """Returns a value as a generator's operand."""
     align = min(value.align(DEVICE_ALIGNMENT), 16)
     constant = value.buffer.array is not None
     return Tensor(value.shape.dtype, tuple(value.lens), tuple(value.strides), align, constant)
@@ -48,8 +48,8 @@ def tensor_of(value: Value) -> Tensor:
 class GpuEmitter(Emitter):
     """Collects steps in order for one device.
 
-    tf32: products and convolutions of float32 may round their operands to 10 bits of mantissa; exhaustive: plans of libraries
-    are timed at length; measured: kernels are timed against each other, so that none is refused for what a model says of it.
+    tf32: products and convolutions may round float32 operands to a 10-bit mantissa; exhaustive: time more library plans;
+    measured: kernels are timed against each other, so none is refused because a cost model predicts that it is slow.
     """
 
     alignment: ClassVar[int] = DEVICE_ALIGNMENT
@@ -71,10 +71,10 @@ class GpuEmitter(Emitter):
         self.measured = measured
         self.module: Module | None = None
         self.continuation: Continuation[Any] | None = None
-        self.dynamic: set[Instruction] = set()  # what of the rest stays on the host
-        self.items: list[Item] = []  # the rest in segments and ops between them, where no continuation takes it
-        self._on_device: set[Instruction] = set()  # of these, what the device runs
-        # shapes with the symbols of others, by ids of both, which are kept so that the ids stay theirs
+        self.dynamic: set[Instruction] = set()  # instructions of the rest that stay on the host
+        self.items: list[Item] = []  # the rest, cut into segments and host ops, if no continuation runs it
+        self._on_device: set[Instruction] = set()  # instructions of `items` that run on the device
+        # shapes with symbols restored, by ids of both shapes, which are stored too so that no id is reused
         self._marked: dict[tuple[int, int], tuple[Shape, Shape, Any]] = {}
 
     @classmethod
@@ -90,7 +90,7 @@ class GpuEmitter(Emitter):
         return GpuEmitter(self.kernels, self.context, self.reuse, chosen, self.tf32, self.exhaustive, self.measured)
 
     def schedule(self, module: Module) -> Schedule:
-        """Returns the steps of the static part, of ops that count their rows, and what follows these at run time."""
+        """Returns the steps of the static part and of ops that count their rows, and how the rest runs."""
         tuner = self.context.tuner
         if tuner is None:
             return self._schedule(module)
@@ -98,7 +98,7 @@ class GpuEmitter(Emitter):
             return self._schedule(module)
 
     def _dry_run(self, module: Module) -> None:
-        """Emits the static part, for the questions that kernels ask of libraries."""
+        """Emits the static part to collect its requests for library plans."""
         self.module = module
         parts = split(module)
         self.emit_static(module, parts.static, parts.wanted)
@@ -119,7 +119,7 @@ class GpuEmitter(Emitter):
         rest = [i for i in parts.rest if i not in counted]
         wanted = [o for o in module.outputs if o in static] + [r for i in rest for r in reads(i) if r in static]
         if not rest and not counted and all(o in static or _there_before(o) for o in module.outputs):
-            wanted = list(module.outputs)  # a constant, an argument, a result once more: each in memory of its own
+            wanted = list(module.outputs)  # constants, arguments and repeated results: each is copied
         else:
             wanted = list(dict.fromkeys(wanted))
         values = [(self._left(ins, env), ins) for ins in wanted]
@@ -145,7 +145,7 @@ class GpuEmitter(Emitter):
         Lower(self.kernels, self.context).apply(module)
 
     def _left(self, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-        """Returns the value that a run leaves for its caller or for the rest; arguments that no step reads are inputs now."""
+        """Returns a value that the caller or the rest reads; adds an input for an argument that no step reads."""
         if ins.is_param and ins not in env:
             assert ins.parent is not None
             n = list(ins.parent.parameters.values()).index(ins)
@@ -166,7 +166,7 @@ class GpuEmitter(Emitter):
     # constants
 
     def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
-        """Adds an instruction's steps; returns its value with the instruction's extents, which may be symbolic."""
+        """Emits an instruction; returns its value with the extents of the instruction, which may be symbolic."""
         value = super().emit(ins, env)
         if not isinstance(value, Value) or value.shape is ins.result:
             return value
@@ -180,13 +180,13 @@ class GpuEmitter(Emitter):
     def constant_value(self, ins: Instruction) -> Value:
         """Returns a literal with the extents of its instruction, which may be symbolic."""
         value = self.literal(ins.get_literal().to_numpy())
-        if ins.result == value.shape:  # one object for many constants, so that their views are looked up
+        if ins.result == value.shape:  # values of equal constants share a shape object, a key of the cache in `emit`
             return Value(ins.shape, value.buffer)
         same = isinstance(ins.result, Shape) and ins.result.dims == value.shape.dims
         return Value(Shape.of(value.shape.dtype, ins.shape.dims), value.buffer) if same else value
 
     def make_literal(self, array: Array, owner: Any) -> Value:
-        """Returns a constant row by row; one that lies otherwise is laid out once for all instances of the program."""
+        """Returns a row-major constant; other layouts are converted once for all instances of the program."""
         if array.flags.c_contiguous:
             return super().make_literal(array, owner)
         rows = self.context.constants.derived(
@@ -195,7 +195,7 @@ class GpuEmitter(Emitter):
         return super().make_literal(rows.array, (rows, owner))
 
     def made_constant(self, value: Value, key: Sequence[Hashable], make: Callable[[Array], Array]) -> Value | None:
-        """A constant made from a constant in a way named by `key`, once for all instances of the program; None for others."""
+        """Returns `make` of a constant, computed once per key for all instances of the program; None if not a constant."""
         if not self.is_constant(value):
             return None
         offset, lens, strides = value.offset, tuple(value.lens), tuple(value.strides)
@@ -214,7 +214,7 @@ class GpuEmitter(Emitter):
         return Value(Shape(buffer.array.dtype, buffer.array.shape), buffer)
 
     def packed(self, value: Value, strides: Sequence[int]) -> Value:
-        """Returns a constant laid out by dense strides, made once now; anything else is copied at run time."""
+        """Returns a value in dense strides: constants are converted now, other values by a copy kernel at run time."""
         order = tuple(sorted(range(len(strides)), key=lambda a: -strides[a]))
         made = self.made_constant(value, ("packed", order), lambda array: array.transpose(order))
         if made is None:
@@ -222,7 +222,7 @@ class GpuEmitter(Emitter):
         return Value(Shape(value.shape.dtype, value.lens, strides), made.buffer)
 
     def aligned(self, value: Value, inner: int | None = None) -> Value:
-        """The value as a library may read it, or a copy: at a multiple of 16 bytes, elements along axis `inner` adjacent."""
+        """Returns the value, or a copy, 16-byte aligned and with unit stride along axis `inner`, as libraries require."""
         strides, lens = value.strides, value.lens
         if value.align(DEVICE_ALIGNMENT) % LIBRARY_ALIGNMENT == 0 and (
             inner is None or strides[inner] == 1 or lens[inner] == 1
@@ -241,7 +241,7 @@ class GpuEmitter(Emitter):
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
     ) -> None:
-        """A generated kernel.  Errors: Refused with the generator's reason."""
+        """Adds a generated kernel.  Errors: Refused with the generator's reason."""
         source = self.written(write, op, modules, inputs, outputs)
         if source.extents:
             raise Refused("its extents depend on data")
@@ -255,7 +255,7 @@ class GpuEmitter(Emitter):
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
     ) -> KernelSource:
-        """Returns the text of a generated kernel, written once for equal operands.
+        """Returns the source of a generated kernel, cached by op and operands.
 
         Errors: Refused with the generator's reason.
         """
@@ -266,14 +266,14 @@ class GpuEmitter(Emitter):
         )
 
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
-        """Adds the launches of a kernel on its operands.  Errors: Refused for what the device does not launch."""
+        """Adds the launches of a kernel.  Errors: Refused if they exceed the device's limits."""
         require_limits(source, self.context.traits)
         given = [v is not None for v in inputs]
         values = [*(v for v in inputs if v is not None), *outputs]
         self.repeatable(lambda e, values: e.add_kernel(source, given, values), values)
 
     def add_kernel(self, source: KernelSource, given: Sequence[bool], values: Sequence[Value]) -> None:
-        """Adds the launches of a kernel on its operands, and then its results; given: tells which operands are not absent."""
+        """Adds a kernel step; given: True for operands that are present; values: these operands, then the results."""
         left = iter(values)
         inputs = [next(left) if there else None for there in given]
         outputs = list(left)
@@ -295,15 +295,15 @@ class GpuEmitter(Emitter):
     def library(
         self, plan: Any, result: str, operands: Mapping[str, Value], aligns: Mapping[str, int] | None = None
     ) -> None:
-        """The launch of a library's plan; `result` names the operand that it writes.
+        """Adds the launch of a library plan; `result` names the operand it writes.
 
-        aligns: bytes that the plan takes an operand's address to be a multiple of, where that is not `LIBRARY_ALIGNMENT`.
+        aligns: alignment in bytes that the plan requires of an operand, where it is not `LIBRARY_ALIGNMENT`.
         """
         aligns = {word: (aligns or {}).get(word, LIBRARY_ALIGNMENT) for word in operands}
         for word, value in operands.items():
             known = value.align(DEVICE_ALIGNMENT)
             if known % aligns[word]:
-                raise Refused(f"operand {word} lies at multiples of {known} bytes, the plan needs {aligns[word]}")
+                raise Refused(f"operand {word} is aligned to {known} bytes, the plan requires {aligns[word]}")
         words = list(operands)
         self.repeatable(
             lambda e, values: e.add_plan(plan, result, dict(zip(words, values, strict=True)), aligns),
@@ -311,7 +311,7 @@ class GpuEmitter(Emitter):
         )
 
     def add_plan(self, plan: Any, result: str, operands: Mapping[str, Value], aligns: Mapping[str, int]) -> None:
-        """Adds the launch of a library's plan on operands that lie as it takes them."""
+        """Adds the launch of a library plan on operands of the required alignment."""
         workspace = self.scratch(plan.workspace) if plan.workspace else None
         reads = [v.buffer for k, v in operands.items() if k != result]
         writes = [operands[result].buffer, *([] if workspace is None else [workspace])]
@@ -333,7 +333,7 @@ class GpuEmitter(Emitter):
         self.add(DeviceStep(name, reads, writes, function=function, given=given, outputs=outputs))
 
     def counted(self, ins: Instruction, env: dict[Instruction, Any], axis: int) -> tuple[Value, Value] | No:
-        """An op that decides at run time how many rows it gives: memory for the most, rows outermost, and their number."""
+        """Emits an op with a data-dependent number of rows: a buffer for the maximum, rows outermost, and the count."""
         assert isinstance(ins.op, Launch)
         self._add_inputs(ins, env)
         self.current, self.sources = ins, ins.sources
@@ -348,7 +348,7 @@ class GpuEmitter(Emitter):
         return self.row_major(rows.seen_as(0, turned)), count
 
     def _add_inputs(self, ins: Instruction, env: dict[Instruction, Any]) -> None:
-        """Values for parameters that nothing before this instruction reads."""
+        """Adds inputs for parameters of an instruction that no earlier instruction reads."""
         assert ins.parent is not None
         for n, p in enumerate(ins.parent.parameters.values()):
             if p in ins.inputs and p not in env:
@@ -356,6 +356,6 @@ class GpuEmitter(Emitter):
 
 
 def _there_before(ins: Instruction) -> bool:
-    """Returns True for a constant or an argument that a kernel can copy."""
+    """Returns True for a constant or an argument of a type that a kernel can copy."""
     known = (ins.literal is not None or ins.is_param) and fixed_tensor(ins)
     return known and ins.shape.dtype.size in (1, 2, 4, 8)

@@ -1,7 +1,7 @@
-"""A gpu target on the emulated device on which every value has memory of its own, which only the steps that name it reach.
+"""A stricter emulated device for tests: each value has an allocation of its own, accessible to the steps that declare it.
 
-Each run is made twice, on memory that was filled with two patterns.  It fails where a step reads or writes outside a value,
-touches memory that the schedule does not say it reads or writes, or lets memory that was not written reach a result.
+Each step runs twice on memory filled with different patterns.  A run fails if a step accesses memory outside a value or
+memory that the schedule does not declare as read or written, or if uninitialised memory reaches a result.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .target import GpuTarget
 
 __all__ = ["BackwardsTarget", "GuardedTarget"]
 
-NOTHING, READ, WRITE = 0, 1, 2  # what kernels may do with an allocation
+NOTHING, READ, WRITE = 0, 1, 2  # access that kernels have to an allocation
 POISONS: Final = (0xFF, 0x35)  # NaN or -1, and a small number
 
 
 class GuardedTarget(GpuTarget):
-    """The emulated device `device_id` (0: waves of 64 lanes, 1: of 32) with guarded values; library plans are not there.
+    """The emulated device `device_id` (0: waves of 64 lanes, 1: of 32) with guarded values and without library plans.
 
-    before: values begin, and do not end, at a page that must not be touched; order: 0 threads and blocks in order, 1 backwards,
-    2 and more threads shuffled with that seed.
+    before: the guard page precedes a value instead of following it; order: 0 threads and blocks in order, 1 in reverse order,
+    2 and above threads shuffled with that seed.
     """
 
     def __init__(self, device_id: int = 1, before: bool = False, order: int = 0) -> None:
@@ -55,14 +55,14 @@ class GuardedTarget(GpuTarget):
 
 
 class BackwardsTarget(GuardedTarget):
-    """Waves of 64 lanes, values behind a page that must not be touched, threads and blocks backwards."""
+    """Waves of 64 lanes, guard pages in front of values, threads and blocks in reverse order."""
 
     def __init__(self) -> None:
         super().__init__(0, before=True, order=1)
 
 
 class _Values(GpuEmitter):
-    alignment: ClassVar[int] = 16  # so that values are hardly longer than they say
+    alignment: ClassVar[int] = 16  # keeps padding between a value's end and the guard page small
 
     @classmethod
     def of(cls, kernels: Kernels, context: GpuContext, options: CompileOptions, tuning: Any = None) -> GpuEmitter:
@@ -72,13 +72,13 @@ class _Values(GpuEmitter):
         return _Values(self.kernels, self.context, self.reuse)
 
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
-        """Errors: DeviceError for more threads than a kernel was compiled for, which a device may not notice."""
+        """Errors: DeviceError for more threads than a kernel was compiled for, which a real device may not report."""
         for launch in source.launches:
             asked, most = prod(launch.block), most_threads(source.text, launch.entry)
             if most is not None and asked > most:
                 nodes = ", ".join(self.sources)
                 what = (source.origin or f"kernel {launch.entry}") + (f", made from {nodes}," if nodes else "")
-                raise DeviceError(f"{what} is launched with {asked} threads a block, it was compiled for {most}")
+                raise DeviceError(f"{what} is launched with {asked} threads per block, but was compiled for {most}")
         super().launch(source, inputs, outputs)
 
 
@@ -110,7 +110,7 @@ class _Runner(GpuRunner):
 
 
 class _Steps(Recordings):
-    """Runs steps one by one, each on the memory that it names alone, and all of them twice."""
+    """Runs steps one by one, each with access to its operands only, and each twice."""
 
     def __init__(self, runner: _Runner, plain: Recordings, order: int) -> None:
         super().__init__(plain.steps, plain.device, plain.functions, plain.addresses, plain.held, overlap=False)
@@ -125,21 +125,21 @@ class _Steps(Recordings):
         stream.wait()
         one, other = (self._run(steps, bound, stream, poison) for poison in POISONS)
         if self.counts or one == other:
-            return  # counted: rows that are not there hold anything
+            return  # counted rows: those beyond the count are undefined
         if self._run(steps, bound, stream, POISONS[1]) != other:
-            return  # it draws random numbers
+            return  # draws random numbers
         for step, results, others in zip(self.steps, one, other, strict=True):
             for n, (a, b) in enumerate(zip(results, others, strict=True)):
                 if a != b:
                     with naming(step):
-                        raise DeviceError(f"result {n} depends on memory that was not written")
+                        raise DeviceError(f"result {n} depends on uninitialised memory")
 
     execute_sparingly = execute
 
     def _run(
         self, steps: Sequence[BoundStep], bound: Mapping[int, int], stream: Stream, poison: int
     ) -> list[list[bytes]]:
-        """Returns the results of each step."""
+        """Returns the bytes of the results of each step."""
         found = []
         access = dict.fromkeys(self.own, WRITE)
         for b, held in self.own.items():
@@ -166,7 +166,7 @@ class _Steps(Recordings):
         return found
 
     def _protect(self, access: dict[Buffer, int], wanted: Mapping[Buffer, int]) -> None:
-        """Allows kernels what is wanted of each value, and nothing where that says nothing."""
+        """Sets the access of kernels to each value, none for values that `wanted` omits."""
         for b, now in access.items():
             then = wanted.get(b, NOTHING)
             held: DeviceBuffer = self.own[b]
@@ -187,7 +187,7 @@ class _Steps(Recordings):
 
 
 def _results(step: Step) -> Sequence[Value]:
-    """Returns the values that a step fills; none of one that counts how many rows it fills."""
+    """Returns the values that a step writes completely; none for one that counts its rows."""
     if isinstance(step, KernelStep):
         return () if step.source.extents else step.outputs
     return step.outputs if isinstance(step, CalledStep) else ()

@@ -1,4 +1,4 @@
-"""A run of a program that is cut at data-dependent extents: the values passed from the first part to its continuation."""
+"""Runs a program cut at data-dependent extents: its first part, then the continuation for the extents found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Handover"]
 
 
 class FirstPart(Protocol):
-    """The runner of the part before a cut: its values in `staging`, which a run leaves there."""
+    """The runner of the part before the cut; after a run its outputs are in `staging`."""
 
     device: Any
     inner: bool
@@ -39,19 +39,22 @@ class FirstPart(Protocol):
 
 
 class Handover:
-    """The first part of a program and what follows it; values stay on the device where they lie."""
+    """The first part of a program and its continuation; values passed between them stay in device memory."""
 
     def __init__(self, first: FirstPart, following: Continuation[Any]) -> None:
         self.first = first
         self.following = following
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        """Returns the part before extents that its values decide, then what follows for these extents."""
+        """Runs the first part, reads back the numbers that decide extents, and runs the continuation for them.
+
+        A continuation that covers the largest extents in one graph is enqueued before the numbers are read.
+        """
         first, following, copied = self.first, self.following, self.first.offload_copy
         with first.lock:
             kept = first.start(args)
             whole = following.whole(first.continued_whole) if following.outputs else None
-            if whole is not None:  # need not wait for the numbers
+            if whole is not None:  # runs for the largest extents, without waiting for the numbers
                 with whole.lock:
                     kept += whole.start(self._handed(args, following.most))
                     counts, _ = self._read_back(args)
@@ -89,9 +92,9 @@ class Handover:
         return self._left(first.wanted.index(out))
 
     def _left(self, n: int, rows: int | None = None) -> Any:
-        """Returns an output of the first part; rows: how many of the outermost axis count.
+        """Returns an output of the first part; rows: number of valid rows along the outermost axis.
 
-        One that is itself a part of a run leaves it where the rest of the run reads it, until its next run.
+        For a part inside a run, it stays in the memory that the next run overwrites.
         """
         first = self.first
         if first.inner:
@@ -99,17 +102,17 @@ class Handover:
         return first.staging.result(n, first.offload_copy, None if rows is None else 0, rows or 0)
 
     def _handed_out(self, value: Any) -> Any:
-        """Returns a result of the rest in memory that no later run writes."""
+        """Returns a result of the continuation in memory that no later run overwrites."""
         if not isinstance(value, DeviceArray):
             return value
         return value.to_host() if self.first.offload_copy else self.first.staging.copied(value)
 
     def _rows_at(self, at: int) -> int:
-        """Returns the output of the first part with the rows of an op that counts them; their number follows it."""
+        """Returns the output index of the rows of counted op `at`; their count is the next output."""
         return len(self.first.wanted) + 2 * at
 
     def _counted(self, at: int, counts: Sequence[int]) -> Any:
-        """Returns the result of an op that counted its rows, which lie outermost in memory."""
+        """Returns the result of an op that counted its rows, moved from outermost in memory to their axis."""
         axis = self.following.axes[at]
         value = self._left(self._rows_at(at), counts[at])
         if axis == 0:
@@ -121,12 +124,12 @@ class Handover:
         return np.ascontiguousarray(np.moveaxis(value, 0, axis))
 
     def _read_back(self, args: Sequence[Any]) -> tuple[list[int], list[Any]]:
-        """Returns numbers of rows and values that decide extents, once they are there."""
+        """Waits for the device; returns the row counts and the values that decide extents."""
         first = self.first
         stream = first.device.default_stream
         counts = [np.zeros(1, np.int64) for _ in self.following.counted]
         for at, (count, most) in enumerate(zip(counts, self.following.most, strict=True)):
-            if most:  # else no kernel wrote it
+            if most:  # otherwise no kernel wrote the count
                 stream.copy_out(count, first.staging.memory["output", self._rows_at(at) + 1].address)
         values = []
         for name in self.following.read:
@@ -138,7 +141,7 @@ class Handover:
         return [min(int(c[0]), most) for c, most in zip(counts, self.following.most, strict=True)], values
 
     def _handed(self, args: Sequence[Any], counts: Sequence[int]) -> list[Any]:
-        """Returns the arguments of what follows."""
+        """Returns the arguments of the continuation, in place."""
         first = self.first
         found: list[Any] = []
         for source in self.following.sources:
@@ -155,7 +158,7 @@ class Handover:
 
 
 def as_it_lies(value: Any) -> Lying:
-    """Returns an argument or a result with its axes in the order of memory: rows that were counted lie outermost."""
+    """Returns an argument or result with its axes in memory order (counted rows are outermost)."""
     if not isinstance(value, DeviceArray):
         array = np.ascontiguousarray(value)
         return Lying(array, tuple(range(array.ndim)), array.shape)

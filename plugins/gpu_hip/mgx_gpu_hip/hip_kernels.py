@@ -1,4 +1,4 @@
-"""Kernels that other packages bring as HIP text."""
+"""Hand-written HIP kernels, as other packages supply them."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ def hip_kernel(
     modules: Sequence[Module] = (),
     entry: str = "",
 ) -> GpuKernel:
-    """Returns a kernel from HIP text, for a plan of target ``gpu`` to return.
+    """Returns a kernel from HIP source, for a plan of target ``gpu`` to return.
 
-    text: has one function ``extern "C" __global__ void NAME(const T* x, .., T* y, .., int n, ..)`` (of several, `entry` names
-    the one that is launched).  Its parameters are the addresses of the operands, of the results and of scratch memory, and then
-    the numbers that `args` gives.  grid: blocks, and block: threads in one, both a number or up to three; scratch: bytes of each
-    scratch buffer; shared_bytes: dynamic shared memory.  `grid`, `args`, `scratch` and `shared_bytes` get the operands' shapes
-    (None for an absent one, whose address is 0).  row_major: copy operands that do not lie row-major without gaps; otherwise
-    the shapes have strides, and the text must heed them.  Results are row-major.
+    text: has one function ``extern "C" __global__ void NAME(const T* x, .., T* y, .., int n, ..)`` (`entry` selects one of
+    several).  Its parameters are the addresses of the operands, of the results and of scratch buffers, then the numbers returned
+    by `args`.  grid: blocks, and block: threads per block, each one to three numbers; scratch: bytes of each scratch buffer;
+    shared_bytes: dynamic shared memory.  `grid`, `args`, `scratch` and `shared_bytes` are called with the shapes of the operands
+    (None for an absent one, whose address is 0).  row_major: copy operands that are not row-major and contiguous; otherwise the
+    shapes have strides, which the kernel must use.  Results are row-major.
 
-    Errors: ParameterError for a text whose function does not fit; where it is launched, for operands that do not fit its
-    parameters.  What the compiler says of the text counts lines from its first.
+    Errors: ParameterError if the source has no such function and, at launch, if operands do not match its parameters.  Line
+    numbers in compiler messages count from the first line of `text`.
     """
     threads = _three(block, f"kernel {name!r} for {op.name}: block")
     if not 1 <= prod(threads) <= 1024:
-        raise ParameterError(f"kernel {name!r} for {op.name}: a block has 1 to 1024 threads, got {prod(threads)}")
+        raise ParameterError(f"kernel {name!r} for {op.name}: a block must have 1 to 1024 threads, got {prod(threads)}")
     text, entry = _portable(text, entry, prod(threads), f"kernel {name!r} for {op.name}")
     parameters = signature(text, entry)
     if not callable(grid):
         raise ParameterError(
             f"kernel {name!r} for {op.name}: grid must be a function of the operands' shapes, got {grid!r}"
         )
-    # of a partial: its function's
+    # for a functools.partial, that of its function
     package = str(getattr(getattr(grid, "func", grid), "__module__", "?")).partition(".")[0]
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Any]) -> Results | No:
@@ -81,7 +81,7 @@ def hip_kernel(
         items = result.items if isinstance(result, TupleShape) else (result,)
         static = [s for s in items if isinstance(s, Shape) and not s.dynamic()]
         if len(static) != len(items):
-            return No(f"the result {result} has extents that are known only at run time")
+            return No(f"the result {result} has data-dependent extents")
         outputs = [e.allocate(s.dtype, s.lens()) for s in static]
         where = f"kernel {name!r} of package {package} for {op!r}"
         sizes = [-(-n // 16) * 16 for n in _whole(scratch(shapes), f"{where}: scratch")]
@@ -101,7 +101,7 @@ def hip_kernel(
 
 
 def _three(given: Any, what: str) -> tuple[int, int, int]:
-    """Returns extents along x, y and z.  Errors: ParameterError unless they are one to three integers that are not negative."""
+    """Returns extents along x, y and z.  Errors: ParameterError unless there are one to three non-negative integers."""
     extents = _whole(given if isinstance(given, Sequence) else (given,), what)
     if not 1 <= len(extents) <= 3:
         raise ParameterError(f"{what} must have one to three extents, got {given!r}")
@@ -110,30 +110,30 @@ def _three(given: Any, what: str) -> tuple[int, int, int]:
 
 
 def _whole(given: Any, what: str) -> list[int]:
-    """Counts and sizes.  Errors: ParameterError unless they are integers that are not negative."""
+    """Returns counts or sizes as integers.  Errors: ParameterError unless they are non-negative integers."""
     try:
         found = [operator.index(n) for n in given]
     except TypeError:
         found = [-1]
     if any(n < 0 for n in found):
-        raise ParameterError(f"{what} must give integers that are not negative, got {given!r}")
+        raise ParameterError(f"{what} must return non-negative integers, got {given!r}")
     return found
 
 
 def _number(p: Parameter, kind: str, number: Any, where: str) -> Number:
-    """Returns a number for a parameter of the text.  Errors: ParameterError for what does not fit its type."""
+    """Returns an argument of a number parameter.  Errors: ParameterError if its type cannot represent it."""
     try:
         value = float(number) if p.code in "fd" else operator.index(number)
         struct.pack(p.code, value)
         return Number(kind, value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, struct.error):
         raise ParameterError(
-            f"{where}: args must give a number of type {p.type} for {p.name}, got {number!r}"
+            f"{where}: args must return a number of type {p.type} for {p.name}, got {number!r}"
         ) from None
 
 
 def _portable(text: str, entry: str, threads: int, where: str) -> tuple[str, str]:
-    """Returns the text with the prelude's macros for what not every compiler has, on the same lines, and the function to launch.
+    """Returns the source with portable macros in place of compiler-specific syntax, line for line, and the function to launch.
 
     Errors: ParameterError if there is no such function.
     """
@@ -144,7 +144,7 @@ def _portable(text: str, entry: str, threads: int, where: str) -> tuple[str, str
         return text, entry or found[0]
     there = f"it has {', '.join(found)}" if found else "it has none"
     wanted = f"named {entry!r}" if entry else "to launch (of several, `entry` names it)"
-    raise ParameterError(f'{where}: the text must have one function extern "C" __global__ void {wanted}; {there}')
+    raise ParameterError(f'{where}: the source must have one function extern "C" __global__ void {wanted}; {there}')
 
 
 def _arguments(
@@ -155,7 +155,7 @@ def _arguments(
     numbers: Sequence[int | float],
     where: str,
 ) -> list[Arg]:
-    """Returns arguments in the order of the parameters.  Errors: ParameterError if they do not fit."""
+    """Returns arguments in the order of the parameters.  Errors: ParameterError if they do not match."""
     pointers, count = len(values) + scratch, len(numbers)
     if [p.code == "P" for p in parameters] != [True] * pointers + [False] * count:
         raise ParameterError(

@@ -1,7 +1,7 @@
-"""Objects of hip-python, AMD's Python bindings of HIP (extra ``mgx-gpu-hip[hip]``), for programs that mix its calls with ours.
+"""Conversions to objects of hip-python, AMD's Python bindings of HIP (extra ``mgx-gpu-hip[hip]``).
 
-Both use one libamdhip64 (see `rocm_files`).  Objects of hip-python are accepted unchanged: streams and events are handles, device
-arrays have ``__cuda_array_interface__``.  The functions here convert our objects to hip-python's.
+Both packages use the same libamdhip64 (see `rocm_files`).  Objects of hip-python need no conversion to be used here: streams
+and events are handles, device arrays have ``__cuda_array_interface__``.  The functions here convert our objects to hip-python's.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ def stream(context: Context) -> Any:
 
 
 def array(argument: Argument) -> Any:
-    """Returns a tensor in device memory as hip-python's ``DeviceArray``, on the same memory and with its shape and type.
+    """Returns a tensor in device memory as hip-python's ``DeviceArray``, with its shape and type and without a copy.
 
-    It does not keep the memory: the argument must live as long.
+    The array does not own the memory: the argument must outlive it.
     Errors: ParameterError for values in host memory.
     """
     if not argument.on_device:
         raise ParameterError(f"an argument in device memory is required, got {argument.shape} on the host; see to_gpu")
     types = importlib.import_module("rocm.bindings.util.types")
-    return types.DeviceArray.fromObj(argument.value)  # an argument also has a buffer, of a copy on the host
+    return types.DeviceArray.fromObj(argument.value)  # an Argument itself also has the buffer protocol, of a host copy
 
 
 def error(failure: CallError) -> Any:
-    """Returns hip-python's ``hipError_t`` of a call that failed."""
+    """Returns a failed call's status as hip-python's ``hipError_t``."""
     return _hip().hipError_t(failure.code)
 
 

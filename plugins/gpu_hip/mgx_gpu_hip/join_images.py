@@ -1,4 +1,4 @@
-"""Joins convolutions of few channels with the conversion of the image that they read."""
+"""Fuses the conversion of an image into the convolution of few channels that reads it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["JoinImages"]
 
 @dataclass(frozen=True)
 class JoinImages(Pass):
-    """Makes the conversion of an image a member of the group of the first layer that reads it, and of nothing else.
+    """Moves the conversion of an image into the group of the first layer, if that is its only reader.
 
-    The kernel for few channels converts the image as it reads it.  A target that declines the whole runs the members.
+    The kernel for few channels converts the image while it reads it.  If a target declines the group, its members run separately.
     """
 
     name: str = "join-images"
@@ -70,7 +70,7 @@ def _join(module: Module, ins: Instruction, names: Names) -> bool:
 
 
 def _conversion(ins: Instruction) -> Convert | None:
-    """Returns the conversion that an instruction, or the group that it is, makes of its one operand, and nothing else."""
+    """Returns the conversion that an instruction, or its group, consists of; None for anything else."""
     if isinstance(ins.op, PointwiseGroup):
         inside = [i for i in ins.modules[0] if not (i.is_param or i.is_return)]
         if len(inside) != 1 or ins.modules[0].outputs != (inside[0],):

@@ -1,4 +1,4 @@
-"""Joins neighbouring instructions that do not depend on each other, so that one launch does their work."""
+"""Horizontal fusion: groups independent neighbouring instructions so that one launch does their work."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .join_rows import outside_groups
 __all__ = ["BESIDE", "JoinLaunches"]
 
 BESIDE: Final = "side by side"  # tag of the groups
-SMALL: Final = 1 << 20  # bytes of a result above which a launch is not what takes the time
+SMALL: Final = 1 << 20  # bytes of a result above which launch overhead is negligible
 MOST: Final = 4  # members of a group
 KINDS: Final = (PointwiseGroup, FusedReduce, Pointwise, Concat, Gather, RotaryEmbedding, DequantDot)
 
 
 @dataclass(frozen=True)
 class JoinLaunches(Pass):
-    """Makes groups of small neighbours: queries and keys that are turned, keys and values that join their caches.
+    """Groups small independent neighbours: the rotary embeddings of queries and keys, the appends to key and value caches.
 
-    A launch on a few thousand elements takes as long as one on none.  Between the members of a group lie views and constants
-    alone.  Where their kernels do not fit into one, the group's members run as they would have.
+    A launch on a few thousand elements takes as long as an empty one.  Only views and constants may be between the members of a
+    group.  If their kernels cannot share a launch, the members run separately.
     """
 
     name: str = "join-launches"
@@ -46,10 +46,10 @@ class JoinLaunches(Pass):
 
 
 def _bundles(module: Module) -> list[list[Instruction]]:
-    """Returns the instructions to join, in order, in lists of two or more."""
+    """Returns the lists of two or more instructions to group, in order."""
     found: list[list[Instruction]] = []
     bundle: list[Instruction] = []
-    behind: set[Instruction] = set()  # members, and what is made of them
+    behind: set[Instruction] = set()  # members and values computed from them
 
     def close() -> None:
         if len(bundle) > 1:
@@ -61,7 +61,7 @@ def _bundles(module: Module) -> list[list[Instruction]]:
         if ins.is_param or ins.is_literal or ins.is_absent:
             continue
         depends = any(i in behind for i in ins.inputs)
-        if through_views(ins) is not ins:  # moves along with what it reads
+        if through_views(ins) is not ins:  # a view moves along with its operand
             if depends:
                 behind.add(ins)
             continue

@@ -1,4 +1,4 @@
-"""Joins products of one row with the reduction that makes the row and with work on parts of their sums."""
+"""Fuses products of one row with the reduction that computes the row and with pointwise work on parts of the result."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from mgx_core.rules.outline import Names, outline, through_views
 __all__ = ["CODED", "FEW", "JOINED", "LEAST", "JoinRows", "outside_groups"]
 
 JOINED: Final = "joined rows"  # tag of the groups
-CODED: Final = "coded rows"  # tag of groups around products with codes
-FEW: Final = 16  # rows of such a product up to which reading the weights is what takes the time
-LEAST: Final = 1 << 16  # weights below which a launch takes longer than reading them
-PARTS: Final = 4  # the most parts of a product whose sums one thread combines
+CODED: Final = "coded rows"  # tag of groups around products with quantized weights
+FEW: Final = 16  # rows of such a product up to which reading the weights dominates
+LEAST: Final = 1 << 16  # elements of weights below which a launch takes longer than reading them
+PARTS: Final = 4  # maximum number of parts of a product that one thread combines
 
 
 @dataclass(frozen=True)
 class JoinRows(Pass):
-    """Makes groups of a normalisation, the product of its one row with constant weights, and what combines parts of the sums;
-    and of products of few rows with coded weights and the work behind them.
+    """Groups a normalisation, the product of its one row with constant weights, and the pointwise work that combines parts of the
+    result; and products of few rows with quantized weights with the pointwise work that follows.
 
-    A decoder makes each token so: RMS norm, the joined products of the gated layer, SwiGLU on their halves.  Each of the three is
-    one launch that waits for the one before it, and only the product moves memory worth mentioning.  A target that declines the
-    whole runs the members.
+    A decoder runs such a sequence per token: RMS norm, the joined products of the gated layer, SwiGLU on their halves.  As three
+    launches each waits for the one before, while only the product moves much memory.  If a target declines the group, its members
+    run separately.
     """
 
     name: str = "join-rows"
@@ -48,7 +48,7 @@ class JoinRows(Pass):
 
 
 def outside_groups(module: Module) -> Iterator[Module]:
-    """Yields a module and those of its control flow."""
+    """Yields a module and the modules of its control flow."""
     yield module
     for ins in module:
         if not ins.op.fused:
@@ -80,7 +80,7 @@ def _join(module: Module, ins: Instruction, names: Names) -> bool:
 
 
 def _join_codes(module: Module, product: Instruction, names: Names) -> bool:
-    """Joins a product of few rows with codes and the one pointwise group that reads it, or parts of its columns."""
+    """Groups a product of few rows and quantized weights with the one pointwise group that reads it or slices of its columns."""
     shape = product.result
     if not isinstance(shape, Shape) or shape.dynamic() or prod(shape.lens()[:-1]) > FEW:
         return False
@@ -92,7 +92,7 @@ def _join_codes(module: Module, product: Instruction, names: Names) -> bool:
 
 
 def _whole(product: Instruction) -> list[Instruction]:
-    """Returns the one pointwise group that reads a product, if its results are as large; nothing else."""
+    """Returns the one pointwise group that reads a product and has results of its shape; otherwise an empty list."""
     tail = product.users[0] if len(product.users) == 1 else None
     if tail is None or not isinstance(tail.op, PointwiseGroup) or tail.inputs.count(product) != 1:
         return []
@@ -104,7 +104,7 @@ def _one_row(shape: object) -> bool:
 
 
 def _operands(ins: Instruction) -> tuple[Instruction, Instruction] | None:
-    """Returns row and weights of a product, or of the one that a group is around; None unless these are operands of it."""
+    """Returns row and weights of a product, or of a group's anchor; None unless both are operands of the instruction."""
     if isinstance(ins.op, Dot):
         return ins.inputs[0], ins.inputs[1]
     body = ins.modules[0]
@@ -125,7 +125,7 @@ def _through_reshapes(ins: Instruction) -> Instruction:
 
 
 def _made_by(row: Instruction, reader: Instruction, position: dict[Instruction, int], last: int) -> list[Instruction]:
-    """Returns the reduction over one row that makes `row` and its results up to this one; nothing if it must stay where it is."""
+    """Returns the reduction over one row that computes `row`, and the views in between; empty if it cannot be moved."""
     chain: list[Instruction] = []
     at = row
     while at.op.reshapes and len(at.inputs) == 1 and at.users == (chain[-1] if chain else reader,):
@@ -149,7 +149,7 @@ def _made_by(row: Instruction, reader: Instruction, position: dict[Instruction, 
 
 
 def _parts(product: Instruction) -> list[Instruction]:
-    """Returns the slices that a product is read through, equal parts of its columns, and the one pointwise group reading them."""
+    """Returns the slices that read a product, equal parts of its columns, and the one pointwise group that reads them."""
     columns = [(u.op, u) for u in product.users if isinstance(u.op, Slice) and len(u.inputs) == 1]
     if len(columns) < len(product.users) or not 2 <= len(columns) <= PARTS:
         return []

@@ -1,4 +1,4 @@
-"""Kernels of the gpu target: emitted, with the generator of their text for those that have one."""
+"""Kernels of the gpu target, with their source generators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["GpuKernel"]
 
 
 class GpuKernel(EmittedKernel):
-    """An op to be emitted as launches.  write: the generator of its text, for kernels that have one."""
+    """A kernel that emits launches.  write: its source generator; None for kernels without one."""
 
     __slots__ = ("write",)
 
@@ -21,7 +21,7 @@ class GpuKernel(EmittedKernel):
         self.write = write
 
     def run(self, args: Any, modules: Any = (), run: Any = None) -> Any:
-        """The op by its definition on the host, for what is decided only at run time; `run` knows extents found so far."""
+        """Computes the op by its definition on the host, where its extents depend on data; `run` has the extents found so far."""
         from mgx_core.ir.interpreter import Interpreter
 
         values = [a.to_host() if hasattr(a, "to_host") else a for a in args]

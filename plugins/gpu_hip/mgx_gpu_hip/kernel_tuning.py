@@ -1,4 +1,4 @@
-"""Kernels timed as device programs of their own: those of products of bytes, and with ``exhaustive_tune`` all."""
+"""Times alternative kernels as device programs: by default those of low-precision products, with ``exhaustive_tune`` all."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .runtime import DeviceArray
 
 __all__ = ["GpuTuning"]
 
-SPENT: Final = 0.002  # seconds of a round of one kernel
-MOST: Final = 20  # launches in a round
-# whose kernels no model tells apart: libraries' and ours, in several tiles
+SPENT: Final = 0.002  # seconds per round of one kernel
+MOST: Final = 20  # launches per round
+# no cost model covers these: library plans and generated kernels of several tile sizes
 ANCHORS: Final = (QuantDot, QuantConvolution)
 ROUNDS: Final = 3
 
 
 class GpuTuning(KernelTuning):
-    """Names of the fastest kernels of the gpu target, by problem, for one device."""
+    """Caches the fastest kernel of each problem on one device."""
 
     def __init__(self, context: GpuContext, folder: Path | None = None) -> None:
         device = context.device
@@ -37,7 +37,7 @@ class GpuTuning(KernelTuning):
         self.device = device
 
     def concerns(self, e: GpuEmitter, op: Operation, modules: Sequence[Module]) -> bool:
-        """True for every op with ``exhaustive_tune``, else for products of narrow numbers while library plans are timed, too."""
+        """True for every op with ``exhaustive_tune``, otherwise for low-precision products while library plans are timed."""
         if e.exhaustive:
             return True
         tuner = e.context.tuner
@@ -49,7 +49,7 @@ class GpuTuning(KernelTuning):
         return f"tf32 {e.tf32}" if e.exhaustive else "by the plans that are tried by default"
 
     def seconds(self, trial: Any, schedule: Schedule, arrays: Sequence[Array]) -> float:
-        """Returns the least of some rounds of launches in a row, each one graph."""
+        """Returns the minimum over several rounds, each a graph of consecutive launches."""
         runner = GpuRunner(schedule, trial, CompileOptions(offload_copy=False))
         args = [DeviceArray(self.device.upload(a), of(a.dtype), a.shape) for a in arrays]
         once = runner.seconds(args, 1)

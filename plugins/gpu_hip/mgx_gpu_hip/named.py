@@ -1,4 +1,4 @@
-"""Kernel steps as the compilers' driver wants sources."""
+"""Kernel steps as inputs of the compiler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Named", "kernel_steps"]
 
 
 class Named:
-    """A kernel step's text with the name of its entry and the nodes that it was made from."""
+    """A kernel step's source with the kernel's name and the nodes that the step comes from."""
 
     def __init__(self, step: KernelStep) -> None:
         self.name = step.source.name
@@ -20,5 +20,5 @@ class Named:
 
 
 def kernel_steps(schedule: Schedule) -> list[KernelStep]:
-    """Returns the steps that launch kernels of ours."""
+    """Returns the steps that launch generated kernels."""
     return [s for s in schedule.steps if isinstance(s, KernelStep) and s.source.launches]

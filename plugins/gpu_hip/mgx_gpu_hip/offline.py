@@ -1,4 +1,4 @@
-"""Programs compiled without being run: everything is made but memory and launches."""
+"""Cross-compilation: programs compiled for an architecture without a device."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["OfflineRunner"]
 
 
 class OfflineRunner(Runner):
-    """The kernels of a lowered module for an architecture; saved, they serve a machine that has it.
+    """The compiled kernels of a lowered module, to be saved and run on a machine of that architecture.
 
-    Library plans need the device: products and convolutions are the generated ones, and a machine that loads the program may
-    choose its libraries instead.
+    Library plans need the device: products and convolutions use generated kernels, and the machine that loads the program may
+    replace them by library plans.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class OfflineRunner(Runner):
         self.named = [Named(s) for s in kernel_steps(schedule)]
         self.codes = build(self.named, self.context.device.arch, kept=kept)
         after = None if emitter.continuation is None else emitter.continuation.largest()
-        if after is not None:  # what follows extents that depend on data, for the largest ones
+        if after is not None:  # the continuation behind data-dependent extents, for the largest ones
             inner = emitter.fresh()
             ahead = OfflineRunner(inner.schedule(after), inner, options, kept)
             self.named += ahead.named
@@ -43,7 +43,7 @@ class OfflineRunner(Runner):
         """Errors: DeviceError always."""
         arch = self.context.device.arch
         raise DeviceError(
-            f"the program was compiled for {arch}, which is not here; save it and load it on such a machine"
+            f"the program was compiled for {arch}, which this machine does not have; save it and load it on one that has"
         )
 
     def saved(self, keep: Any) -> dict[str, Any]:

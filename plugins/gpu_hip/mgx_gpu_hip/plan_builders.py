@@ -1,4 +1,4 @@
-"""Library plans made in parallel: libraries compile kernels for many of them, a fraction of a second each."""
+"""Builds library plans in parallel: many require the library to compile a kernel, a fraction of a second each."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .runtime import Device
 
 __all__ = ["PlanBuilders", "Question"]
 
-MOST: Final = 12  # threads: concurrent calls are limited by the libraries' own locks
+MOST: Final = 12  # threads; the libraries' own locks limit concurrency
 
 
 class Question(NamedTuple):
-    """A problem and how libraries are asked for plans of it.
+    """A problem, and how to request plans for it from the libraries.
 
-    many: for plans to time against each other.
+    many: requests several plans to time against each other.
     """
 
     problem: Any
     many: Callable[[Libraries], Sequence[Any] | No]
-    fall_back: bool = True  # ask for one where there are not several
+    fall_back: bool = True  # request a single plan if there are not several
 
     def plans(self, libraries: Libraries) -> Sequence[Any] | No:
         several = self.many(libraries)
@@ -41,9 +41,9 @@ class _Local(threading.local):
 
 
 class PlanBuilders:
-    """Threads that ask libraries through handles of their own, which vendors require for concurrent calls.
+    """Thread pool that builds library plans, with library handles per thread, as vendors require for concurrent calls.
 
-    libraries: made by each thread once (the handles live as long as the plans made with them).
+    libraries: called once per thread (handles live as long as the plans built with them).
     """
 
     def __init__(self, device: Device, libraries: Callable[[], Libraries]) -> None:
@@ -53,7 +53,7 @@ class PlanBuilders:
         self._pool: ThreadPoolExecutor | None = None
 
     def answers(self, questions: Iterable[Question]) -> list[Callable[[], Sequence[Any] | No]]:
-        """Starts all questions; returns for each one a call that waits for its plans, and raises what asking for them raised."""
+        """Starts all requests; returns for each a call that waits for its plans, and re-raises the error of building them."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), MOST)), "mgx-plans")
         return [self._pool.submit(self._plans, q).result for q in questions]

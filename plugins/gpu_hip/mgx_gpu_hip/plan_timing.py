@@ -1,4 +1,4 @@
-"""Times of library plans on the device, and the fastest of several."""
+"""Times library plans on the device and selects the fastest."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .runtime import CallError, Device, Stream
 __all__ = ["fastest_plan", "samples"]
 
 LAUNCHES: Final = 5
-READ: Final = frozenset({"a", "b", "x", "w", "q", "k", "v"})  # hold data while plans are timed; the rest hold zeros
+READ: Final = frozenset({"a", "b", "x", "w", "q", "k", "v"})  # operands timed with random data; the rest are zero
 
 
 def fastest_plan(
     device: Device, plans: Sequence[Any], sizes: Mapping[str, int], dtype: DType
 ) -> tuple[Any, float] | None:
-    """Returns the plan that takes the fewest microseconds, and these; None if none can be launched.
+    """Returns the fastest plan and its microseconds; None if none can be launched.
 
-    sizes: bytes of each operand by the name that launches take; dtype: of what the operands hold.
-    Errors: DeviceError that names the plan, if a launch loses the device's context.
+    sizes: bytes of each operand by launch parameter; dtype: of the operands.
+    Errors: DeviceError that names the plan, if a launch loses the device context.
     """
     device.activate()
     stream = device.stream()
@@ -47,7 +47,7 @@ def fastest_plan(
             if isinstance(error, CallError) and error.lost:
                 raise error.located(f"timing {plan.name}") from None
             continue
-        if best is None or us < best[1] * 0.98:  # the library's order decides between equals
+        if best is None or us < best[1] * 0.98:  # on a near tie, the library's ranking decides
             best = plan, us
     stream.wait()
     return best
@@ -56,9 +56,9 @@ def fastest_plan(
 def microseconds(
     device: Device, plan: Any, stream: Stream, addresses: Mapping[str, int], workspace: int | None, least: float
 ) -> float:
-    """Returns microseconds of a launch among others, replayed from a graph so that the host does not count.
+    """Returns microseconds per launch, replayed from a graph so that host overhead does not count.
 
-    least: the best so far; a plan that is clearly slower is launched only twice.
+    least: the best time so far; a clearly slower plan is launched only twice.
     """
 
     def launch(handle: int) -> None:
@@ -90,6 +90,6 @@ def _scatter(stream: Any, address: int, size: int, dtype: DType) -> None:
 
 
 def samples(count: int, dtype: DType) -> Array:
-    """Returns numbers of a normal distribution, cut to the type's range: times and the processor's clock depend on the data."""
+    """Returns normally distributed numbers, clipped to the range of the type: time and clock frequency depend on the data."""
     drawn = np.random.default_rng(0).standard_normal(count) * (0.25 if dtype.is_float else 32)
     return drawn.clip(max(dtype.lowest, -127), min(dtype.highest, 127)).astype(dtype.numpy)

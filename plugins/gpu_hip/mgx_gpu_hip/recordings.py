@@ -1,4 +1,4 @@
-"""Steps recorded as device graphs, one for each set of addresses of a caller's arguments and results."""
+"""Caches device graphs of a program's steps, one per set of argument and result addresses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .workspaces import HEAD
 
 __all__ = ["GRAPHS", "Recording", "Recordings", "captured", "enqueue"]
 
-GRAPHS = 8  # sets of caller's addresses whose graphs are kept
-VARYING = 6  # sets of caller's addresses after which arguments at new ones are copied: a copy takes less than recording
+GRAPHS = 8  # maximum number of cached graphs
+VARYING = 6  # distinct address sets after which arguments are copied instead: a copy takes less time than a capture
 
 
 class Recording(NamedTuple):
-    """A graph of steps, None where they are run one by one; alone: what is queued where no graph can be launched."""
+    """A captured graph, None if the steps run one by one; alone: steps to enqueue while a stream is captured."""
 
     graph: GraphExec | None
     steps: list[BoundStep]
@@ -34,10 +34,10 @@ NONE = Recording(None, [], [])
 
 
 class Recordings:
-    """The last graphs of a program's steps; programs that call Python functions in between are run step by step.
+    """LRU cache of graphs of a program's steps; programs with called steps (Python functions) run step by step.
 
-    addresses: of all buffers by their id, those of arguments and results in memory of our own; held: the buffers of arguments and
-    results, which may lie elsewhere; functions: by the id of a step and by entry; overlap: see `bound_steps`.
+    addresses: of all buffers by id, arguments and results in our staging memory; held: buffers of arguments and results, which
+    callers may supply; functions: by id of step, then by entry; overlap: see `bound_steps`.
     """
 
     def __init__(
@@ -53,23 +53,23 @@ class Recordings:
         self.addresses, self.held, self.overlap = addresses, held, overlap
         self.hosted = any(isinstance(s, CalledStep) for s in steps)
         self._kept: OrderedDict[Any, Recording] = OrderedDict()
-        self._met: OrderedDict[Any, None] = OrderedDict()  # keys of the last addresses that no graph was recorded for
-        self._sound = False  # every step has run once without a fault
+        self._met: OrderedDict[Any, None] = OrderedDict()  # recent keys without a graph
+        self._sound = False  # every step has run once without an error
 
     def found(self, given: Mapping[int, int], places: Mapping[int, int]) -> Recording:
-        """Returns what is recorded for addresses of arguments and results by their numbers; no steps if it is not kept."""
+        """Returns the entry for argument and result addresses by index; an empty one if none is cached."""
         return self._kept.get(_key(given, places), NONE)
 
     def varying(self, given: Mapping[int, int], places: Mapping[int, int]) -> bool:
-        """Returns True if nothing is recorded for addresses, and several others were."""
+        """Returns True if no graph is cached for these addresses although several others are."""
         return len(self._kept) >= VARYING and _key(given, places) not in self._kept
 
     def last(self) -> GraphExec | None:
-        """Returns the graph that was recorded last; None before the first, and where steps are run one by one."""
+        """Returns the most recently captured graph; None before the first, and where steps run one by one."""
         return next(reversed(self._kept.values())).graph if self._kept else None
 
     def execute_sparingly(self, given: Mapping[int, int], places: Mapping[int, int], stream: Stream) -> None:
-        """Enqueues all steps; for addresses that come for the first time, likely to be the last one, no graph is recorded."""
+        """Enqueues all steps; captures a graph only when addresses recur, since most address sets occur once."""
         key = _key(given, places)
         if self.hosted or key in self._kept or key in self._met:
             self.execute(given, places, stream)
@@ -112,9 +112,9 @@ class Recordings:
     def graph(
         self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
     ) -> tuple[Graph | None, list[BoundStep]]:
-        """Returns the graph of all steps for addresses by number, and the steps; None where they have to be run one by one.
+        """Captures all steps for addresses by index; returns the graph, None if they must run one by one, and the steps.
 
-        after: the stream on which the arguments are on their way.
+        after: stream whose work (copies of arguments) must finish first.
         """
         addresses = self._bound(given, places)
         steps = bound_steps(self.steps, addresses, self.functions, self.device, self.overlap)
@@ -126,7 +126,7 @@ class Recordings:
         return _recorded(steps, addresses, self.device, own), steps
 
     def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
-        """Returns addresses of all buffers: the caller's of the arguments and results that steps use where they lie."""
+        """Returns the addresses of all buffers, with the caller's for arguments and results that are used in place."""
         addresses = dict(self.addresses)
         for b in self.held:
             places_of = given if b.kind == "input" else places
@@ -135,7 +135,7 @@ class Recordings:
         return addresses
 
     def _try_out(self, steps: Sequence[BoundStep], stream: Stream) -> None:
-        """Runs once without capture, for libraries set themselves up then; the first time step by step, to name a fault's."""
+        """Runs all steps without capture, since libraries initialise lazily; the first run waits after each to locate errors."""
         for step, calls in steps:
             with naming(step):
                 for call in calls:
@@ -170,14 +170,18 @@ class Recordings:
 
 
 def enqueue(steps: Sequence[BoundStep], stream: int) -> None:
-    """Calls every step: for streams that are captured, in which a launch of a graph is refused, and for addresses met once."""
+    """Enqueues all steps one by one: for streams under capture, which reject graph launches, and for addresses seen once."""
     for _, calls in steps:
         for call in calls:
             call(stream)
 
 
 def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: Device, stream: Stream) -> Graph:
-    """Returns the graph of all steps; where several counters are set to zero in it, one node does so for all."""
+    """Captures all steps; merges the memset nodes of library counters into one.
+
+    Libraries reset a counter at the start of their workspace before each launch.  One memset at the first of them covers all.
+    The memset of a step is removed only if it clears that step's own window (see `share_workspaces`).
+    """
     users = [n for n, (step, _) in enumerate(steps) if isinstance(step, LibraryStep) and step.window is not None]
     if not users:
         return captured(_calls(steps), device, stream)
@@ -191,7 +195,7 @@ def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: 
     def clear(handle: int) -> None:
         device.stream(handle).fill(start, 0, size)
 
-    own: set[int] = set()  # counters of the step in whose part they lie: no earlier step has written there
+    own: set[int] = set()  # counters inside the window of their own step, which no earlier step writes
     for step, calls in (steps[n] for n in users):
         assert isinstance(step, LibraryStep) and step.window is not None
         alone = captured(calls, device, stream)
@@ -204,7 +208,7 @@ def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: 
 
 
 def _counters(graph: Graph, start: int, size: int) -> dict[int, int]:
-    """Returns the addresses of counters by the node that sets them to zero, those of counters that only one node does so for."""
+    """Returns counter addresses by memset node, for counters cleared by a single node."""
     found = [
         (node, fill.address)
         for node, fill in graph.fills()
@@ -219,7 +223,7 @@ def _calls(steps: Iterable[BoundStep]) -> list[Callable[[int], None]]:
 
 
 def captured(calls: Iterable[Callable[[int], None]], device: Device, stream: Stream) -> Graph:
-    """Returns the graph of some calls, which get the handle of a stream."""
+    """Captures calls, each of which takes a stream handle, as a graph."""
     with device.capture(stream) as capture:
         for call in calls:
             call(stream.handle)
@@ -227,5 +231,5 @@ def captured(calls: Iterable[Callable[[int], None]], device: Device, stream: Str
 
 
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:
-    """Returns the key of a graph: addresses of its inputs and results."""
+    """Returns the cache key: addresses of arguments and results."""
     return (*sorted(given.items()), *((-1 - n, a) for n, a in sorted(places.items())))

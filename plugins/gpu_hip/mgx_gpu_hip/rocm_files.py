@@ -1,4 +1,4 @@
-"""Paths of ROCm's libraries, as hip-python, AMD's Python bindings of HIP, finds them."""
+"""Locates ROCm libraries through hip-python, AMD's Python bindings of HIP."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["rocm_file"]
 
 @cache
 def rocm_file(name: str) -> str | None:
-    """Returns the file that hip-python loads for a library (``amdhip64``), a bare name where the system is to find it.
+    """Returns the library file (``amdhip64``) that hip-python loads; a bare name if the system loader resolves it.
 
-    None where hip-python is not installed or does not find it; other packages are called ``rocm`` too.  A handle that one
-    library made means nothing in another copy of it, so where hip-python is installed its choice is ours.
+    None if hip-python is not installed or cannot find the library; unrelated packages are called ``rocm`` too.  Handles are only
+    valid in the copy of a library that created them, so the copy that hip-python loads is used where it is installed.
     """
     try:
         paths = importlib.import_module("rocm.bindings.util.paths")
         return os.fsdecode(paths.get_library_path(name))
-    except Exception:  # of code that is not ours: the libraries are searched for as without it
+    except Exception:  # third-party code may raise anything; the libraries are then searched for without it
         return None

@@ -1,4 +1,4 @@
-"""Running a lowered module on a device: memory, bound launches, one captured graph per set of addresses."""
+"""Runs a lowered module on a device: allocates memory, binds launches, and replays a graph per set of addresses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class GpuRunner(Runner):
-    """A lowered module ready to run; one run at a time, since its arena is one."""
+    """Executable form of a lowered module.  It owns the arena, so only one run is in flight at a time (`lock`)."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class GpuRunner(Runner):
         *,
         inner: bool = False,
     ) -> None:
-        """emitter: the one that made the schedule; kept: compiled kernels at hand; inner: it runs a part behind a border, whose
-        results stay where its next run writes them again, and compiles nothing ahead."""
+        """emitter: the one that built the schedule; kept: compiled kernels from a file; inner: a part behind a border, whose
+        results stay in memory that its next run overwrites and which compiles nothing ahead of time."""
         self.schedule = schedule
         self.module = module = schedule.module
         self.context = emitter.context
@@ -74,13 +74,13 @@ class GpuRunner(Runner):
         self._load(kept)
         held = [v.buffer for v in (*self.inputs, *self.outputs)]
         self.graphs = Recordings(schedule.steps, self.device, self.functions, self.addresses, held, self.overlap)
-        self.spare: GpuRunner | None = None  # which keeps the memory of the steps that `watching` adds
+        self.spare: GpuRunner | None = None  # keeps the memory of the fallback steps alive
         self._prepare()
 
-    # putting together
+    # construction
 
     def continued(self, module: Module) -> GpuRunner:
-        """Returns the runner of a module behind extents that depend on data."""
+        """Returns the runner of a continuation module."""
         emitter = self.emitter.fresh()
         return GpuRunner(emitter.schedule(module), emitter, self.options, self.kept, inner=True)
 
@@ -90,9 +90,9 @@ class GpuRunner(Runner):
         return runner if runner.whole and not runner.hosted else None
 
     def _prepare(self) -> None:
-        """Compiles what follows extents that depend on data before they are known: for the largest ones.
+        """Compiles the continuation ahead of time, for the largest extents.
 
-        Once, for a whole program: runners behind its borders are made in a run, one for each set of extents.
+        Only for whole programs: parts behind a border get a runner per set of extents during a run.
         """
         if self.continuation is None or not self.continuation.outputs:
             return
@@ -122,7 +122,7 @@ class GpuRunner(Runner):
         self.addresses.update(self.staging.addresses)
 
     def saved(self, keep: Any) -> dict[str, Any]:
-        """For a program file."""
+        """Returns the runner's part of a program file."""
         return keep_code(self.named, self.codes, self.context, self.schedule.choices)
 
     def _load(self, kept: Kept | None) -> None:
@@ -130,7 +130,7 @@ class GpuRunner(Runner):
         self.named = [Named(s) for s in kernels]
         self.codes = build(self.named, self.device.arch, kept=kept, loaded=self.context.codes)
         self.functions: dict[int, dict[str, Any]] = {}
-        loaded: dict[int, dict[str, Any]] = {}  # by source: equal layers have one
+        loaded: dict[int, dict[str, Any]] = {}  # by source, which equal layers share
         for step, code in zip(kernels, self.codes, strict=True):
             found = loaded.get(id(step.source))
             if found is None:
@@ -140,7 +140,7 @@ class GpuRunner(Runner):
             self.functions[id(step)] = found
 
     def watching(self, watch: Any, spare: Any, given: Sequence[Any]) -> GpuRunner | None:
-        """Returns itself, with graphs that choose; None where one of both programs needs the host, or memory lies elsewhere."""
+        """Returns itself, with conditional graphs; None if either program needs the host or has unsuitable memory."""
         both = (self, spare) if isinstance(spare, GpuRunner) else ()
         if not isinstance(watch, DeviceWatch) or not both or not all(r.whole and not r.hosted for r in both):
             return None
@@ -165,25 +165,25 @@ class GpuRunner(Runner):
         return self._run_device(args, self.offload_copy, range(len(self.outputs)))
 
     def run_some(self, args: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
-        """Returns some results; of the others nothing is copied, where the whole program runs on the device."""
+        """Returns some results; the others are not copied, if the whole program runs on the device."""
         if self.handover is not None or not self.whole:
             return super().run_some(args, wanted)
         return self._run_device(args, self.offload_copy, wanted)
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[Timing] | None:
-        """Returns the device's time of each instruction; None for programs that leave the device in between."""
+        """Returns the device time of each instruction; None for programs that involve the host."""
         if not self.whole or self.hosted:
             return None
         return self._timed(args, lambda steps: timings(steps, self.device, runs, warmup))
 
     def seconds(self, args: Sequence[Any], runs: int) -> float:
-        """Returns the device's seconds of one of some runs in a row, in one graph; by the clock where the host takes part."""
+        """Returns device seconds per run, over consecutive runs in one graph; wall time if the host is involved."""
         if not self.whole or self.hosted:
             return super().seconds(args, runs)
         return self._timed(args, lambda steps: in_a_row(steps, self.device, runs))
 
     def _timed(self, args: Sequence[Any], measure: Callable[[Sequence[BoundStep]], T]) -> T:
-        """Returns what a function measures of the steps of a run on these arguments."""
+        """Returns what `measure` returns for the bound steps of a run on these arguments."""
         with self.lock:
             kept = self.start(args)
             self.device.default_stream.wait()
@@ -193,7 +193,7 @@ class GpuRunner(Runner):
             return made
 
     def mark(self, args: Sequence[Any], begin: Callable[[str], None], end: Callable[[], None]) -> int:
-        """Ranges around the launches of each instruction; around the whole of programs that leave the device in between."""
+        """Marks the launches of each instruction with profiler ranges; programs that involve the host get one range."""
         if not self.whole or self.hosted:
             return super().mark(args, begin, end)
         with self.lock:
@@ -217,7 +217,7 @@ class GpuRunner(Runner):
             return results
 
     def start(self, args: Sequence[Any]) -> list[Any]:
-        """Enqueues a run; returns what must live until it is done."""
+        """Enqueues a run; returns the objects that must stay alive until it has finished."""
         self.device.activate()
         stream = self.device.default_stream
         given, kept = self.staging.taken(args, stream)
@@ -225,10 +225,10 @@ class GpuRunner(Runner):
         return kept
 
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
-        """Enqueues on the caller's stream; results lie in the caller's places, or in memory that the next run writes again."""
+        """Enqueues on the caller's stream; results are in the caller's memory, or in memory that the next run overwrites."""
         caller = self.device.stream(stream) if stream else self.device.default_stream
         if not self.whole or self.hosted:
-            caller.wait()  # it may still be writing the arguments
+            caller.wait()  # the arguments may still be being written
             return self.run(args)
         with self.lock:
             self.device.activate()
@@ -246,7 +246,7 @@ class GpuRunner(Runner):
             return self.staging.results(places, stream)
 
     def enqueued(self, args: Sequence[Any], places: Mapping[int, Any]) -> list[Any] | None:
-        """Enqueues on the default stream; the graph for a set of addresses is recorded when they come for the second time."""
+        """Enqueues on the default stream; a graph is captured when a set of addresses occurs for the second time."""
         if self.handover is not None or not self.whole or self.hosted:
             return None
         with self.lock:
@@ -260,7 +260,7 @@ class GpuRunner(Runner):
     def repeated(
         self, values: Sequence[Any], places: Mapping[int, Any]
     ) -> Callable[[Mapping[str, Any], int], list[Argument]] | None:
-        """`run_async` for arguments that lie where these lie: one launch of the graph that is there for them."""
+        """Returns `run_async` for arguments at these addresses: one launch of the cached graph; None if there is none."""
         enqueued = self.queued(values, places)
         if enqueued is None:
             return None
@@ -275,7 +275,7 @@ class GpuRunner(Runner):
                     outputs.clear()
                 results = outputs[stream] = [Argument.from_value(v) for v in self.staging.results({}, stream)]
             results = results.copy()
-            for name, n in named.items():  # made again: objects kept here must not hold the caller's memory
+            for name, n in named.items():  # created per call: cached objects must not keep the caller's memory alive
                 results[n] = self.staging.placed(n, places[n], parameters[name])
             with lock:
                 enqueued(stream)
@@ -286,7 +286,7 @@ class GpuRunner(Runner):
         return again
 
     def queued(self, values: Sequence[Any], places: Mapping[int, Any]) -> Callable[[int], None] | None:
-        """A launch of the graph that is recorded for these addresses; None where there is none."""
+        """Returns the launch of the graph cached for these addresses; None if there is none."""
         if not self.whole or self.hosted or not all(self.staging.fits(n, p) for n, p in places.items()):
             return None
         if not all(
@@ -295,7 +295,7 @@ class GpuRunner(Runner):
         ):
             return None
         used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
-        with self.lock:  # a run in another thread may add a graph and drop this one
+        with self.lock:  # a concurrent run may evict this graph
             found = self.graphs.found(used, {n: p.address for n, p in places.items()})
         if found.graph is None:
             return None
@@ -318,7 +318,7 @@ class GpuRunner(Runner):
         return self._segments.finish(self.module, self.emitter.items, on_host, made)
 
     def _segment(self, module: Module) -> GpuRunner:
-        """Returns the runner of a segment between ops that the host decides, whose arguments and results the host has."""
+        """Returns the runner of a segment between host ops, whose arguments and results are in host memory."""
         mark_extents(module, static_extents(self.module), self.context.target.instance_shape)
         emitter = self.emitter.fresh()
         return GpuRunner(emitter.schedule(module), emitter, replace(self.options, offload_copy=True), self.kept)

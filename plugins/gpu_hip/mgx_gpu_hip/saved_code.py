@@ -1,8 +1,8 @@
-"""The part of a program file for a device program: compiled kernels and the choices among library plans.
+"""The gpu part of a program file: compiled kernels and the choices among library plans.
 
-The steps themselves are put together again from the lowered module, which takes a fraction of a second; nothing is compiled and
-nothing is timed for them.  Code is found by what it was made from, so a file also serves a device of the same architecture with
-another driver, and what it lacks there is compiled.
+Steps are not stored: they are emitted again from the lowered module, which takes a fraction of a second and neither compiles nor
+times anything.  Code is keyed by a digest of its source, so a file also serves a device of the same architecture with another
+driver; kernels missing from the file are compiled.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["Kept", "keep_code", "machine_text", "read_code"]
 
 FORMAT = 3
 
-Kept = Mapping[str, bytes]  # images by `digest`
+Kept = Mapping[str, bytes]  # compiled images by `digest`
 
 
 def machine_text(context: GpuContext) -> str:
-    """Returns the vendor and architecture that code depends on; plans of libraries carry their versions."""
+    """Returns vendor and architecture, which compiled code depends on; library plans carry library versions themselves."""
     device = context.device
     return f"{device.properties.vendor} {device.arch}"
 
@@ -31,7 +31,7 @@ def machine_text(context: GpuContext) -> str:
 def keep_code(
     sources: Sequence[Source], codes: Sequence[Code], context: GpuContext, tuning: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns a runner's part of a program file; tuning: the kernels that were chosen by times, by problem."""
+    """Returns a runner's part of a program file; tuning: the kernels selected by timing, by problem."""
     places: dict[bytes, int] = {}
     kernels = {
         digest(s.text, flags_of(s), context.device.arch): places.setdefault(code.image, len(places))
@@ -49,12 +49,12 @@ def keep_code(
 
 
 def read_code(code: Any, context: GpuContext) -> Kept:
-    """Returns the kernels of a file; its choices go to the context's tuner if they were made on such a device.
+    """Returns the kernels of a file; hands its plan choices to the context's tuner if they were made on the same device model.
 
     Errors: StoreError.
     """
     if not isinstance(code, Mapping) or code.get("format") != FORMAT:
-        raise StoreError("kernels of another version of this target")
+        raise StoreError("the file's kernels are of another version of this target; compile the program again")
     images = code["images"]
     if context.tuner is not None and code["device"] == context.device.properties.name:
         context.tuner.learn(code["choices"])

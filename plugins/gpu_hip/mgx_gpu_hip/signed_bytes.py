@@ -1,4 +1,4 @@
-"""Products of unsigned bytes and of zero points as products of signed bytes, which libraries and matrix units multiply."""
+"""Rewrites products of uint8 and of zero points to products of int8, which libraries and matrix units support."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from mgx_core.types.dtype import float32, int8, int32, uint8
 __all__ = ["SIGNED"]
 
 SIGNED: Final = Rules("signed-bytes")
-HALF: Final = 128  # what an unsigned byte is less as a signed one
+HALF: Final = 128  # offset between a uint8 and its int8 counterpart
 
 
 @SIGNED.on(Convert, changes=ROUNDING)
 def signed_product(i: Instruction, b: Builder) -> Instruction | No | None:
     """convert(quant_dot(x, w, z)) -> convert(quant_dot(x - 128, w)) + (128 - z) * sum(w) for unsigned x and constant weights.
 
-    Signed x keeps its bytes.  NaN is rounded to the byte 0, which is another number then.
+    Signed x is unchanged.  NaN quantizes to byte 0, which then represents another number.
     """
     product = i.inputs[0]
     if not isinstance(product.op, QuantDot) or i.shape.dtype is not float32 or len(product.users) > 1:
@@ -39,9 +39,9 @@ def signed_product(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     weights = aligned(w)
     if weights is None or weights.ndim != 2 or w.shape.dtype is not int8:
-        return No("the right operand must be a constant matrix of signed bytes")
+        return No("the right operand must be a constant int8 matrix")
     if zero is None or any(not z.is_absent for z in zeros[1:]):
-        return No("the zero points are not one number of the left operand")
+        return No("the zero point is not a single number of the left operand")
     added = (HALF if unsigned else 0) - int(zero)
     wide = b.add(i.op, b.add(QuantDot(), _signed(x, b) if unsigned else x, w))
     if not added:
@@ -51,7 +51,7 @@ def signed_product(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SIGNED.on(Mul, changes=ROUNDING)
 def row_behind_factor(i: Instruction, b: Builder) -> Instruction | No | None:
-    """(convert(quant_dot) + row) * s -> convert(quant_dot) * s + row * s for constants: libraries multiply sums first."""
+    """(convert(quant_dot) + row) * s -> convert(quant_dot) * s + row * s for constants: library epilogues multiply first."""
     for at, other in (i.inputs, i.inputs[::-1]):
         row, factor = _added(at), _row(other)
         if row is not None and factor is not None and _is_converted(at.inputs[0]):
@@ -61,7 +61,7 @@ def row_behind_factor(i: Instruction, b: Builder) -> Instruction | No | None:
 
 @SIGNED.on(Add, changes=ROUNDING)
 def one_row(i: Instruction, b: Builder) -> Instruction | No | None:
-    """convert(quant_dot * s + row) + bias -> convert(quant_dot * s + (row + bias)) for constants; without convert, too."""
+    """convert(quant_dot * s + row) + bias -> convert(quant_dot * s + (row + bias)) for constants; also without the convert."""
     for x, other in (i.inputs, i.inputs[::-1]):
         at = x.inputs[0] if isinstance(x.op, Convert) and len(x.users) == 1 else x
         row, bias = _added(at), _row(other)
@@ -74,7 +74,7 @@ def one_row(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _added(ins: Instruction) -> Array | None:
-    """Returns the constant row that a sum which nothing else reads has as its second operand."""
+    """Returns the constant row added to a product by a sum without other uses."""
     return _row(ins.inputs[1]) if isinstance(ins.op, Add) and len(ins.users) == 1 else None
 
 
@@ -88,7 +88,7 @@ def _is_converted(ins: Instruction) -> bool:
 
 @SIGNED.on(Dequantizelinear, changes=ROUNDING)
 def read_signed(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dequantizelinear(quantizelinear(x, s, z), s, z) of unsigned bytes reads the signed ones that a product reads."""
+    """dequantizelinear(quantizelinear(x, s, z), s, z) of uint8 -> the same of int8, so that it shares a product's operand."""
     made = i.inputs[0]
     while made.op.moves and len(made.inputs) == 1:
         made = made.inputs[0]
@@ -104,7 +104,7 @@ def read_signed(i: Instruction, b: Builder) -> Instruction | No | None:
 
 
 def _signed(x: Instruction, b: Builder) -> Instruction:
-    """Returns unsigned bytes less 128, made where they are rounded."""
+    """Returns uint8 values less 128, computed in the quantizer."""
     if isinstance(x.op, Quantizelinear) and (zero := _zero(x, b)) is not None:
         return b.add(x.op.replace(out_type=int8), *x.inputs[:2], *zero)
     if x.op.moves and len(x.inputs) == 1:
@@ -114,7 +114,7 @@ def _signed(x: Instruction, b: Builder) -> Instruction:
 
 
 def _zero(i: Instruction, b: Builder) -> list[Instruction] | None:
-    """Returns the zero point of a quantizer less 128, in the form of its scale, if it is not 0; None if it is not constant."""
+    """Returns the zero point less 128 in the shape of its scale, omitted if it is 0; None if it is not constant."""
     given = i.inputs[2] if len(i.inputs) > 2 and not i.inputs[2].is_absent else None
     zero = 0.0 if given is None else uniform(given)
     if zero is None or not i.inputs[1].shape.ranked or i.inputs[1].shape.dynamic():

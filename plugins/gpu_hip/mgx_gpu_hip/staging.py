@@ -1,4 +1,4 @@
-"""Memory of our own for arguments and results: arguments are copied into it, results are handed out of it."""
+"""Staging buffers of arguments and results in device memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Staging"]
 
 
 class Staging:
-    """Memory for each argument and result of a program.
+    """Allocates and copies to and from one buffer per argument and result of a program.
 
-    aligns: the bytes that the steps take a buffer's address to be a multiple of, by its id; addresses: of our memory, likewise.
+    aligns: the alignment in bytes that the steps require of a buffer, by its id; addresses: of the staging buffers, likewise.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Staging:
             self.addresses[id(b)] = held.address
 
     def taken(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
-        """Returns addresses of the inputs that lie on the device as they should; the others are copied to our own memory."""
+        """Returns addresses of inputs usable in place, and objects to keep alive; other inputs are copied to staging buffers."""
         given: dict[int, int] = {}
         kept: list[Any] = []
         for b in (v.buffer for v in self.inputs):
@@ -44,7 +44,9 @@ class Staging:
             if isinstance(value, DeviceArray):
                 plain = Shape(value.dtype, value.dims).strides()
                 if list(value.strides) != plain:
-                    raise UnsupportedError("device inputs must lie row-major without gaps")
+                    raise UnsupportedError(
+                        f"device inputs must be row-major and contiguous, got strides {list(value.strides)}"
+                    )
                 if value.address % self.input_align[b.index] == 0:
                     given[b.index] = value.address
                 else:
@@ -57,13 +59,13 @@ class Staging:
         return given, kept
 
     def copy(self, given: Mapping[int, int], stream: Any) -> None:
-        """Copies inputs at addresses of the caller's to our own memory."""
+        """Copies inputs from the caller's addresses to staging buffers."""
         for b in (v.buffer for v in self.inputs):
             if b.index in given:
                 stream.copy(self.memory["input", b.index].address, given[b.index], b.bytes)
 
     def result(self, n: int, offload_copy: bool, axis: int | None = None, rows: int = 0) -> Any:
-        """Returns an output's value, copied when the stream gets there; axis: the one along which only the first `rows` count."""
+        """Returns an output, copied on the default stream; axis: the axis of which only the first `rows` are valid."""
         out, held, stream = self.outputs[n], self.memory["output", n], self.device.default_stream
         lens = out.lens
         first = axis is not None and all(d == 1 for d in lens[:axis])
@@ -84,39 +86,39 @@ class Staging:
         return fresh
 
     def copied(self, value: DeviceArray) -> DeviceArray:
-        """Returns a value that lies without gaps, copied to memory of its own when the stream gets there."""
+        """Enqueues a copy of a contiguous value to newly allocated memory."""
         size = int(np.prod(value.dims, dtype=np.int64)) * value.dtype.size
         fresh = self.device.allocate(max(size, 16))
         self.device.default_stream.copy(fresh.address, value.address, size)
         return DeviceArray(fresh, value.dtype, value.dims, value.strides)
 
     def held(self, n: int, rows: int | None = None) -> DeviceArray:
-        """Returns an output where it lies until the next run writes it; rows: how many of the outermost axis count."""
+        """Returns an output in its staging buffer, valid until the next run; rows: valid rows along the outermost axis."""
         out = self.outputs[n]
         lens = out.lens if rows is None else [rows, *out.lens[1:]]
         return DeviceArray(self.memory["output", n], out.shape.dtype, lens)
 
     def fresh(self, n: int, place: Any) -> DeviceArray:
-        """Returns memory for an output: the place if it is as the output needs it, else new memory."""
+        """Returns memory for an output: `place` if its type, shape and alignment fit, otherwise newly allocated memory."""
         out = self.outputs[n]
         alike = isinstance(place, DeviceArray) and place.dtype == out.shape.dtype and place.dims == tuple(out.lens)
         if alike and place.device_shape.standard() and self.fits(n, place):
             return place  # type: ignore[no-any-return]
-        lens = [int(d) for d in out.lens]  # of another part of a run, where an extent may be no argument of kernels
+        lens = [int(d) for d in out.lens]  # may contain extents that are not arguments of these kernels
         return DeviceArray(self.device.allocate(max(out.buffer.bytes, 16)), out.shape.dtype, lens)
 
     def fits(self, n: int, place: Any) -> bool:
-        """True if the steps may write a result where the caller wants it: its address is as aligned as they take it to be."""
+        """True if the steps may write a result directly to the caller's memory, which is aligned as they require."""
         return bool(place.address % self.output_align[n] == 0)
 
     def placed(self, n: int, address: int, owner: Any) -> Argument:
-        """Returns a result that lies at an address of the caller's; owner: what keeps that memory."""
+        """Returns a result at an address of the caller's; owner: keeps that memory alive."""
         out = self.outputs[n]
         buffer = DeviceBuffer(self.device, address, out.buffer.bytes, owner)
         return Argument.from_value(DeviceArray(buffer, out.shape.dtype, out.lens))
 
     def results(self, places: Mapping[int, Any], stream: int) -> list[Any]:
-        """Returns all results: the caller's places where it gave some, else memory of our own that the next run writes again."""
+        """Returns all results: the caller's memory where given, otherwise staging buffers, which the next run overwrites."""
         caller = self.device.stream(stream) if stream else self.device.default_stream
         return [
             places.get(n) or DeviceArray(self.memory["output", n], o.shape.dtype, o.lens, stream=caller)

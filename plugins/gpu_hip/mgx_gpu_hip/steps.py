@@ -1,4 +1,4 @@
-"""Steps of device programs: kernels, plans of libraries, and Python functions."""
+"""Steps of device programs: kernels, library plans and Python functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CalledStep", "DeviceStep", "HostStep", "KernelStep", "LibraryStep"]
 
 @dataclass(eq=False, slots=True)
 class KernelStep(Step):
-    """One kernel (one or several launches) on its operands."""
+    """One kernel, launched once or several times, and its operands."""
 
     source: KernelSource = field(kw_only=True)
     inputs: Sequence[Value | None] = field(kw_only=True)
@@ -27,9 +27,9 @@ class KernelStep(Step):
 
 @dataclass(eq=False, slots=True)
 class LibraryStep(Step):
-    """One library plan; operands by the names that its launch takes, and the bytes that their addresses are multiples of.
+    """One library plan; operands and required alignments in bytes by launch parameter.
 
-    window: bytes from the start of the workspace to the plan's part of it, None where it has the workspace for itself.
+    window: offset in bytes of the plan's part of the shared workspace; None if its workspace is not shared.
     """
 
     plan: Any = field(kw_only=True)
@@ -41,7 +41,7 @@ class LibraryStep(Step):
 
 @dataclass(eq=False, slots=True)
 class CalledStep(Step):
-    """A Python function that a run calls in its place among the steps; such programs are not captured."""
+    """A Python function called between device steps; programs with one are not captured as a graph."""
 
     given: Sequence[Value] = field(kw_only=True)
     outputs: Sequence[Value] = field(kw_only=True)
@@ -49,13 +49,13 @@ class CalledStep(Step):
 
 @dataclass(eq=False, slots=True)
 class HostStep(CalledStep):
-    """A function on the host: operands are copied there and results back."""
+    """A function on the host: its operands are copied to the host and its results to the device."""
 
     function: HostFunction = field(kw_only=True)
 
 
 @dataclass(eq=False, slots=True)
 class DeviceStep(CalledStep):
-    """A function that works in the device's memory, on the context's queue."""
+    """A function on device memory that enqueues its work on the context's queue."""
 
     function: DeviceFunction = field(kw_only=True)

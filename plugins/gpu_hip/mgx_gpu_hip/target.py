@@ -39,10 +39,10 @@ TRANSPOSED: Final = transposed_convolutions("transposed-convolutions")
 
 
 class GpuTarget(Target):
-    """HIP C++ kernels and vendor libraries on one GPU, a program replayed as one graph.
+    """HIP C++ kernels and vendor libraries on one GPU; a program is captured once and replayed as one graph.
 
-    kind: ``cuda``, ``hip``, ``host`` (emulated on the processor, for tests), or empty for what ``$MGX_GPU_DEVICE`` names
-    (``host:1``), else the first real device.
+    kind: ``cuda``, ``hip``, ``host`` (emulated on the CPU, for tests), or empty for the device that ``$MGX_GPU_DEVICE`` names
+    (``host:1``), otherwise the first real device.
     """
 
     name = "gpu"
@@ -66,7 +66,7 @@ class GpuTarget(Target):
         return PLANS
 
     def passes(self, stage: str, context: Any, options: CompileOptions) -> Sequence[Pass]:
-        """Errors: DeviceError if there is no device and no architecture is named: with open extents the first run would tell."""
+        """Errors: DeviceError without a device or architecture; with symbolic extents only the first run would report it."""
         if stage == "legalize" and not options.target:
             _ = context.device
         if stage == "fuse" and options.optimize:
@@ -89,16 +89,16 @@ class GpuTarget(Target):
         )
 
     def instance_shape(self, declared: Any, given: Any) -> Any:
-        """Returns the shape of a parameter in one instance, with extents that become arguments of kernels."""
+        """Returns the shape of a parameter in one instance; its symbolic extents become kernel arguments."""
         from .codegen.extents import symbolic
 
         return symbolic(declared, given)
 
     def emitter(self, kernels: Kernels, context: GpuContext, options: CompileOptions) -> GpuEmitter:
-        """For the device of the context, or for the architecture that the options name if that is another."""
+        """Returns an emitter for the context's device, or for another architecture that the options name."""
         if options.target and not context.is_for(options.target):
             context.compile_for(options.target)
-        real = context.device.kind != "null"  # which stands for a device that is not here
+        real = context.device.kind != "null"  # "null" is a placeholder for a device that is not present
         tuner = context.tuner
         timed = real and (options.exhaustive_tune if tuner is None else tuner.measures)
         return GpuEmitter.of(kernels, context, options, _tuning(context) if timed else None)
@@ -107,20 +107,20 @@ class GpuTarget(Target):
         return _assembled(schedule, emitter, options, None)
 
     def machine(self, context: GpuContext) -> str:
-        """Returns the architecture that the kernels in a program file were compiled for."""
+        """Returns the architecture that the kernels of a program file are compiled for."""
         from .saved_code import machine_text
 
         return machine_text(context)
 
     def settings(self, context: GpuContext) -> str | None:
-        """Returns which device it is, and what the environment tells libraries, compilers and this target."""
+        """Returns the device and the environment settings that affect compilation and tuning."""
         if context.device.kind == "null":
             return None
         named = of_code("MGX_", "CUDA_", "CUDNN_", "CUBLAS", "NVIDIA_", "HIP_", "MIOPEN_", "ROCBLAS_", "HIPBLASLT_")
         return repr((context.device.kind, context.device.properties.name, named))
 
     def restored(self, saved: SavedInstance, lowered: Lowered, context: GpuContext, options: CompileOptions) -> Runner:
-        """Returns a runner with the kernels and the choices of a program file.
+        """Returns a runner with the kernels and plan choices of a program file.
 
         Errors: StoreError for those of another version.
         """
@@ -134,7 +134,7 @@ class GpuTarget(Target):
         return _assembled(schedule, emitter, options, kept)
 
     def accept(self, given: Any, context: GpuContext) -> Any:
-        """Returns a device array of this or another library as it is; None for host memory."""
+        """Returns a device array of this or another library without a copy; None for host memory."""
         if isinstance(given, DeviceArray):
             return given
         if isinstance(given, Argument) and isinstance(given.value, DeviceArray):
@@ -144,7 +144,7 @@ class GpuTarget(Target):
         return import_array(context.device, given) if is_device_array(given) else None
 
     def descriptor(self, given: Any) -> Any:
-        """Returns all that a run needs to know of an array in device memory; None for everything else."""
+        """Returns pointer, type, shape and strides of an array in device memory; None for anything else."""
         kind = type(given)
         if kind is DeviceArray:
             return given.address, given.dtype, given.dims, given.strides
@@ -157,7 +157,7 @@ class GpuTarget(Target):
 
 
 def _tuning(context: GpuContext) -> KernelTuning:
-    """Returns the choices among kernels that were timed on a context's device."""
+    """Returns the cache of kernels timed on a context's device."""
     if context.kernel_tuning is None:
         from .kernel_tuning import GpuTuning
 

@@ -1,4 +1,4 @@
-"""The instructions of a schedule one by one: the device's time for each, and ranges around them for a profiler."""
+"""Per-instruction timing of a schedule on the device, and profiler ranges."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .runtime import Device, GraphExec, Stream
 
 __all__ = ["in_a_row", "marked", "timings"]
 
-REPEATS: Final = 5  # launches in a row in one graph: neither the host nor the way to the device count
+REPEATS: Final = 5  # consecutive launches in one graph, so that host and submission overhead do not count
 
 
 def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) -> list[Timing]:
-    """Times the steps of each instruction by themselves, warm in the cache, in the schedule's order."""
+    """Times the steps of each instruction separately, with warm caches, in the order of the schedule."""
     parts: dict[Instruction, list[BoundStep]] = {}
     for bound in steps:
         if bound.step.instruction is not None and bound.calls:
@@ -35,7 +35,7 @@ def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) 
 
 
 def in_a_row(steps: Sequence[BoundStep], device: Device, runs: int) -> float:
-    """Returns the seconds of all steps where they are run some times in one graph, which was replayed before."""
+    """Returns seconds per repetition of all steps, repeated in one graph after one warm-up replay."""
     stream = device.stream()
     graph = _repeated(steps, device, stream, runs)
     graph.launch(stream.handle)
@@ -43,7 +43,7 @@ def in_a_row(steps: Sequence[BoundStep], device: Device, runs: int) -> float:
 
 
 def _repeated(steps: Sequence[BoundStep], device: Device, stream: Stream, times: int) -> GraphExec:
-    """Returns a graph of some steps that follow each other several times."""
+    """Captures the given steps, repeated `times` times, as a graph."""
     with device.capture(stream) as captured:
         for _ in range(times):
             for bound in steps:
@@ -53,7 +53,7 @@ def _repeated(steps: Sequence[BoundStep], device: Device, stream: Stream, times:
 
 
 def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], None], end: Callable[[], None]) -> int:
-    """Enqueues the steps, those of each instruction between `begin` and `end`; returns how many ranges that were."""
+    """Enqueues the steps with a profiler range per instruction; returns the number of ranges."""
     count = 0
     for instruction, bounds in groupby(steps, key=lambda bound: bound.step.instruction):
         together = list(bounds)
@@ -69,5 +69,5 @@ def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], No
 
 
 def kernels_of(steps: Sequence[BoundStep]) -> tuple[str, ...]:
-    """Returns the names of the kernels that steps belong to, each once."""
+    """Returns the distinct names of the kernels of these steps."""
     return tuple(dict.fromkeys(bound.step.kernel for bound in steps))

@@ -1,4 +1,4 @@
-"""Library plans timed on the device for the problem at hand, and the winners kept on disk."""
+"""Times library plans on the device and stores the winners on disk."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ from .runtime import Device
 
 __all__ = ["Timed", "Tuner"]
 
-OPEN: Final = 4  # timing one set of shapes takes as long as some thousand runs gain by it
-SPARE: Final = 16  # a share of the memory that is free where a refusal has another reason than memory
-KNOWN = 512  # problems whose plans are kept at hand
+OPEN: Final = (
+    4  # cost of one shape set of a program with symbolic extents: timing it pays off only after thousands of runs
+)
+SPARE: Final = 16  # if less than this fraction of memory is free, a refusal may be due to lack of memory
+KNOWN = 512  # maximum number of problems kept in memory
 DRY_RUNS: Final = 3
-GUESS = 2e8  # operations in a microsecond, where nothing was measured
+GUESS = 2e8  # operations per microsecond assumed where nothing was measured
 
 
 class Timed:
-    """A plan and the microseconds that a launch takes.
+    """A plan and the microseconds of one launch.
 
-    choice: names the plan; make: gives it, called when it is first asked for (most remembered plans are only compared).
+    choice: identifies the plan; make: builds it on first access (most remembered plans are only compared).
     """
 
     def __init__(self, us: float, choice: Mapping[str, Any], make: Callable[[], Any]) -> None:
@@ -56,15 +58,15 @@ class Timed:
 
 
 class Tuner(TuningStore):
-    """Asks libraries for several plans of a problem and keeps the fastest.
+    """Requests several plans of a problem from the libraries and keeps the fastest.
 
-    A program whose shapes keep changing would spend its time on measuring: after `budget` sets of shapes, of which one of a
-    program with open extents counts as `OPEN`, the library's own choice is taken for unknown problems.  For `exhaustive`
-    questions (the compile option ``exhaustive_tune``) the number of timed problems has no limit, more plans are tried, also
-    those that are compiled for the problem, and choices of other questions are ignored.
+    Timing has a budget, since a program whose shapes keep changing would otherwise spend its time on it: after `budget` sets of
+    shapes, of which one of a program with symbolic extents counts as `OPEN`, unknown problems get the library's own choice.
+    `exhaustive` requests (compile option ``exhaustive_tune``) have no budget, try more plans, including those compiled for the
+    problem, and ignore choices made for other requests.
 
-    folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are kept by device.
-    measures: False for one that knows choices of earlier measurements and makes none.
+    folder: by default ``tuning`` in ``$MGX_CACHE_DIR`` or the user's cache directory; choices are stored per device.
+    measures: False for a tuner that uses earlier measurements and makes none.
     """
 
     measures = True
@@ -80,7 +82,7 @@ class Tuner(TuningStore):
         self._asked: dict[tuple[Any, bool], _Asked] | None = None
 
     def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> Timed | No:
-        """Returns the fastest plan of a product; compiled: where no ready-made kernel serves, also kernels compiled for it."""
+        """Returns the fastest plan of a matrix product; compiled: without prebuilt kernels, tries those compiled for it."""
         sizes = {
             "a": _space(p.a, p.m, p.k, p.batch),
             "b": _space(p.b, p.k, p.n, p.batch),
@@ -115,12 +117,12 @@ class Tuner(TuningStore):
         return self._best(question, sizes, exhaustive)
 
     def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> Timed | No:
-        """Returns the fastest plan of a product of bytes or 8-bit floats with its pointwise work."""
+        """Returns the fastest plan of a product of bytes or 8-bit floats with its epilogue."""
         question = Question(p, lambda libraries: libraries.plans(p, 12 if exhaustive else 4))
         return self._best(question, p.sizes, exhaustive)
 
     def attention(self, p: AttentionProblem, exhaustive: bool = False) -> Timed | No:
-        """Returns the library's own choice, timed; refused where no more problems are timed."""
+        """Returns the library's own choice, timed; declines if the budget is spent."""
         if self._hurried(exhaustive) and repr(p) not in self.choices:
             return No("the library's attention was not timed")
         size = p.dtype.size
@@ -136,14 +138,14 @@ class Tuner(TuningStore):
         return self._best(question, sizes, exhaustive)
 
     def untimed(self) -> Tuner:
-        """Returns a tuner that knows what has been measured by now, and measures nothing."""
+        """Returns a tuner with the measurements made so far that makes no more."""
         made = copy.copy(self)
         made.measures = False
         made.choices, made.found, made._compiling = dict(self.choices), OrderedDict(), _Compiling()
         return made
 
     def guess(self, problem: Any, exhaustive: bool) -> float | None:
-        """Returns microseconds that a library is taken to need for a problem; None where that was, or will be, measured."""
+        """Returns estimated microseconds of a library for a problem; None if it was, or will be, measured."""
         if not self._hurried(exhaustive) or repr(problem) in self.choices:
             return None
         return _guessed(problem)
@@ -152,14 +154,14 @@ class Tuner(TuningStore):
         return not (self.measures and (self.budget or exhaustive))
 
     def done(self, open_extents: bool = False) -> None:
-        """Another set of shapes has its plans; open_extents: of a program that is run on others, too."""
+        """Charges the budget for a set of shapes; open_extents: of a program with symbolic extents."""
         self.budget = max(self.budget - (OPEN if open_extents else 1), 0)
         self.save()
 
     def asked(self) -> dict[str, Any]:
-        """Returns the choices for the problems so far, as plain data that another process can `learn`."""
+        """Returns the choices for all problems so far, as plain data for another process to `learn`."""
         with self.lock:
-            known = sorted(self.found.items(), key=lambda one: one[0][1])  # of two, the exhaustive one stays
+            known = sorted(self.found.items(), key=lambda one: one[0][1])  # the exhaustive entry wins
             return {
                 repr(p): {"refused": found.why, "versions": self.libraries.versions(p), "exhaustive": exhaustive}
                 if isinstance(found, No)
@@ -169,9 +171,9 @@ class Tuner(TuningStore):
 
     @contextmanager
     def expecting(self, dry_run: Callable[[], None]) -> Iterator[None]:
-        """Context manager: at the first unknown problem, the plans of all problems are made in parallel.
+        """Context manager: on the first unknown problem, builds the plans of all problems in parallel.
 
-        dry_run: asks for the plans that are needed next; meanwhile, unknown problems get placeholder plans of estimated time.
+        dry_run: requests the plans needed next; meanwhile, unknown problems get placeholder plans with estimated times.
         """
         before, self._compiling.dry_run = self._compiling.dry_run, dry_run
         try:
@@ -194,7 +196,7 @@ class Tuner(TuningStore):
             return self._measured(asked, exhaustive) if known is None else known
 
     def _known(self, asked: _Asked, exhaustive: bool) -> Timed | No | None:
-        """Returns what was found for a problem, or a kept choice; that is measured again if its plan cannot be had any more."""
+        """Returns the result known for a problem, from memory or disk; measures again if its plan no longer exists."""
         question, problem = asked.question, asked.question.problem
         found = self.found.get((problem, True)) or self.found.get((problem, exhaustive))
         if found is not None:
@@ -226,9 +228,9 @@ class Tuner(TuningStore):
         return answer
 
     def _prepare(self) -> None:
-        """Makes the plans of all problems that the dry run asks for in parallel, and times them one after the other.
+        """Builds the plans of all problems that the dry run requests in parallel, then times them one after the other.
 
-        Plans lead to other problems: it is repeated until nothing is unknown, at most `DRY_RUNS` times.
+        A plan may lead to further problems: repeats until there are none, at most `DRY_RUNS` times.
         """
         dry_run, self._compiling.dry_run = self._compiling.dry_run, None
         assert dry_run is not None
@@ -238,7 +240,7 @@ class Tuner(TuningStore):
             self._asked = asked
             try:
                 dry_run()
-            except MgxError:  # raised again by the emission itself
+            except MgxError:  # the emission itself raises it again
                 return
             finally:
                 self._asked = None
@@ -249,7 +251,7 @@ class Tuner(TuningStore):
             for (key, one), plans in zip(unknown.items(), answers, strict=True):
                 try:
                     self._found(*key, self._timed(one, key[1], plans()))
-                except MgxError:  # raised again if the program itself asks for this problem
+                except MgxError:  # raised again if the emission requests this problem
                     failed.add(key)
 
     def _measured(self, asked: _Asked, exhaustive: bool) -> Timed | No:
@@ -262,11 +264,11 @@ class Tuner(TuningStore):
         return self._found(problem, exhaustive, made)
 
     def _timed(self, asked: _Asked, exhaustive: bool, plans: Sequence[Any] | No) -> Timed | No:
-        """Returns the fastest of several plans, kept."""
+        """Times several plans and stores the fastest."""
         problem = asked.question.problem
-        if isinstance(plans, No):  # which took as long to find out as plans take to make
+        if isinstance(plans, No):  # a refusal takes as long to find as plans take to build, so it is stored too
             free, total = self.device.memory()
-            if free >= total // SPARE:  # else that may be why
+            if free >= total // SPARE:  # with less, lack of memory may be the reason
                 versions = self.libraries.versions(problem)
                 self.keep(repr(problem), {"refused": plans.why, "versions": versions, "exhaustive": exhaustive})
             return plans
@@ -279,14 +281,14 @@ class Tuner(TuningStore):
 
 
 class _Asked(NamedTuple):
-    """A question and the bytes of its operands, by the names that launches take."""
+    """A request and the bytes of its operands by launch parameter."""
 
     question: Question
     sizes: Mapping[str, int]
 
 
 class _Compiling(threading.local):
-    """The dry run of this thread's compilation; other threads may compile at the same time."""
+    """State of this thread's dry run; other threads may compile concurrently."""
 
     dry_run: Callable[[], None] | None = None
 
@@ -302,7 +304,7 @@ class _Guessed:
 
 
 def _guessed(problem: Any) -> float:
-    """Returns microseconds that a plan is taken to need before it is timed."""
+    """Returns estimated microseconds of a plan that has not been timed."""
     return 5.0 + float(problem.flops) / GUESS
 
 

@@ -1,4 +1,4 @@
-"""Memory of callers that holds constants of programs: a digest of it, taken on the device."""
+"""Detects writes to watched constants in caller-owned memory, by a digest computed on the device."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .runtime.choice import EMULATED, Choice, decider
 
 __all__ = ["DeviceWatch"]
 
-PIECE: Final = 1 << 16  # bytes that a block reads in a row
-VECTOR: Final = 16  # bytes of an access
-BLOCKS: Final = 8  # for each multiprocessor: reading takes from the program beside it however many there are
+PIECE: Final = 1 << 16  # bytes read contiguously by a block
+VECTOR: Final = 16  # bytes per access
+BLOCKS: Final = 8  # per multiprocessor; limits the bandwidth taken from the program that runs concurrently
 
-# pieces: address, number of vectors, number of bytes behind them.  state: sum of all, blocks that are done, what the sum was
-# at first, whether it differs now.  told: in memory of the host, set once it does.
+# pieces: address, number of vectors and number of trailing bytes of each.  state: sum so far, blocks finished, initial digest,
+# changed flag.  told: flag in host memory, set once the digest differs.
 DIGEST: Final = """
 DEV u64 mixed(u64 x) {
   x ^= x >> 32;
@@ -74,14 +74,14 @@ KERNEL(256) watch_digest(const u64* pieces, u32 count, u64* state, u32* told, u3
 
 
 class DeviceWatch(Watch):
-    """A digest of 64 bits of all bytes of some arrays, taken when this is made.
+    """A 64-bit digest of all bytes of some arrays, taken at construction.
 
-    Errors: DeviceError on a device whose driver has no graphs with conditions.
+    Errors: DeviceError if the driver does not support conditional graph nodes.
     """
 
     def __init__(self, device: Device, arrays: Sequence[DeviceArray]) -> None:
         self.device = device
-        self.arrays = list(arrays)  # which keep the memory
+        self.arrays = list(arrays)  # keeps the memory alive
         rows = [row for a in arrays for row in _pieces(a)]
         self._count = len(rows)
         self._pieces = device.upload(np.array(rows or [(0, 0, 0)], np.uint64))
@@ -106,7 +106,7 @@ class DeviceWatch(Watch):
         return bool(self._told[0])
 
     def checks(self, choice: Choice) -> list[Callable[[int], None]]:
-        """Returns what sets a graph's condition to 1 if the memory holds something else now."""
+        """Returns the calls that set a graph's condition to 1 if the contents have changed."""
         decide = self._decide.bind((1,), (32,), 0, (self._state.address + 24, choice.condition))
         return [self._launch(), decide]
 
@@ -117,7 +117,7 @@ class DeviceWatch(Watch):
 
 
 def _pieces(array: DeviceArray) -> Iterator[tuple[int, int, int]]:
-    """Yields address, vectors and further bytes of each piece of an array's memory."""
+    """Yields address, number of vectors and number of trailing bytes of each piece of an array's memory."""
     size = array.device_shape.element_space() * array.dtype.size
     for at in range(0, size, PIECE):
         length = min(PIECE, size - at)

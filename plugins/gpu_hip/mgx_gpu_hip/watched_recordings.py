@@ -1,4 +1,4 @@
-"""Graphs of programs whose constants lie in memory of the caller's, and that check on the device whether it was written to."""
+"""Graphs of programs with watched constants: they check on the device whether the constants were written, and fall back."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["WatchedRecordings", "read_by"]
 
 
 class WatchedRecordings(Recordings):
-    """Graphs of a program's steps beside the check of its constants, and behind both a spare program's steps, which the device
-    runs where the check finds other contents; they leave their results in the same places.
+    """Graphs that run a program's steps beside the check of its constants, then, if the check fails, the steps of a fallback
+    program, which reads the constants from the caller's memory and overwrites the results.
 
-    Where no graph can be launched, since the caller's stream is being recorded, the spare's steps alone are queued.
-    spare: reads the constants from the caller's memory; read: what `read_by` gives.
+    On a stream under capture, where no graph can be launched, only the fallback's steps are enqueued.
+    spare: the fallback program's graphs; read: from `read_by`.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class WatchedRecordings(Recordings):
 
 
 def read_by(spare: Staging, own: Staging, given: Sequence[Any]) -> dict[int, Any] | None:
-    """Returns for each input of the spare's steps the number of this program's, or the memory of a constant.
+    """Returns for each input of the fallback the index of the program's input, or the memory of a constant.
 
-    given: likewise for each parameter of the spare.  From then on arguments and places are as aligned as both programs require.
-    None if the spare reads an input that this program does not, or a constant that does not lie as its steps require.
+    given: the same for each parameter of the fallback.  Raises the required alignment of the program's arguments and results to
+    that of both programs.  None if the fallback reads an input that the program does not, or a constant of unsuitable layout.
     """
     found: dict[int, Any] = {}
     for number in (v.buffer.index for v in spare.inputs):

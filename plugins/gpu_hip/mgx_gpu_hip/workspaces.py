@@ -1,7 +1,7 @@
-"""One workspace for all plans of libraries in a program, so that their counters can be set to zero together.
+"""Shares one workspace among all library plans of a program, so that one memset clears all their counters.
 
-Persistent kernels of cuBLASLt and cuDNN take their tiles from a counter at the start of their workspace, which a node of its own
-sets to zero before each of them.  On an H200 such a node keeps the device idle for 3.5 us, a twentieth of ResNet-50 at batch 32.
+Persistent kernels of cuBLASLt and cuDNN draw tiles from a counter at the start of their workspace, which a memset node clears
+before each of them.  On an H200 such a node keeps the device idle for 3.5 us; all of them cost 5% of ResNet-50 at batch 32.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .steps import LibraryStep
 
 __all__ = ["HEAD", "share_workspaces"]
 
-HEAD: Final = 256  # bytes at the start of a workspace that belong to one step alone
-MOST: Final = 64 << 20  # bytes of a workspace that is kept from its first use to its last
+HEAD: Final = 256  # bytes at the start of a workspace that are exclusive to one step
+MOST: Final = 64 << 20  # bytes of a workspace that is live from its first use to its last
 
 
 def share_workspaces(steps: Sequence[Step]) -> None:
-    """Gives the plans of libraries windows of one workspace, each `HEAD` bytes below the one before.
+    """Assigns library plans windows of one workspace, each starting `HEAD` bytes below the previous one.
 
-    So no step writes to the start of a later one's window: what is zero there before the first stays zero.
+    No step writes to the start of a later step's window: a counter cleared before the first step stays zero until its own step.
     """
     users = [s for s in steps if isinstance(s, LibraryStep) and s.workspace is not None and s.workspace.bytes <= MOST]
     if len(users) < 2:
