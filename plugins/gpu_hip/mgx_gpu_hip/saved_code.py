@@ -54,7 +54,7 @@ def read_code(code: Any, context: GpuContext) -> Kept:
     Errors: StoreError.
     """
     if not isinstance(code, Mapping) or code.get("format") != FORMAT:
-        raise StoreError("the file's kernels are of another version of this target; compile the program again")
+        raise StoreError("kernels of another version of this target")
     images = code["images"]
     if context.tuner is not None and code["device"] == context.device.properties.name:
         context.tuner.learn(code["choices"])

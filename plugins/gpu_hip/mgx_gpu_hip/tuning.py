@@ -28,9 +28,7 @@ from .runtime import Device
 
 __all__ = ["Timed", "Tuner"]
 
-OPEN: Final = (
-    4  # cost of one shape set of a program with symbolic extents: timing it pays off only after thousands of runs
-)
+OPEN: Final = 4  # budget taken by a set of symbolic extents: timing one pays off after thousands of runs
 SPARE: Final = 16  # if less than this fraction of memory is free, a refusal may be due to lack of memory
 KNOWN = 512  # maximum number of problems kept in memory
 DRY_RUNS: Final = 3

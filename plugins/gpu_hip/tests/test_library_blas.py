@@ -227,7 +227,7 @@ def test_the_preference_says_space_and_alignment() -> None:
     ("epilogue", "word"),
     [
         (("bias", Activation("gelu_erf")), "no epilogue"),
-        ((RELU, "bias"), "activates once"),
+        ((RELU, "bias"), "supports one activation"),
         ((Activation("relu", high=6.0),), "no relu"),
         ((Activation("swish"),), "no epilogue"),
     ],

@@ -105,7 +105,7 @@ def test_activation_modes() -> None:
     [
         ({"epilogue": ("residual",)}, "fuses a bias"),
         ({"epilogue": ("bias", Activation("swish"))}, "no activation swish"),
-        ({"pads": ((0, 1), (0, 1))}, "same padding"),
+        ({"pads": ((0, 1), (0, 1))}, "equal padding"),
         ({"dtype": dtype.int64}, "element type"),
     ],
 )

@@ -110,6 +110,6 @@ def test_the_next_kernel_is_taken_and_the_refusal_is_listed() -> None:
 
 
 def test_more_threads_than_a_kernel_was_compiled_for_are_found() -> None:
-    wanted = r"kernel 'wrong' of package \w+ for .* is launched with 128 threads a block, it was compiled for 64"
+    wanted = r"kernel 'wrong' of package \w+ for .* is launched with 128 threads per block, but was compiled for 64"
     with pytest.raises(DeviceError, match=wanted):
         run(GuardedTarget(1), grid=lambda shapes: 1, block=128)

@@ -50,7 +50,7 @@ def test_compiling_without_a_device_is_refused_at_once(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("named", ["host:first", "host:", "cuda:0x1", ":-1"])
 def test_a_device_that_is_named_by_no_number_is_refused(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MGX_GPU_DEVICE", named)
-    with pytest.raises(mgx.ParameterError, match=f"MGX_GPU_DEVICE must name a device as cuda:1 does, got '{named}'"):
+    with pytest.raises(mgx.ParameterError, match=f"MGX_GPU_DEVICE must name a device as in cuda:1, got '{named}'"):
         GpuTarget().get_context().device  # noqa: B018
 
 

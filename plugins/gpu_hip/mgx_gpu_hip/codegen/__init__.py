@@ -1,1 +1,1 @@
-"""HIP C++ text from groups and ops: readable text of what a kernel computes."""
+"""Generators of HIP C++ kernel source from ops and groups."""

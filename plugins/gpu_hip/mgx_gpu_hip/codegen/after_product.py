@@ -1,4 +1,4 @@
-"""Work on the sums of a product that its kernel does, apart from the product itself."""
+"""Epilogues that a kernel applies to the sums of a product before it stores them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["Finish", "after_product", "stored_results", "stored_vectors"]
 
 @dataclass(frozen=True)
 class Finish:
-    """Pointwise work on sums: `body` reads them as its first inputs and the `given` tensors, inputs `index`, behind.
+    """Pointwise work on sums: `body` has the sums as its first inputs, and the `given` tensors as inputs from `index` on.
 
-    sums: how many it reads for a result, parts of one product side by side.
+    sums: how many it reads per result, from adjacent parts of one product.
     """
 
     body: Body
@@ -40,7 +40,7 @@ class Finish:
     sums: int = 1
 
     def reads(self) -> list[Access]:
-        """Returns elements of memory that it reads, the sums left out."""
+        """Returns its reads of memory, except the sums."""
         return [a for a in self.body.accesses if a.index >= self.sums]
 
     def code(
@@ -52,10 +52,10 @@ class Finish:
         width: int = 1,
         prefix: str = "t",
     ) -> tuple[list[str], list[str], list[Value]]:
-        """Returns statements that read elements of memory, those that compute element `k` of a group, and the results.
+        """Returns statements that read memory, statements that compute element `k` of a group, and the results.
 
-        sums: code of the sums; strides: of each of `reads` along `places`, the coordinates, the innermost in groups of `width`;
-        offsets: the type of places in memory; prefix: of the names of values.
+        sums: expressions of the sums; strides: of each of `reads` along `places`, the coordinates, the innermost in groups of
+        `width`; offsets: the type of memory offsets; prefix: for variable names.
         """
         accesses, lines, loads = self.reads(), Lines(prefix), []
         readers = [Reader(self.given[a.index], s, a.offset, width) for a, s in zip(accesses, strides, strict=True)]
@@ -78,9 +78,9 @@ class Finish:
 
 
 def stored_results(ys: Sequence[Tensor], after: Finish | None, places: Sequence[str], first: int = 0) -> list[str]:
-    """Returns statements that write the results of one place, from its sums `whole0` and so on.
+    """Returns statements that write the results at one position, from its sums `whole0` and so on.
 
-    places: coordinates along the last axes of the results; first: the number of the first of `ys` among the kernel's results.
+    places: coordinates along the last axes of the results; first: index of the first of `ys` among the kernel's results.
     """
     axes = len(places)
     index = index_type(*ys, *(after.given[after.sums :] if after else ()))
@@ -107,9 +107,9 @@ def stored_vectors(
     width: int,
     total: str = "v[k]",
 ) -> list[str]:
-    """Returns statements that finish the sums of `width` neighbours and write the results in vectors.
+    """Returns statements that apply the epilogue to `width` adjacent sums and store the results as vectors.
 
-    strides: along `places` of each result, then of each of the work's reads; total: the sum of neighbour `k`.
+    strides: along `places` of each result, then of each read of the epilogue; total: the sum of element `k`.
     """
     index = index_type(*ys, *(after.given[1:] if after else ()))
     loads: list[str] = []
@@ -142,17 +142,17 @@ def after_product(
     first: int = 0,
     outputs: Sequence[Instruction] = (),
 ) -> Finish:
-    """Returns what a flat group computes from `joints`, over the extents `dims`: the product, a reshaped one, or parts of it.
+    """Returns the computation of a flat group after `joints`, over the extents `dims`: the product, its reshape, or slices of it.
 
-    inputs: the group's, of which the first is input `first` of the kernel; outputs: what is computed, the group's by default.
-    Errors: UnsupportedError for members that one loop does not run.
+    inputs: the group's, the first of which is input `first` of the kernel; outputs: values to compute, by default the group's.
+    Errors: UnsupportedError for members that a single loop nest cannot compute.
     """
     outputs = outputs or body.outputs
     places = {p: n for n, p in enumerate(body.parameters.values())}
     made = Module("finish")
     went = {j: made.add_parameter(f"sum{n}", Shape.of(j.shape.dtype, dims)) for n, j in enumerate(joints)}
     given, index = [Tensor.of(Shape.of(j.shape.dtype, dims)) for j in joints], [-1] * len(joints)
-    # comparisons show all digits
+    # approximate only if no comparison can expose the error
     coarse = all(o.shape.dtype.bits <= 8 and o.shape.dtype is not dt.bool_ for o in outputs)
 
     def take(ins: Instruction) -> Instruction:
@@ -170,7 +170,7 @@ def after_product(
         elif isinstance(ins.op, (Pointwise, *VIEWS)):
             went[ins] = made.add(ins.op, *map(take, ins.inputs))
         else:
-            raise UnsupportedError(f"{ins.op.name} after the product")
+            raise UnsupportedError(f"{ins.op.name} is not supported after a product")
         return went[ins]
 
     made.add_return([take(o) for o in outputs])
@@ -178,9 +178,9 @@ def after_product(
 
 
 def _coarse_gelu(made: Module, x: Instruction) -> Instruction:
-    """Returns GELU off by 2.5e-5, for results of 8 bits: x P(N(0, 1) < x) = x sigmoid(x (a + b x^2 + c x^4)).
+    """Returns GELU with an error of 2.5e-5, for 8-bit results: x P(N(0, 1) < x) = x sigmoid(x (a + b x^2 + c x^4)).
 
-    An exact erf takes a third of the time of a product whose results it follows.
+    An exact erf takes a third of the time of the product it follows.
     """
 
     def number(value: float) -> Instruction:
@@ -191,6 +191,6 @@ def _coarse_gelu(made: Module, x: Instruction) -> Instruction:
     a, b, c = (2 * value for value in ERF)
     inner = made.add(Add(), made.add(Mul(), square, number(c)), number(b))
     argument = made.add(Mul(), wide, made.add(Add(), made.add(Mul(), square, inner), number(a)))
-    share = made.add(Sigmoid(), made.add(Convert(target_type=dt.float16), argument))  # by the device's own exp
+    share = made.add(Sigmoid(), made.add(Convert(target_type=dt.float16), argument))  # by the device's fast exp
     result = made.add(Mul(), wide, made.add(Convert(target_type=dt.float32), share))
     return made.add(Convert(target_type=x.shape.dtype), result)

@@ -1,4 +1,4 @@
-"""Ops outside pointwise and reduction loops: logical reductions, ranges, triangles, neighbouring channels, rotations."""
+"""Ops that are neither pointwise nor reductions: logical reductions, ranges, triangles, LRN, rotary embeddings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["dynamic_range", "eye_like", "logical", "lrn", "rotary", "trilu"]
 
 
 def logical(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Returns reduce_any and reduce_all as the smallest of zeros and ones, so that long rows are split as sums are."""
-    inverse = [] if isinstance(op, ReduceAll) else [Not()]  # some are true if not all are false
+    """Returns reduce_any and reduce_all as a minimum over zeros and ones, so that long rows are split like those of sums."""
+    inverse = [] if isinstance(op, ReduceAll) else [Not()]  # any(x) = not all(not x)
     steps = [
         Convert(target_type=dt.bool_),
         *inverse,
         Convert(target_type=dt.int32),
-        ReduceMin(axes=op.reduced_axes(len(x.lens))),  # over no elements the largest number: true
+        ReduceMin(axes=op.reduced_axes(len(x.lens))),  # over no elements, the minimum is the largest number: true
         Convert(target_type=dt.bool_),
         *inverse,
         Convert(target_type=x.dtype),
@@ -43,7 +43,7 @@ def dynamic_range(
     op: Any, start: Tensor, limit: Tensor, delta: Tensor, y: Tensor, traits: DeviceTraits
 ) -> KernelSource | No:
     if op.length is None:
-        return No("a range of unknown length")
+        return No("the length of the range is unknown")
     kind = computed(y.dtype)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""Attention kernels: tiles on matrix units, tiles of fused multiply-adds for floats, single queries split over keys."""
+"""Selects an attention kernel: tiles on matrix units, tiles of FMAs for float32, or a split over keys for few queries."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     if p.out.elements == 0:
         return finish("attention", "", [], p.inputs, [p.out])
     if p.t == 0:
-        return No("attention over 0 keys")
+        return No("there are no keys")
     if p.s <= 4 and streams(p, traits):
         return few_queries(p, traits)
     if p.d > 256 or p.e > 256:
-        return No(f"attention heads of {p.d} and {p.e} elements are too large")
+        return No(f"heads of {p.d} and {p.e} elements are too large")
     if types == {dt.float32}:
         return floats(p, traits)
     waves = waves_for(p, traits)

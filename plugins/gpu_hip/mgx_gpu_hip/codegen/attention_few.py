@@ -1,4 +1,4 @@
-"""Attention of few queries, split over the keys."""
+"""Attention of few queries, split over the keys (flash decoding)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, fini
 
 __all__ = ["few_queries", "streams"]
 
-TOGETHER: Final = 4  # keys that a team reads before it uses the first
+TOGETHER: Final = 4  # keys that a team loads before it uses the first
 
 
 def streams(p: Pattern, traits: DeviceTraits) -> bool:
-    """Returns True if keys and values can be read in whole vectors by a part of a wave."""
+    """Returns True if parts of a wave can read keys and values as whole vectors."""
     step = 16 // p.dtype.size
     lanes = p.d // step if step else 0
     fits = all(aligned(p.tensor(a), a.strides, a.offset, step) for a in (p.q, p.k, p.v))
@@ -25,7 +25,7 @@ def streams(p: Pattern, traits: DeviceTraits) -> bool:
 
 
 def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
-    """A team of lanes reads a key and its value; a query's keys are split over blocks, whose results a second launch combines."""
+    """A team of lanes reads a key and its value; a query's keys are split over blocks, whose results a second launch merges."""
     t, step = p.word, 16 // p.dtype.size
     lanes = p.d // step
     threads = 128 if traits.wave == 32 else 256
@@ -106,7 +106,7 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
 
 
 def _over_keys(p: Pattern, t: str, step: int, lanes: int, teams: int) -> list[str]:
-    """Returns the loop over a block's keys, which leaves each team's largest logit, sum of weights and weighted values."""
+    """Returns the loop over a block's keys, which computes each team's maximum logit, sum of weights and weighted values."""
     product = f"{read('qv.v[i]', p.dtype)} * {read('kv[u].v[i]', p.dtype)}"
     return [
         f"for (u32 at = low; at < high; at += {teams * TOGETHER}u) {{",

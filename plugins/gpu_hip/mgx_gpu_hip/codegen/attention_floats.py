@@ -1,4 +1,4 @@
-"""Attention of floats in tiles of fused multiply-adds."""
+"""Attention of float32 in tiles of fused multiply-adds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["floats"]
 
 
 def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
-    """Writes a kernel of blocks of queries against blocks of keys, 256 threads as 16 x 16, each with a few rows and columns.
+    """Generates a kernel for blocks of queries and keys: 256 threads as 16 x 16, each with a few rows and columns.
 
-    Operands come from shared memory four neighbours at a time where head sizes allow.
+    Operands are read from shared memory in vectors of four if the head sizes allow.
     """
     queries, keys = (64, 32) if max(p.d, p.e) <= 64 else (32, 32)
     if max(p.d, p.e) > 128:
@@ -25,7 +25,7 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     ld, lv, lw = p.d + (1 if p.d % 4 else 4), p.e + 4 - p.e % 4, keys + 4
     room = keys * max(ld, lv)
     if (queries * ld + room + queries * lw) * 4 > min(traits.shared_bytes, 48 * 1024):
-        return No(f"attention over heads of {max(p.d, p.e)} floats needs more shared memory than there is")
+        return No(f"heads of {max(p.d, p.e)} floats exceed the shared memory of a block")
     arrived = ["async_commit();", "async_wait<0>();", "__syncthreads();"]
     lines = [
         f"const u32 first = blockIdx.x * {queries}u, tx = threadIdx.x % 16u, ty = threadIdx.x / 16u;",
@@ -91,7 +91,7 @@ def _scores(d: int, rows: int, columns: int, ld: int) -> list[str]:
 
 
 def _softmax(p: Pattern, queries: int, keys: int, rows: int, columns: int, out: int, lw: int) -> list[str]:
-    """Returns statements that turn scores into `weights`, and scale what was summed before."""
+    """Returns statements that convert scores to `weights`, and rescale earlier sums (online softmax)."""
     return [
         f"UNROLL for (int r = 0; r < {rows}; ++r) {{",
         "  float now = top[r], part = 0.f;",
@@ -115,7 +115,7 @@ def _softmax(p: Pattern, queries: int, keys: int, rows: int, columns: int, out: 
 
 
 def _weighted(rows: int, keys: int, out: int, lv: int, lw: int, e: int) -> tuple[list[str], str]:
-    """Returns statements that add the values times their weights to `acc`, and the column of its element `c`."""
+    """Returns statements that add the weighted values to `acc`, and the column of its element `c`."""
     if e % 64 == 0:
         return [
             f"for (u32 i = 0; i < {keys}u; i += 4) {{",

@@ -1,4 +1,4 @@
-"""Parts that all attention kernels have: where heads begin, logits, and rows that go to shared memory."""
+"""Parts shared by attention kernels: head offsets, logits, and copies of tiles to shared memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .source import NAME, KernelSource, stored, written
 
 __all__ = ["attended", "batch_setup", "copy_tile", "finished", "flops", "heads", "logit", "out_setup", "result"]
 
-IN_FLIGHT: Final = 8  # elements that a thread reads before it stores the first, where they cannot be read as vectors
+IN_FLIGHT: Final = 8  # elements that a thread loads before it stores the first, if vectors are not possible
 
 
 def heads(p: Pattern) -> int:
@@ -40,15 +40,15 @@ def batch_setup(p: Pattern, index: str) -> list[str]:
 
 
 def out_setup(p: Pattern) -> list[str]:
-    """Returns statements that set `o`, where a head's results begin, and `channel`, its first in rows of channels."""
+    """Returns statements that set `o`, the offset of a head's results, and `channel`, its first channel in a row."""
     channel = [f"const u32 channel = ({p.out_base()}) % {p.out.lens[-1]}u;"] if p.rows else []
     return [f"{stored(p.out.dtype)}* const o = q0 + ({p.out_base()});", *channel]
 
 
 def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
-    """Returns statements that set `product` (code of an lvalue) to the logit; -inf for keys that are masked.
+    """Returns statements that set `product` (an lvalue) to the logit; -inf for masked keys.
 
-    rows, keys: sizes of the tiles that cover queries and keys; where they divide the extents, no bounds are checked.
+    rows, keys: tile sizes of queries and keys; if they divide the extents, bounds checks are omitted.
     """
     lines, code = p.logits()
     edges = [f"col < {p.t}u"] * (not keys or p.t % keys != 0) + [f"row < {p.s}u"] * (not rows or p.s % rows != 0)
@@ -67,9 +67,9 @@ def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
 
 
 def attended(p: Pattern, first: str, queries: int) -> tuple[list[str], str]:
-    """Returns code that bounds the keys which any of so many queries from `first` on attends, and the bound's expression.
+    """Returns code that computes an upper bound of the keys attended by `queries` queries from `first` on, and its expression.
 
-    What lies behind the bound is not read: in a cache it may never have been written.
+    Keys beyond the bound are not read: in a cache they may be uninitialised.
     """
     most = "present" if p.present else f"{p.t}u"
     if not p.causal:
@@ -81,10 +81,9 @@ def attended(p: Pattern, first: str, queries: int) -> tuple[list[str], str]:
 
 
 def result(p: Pattern, value: str, total: str, place: str, column: str) -> str:
-    """Returns a statement that puts a result in its place: `value`, a weighted sum divided by `total`, then worked on.
+    """Returns a statement that stores a result: `value`, a weighted sum, divided by `total`, then passed to the epilogue.
 
-    column: its number among the columns of the head.  A query without keys gives zero.  Scores that are NaN make the total NaN,
-    and so the result.
+    column: index within the head.  A query without keys gives zero.  NaN scores make the total NaN, and so the result.
     """
     value = f"({total} {p.sees} ? {value} : 0.f)" if p.sees else value
     if p.after is None:
@@ -95,9 +94,9 @@ def result(p: Pattern, value: str, total: str, place: str, column: str) -> str:
 
 def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, real: int, first: str,
                limit: str, columns: int, ld: int, threads: int, thread: str = "threadIdx.x") -> list[str]:  # fmt: skip
-    """Returns statements that copy rows of an operand to shared memory; zeros beyond its extents.
+    """Returns statements that copy rows of an operand to shared memory, with zeros beyond its extents.
 
-    thread: number of a thread among the `threads` that copy.
+    thread: index of a thread among the `threads` that copy.
     """
     tensor, strides = p.tensor(access), access.strides
     t = stored(tensor.dtype)
@@ -119,7 +118,7 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
             f"  UNROLL for (int i = 0; i < {step}; ++i) {target}[r * {ld} + c + i] = w.v[i];",
             "}",
         ]
-    across = strides[-1] != 1 and strides[-2] == 1  # keys lie along memory
+    across = strides[-1] != 1 and strides[-2] == 1  # keys are contiguous in memory
     pair = (f"x % {rows}u", f"x / {rows}u") if across else (f"x / {columns}u", f"x % {columns}u")
     count = rows * columns
     whole = count % (IN_FLIGHT * threads) == 0
@@ -144,8 +143,8 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
 def finished(
     p: Pattern, lines: list[str], grid: tuple[int, int, int], threads: int, blocks: int = 0, shared: int = 0
 ) -> KernelSource | No:
-    """Returns the kernel of these statements; grid: tiles of queries, heads, 1; shared: bytes that the launch asks for."""
-    if grid[1] > 65535:  # more heads than the second grid axis allows
+    """Returns the complete kernel; grid: tiles of queries, heads, 1; shared: bytes of dynamic shared memory."""
+    if grid[1] > 65535:  # exceeds the second grid dimension
         lines = [line.replace("blockIdx.y", "blockIdx.x").replace("@x", "blockIdx.y") for line in
                  (line.replace("blockIdx.x", "@x") for line in lines)]  # fmt: skip
         grid = (grid[1], grid[0], 1)

@@ -1,4 +1,4 @@
-"""The pattern of an attention kernel, from an `attention` group or op: operands with strides, expression of the scores."""
+"""Matches an `attention` group or op: strided operands, and the expression of the scores."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ __all__ = ["Pattern", "from_group", "from_op"]
 
 @dataclass
 class Pattern:
-    """softmax(score(q k^T)) v, with batch axes in front.
+    """softmax(score(q k^T)) v, with leading batch axes.
 
     batch: extents of the batch axes; q [*batch, s, d], k [*batch, t, d], v [*batch, t, e] as reads of inputs, out strides
-    [*batch, s, e].  score: the work from products to logits over [*batch, s, t].  lines and
-    keep: statements, and the condition under which key `col` counts for query `row`; they declare `present`, how many keys
-    there are, where it is not t, and `start`, the last key of query 0, where it is causal.  sees: condition on a row's sum of
-    weights without which it gives zeros.  after: work on the elements of the result, which may read rows of its last axis;
-    after_module: the same as a module of the result and these rows.
+    [*batch, s, e].  score: the pointwise work from products to logits over [*batch, s, t].  lines and keep: statements, and the
+    condition under which query `row` attends key `col`; they declare `present`, the number of keys, if it is not t, and `start`,
+    the last key of query 0, if causal.  sees: condition on a row's sum of weights below which the result is zero.  after:
+    epilogue of the result, which may read rows along its last axis; after_module: the same as a module of the result and these
+    rows.
     """
 
     inputs: list[Tensor | None]
@@ -75,16 +75,16 @@ class Pattern:
 
     @property
     def word(self) -> str:
-        """The operands' type in kernels."""
+        """The operands' C type."""
         return stored(self.dtype)
 
     @property
     def rows(self) -> list[int]:
-        """Returns numbers of the inputs that `after` reads."""
+        """Returns indices of the inputs that `after` reads."""
         return [] if self.after is None else sorted({self.after.index[a.index] for a in self.after.reads()})
 
     def finishing(self) -> str:
-        """Returns text of the device function that makes a result of a sum and its channel by `after`; empty without it."""
+        """Returns the device function that applies `after` to a sum and its channel; empty without `after`."""
         if self.after is None:
             return ""
         strides = [a.strides[-1:] for a in self.after.reads()]
@@ -111,7 +111,7 @@ class Pattern:
         return offset_code(self.names, self.o[: len(self.batch)], 0, "u64")
 
     def logits(self) -> tuple[list[str], str]:
-        """Returns statements that make a logit of the product `s` of query `row` and key `col`, and its name."""
+        """Returns statements that compute a logit from the product `s` of query `row` and key `col`, and its variable."""
         if self.score is None:
             return [], "s"
         strides = [a.strides for a in self.score.reads()]
@@ -125,7 +125,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
     softmax = next((i for i in module if isinstance(i.op, Softmax)), None)
     dots = [i for i in module if isinstance(i.op, Dot)]
     if softmax is None or len(dots) != 2:
-        return No("the group is not product, softmax, product")
+        return No("the group does not have the form product, softmax, product")
     first, second = dots
     places = {p: n for n, p in enumerate(module.parameters.values())}
 
@@ -135,7 +135,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
             chain.insert(0, ins.op)
             ins = ins.inputs[0]
         if ins not in places:
-            raise UnsupportedError(f"an operand of the products comes from {ins.op.name}")
+            raise UnsupportedError(f"an operand of a product is computed by {ins.op.name}")
         offset, shape = through_chain(chain, inputs[places[ins]].shape)
         strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
         lead = strides[:-2]
@@ -162,15 +162,15 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
 
 
 def _weights(softmax: Instruction, second: Instruction) -> str:
-    """Returns `Pattern.sees`; refuses weights that are changed otherwise than NaN to zeros."""
+    """Returns `Pattern.sees`; declines weights that are changed except from NaN to zero."""
     at, sees = second.inputs[0], ""
     while at is not softmax:
         if isinstance(at.op, Where) and isinstance(at.inputs[0].op, Isnan):
-            sees, at = "> 0.f", at.inputs[2]  # also of NaN scores
+            sees, at = "> 0.f", at.inputs[2]  # covers NaN scores too
         elif isinstance(at.op, Convert):
             at = at.inputs[0]
         else:
-            raise UnsupportedError(f"weights go through {at.op.name} before the second product")
+            raise UnsupportedError(f"{at.op.name} of the weights before the second product is not supported")
     return sees
 
 
@@ -184,7 +184,9 @@ def _way_out(
         chain.append(at)
         onward = [i for i in at.inputs if not through_views(i).is_literal and not through_views(i).is_param]
         if len(onward) != 1:
-            raise UnsupportedError(f"{at.op.name} of {len(onward)} computed values after the second product")
+            raise UnsupportedError(
+                f"{at.op.name} of {len(onward)} computed values is not supported after the second product"
+            )
         at = onward[0]
     shape = out.shape
     work = [ins for ins in chain if isinstance(ins.op, Pointwise)]
@@ -201,10 +203,10 @@ def _way_out(
         elif ins.op.reshapes:
             seen = regroup(shape, before)
             if seen is None:
-                raise UnsupportedError("the output's layout does not keep the heads apart")
+                raise UnsupportedError("the output's layout interleaves the heads")
             shape = seen[1]
         else:
-            raise UnsupportedError(f"{ins.op.name} after the second product")
+            raise UnsupportedError(f"{ins.op.name} is not supported after the second product")
     steps = tuple(0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True))
     if all(isinstance(ins.op, Convert) for ins in work) and out.dtype is second.shape.dtype:
         return steps, None
@@ -214,7 +216,7 @@ def _way_out(
 def _finish(
     work: Sequence[Instruction], second: Instruction, module: Module, inputs: Sequence[Tensor], out: Tensor
 ) -> tuple[Finish, Module]:
-    """Returns work on the elements of the second product, as they lie in `out`, with numbers and rows of channels."""
+    """Returns the epilogue of the second product, in the layout of `out`, with operands that are scalars or rows of channels."""
     made = Module("after")
     given, index = [Tensor.of(Shape.of(second.shape.dtype, out.lens))], [-1]
     at = made.add_parameter("sum", Shape.of(second.shape.dtype, out.lens))
@@ -238,9 +240,7 @@ def _finish(
     made.add_return([at])
     finish = Finish(Body.of(made, given), tuple(given), tuple(index))
     if any(any(a.strides[:-1]) for a in finish.reads()) or not out.shape.standard():
-        raise UnsupportedError(
-            "the work behind the second product has operands that vary along other axes than the last"
-        )
+        raise UnsupportedError("operands of the epilogue vary along other axes than the last")
     return finish, made
 
 
@@ -249,7 +249,7 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
     q, k, v, mask, lengths, offsets, sink = [*inputs, *[None] * 7][:7]
     assert q is not None and k is not None and v is not None
     if sink is not None or op.precision not in (None, dt.float32) or op.result_of != "output" or q.dtype is dt.float64:
-        return No("sinks, other softmax types and results other than the output have no kernel")
+        return No("sinks, softmax types and results besides the output are not supported")
     b, h, s, d = q.lens
     g, t, e = k.lens[1], k.lens[2], v.lens[3]
     r = h // g
@@ -266,7 +266,7 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
     conditions = _windows(pattern, op, lengths, offsets)
     if mask is not None and mask.lens[-1] < t:
         if mask.lens[-1] == 1:
-            return No("a mask of one key has no kernel")
+            return No("a mask broadcast over the keys is not supported")
         conditions.insert(0, f"col < {mask.lens[-1]}u")
     pattern.keep = " && ".join(conditions)
     pattern.score = _masked_scores(pattern, op, mask)
@@ -274,7 +274,7 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
 
 
 def _masked_scores(pattern: Pattern, op: Any, mask: Tensor | None) -> Finish:
-    """Returns `Pattern.score` of the `attention` op: scale, cap and mask, which is input 3 of the kernel."""
+    """Returns `Pattern.score` of the `attention` op: scale, softcap and mask, which is input 3 of the kernel."""
     made = Module("score")
     _, g, r = pattern.batch
     dims = (*pattern.batch, pattern.s, pattern.t)
@@ -300,14 +300,14 @@ def _masked_scores(pattern: Pattern, op: Any, mask: Tensor | None) -> Finish:
         else:
             if mask.dtype is not dt.float32:
                 wide = made.add(Convert(target_type=dt.float32), wide)
-            closed = full(-math.inf)  # by the mask: a closed key's score may be infinite or NaN
+            closed = full(-math.inf)  # the score of a masked key may be infinite or NaN
             at = made.add(Where(), made.add(Equal(), wide, closed), closed, made.add(Add(), at, wide))
     made.add_return([at])
     return Finish(Body.of(made, given), tuple(given), tuple(index))
 
 
 def _windows(pattern: Pattern, op: Any, lengths: Tensor | None, offsets: Tensor | None) -> list[str]:
-    """Returns the conditions under which lengths, causality and windows leave a key; adds what they need to `Pattern.lines`."""
+    """Returns the conditions for lengths, causality and windows; adds the statements they need to `Pattern.lines`."""
     conditions: list[str] = []
     if lengths is not None:
         t = pattern.t

@@ -1,4 +1,4 @@
-"""Attention of few queries and heads in tiles on matrix units: the waves of a block take its keys by turns."""
+"""Attention of few queries and heads in tiles on matrix units: the waves of a block split its keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .source import DeviceTraits, KernelSource, stored
 
 __all__ = ["split_keys", "waves_for"]
 
-ROWS = 16  # queries of a block
-KEYS = 64  # of a tile
+ROWS = 16  # queries per block
+KEYS = 64  # keys per tile
 
 
 def _taken(p: Pattern, waves: int) -> int:
-    """Returns bytes of shared memory: the queries, and for each wave keys, values and a piece of weights."""
+    """Returns bytes of shared memory: the queries, and per wave keys, values and a piece of the weights."""
     d, e = _wide(p.d), _wide(p.e)
     return 2 * (ROWS * (d + 8) + waves * (KEYS * (d + e + 16) + 256))
 
@@ -28,7 +28,7 @@ def _wide(size: int) -> int:
 
 
 def waves_for(p: Pattern, traits: DeviceTraits) -> int:
-    """Returns number of waves that share the keys of a block, 1 where blocks of several queries' waves fill the device."""
+    """Returns the number of waves to split a block's keys over; 1 if blocks of several waves of queries fill the device."""
     symbolic = isinstance(p.d, SymbolicInt) or isinstance(p.e, SymbolicInt)
     if symbolic or ceil_div(p.s, 2 * ROWS) * heads(p) >= traits.sm_count:
         return 1
@@ -39,7 +39,7 @@ def waves_for(p: Pattern, traits: DeviceTraits) -> int:
 
 
 def split_keys(p: Pattern, traits: DeviceTraits, waves: int) -> KernelSource | No:
-    """Returns a kernel whose waves sum over their keys alone, and join their sums at the end by their largest scores."""
+    """Generates a kernel whose waves sum over separate keys, and merge their sums by their maximum scores at the end."""
     t, d, e = p.word, _wide(p.d), _wide(p.e)
     ldk, ldv = d + 8, e + 8
     threads, each = waves * traits.wave, KEYS * (ldk + ldv)
@@ -83,7 +83,7 @@ def split_keys(p: Pattern, traits: DeviceTraits, waves: int) -> KernelSource | N
 
 
 def _joined(p: Pattern, waves: int, each: int, start: int, threads: int) -> list[str]:
-    """Returns statements that write the sums of all waves over their weights; each puts its own where its keys were."""
+    """Returns statements that merge all waves' sums; each wave stages its own in the shared memory of its keys."""
     t, e = stored(p.out.dtype), _wide(p.e)
     width = 8 if p.e % 8 == 0 and aligned(p.out, p.o, 0, 8) else 1
     across = e // width

@@ -1,4 +1,4 @@
-"""Attention in tiles on matrix units."""
+"""Attention in tiles on matrix units (flash attention)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     ldk, ldv = d + 8, e + 8
 
     def taken(buffers: int) -> int:
-        """Returns bytes of shared memory; the queries are staged in the keys'."""
+        """Returns bytes of shared memory; the queries are staged in the buffer of the keys."""
         return 2 * (buffers * max(keys, 16 * waves) * ldk + keys * ldv + waves * 256)
 
     while waves > 1 and taken(1) > traits.shared_most:
@@ -33,7 +33,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     fits = (2 * keys * ldk + keys * ldv + waves * 256) * 2 <= min(traits.shared_bytes, 48 * 1024)
     buffers = 2 if fits and taken(2) <= traits.shared_most else 1
     room = max(keys, queries) * ldk
-    # queries in memory of their own are read together with the first keys and values; their place then takes the results
+    # with a separate buffer, queries are loaded together with the first keys and values; results then reuse it
     own = waves > 1 and buffers == 2 and d >= e and 4 * (taken(2) + 2 * queries * ldk) <= traits.shared_most
     apart = plain(queries * ldk) if own else 0
     total = taken(buffers) + 2 * apart
@@ -53,7 +53,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         *_memory(t, buffers, plain(room), plain(keys * ldv), waves, apart, dynamic=asked > 0),
         *copy_tile(p, p.q, "queries", "q", queries, p.d, "first", f"{p.s}u", d, ldk, threads),
     ]
-    if buffers == 2:  # the next keys are prefetched while these are used
+    if buffers == 2:  # double buffering: prefetches the next keys
         fetch = [
             *load_values("key"),
             "async_commit();",
@@ -108,9 +108,9 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
 
 
 def begun(p: Pattern, queries: str, ld: int) -> list[str]:
-    """Returns statements that bring a wave's queries to registers and begin its sums.
+    """Returns statements that load a wave's queries to registers and initialise its sums.
 
-    queries: code of where they lie in shared memory; ld: elements from one query to the next.
+    queries: their address in shared memory; ld: elements between queries.
     """
     nd, ne = ceil_div(p.d, 16), ceil_div(p.e, 16)
     return [
@@ -124,9 +124,9 @@ def begun(p: Pattern, queries: str, ld: int) -> list[str]:
 
 
 def scored(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str]:
-    """Returns statements that make the scores of a tile of keys (`these`), and the factors that earlier sums lose by them.
+    """Returns statements that compute the scores of a tile of keys (`these`), and the factors that rescale earlier sums.
 
-    first: the query of the wave's first row; queries: of a block.
+    first: the query of the wave's first row; queries: per block.
     """
     t, nk, nd, ne = p.word, keys // 16, ceil_div(p.d, 16), ceil_div(p.e, 16)
     return [
@@ -159,7 +159,7 @@ def scored(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str
 
 
 def weighed(p: Pattern, keys: int, ld: int) -> list[str]:
-    """Returns statements that turn a tile's scores into weights and add the values (`values`) times these."""
+    """Returns statements that convert a tile's scores to weights and accumulate the weighted `values`."""
     t, nk, ne = p.word, keys // 16, ceil_div(p.e, 16)
     return [
         f"UNROLL for (int n = 0; n < {nk}; ++n) {{",
@@ -180,7 +180,7 @@ def weighed(p: Pattern, keys: int, ld: int) -> list[str]:
 
 
 def _stored(p: Pattern, pieces: int) -> list[str]:
-    """Returns statements that write each sum over its weights."""
+    """Returns statements that normalise and store each sum."""
     place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"
     return [
         "UNROLL for (int i = 0; i < FRAG_C; ++i) {",
@@ -196,7 +196,7 @@ def _stored(p: Pattern, pieces: int) -> list[str]:
 
 
 def _stored_in_vectors(p: Pattern, ld: int, pieces: int) -> list[str]:
-    """Returns statements that write the same by way of the shared memory of a wave's own queries, 16 bytes a thread."""
+    """Returns statements that do so through the shared memory of a wave's own queries, 16 bytes per thread."""
     t, across = stored(p.out.dtype), p.e // 8
     place = f"own[frag_row(i) * {ld} + j * 16 + frag_col(i)]"
     result_of = result(p, "of[j].x[i] * share", "total", place, "j * 16 + frag_col(i)")
@@ -217,8 +217,8 @@ def _stored_in_vectors(p: Pattern, ld: int, pieces: int) -> list[str]:
 def _memory(t: str, buffers: int, room: int, values: int, waves: int, apart: int, dynamic: bool) -> list[str]:
     """Returns the declarations of shared memory.
 
-    apart: elements of queries that have memory of their own, 0 where they lie in the keys'; dynamic: all of it is what the launch
-    asks for, as more than a kernel may declare.
+    apart: elements of a separate buffer of queries, 0 if they share the keys'; dynamic: all of it is dynamic shared memory, which
+    may be larger than static.
     """
     if not dynamic:
         return [

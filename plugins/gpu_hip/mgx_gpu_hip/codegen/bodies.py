@@ -1,4 +1,4 @@
-"""A group's module for generators: values over one domain of extents, read through strides."""
+"""Translates a group's module to a loop body: values over one iteration space, read through strides."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from .source import Tensor, supported
 
 __all__ = ["Access", "Body", "Source", "flat", "single"]
 
-# what loops look through, if strides can
+# views that can be folded into strides
 VIEWS = (Multibroadcast, Broadcast, Squeeze, Unsqueeze, Reshape, Transpose, Identity, Contiguous)
 
 
 @dataclass(frozen=True)
 class Access:
-    """Parameter `index` read with `strides` along the axes of the domain, from `offset` on."""
+    """A read of parameter `index` with `strides` along the axes of the iteration space, from `offset` on."""
 
     index: int
     strides: tuple[int, ...]
     offset: int = 0
 
     def __hash__(self) -> int:
-        return hash(self.index)  # numbers that are traced are compared, and hashed never
+        return hash(self.index)  # traced numbers compare, but do not hash
 
 
-Source: TypeAlias = "Access | Instruction | Value"  # an element of memory, another member's value, a constant
+Source: TypeAlias = "Access | Instruction | Value"  # an element of memory, another member's value, or a constant
 
 
 @dataclass
 class Body:
-    """Members in order with where each operand comes from.
+    """Members in order with the source of each operand.
 
-    dims: the domain.  axes: those that reductions run over (empty without reductions).  rows: members with one value
-    for all positions along `axes`; passes: for each member the number of reductions, one after the other, before it.
+    dims: the iteration space.  axes: the reduced ones (empty without reductions).  rows: members with one value for all positions
+    along `axes`; passes: for each member the number of sequential reductions before it.
     """
 
     dims: tuple[int, ...]
@@ -62,7 +62,7 @@ class Body:
 
     @classmethod
     def of(cls, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None = None) -> Body:
-        """Errors: UnsupportedError for members or views that one loop cannot run."""
+        """Errors: UnsupportedError for members or views that a single loop nest cannot compute."""
         if any(i.result.dynamic() for i in module if isinstance(i.result, Shape)):
             fixed = {w: Shape.of(x.dtype, x.lens) for w, x in zip(module.parameters, inputs, strict=True)}
             module = module.clone(parameters=fixed)
@@ -74,13 +74,13 @@ class Body:
 
     @property
     def accesses(self) -> list[Access]:
-        """The different reads of memory, in order."""
+        """The distinct reads of memory, in order."""
         found = [s for m in self.members for s in self.operands[m] if isinstance(s, Access)]
         found += [s for s in self.outputs if isinstance(s, Access)]
         return list(dict.fromkeys(found))
 
     def is_row(self, source: Source) -> bool:
-        """Returns True if there is one value for a whole row."""
+        """Returns True if there is one value per row."""
         if isinstance(source, Instruction):
             return source in self.rows
         if isinstance(source, Access):
@@ -88,7 +88,7 @@ class Body:
         return True
 
     def after(self, source: Source) -> int:
-        """Returns the number of passes over the rows before a value can be computed (a reduction's own included)."""
+        """Returns the number of passes over a row before a value is available (including its own, for a reduction)."""
         if not isinstance(source, Instruction):
             return 0
         return self.passes[source] + is_reduction(source)
@@ -121,7 +121,7 @@ class _Reader:
             if ins in self.places or ins.is_literal or ins.is_return or ins.is_absent or isinstance(ins.op, VIEWS):
                 continue
             if ins not in members:
-                raise UnsupportedError(f"a loop does not run {ins.op.name}")
+                raise UnsupportedError(f"a loop nest cannot contain {ins.op.name}")
             if is_reduction(ins) or self._fits(_lens(ins.result)):
                 self._member(ins)
         for out in module.outputs:
@@ -144,7 +144,7 @@ class _Reader:
     def _keep(self, ins: Instruction, dims: tuple[int, ...], operands: list[Source]) -> None:
         body = self.body
         if not supported(ins.shape.dtype):
-            raise UnsupportedError(f"kernels do not compute with {ins.result}")
+            raise UnsupportedError(f"kernels do not support {ins.result}")
         body.members.append(ins)
         body.operands[ins] = operands
         body.passes[ins] = max((body.after(s) for s in operands), default=0)
@@ -152,7 +152,7 @@ class _Reader:
             body.rows.add(ins)
 
     def _source(self, ins: Instruction, dims: tuple[int, ...], views: Sequence[Operation] = ()) -> Source:
-        """Returns the source of an instruction that is read over `dims` (the domain, or its rows) through `views`."""
+        """Returns the source of an instruction read over `dims` (the iteration space, or its rows) through `views`."""
         chain: list[Operation] = list(views)
         while isinstance(ins.op, VIEWS):
             chain.insert(0, ins.op)
@@ -168,7 +168,7 @@ class _Reader:
                 raise UnsupportedError(f"kernels do not read {given.dtype}")
             offset, shape = through_chain(chain, given.shape)
             if tuple(shape.lens()) != dims:
-                raise UnsupportedError(f"an input is read as {list(shape.lens())}, needed is {list(dims)}")
+                raise UnsupportedError(f"an input is read as {list(shape.lens())}, required is {list(dims)}")
             strides = [0 if n == 1 else s for n, s in zip(shape.lens(), shape.strides(), strict=True)]
             return Access(self.places[ins], tuple(strides), offset)
         own = _lens(ins.result)
@@ -179,7 +179,7 @@ class _Reader:
         return ins
 
     def _repeated(self, ins: Instruction, dims: tuple[int, ...], chain: list[Operation]) -> Source:
-        """A pointwise op on fewer elements than the domain has, computed again wherever its result is read."""
+        """Returns a pointwise op on fewer elements than the iteration space, recomputed at each use."""
         key = (ins, dims, tuple(chain))
         made = self.copies.get(key)
         if made is None:
@@ -191,13 +191,13 @@ class _Reader:
         return made
 
     def _same_place(self, chain: Sequence[Operation], own: tuple[int, ...], dims: tuple[int, ...]) -> None:
-        """Errors: UnsupportedError if views of a member read elements at other positions."""
+        """Errors: UnsupportedError if views of a member read elements at other positions than its own."""
         tags = row_major(own)
         _, seen = through_chain(chain, Shape("float32", own))
         wanted = [0 if n == 1 else t for n, t in zip(own, tags, strict=True)]
         got = [0 if n == 1 else s for n, s in zip(seen.lens(), seen.strides(), strict=True)]
         if tuple(seen.lens()) != dims or got != wanted:
-            raise UnsupportedError("a member is read at another position than its own")
+            raise UnsupportedError("a member is read at another position than it is computed at")
 
 
 def through_chain(chain: Sequence[Operation], shape: Shape) -> tuple[int, Shape]:
@@ -214,12 +214,12 @@ def through_chain(chain: Sequence[Operation], shape: Shape) -> tuple[int, Shape]
 
 def _lens(shape: object) -> tuple[int, ...]:
     if not isinstance(shape, Shape):
-        raise UnsupportedError(f"a loop does not run on {shape}")
+        raise UnsupportedError(f"a loop nest cannot iterate over {shape}")
     return tuple(shape.lens())
 
 
 def flat(module: Module) -> Module:
-    """Returns a copy in which groups inside the module are replaced by their members."""
+    """Returns a copy with nested groups inlined."""
     if not any(i.modules for i in module):
         return module
     made = Module(module.name)

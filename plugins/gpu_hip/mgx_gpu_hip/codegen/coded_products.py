@@ -1,4 +1,4 @@
-"""Products of few rows with weights in codes of 4 or 8 bits: codes become numbers in registers, and are read once."""
+"""Products of few rows with quantized weights (4- or 8-bit codes), dequantized in registers; each code is read once."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .source import DeviceTraits, KernelSource, Tensor, read, stored
 
 __all__ = ["coded_product"]
 
-TOGETHER: Final = 8  # rows for which codes are made numbers once
-MAGIC: Final = 0x4B000000  # 2^23 as float32: what is put into its mantissa is added to it
+TOGETHER: Final = 8  # rows that share one dequantization of a code
+MAGIC: Final = 0x4B000000  # 2^23 as float32: an integer OR'ed into its mantissa is added to it
 
 
 @dataclass(frozen=True)
 class _Split:
-    """A wave makes `columns` sums for each row; `apart` waves share them, each with another part of k.
+    """A wave computes `columns` sums per row; `apart` waves share them, each with another part of k.
 
-    parts: a block takes as many columns in each of these parts of the matrix.
+    parts: a block takes equally many columns in each of these parts of the matrix.
     """
 
     columns: int
@@ -36,12 +36,12 @@ class _Split:
 
     @property
     def block(self) -> int:
-        """Columns of a block, counted in all parts."""
+        """Columns per block, over all parts."""
         return self.columns * (self.waves // self.apart)
 
 
 def _split(n: int, groups: int, parts: int, traits: DeviceTraits) -> _Split | None:
-    """Returns the most columns a wave with which two blocks a multiprocessor are busy; None if no block has all parts."""
+    """Returns the most columns per wave that keep two blocks per multiprocessor busy; None if no block has all parts."""
     waves = 256 // traits.wave
     every = [
         _Split(columns, apart, waves, parts)
@@ -57,18 +57,17 @@ def _split(n: int, groups: int, parts: int, traits: DeviceTraits) -> _Split | No
 def coded_product(
     op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, after: Finish | None = None
 ) -> KernelSource | No:
-    """a [.., k], codes [n, bytes], scale [n, blocks] and perhaps zero points like it, all row-major, to results [.., n].
+    """a [.., k], codes [n, bytes], scale [n, blocks] and optional zero points like it, all row-major, to results [.., n].
 
-    xs: these, None for absent zero points if something follows, and the operands of `after`; codes, scale and zero points of
-    rank 3 lie in tiles (`tiled_codes`).  ys: their last axis is that of the
-    sums, or of one part of them if `after` takes several.
+    xs: these, None for absent zero points if operands of `after` follow; codes, scale and zero points of rank 3 are tiled
+    (`tiled_codes`).  ys: their last axis is that of the sums, or of one part of them if `after` takes several.
     """
     a, codes, scale, zero = (*xs, None)[:4]
     assert a is not None and codes is not None and scale is not None
     parts = 1 if after is None else after.sums
     rows, k, n = prod(a.lens[:-1]), a.lens[-1], ys[0].lens[-1] * parts
     if rows > FEW:
-        return No(f"with {rows} rows a product with the whole weights is faster")
+        return No(f"with {rows} rows a product with dequantized weights is faster")
     if not rows or not k or not n:
         return No("an extent is 0")
     together = min(rows, TOGETHER)
@@ -84,11 +83,11 @@ def coded_product(
         while size > 4 and (row % size or op.block_size % (size * per_byte) or codes.align % size):
             size //= 2
         if row % size or (op.block_size % (size * per_byte) and scale.lens[1] > 1) or codes.align % size:
-            return No(f"rows of {row} bytes in blocks of {op.block_size} codes are not whole words")
+            return No(f"rows of {row} bytes in blocks of {op.block_size} codes are not a whole number of 32-bit words")
         groups = ceil_div(ceil_div(k, per_byte), size)
         split = _split(n, groups, parts, traits)
         if split is None:
-            return No(f"a block has no whole number of columns of {parts} parts")
+            return No(f"the columns of {parts} parts do not divide evenly into blocks")
         inner = _lines(op, (a, codes, scale, zero), split, together, size, groups)
         waves, apart, block = split.waves, split.apart, split.block
     given = [a, codes, scale, zero, *xs[4:]]
@@ -107,7 +106,7 @@ def coded_product(
 def _lines(
     op: Any, xs: tuple[Tensor, Tensor, Tensor, Tensor | None], split: _Split, together: int, size: int, groups: int
 ) -> list[str]:
-    """Returns statements that leave the sums of a block's columns in shared memory, `sums[part of k][column][row]`."""
+    """Returns statements that store the sums of a block's columns in shared memory, `sums[part of k][column][row]`."""
     a, codes, scale, zero = xs
     rows, k, n = prod(a.lens[:-1]), a.lens[-1], codes.lens[0]
     columns, words, in_word = split.columns, size // 4, 32 // op.bits
@@ -157,7 +156,7 @@ def _lines(
 def _finished(
     ys: Sequence[Tensor], after: Finish | None, rows: int, n: int, parts: int, together: int, block: int, apart: int
 ) -> list[str]:
-    """Returns statements that add up the sums of a block's waves and store what is made of them."""
+    """Returns statements that add the sums of a block's waves and store the epilogue's results."""
     each = block // parts
     wholes = []
     for part in range(parts):
@@ -179,7 +178,7 @@ def _finished(
 
 
 def _numbers(bits: int) -> list[str]:
-    """Returns statements that make a word of codes numbers: the code at bit b becomes (code - zero point) 2^b, exactly."""
+    """Returns statements that dequantize a word of codes: the code at bit b becomes (code - zero point) 2^b, exactly."""
     lines = ["const u32 low = w[c].v[i], high = low >> 16;"]
     count = 16 // bits
     for j in range(2 * count):
@@ -193,7 +192,7 @@ def _numbers(bits: int) -> list[str]:
 
 
 def _row(a: Tensor, count: int, group: int, rows: int, k: int, together: int) -> list[str]:
-    """Returns statements that read the elements of a row that a word's codes go with, less the power of two of their place."""
+    """Returns statements that read the row elements matching a word's codes, divided by the power of two of their bit."""
     t = stored(a.dtype)
     line = "m0 + m" if rows % together == 0 else f"(m0 + m < {rows}u ? m0 + m : {rows - 1}u)"
     lines = [f"const {t}* const from = p0 + (u64)({line}) * {k}u + first;", f"float x[{count}];"]

@@ -1,4 +1,4 @@
-"""Products of few rows with weights in codes, on matrix units: codes are on their way before the rows are there."""
+"""Products of few rows with quantized weights on matrix units; codes are prefetched before the rows are available."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .source import DeviceTraits, Tensor, read, stored
 
 __all__ = ["CodedTiles", "lane_bytes", "tiled_codes", "tiled_numbers"]
 
-COLUMNS: Final = 16  # of the weights that one instruction takes, for eight rows
-SHARERS: Final = 4  # lanes that have parts of one column
+COLUMNS: Final = 16  # columns of weights per instruction, for eight rows
+SHARERS: Final = 4  # lanes that share a column
 LANES: Final = 32
-HELD: Final = 4  # vectors of codes that a lane waits for at once
+HELD: Final = 4  # vectors of codes that a lane has in flight
 MOST_WAVES: Final = 16
-MANY: Final = 80  # waves a multiprocessor from which blocks of fewer waves and more columns take less time
+MANY: Final = 80  # waves per multiprocessor from which blocks of fewer waves and more columns are faster
 
 
 def lane_bytes(op: Any, kind: dt.DType, k: int, codes: Tensor, zero: bool, traits: DeviceTraits) -> int | None:
-    """Returns how many bytes of codes a lane reads at once; None where the device, the type or the extents do not allow it."""
+    """Returns the bytes of codes a lane reads at once; None if the device, type or extents are not supported."""
     if not _has_units(traits) or kind not in (dt.float16, dt.bfloat16):
         return None
     if kind is dt.bfloat16 and (op.bits != 4 or zero):
-        return None  # whose few digits do not hold every difference
+        return None  # its mantissa cannot represent every difference
     of_byte = 8 // op.bits
     size = 16
     while size >= 4:
@@ -40,9 +40,9 @@ def lane_bytes(op: Any, kind: dt.DType, k: int, codes: Tensor, zero: bool, trait
 
 
 def tiled_codes(codes: Array, size: int, k_bytes: int, parts: int) -> Array:
-    """Returns codes [n, bytes] as [tiles, pieces of k, bytes]: those that the lanes of a wave read at once lie side by side.
+    """Returns codes [n, bytes] as [tiles, pieces of k, bytes]: what the lanes of a wave read at once is contiguous.
 
-    size: bytes a lane; k_bytes: of a row that are used; parts: of the columns, each in tiles of its own, filled up with zeros.
+    size: bytes per lane; k_bytes: used bytes of a row; parts: of the columns, each with its own tiles, zero-padded.
     """
     used = _columns(codes[:, :k_bytes], parts)
     tiles, pieces = len(used) // COLUMNS, k_bytes // (SHARERS * size)
@@ -51,13 +51,13 @@ def tiled_codes(codes: Array, size: int, k_bytes: int, parts: int) -> Array:
 
 
 def tiled_numbers(numbers: Array, pieces: int, parts: int) -> Array:
-    """Returns scales or zero points [n, blocks] as [tiles, pieces of k, 16], one for each column and piece."""
+    """Returns scales or zero points [n, blocks] as [tiles, pieces of k, 16], one per column and piece."""
     used = _columns(numbers[:, np.arange(pieces) * numbers.shape[1] // pieces], parts)
     return used.reshape(-1, COLUMNS, pieces).transpose(0, 2, 1)
 
 
 def _columns(rows: Array, parts: int) -> Array:
-    """Returns rows, one for each column of the weights, with zeros behind each part up to whole tiles."""
+    """Returns one row per column of the weights, with each part zero-padded to whole tiles."""
     apart = len(rows) // parts
     split = rows.reshape(parts, apart, rows.shape[1])
     return np.pad(split, ((0, 0), (0, -apart % COLUMNS), (0, 0))).reshape(-1, rows.shape[1])
@@ -65,10 +65,10 @@ def _columns(rows: Array, parts: int) -> Array:
 
 @dataclass(frozen=True)
 class CodedTiles:
-    """The division of tiles of 16 columns and of pieces of k among blocks and waves.
+    """The distribution of tiles of 16 columns and pieces of k over blocks and waves.
 
-    codes, scale, zero: as `tiled_codes` and `tiled_numbers` lay them out, p1 to p3 of the kernel.  A block has `tiles` tiles, as
-    many of each of `parts` parts of the columns; each of its `waves` takes every so-manieth piece of k, `held` of them at once.
+    codes, scale, zero: in the layouts of `tiled_codes` and `tiled_numbers`, p1 to p3 of the kernel.  A block has `tiles` tiles,
+    equally many of each of `parts` parts of the columns; its `waves` take pieces of k round-robin, `held` of them at once.
     """
 
     bits: int
@@ -85,7 +85,7 @@ class CodedTiles:
     def of(
         cls, bits: int, kind: dt.DType, codes: Tensor, scale: Tensor, zero: Tensor | None, parts: int, traits: DeviceTraits
     ) -> CodedTiles:  # fmt: skip
-        """Returns the division that takes the least time on an H200, as measured there."""
+        """Returns the fastest distribution, from measurements on an H200."""
         count, pieces, _ = codes.lens
         tiles, waves = parts, min(MOST_WAVES, 1 << (pieces - 1).bit_length())
         while tiles <= 2 and ceil_div(count, tiles) * waves > MANY * traits.sm_count:
@@ -95,7 +95,7 @@ class CodedTiles:
 
     @property
     def block(self) -> int:
-        """Columns of a block, counted in all parts."""
+        """Columns per block, over all parts."""
         return COLUMNS * self.tiles
 
     @property
@@ -113,7 +113,7 @@ class CodedTiles:
         return self.size * 8 // self.bits
 
     def fetch(self) -> list[str]:
-        """Returns statements that begin to read codes, scales and zero points of a wave's first pieces of k."""
+        """Returns statements that prefetch codes, scales and zero points of a wave's first pieces of k."""
         shape = f"[{self.held}][{2 * self.tiles}]"
         return [
             "const u32 wave = threadIdx.x / WAVE, lane = lane_id(), g = lane / 4u, t = lane % 4u;",
@@ -142,9 +142,9 @@ class CodedTiles:
         ]
 
     def sums(self, source: str, together: int, last: str) -> list[str]:
-        """Returns statements that leave the sums of a block's columns in shared memory, `sums[wave][column][row]`.
+        """Returns statements that store the sums of a block's columns in shared memory, `sums[wave][column][row]`.
 
-        source: code of the memory of the rows; together: rows of the block; last: code of the number of the last one.
+        source: expression of the rows' address; together: rows per block; last: expression of the last row's index.
         """
         turns = ceil_div(self.pieces, self.waves * self.held)
         loop = ["const u32 turn = 0;", *self._added(source, last)]
@@ -168,7 +168,7 @@ class CodedTiles:
         ]
 
     def _added(self, source: str, last: str) -> list[str]:
-        """Returns statements that add the products of the codes that are held."""
+        """Returns statements that add the products of the codes held in registers."""
         bits, lane, piece = self.bits, self.lane, SHARERS * self.lane
         t, step = stored(self.kind), min(8, lane)
 
@@ -202,7 +202,7 @@ class CodedTiles:
 
 
 def _has_units(traits: DeviceTraits) -> bool:
-    """Returns True for devices whose matrix units are addressed as ``mma.sync`` is, or emulated so."""
+    """Returns True for devices with ``mma.sync``, or its emulation."""
     if traits.vendor == "nvidia":
         return int("".join(c for c in traits.arch if c.isdigit()) or "0") >= 80
     return traits.vendor == "host" and traits.wave == 32

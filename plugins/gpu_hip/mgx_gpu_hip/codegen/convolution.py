@@ -1,4 +1,4 @@
-"""Convolutions without a library: one thread per output for all but depthwise ones."""
+"""Convolutions without a library (except depthwise ones): one thread per output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["backwards", "convolution"]
 
 
 def _summed(x: Tensor, w: Tensor, at: str, by: str, inner: int) -> list[str]:
-    """Adds the products of a group's channels, at offsets of the image and the weights."""
+    """Returns a loop that adds the products of a group's channels, at given offsets of image and weights."""
     product = f"{read(f'p0[{at}]', x.dtype)} * {read(f'p1[{by}]', w.dtype)}"
     return [f"for (u32 c = 0; c < {inner}u; ++c)", f"  acc += {product};"]
 
@@ -51,7 +51,7 @@ def convolution(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) 
 
 
 def backwards(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Returns transposed convolution: each output gathers the inputs whose windows reach it."""
+    """Generates a transposed convolution: each output gathers the inputs whose windows cover it."""
     rank = len(x.lens) - 2
     stride, dilation, begins, _, _ = op.plan(rank, w.lens[2:])
     inner, outer = x.lens[1] // op.group, w.lens[1]

@@ -1,4 +1,4 @@
-"""Depthwise convolutions, channels-last: vectors of channels, strips of neighbouring outputs, the epilogue at the end."""
+"""Depthwise convolutions, channels last: vectors of channels, strips of adjacent outputs, fused epilogue."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["depthwise", "depthwise_group"]
 
 
 def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Returns a `convolution` group whose anchor is depthwise."""
+    """Generates a kernel for a `convolution` group whose anchor is depthwise."""
     body = flat(module)
     anchor = next((i for i in body if isinstance(i.op, Convolution)), None)
     places = {p: n for n, p in enumerate(body.parameters.values())}
     if anchor is None or any(i not in places for i in anchor.inputs):
         return No("the group is not a convolution of its inputs")
     if len(body.outputs) != 1:
-        return No("the group gives several results")
+        return No("the group has several results")
     x, w = at = tuple(places[i] for i in anchor.inputs)
     try:
         after = after_product(body, [anchor], inputs, anchor.shape.lens())
@@ -48,17 +48,17 @@ def depthwise(
     at: tuple[int, ...] = (0, 1),
     after: Finish | None = None,
 ) -> KernelSource | No:
-    """Writes a kernel for filters of one channel each, x and y channels last.  Weights are read in vectors where they lie so.
+    """Generates a kernel for filters of one channel each, x and y channels last.  Weights are read as vectors if contiguous.
 
-    A channel may have several filters: vectors of results then read the fewer channels that theirs are.
-    inputs: of the kernel, image and weights by themselves by default; at: the numbers of these two; after: work on the sums.
+    With several filters per channel, a vector of results reads fewer channels.
+    inputs: of the kernel, by default image and weights; at: indices of these two; after: epilogue.
     """
     rank = len(x.lens) - 2
     if rank != 2 or op.group != x.lens[1] or w.lens[1] != 1:
         return No("the convolution is not a depthwise convolution of images")
-    filters = w.lens[0] // op.group  # of each channel
+    filters = w.lens[0] // op.group  # per channel
     if inner_axis(y) != 1 or straight(x, 1) < 2 or straight(y, 1) < 2 or y.lens[1] % 2 or y.elements == 0:
-        return No("images are not channels-last")
+        return No("the images are not channels last")
     (sh, sw), (dh, dw), (top, left), _ = op.sliding(x.lens[2:], w.lens[2:])
     kh, kw = w.lens[2:]
     n, c, high, wide = y.lens
@@ -66,7 +66,7 @@ def depthwise(
     while c % width or max(width, filters) % min(width, filters):
         width //= 2
     if width == 1:
-        return No(f"{filters} filters of each channel do not fill vectors")
+        return No(f"{filters} filters per channel do not fill vectors")
     width, strip, tall = tile_of(width, y, sw, traits)
     tall = tall if dh == 1 else 1
     kind, narrow, channels = computed(x.dtype), stored(x.dtype), max(1, width // filters)
@@ -92,7 +92,7 @@ def depthwise(
     ]
 
     def image_rows(first: int, end: int, outputs: Sequence[int]) -> None:
-        """Adds what rows of the image from `first` on contribute to some of the thread's rows of outputs."""
+        """Adds the contributions of image rows from `first` on to some of the thread's output rows."""
         unrolled = "UNROLL" if kh * kw <= 64 else "ROLLED"
         lines.append(f"{unrolled} for (i32 j = {first}; j < {end}; ++j) {{")
         lines.append(f"  const i32 row = row0 + j * {dh};")
@@ -120,7 +120,7 @@ def depthwise(
             lines.append("  }")
         lines.append("}")
 
-    # where outputs of one column share rows of the image, the first and last of these serve some of the outputs alone
+    # if vertically adjacent outputs share image rows, the first and last of these contribute to some of the outputs only
     edges = sorted({o * sh for o in range(tall)} | {o * sh + kh for o in range(tall)})
     for first, end in pairwise(edges):
         image_rows(first, end, [o for o in range(tall) if o * sh <= first < o * sh + kh])
@@ -132,7 +132,7 @@ def depthwise(
 
 
 class Tile(NamedTuple):
-    """The results of one thread: neighbouring channels, and neighbours along the image's rows and columns."""
+    """The results of one thread: adjacent channels, and adjacent positions along rows and columns of the image."""
 
     width: int
     strip: int
@@ -140,10 +140,10 @@ class Tile(NamedTuple):
 
 
 def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits) -> Tile:
-    """Returns the tile of a thread; width: the most channels that it may take; step: columns of the image between outputs.
+    """Returns a thread's tile; width: most channels per thread; step: image columns between adjacent outputs.
 
-    Outputs beside each other share the pixels that they read, and those below each other the rows; two channels leave registers
-    for both.  Few threads are bound by the time of their own loads, and take fewer outputs.
+    Horizontally adjacent outputs share pixels, vertically adjacent ones rows; with two channels, registers suffice for both.
+    With few threads, the latency of a thread's loads dominates, so each takes fewer outputs.
     """
     _, channels, high, wide = y.lens
     width, strip = min(width, 2), min(4, wide)
@@ -158,7 +158,7 @@ def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits) -> Tile:
 
 
 def _results(y: Tensor, names: Sequence[str], tall: int, strip: int, width: int, after: Finish | None) -> list[str]:
-    """Returns statements that finish the sums and store them."""
+    """Returns statements that apply the epilogue and store the results."""
     lines: list[str] = []
     for axis, name, place, count in ((2, "line", "o", tall), (3, "col", "r", strip)):
         lines.append(f"UNROLL for (int {place} = 0; {place} < {count}; ++{place}) {{")

@@ -1,4 +1,4 @@
-"""Determinants of small matrices: a block eliminates one in shared memory, the largest element of each column as pivot."""
+"""Determinants of small matrices: LU elimination with partial pivoting in shared memory, one block per matrix."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .source import DeviceTraits, KernelSource, Tensor, finish, read, written
 
 __all__ = ["determinant"]
 
-LARGEST: Final = 64  # rows of a matrix that shared memory holds in float64
+LARGEST: Final = 64  # rows of a float64 matrix that fits in shared memory
 THREADS: Final = 64
 
 
 def determinant(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     n = x.lens[-1]
     if n > LARGEST:
-        return No(f"matrices of {n} rows, at most {LARGEST}")
+        return No(f"the kernel supports at most {LARGEST} rows, got {n}")
     matrices = y.elements
     if not matrices:
         return finish("det", "", [], [x], [y])

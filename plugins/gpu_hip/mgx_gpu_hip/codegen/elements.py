@@ -1,4 +1,4 @@
-"""Kernels in which each thread makes a few neighbouring elements of the output from their coordinates."""
+"""Kernels in which each thread computes a few adjacent elements of the output from their coordinates."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _CARRIERS = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 
 
 def carried(x: Tensor) -> Tensor:
-    """Returns the same memory as unsigned integers, for kernels that only move elements.  Errors: KeyError for other sizes."""
+    """Returns the same memory as unsigned integers, for kernels that only copy elements.  Errors: KeyError for other sizes."""
     return x._replace(dtype=_CARRIERS[x.dtype.size])
 
 
 @dataclass(frozen=True)
 class Moved:
-    """The source of a group of neighbours: statements, address, and the condition under which it is not `fill`."""
+    """The source of adjacent elements: statements, address, and the condition under which it is not `fill`."""
 
     lines: list[str]
     pointer: str
@@ -32,12 +32,12 @@ class Moved:
     fill: str = "0"
 
     def value(self, y: Tensor) -> str:
-        """Returns one element of it as code, as an element of y."""
+        """Returns the expression of one element, as an element of y."""
         value = f"*({self.pointer})"
         return f"{self.condition} ? {value} : ({stored(y.dtype)}){self.fill}" if self.condition else value
 
 
-Coordinates = Sequence[str]  # of each axis of the output, as code
+Coordinates = Sequence[str]  # expressions, one per axis of the output
 
 
 def offset_of(x: Tensor, coordinates: Coordinates, wide: bool = False) -> str:
@@ -51,9 +51,9 @@ def offset_of(x: Tensor, coordinates: Coordinates, wide: bool = False) -> str:
 
 
 class _Threads:
-    """A thread for each `width` neighbours of outputs of the same extents, along the innermost axis in memory.
+    """One thread per `width` adjacent elements along the innermost axis in memory, for outputs of equal extents.
 
-    lines: statements that make the coordinates; at: of the first neighbour; places: its offset in each output.
+    lines: statements that compute the coordinates; at: of the first element; places: its offset in each output.
     """
 
     def __init__(self, outputs: Sequence[Tensor], most: int) -> None:
@@ -89,9 +89,9 @@ def each_element(
     flops: int = 0,
     moved: int | None = None,
 ) -> KernelSource:
-    """Returns kernel text from the expression of one element.
+    """Generates a kernel from the expression of one element.
 
-    element: from coordinates of an output element to statements and one stored value for each output (outputs share lens).
+    element: from coordinates of an output element to statements and one stored value per output (outputs share lens).
     """
     elements = outputs[0].elements
     if elements == 0:
@@ -126,7 +126,7 @@ def each_move(
     before: str = "",
     moved: int | None = None,
 ) -> KernelSource:
-    """Returns kernel text that moves elements: `widest` neighbours at a time where their source lies so, and y does.
+    """Generates a copying kernel: up to `widest` elements at a time, if contiguous in source and destination.
 
     found: from coordinates of an output element to its source.
     """

@@ -1,4 +1,4 @@
-"""Values of a body's members as statements, from the names of its reads."""
+"""Evaluates a loop body: emits statements that compute the values of its members."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .source import Tensor, computed, read, stored
 __all__ = ["Evaluator", "body_function"]
 
 BYTES: Final = (int8, uint8)
-MOST: Final = 2.0**19  # of zero points: numbers and 1.5 * 2^23 have a sum of whole units
+MOST: Final = 2.0**19  # bound of zero points: the sum of a number and 1.5 * 2^23 has integer resolution
 
 
 class Evaluator:
-    """Writes the statements for values into `lines`; `leaf` names values that are not computed here (None: compute it)."""
+    """Emits statements to `lines`; `leaf` returns values that are computed elsewhere (None: compute it here)."""
 
     def __init__(self, body: Body, lines: Lines, leaf: Callable[[Source], Value | None]) -> None:
         self.body = body
@@ -48,7 +48,7 @@ class Evaluator:
         return made
 
     def _rounded(self, ins: Instruction) -> Value | None:
-        """Returns a byte that is a rounded number, or a rounded quotient by one, held inside bounds; None for everything else."""
+        """Returns a rounded value (or quotient) clipped to an integer range, as one conversion; None for anything else."""
         if not isinstance(ins.op, Convert) or ins.op.target_type not in BYTES:
             return None
         clip = self._member(self.body.operands[ins][0], Clip)
@@ -68,7 +68,7 @@ class Evaluator:
         if abs(zero) > MOST:
             return None
         held = [constant(b - zero, "float") for b in bounds if b is not None]
-        held += [str(-int(zero))] if zero else []  # what NaN becomes, so that it is 0 in the end
+        held += [str(-int(zero))] if zero else []  # the value for NaN, chosen so that the final result is 0
         x = self.body.operands[near][0]
         parts = self._member(x, Div)
         made = ""
@@ -85,19 +85,19 @@ class Evaluator:
         return Value(self.lines.let(kind, f"({kind})({made}{f' + {int(zero)}' if zero else ''})"), kind)
 
     def _member(self, source: Source, cls: type[Pointwise]) -> Instruction | None:
-        """Returns a member that is an op in single precision and is computed here for the first time."""
+        """Returns a member that is a float32 op of this class and not yet computed."""
         if not isinstance(source, Instruction) or source in self.known or not isinstance(source.op, cls):
             return None
         return source if source.shape.dtype is float32 and self.leaf(source) is None else None
 
     def _whole(self, source: Source) -> float | None:
-        """Returns the number that a source is, if it is a whole one."""
+        """Returns the value of a constant source, if it is an integer."""
         number = source.number if isinstance(source, Value) else None
         return float(number) if number is not None and float(number).is_integer() else None
 
 
 def body_function(name: str, body: Body, inputs: list[Tensor], outputs: list[Tensor]) -> tuple[str, list[Access]]:
-    """Returns a device function ``name(x.., y&..)`` for one element, stored inputs to stored outputs, and its reads in order."""
+    """Returns a device function ``name(x.., y&..)`` of one element, from stored inputs to stored outputs, and its reads."""
     reads = body.accesses
     types = [inputs[r.index].dtype for r in reads]
     lines = Lines()

@@ -22,7 +22,7 @@ __all__ = ["Lines", "Value", "convert", "literal_value", "pointwise_value", "sto
 
 @dataclass(frozen=True)
 class Value:
-    """A C++ expression of a C type; `packed` is the same as a stored narrow float, if there is one already."""
+    """A C++ expression and its C type; `packed` is its stored (narrow float) form, if already computed."""
 
     code: str
     ctype: str
@@ -32,16 +32,16 @@ class Value:
 
 
 class Lines:
-    """Statements with local variables; equal expressions get one variable."""
+    """Statements with local variables; equal expressions share a variable."""
 
     def __init__(self, prefix: str = "t") -> None:
         self.lines: list[str] = []
         self.known: dict[tuple[str, str], str] = {}
         self.prefix = prefix
-        self.fast = False  # whether results are rounded to 16 bits anyway
+        self.fast = False  # results are rounded to 16 bits, so approximate functions suffice
 
     def let(self, ctype: str, code: str) -> str:
-        """Returns a variable that holds `code`."""
+        """Returns a variable with the value of `code`."""
         if code.isidentifier():
             return code
         name = self.known.get((ctype, code))
@@ -56,7 +56,7 @@ class Lines:
 
 
 def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines: Lines) -> Value:
-    """Returns one pointwise op on values, as a value of the type that `result` is computed in."""
+    """Returns a pointwise op of values, in the type that `result` is computed in."""
     if isinstance(op, Convert):
         inputs = [_convertible(op, inputs[0], lines)]
     like = inputs[0].ctype if inputs else "float"
@@ -70,10 +70,10 @@ def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines
 
 
 def _convertible(op: Convert, x: Value, lines: Lines) -> Value:
-    """Returns the operand of a conversion; where it saturates, held inside the range of the narrow type (NaN stays)."""
+    """Returns the operand of a conversion; saturating ones are clipped to the range of the narrow type (NaN is kept)."""
     to = op.target_type
     if not supported(to):
-        raise UnsupportedError(f"kernels do not write {to}")
+        raise UnsupportedError(f"kernels do not support {to}")
     if not op.saturate or to.name not in SATURATING or x.packed_as is to:
         return x
     low, high = float(to.lowest), float(to.highest)
@@ -105,7 +105,7 @@ def _walk(e: Expr, op: Pointwise, inputs: Sequence[Value], like: str, lines: Lin
 
 
 def _retyped(v: Value, ctype: str) -> Value:
-    """Gives an untyped number the type of the other operand."""
+    """Returns an untyped number with the type of the other operand."""
     if v.ctype:
         return v
     assert v.number is not None
@@ -142,7 +142,7 @@ def _call(primitive: str, args: Sequence[Value], like: str, lines: Lines) -> Val
 
 
 def _power(ctype: str, operands: Sequence[str], args: Sequence[Value]) -> str:
-    """Small whole powers of floats as products."""
+    """Returns small integer powers of floats as products."""
     n = args[1].number
     if ctype not in FLOATS or n not in (1, 2, 3):
         return ""
@@ -162,7 +162,7 @@ def _rank(ctype: str) -> tuple[int, int]:
 def convert(v: Value, to: DType, lines: Lines) -> Value:
     """Returns a value as another element type, by the rules of `scalar.convert`."""
     if not supported(to):
-        raise UnsupportedError(f"kernels do not compute with {to}")
+        raise UnsupportedError(f"kernels do not support {to}")
     kind = computed(to)
     if v.number is not None:
         number = v.number
@@ -188,14 +188,14 @@ def convert(v: Value, to: DType, lines: Lines) -> Value:
 
 
 def store_value(v: Value, to: DType) -> str:
-    """Returns the code of the stored form of a value of an op whose result type is `to`."""
+    """Returns the stored form of a value with result type `to`."""
     if v.number is not None and to.bits >= 32:
         return v.code
     return v.packed if v.packed and v.packed_as is to else written(v.code, to)
 
 
 def literal_value(array: Any, of: DType) -> Value:
-    """Returns the one element of a constant tensor."""
+    """Returns the element of a one-element constant."""
     from mgx_core.ops.scalar import widen
 
     number = widen(np.asarray(array)).reshape(-1)[0].item()

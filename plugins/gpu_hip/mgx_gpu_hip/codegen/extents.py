@@ -1,8 +1,8 @@
-"""Extents that differ between the instances of a program: numbers for the generators, arguments in the kernels' text.
+"""Symbolic extents: plain numbers to the generators, arguments in the kernel source.
 
-A `SymbolicInt` is an int with its value in this instance, so that a generator makes every choice as for a static extent.
-Where it is written into a kernel's text while `arguments` are being recorded, the text gets a name instead and the launch the
-value.  The text then serves every instance for which the same choices are made, and is compiled once for all of them.
+A `SymbolicInt` is an int with its value in this instance, so that generators decide as for a static extent.  When it is formatted
+into kernel source under `arguments`, the source gets a parameter and the launch an argument.  One source then serves all
+instances in which the generator decides in the same way, and is compiled once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Final, TypeAlias
 
 __all__ = ["Recorder", "SymbolicInt", "arguments", "is_symbolic", "marked", "plain", "remembered", "symbolic"]
 
-Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names that are multiplied
+Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names of the factors
 
 _PLACE: Final = re.compile("«(\\d+)»(ull|ll|u)?")
 _KERNEL: Final = re.compile(r"^KERNEL\(([^)]*)\) ([^\s(]+)\(([^)]*)\) \{\n", re.M)
-# constants to the compiler: sizes of arrays, arguments of templates
+# contexts that require compile-time constants: array sizes, template arguments
 _FIXED: Final = re.compile(
     r"^ *SHARED\(.*$|^ *\w+(?:<[^<>]*>)? (?:\w+(?:\[[^\]]*\])+(?: = \{\})?,? ?)+;$|\w<[^<>();]*>", re.M
 )
@@ -27,14 +27,14 @@ _TYPES: Final = {"u32": "n", "u64": "wide", "i32": "s", "i64": "long_"}
 
 
 class SymbolicInt(int):
-    """An extent's value with the polynomial in symbols that it comes from."""
+    """An extent's value with the polynomial of symbols it was computed from."""
 
     terms: Terms
-    text: str | None = None  # of the terms, once asked for
+    text: str | None = None  # the formatted polynomial, computed on first use
 
     @classmethod
     def of(cls, value: int, terms: Terms) -> Any:
-        """Returns an int if the value is static."""
+        """Returns a plain int if the value is static."""
         if not terms or (len(terms) == 1 and () in terms):
             return int(value)
         made = int.__new__(cls, value)
@@ -126,7 +126,7 @@ def terms_of(x: int) -> Terms:
 
 
 def text_of(x: int) -> str:
-    """Returns the origin of a number as text."""
+    """Returns the polynomial of a number as text."""
     if type(x) is not SymbolicInt:
         return _text(x)
     if x.text is None:
@@ -139,36 +139,36 @@ def _text(x: int) -> str:
 
 
 def plain(x: Any) -> Any:
-    """Returns a number without its origin; one that is traced stays so."""
+    """Returns a number without its polynomial; traced numbers are unchanged."""
     return int(x) if type(x) is SymbolicInt else x
 
 
 class Recorder:
-    """The symbolic extents that a kernel's text names."""
+    """Collects the symbolic extents formatted into a kernel's source."""
 
     def __init__(self) -> None:
-        self.numbers: dict[tuple[str, int], int] = {}  # by origin and value
-        self.values: list[Any] = []  # ints, or numbers of a trace
+        self.numbers: dict[tuple[str, int], int] = {}  # by polynomial and value
+        self.values: list[Any] = []  # ints or traced numbers
 
     def place(self, x: SymbolicInt) -> str:
         value: Any = plain(x)
         number = self.numbers.setdefault((text_of(x), int(getattr(value, "number", value))), len(self.values))
         if number == len(self.values):
             self.values.append(value)
-        elif type(value) is not int:  # traced, as may be the one that has the place
+        elif type(value) is not int:  # traced numbers; the first one of equal extents is kept
             value.shares(self.values[number])
         elif type(self.values[number]) is not int:
             self.values[number].shares(value)
         return f"«{number}»"
 
     def fixed(self, text: str) -> str:
-        """Returns the text with values in the places."""
+        """Returns the source with the values substituted for the placeholders."""
         return _PLACE.sub(lambda found: f"{self.values[int(found[1])]}{found[2] or ''}", text)
 
     def resolved(self, text: str) -> tuple[str, dict[str, list[tuple[str, int]]]]:
-        """Returns the text with arguments in the places inside kernels, and by kernel their C types and values, in order.
+        """Returns the source with placeholders in kernels replaced by arguments, and each kernel's arguments as (C type, value).
 
-        Where the compiler needs a number (array sizes, templates, text outside kernels) the value is written.
+        Where a compile-time constant is required (array sizes, templates, text outside kernels) the value is substituted.
         """
         if "«" not in text:
             return text, {}
@@ -207,7 +207,7 @@ def current() -> Recorder | None:
 
 @contextmanager
 def arguments() -> Iterator[Recorder]:
-    """Symbolic extents that are written to text meanwhile become places, which `Recorder.resolved` turns into arguments."""
+    """Context manager: symbolic extents are formatted as placeholders, which `Recorder.resolved` turns into arguments."""
     recorder = Recorder()
     token = _recording.set(recorder)
     try:
@@ -217,15 +217,15 @@ def arguments() -> Iterator[Recorder]:
 
 
 def remembered(n: int, shapes: Iterable[Sequence[int]]) -> int:
-    """Returns a number as one of the extents that it equals and that varies, if there is one: it may come from attributes of ops,
-    which are plain numbers."""
+    """Returns the symbolic extent that a number equals, if there is one: op attributes are plain numbers that may derive from
+    extents."""
     if isinstance(n, SymbolicInt):
         return n
     return next((d for lens in shapes for d in lens if isinstance(d, SymbolicInt) and d == n), n)
 
 
 def marked(shape: Any, like: Any) -> Any:
-    """Returns a static shape with the symbols of an equal one, which may remember more: attributes of ops are plain numbers."""
+    """Returns a static shape with the symbols of an equal one, as far as that has symbols; op attributes lose them."""
     from mgx_core import Shape
 
     if not isinstance(like, Shape) or not like.ranked or like.dims != shape.dims or like.dynamic():
@@ -237,14 +237,14 @@ def marked(shape: Any, like: Any) -> Any:
 
 
 def is_symbolic(shape: Any) -> bool:
-    """Returns True for a static shape of which an extent is another in other instances of the program."""
+    """Returns True for a shape with an extent that differs between instances of the program."""
     from mgx_core import Shape
 
     return isinstance(shape, Shape) and shape.ranked and any(isinstance(d, SymbolicInt) for d in shape.dims)
 
 
 def symbolic(declared: Any, given: Any) -> Any:
-    """Returns the given shape, whose extents carry the symbols that they are declared with."""
+    """Returns the given shape with the symbols of the declared extents."""
     from mgx_core import Shape
     from mgx_core.types.dim import Sym
 

@@ -1,4 +1,4 @@
-"""Positions of extremes along one axis."""
+"""Argmax and argmin along one axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["extreme"]
 
 
 def _pair(kind: str, largest: bool, nan_first: bool, last: bool = False) -> str:
-    """Returns a value with its position, and their order: NaN before or after all numbers, equal values by position."""
+    """Returns a struct of value and index, and its ordering: NaN before or after all numbers, ties by index."""
     sign = ">" if largest else "<"
     nan_a = "(a.v != a.v && b.v == b.v)" if nan_first else "(a.v == a.v && b.v != b.v)"
     tie = ">" if last else "<"
@@ -35,7 +35,7 @@ def extreme(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
     axis = normalize(op.axis, len(x.lens))
     n, kind = x.lens[axis], computed(x.dtype)
     if n >= 1 << 31:
-        return No(f"{op.name} along an axis of {n} elements")
+        return No(f"{op.name} does not support an axis of {n} elements")
     pair = _pair(kind, isinstance(op, Argmax), True, op.select_last_index)
     if x.strides[axis] != 1 or n < 16:
 

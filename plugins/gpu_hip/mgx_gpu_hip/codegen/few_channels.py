@@ -1,7 +1,7 @@
-"""Convolutions of few input channels on matrix units: windows are read where the image lies in shared memory.
+"""Convolutions of few input channels on matrix units: implicit GEMM that reads windows directly from shared memory.
 
-The image is brought there once, with its pixels' channels side by side, from whatever layout and type it has.  Eight elements
-behind each other there are a run of a window's row; the weights lie in the order of these runs.
+The image is loaded once, converted from any layout and type to channels last.  Each run of eight contiguous elements there is a
+part of a window's row; the weights are stored in the order of these runs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .source import DeviceTraits, KernelSource, Tensor, stored
 
 __all__ = ["few_channels"]
 
-WITHOUT_UNITS: Final = ("gfx10", "sm_5", "sm_6", "sm_7")  # architectures whose lanes would multiply one by one
-AT_ONCE: Final = 4  # pixels that a thread reads before it writes the first
+WITHOUT_UNITS: Final = ("gfx10", "sm_5", "sm_6", "sm_7")  # architectures without matrix units
+AT_ONCE: Final = 4  # pixels that a thread loads before it stores the first
 
 
 def few_channels(
@@ -33,15 +33,15 @@ def few_channels(
     traits: DeviceTraits,
     tile: Tile | int = 0,
 ) -> KernelSource | No:
-    """Returns a kernel for windows of x [n, c, (h,) w] times weights [o, depth] in the order of `filters`.
+    """Generates a kernel for windows of x [n, c, (h,) w] times weights [o, depth] in the order of `filters`.
 
-    xs: x, of any type and strides; weights, with rows of zeros up to a multiple of 16; the operands of `after`.  ys: results
-    [n, o, (h,) w].  tile: one, or its place among those by estimated time.
+    xs: x, of any type and strides; weights, zero-padded to a multiple of 16 rows; the operands of `after`.  ys: results
+    [n, o, (h,) w].  tile: a tile size, or its rank by estimated time.
     """
     x, w = xs[:2]
     assert x is not None and w is not None
     if w.dtype not in (dt.float16, dt.bfloat16):
-        return No(f"matrix units do not multiply {w.dtype}")
+        return No(f"matrix units do not support {w.dtype}")
     if traits.arch.startswith(WITHOUT_UNITS):
         return No(f"{traits.arch} has no matrix units")
     count, columns, *image = ys[0].lens
@@ -51,7 +51,7 @@ def few_channels(
     if isinstance(tile, int):
         tiles = tiles_by_time(filters, columns, (high, wide), count, traits)
         if tile >= len(tiles):
-            return No(f"the device has room for {len(tiles)} tiles")
+            return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
     text = _Text(x, w, ys, after, tile, traits, (high, wide))
     blocks = min(text.tiles, traits.sm_count * tile.resident(traits))
@@ -64,7 +64,7 @@ def few_channels(
 
 
 class _Text:
-    """The text of one kernel."""
+    """Generates the source of one kernel."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _Text:
         self.steps = self.f.kernel[0] // tile.taps
 
     def lines(self) -> tuple[list[str], list[str]]:
-        """Returns statements that may run before the kernel before it has ended, and the others."""
+        """Returns statements that may run before the previous kernel has ended, and the others."""
         t, whole = self.tile, self.tile.whole
         images = (1 if whole else 2) * t.columns * t.weight_pitch
         ahead = [
@@ -144,10 +144,10 @@ class _Text:
             "}",
         ]
 
-    # operands
+    # loading operands
 
     def load_weights(self) -> list[str]:
-        """Returns a function that begins to bring the weights of a part of the window to shared memory."""
+        """Returns a function that starts an asynchronous copy of the weights of a part of the window to shared memory."""
         t, rows = self.tile, self.w.lens[0]
         chunks = t.depth // RUN
         cut = rows % t.columns != 0
@@ -163,7 +163,7 @@ class _Text:
         ]
 
     def load_image(self) -> list[str]:
-        """Returns a function that brings the pixels under a tile, or under some rows of its windows, to shared memory."""
+        """Returns a function that copies the pixels of a tile, or of some rows of its windows, to shared memory."""
         t, f, x = self.tile, self.f, self.x
         source = stored(x.dtype)
         return [
@@ -186,7 +186,7 @@ class _Text:
         return f"  const u32 e = e0 + i * {self.threads}u, r = e / {wide}u, c = e % {wide}u;"
 
     def read_pixels(self) -> list[str]:
-        """Returns statements that read pixels which lie a block apart; 0 around the image."""
+        """Returns statements that read pixels one block apart; 0 in the padding."""
         t, f, x = self.tile, self.f, self.x
         _, down, across = _planar(x.strides)
         reach = sum((int(n) - 1) * int(s) for n, s in zip(x.lens[1:], x.strides[1:], strict=True))
@@ -207,7 +207,7 @@ class _Text:
         ]
 
     def write_pixels(self) -> list[str]:
-        """Returns statements that convert these pixels and write them to shared memory, zeros behind their channels."""
+        """Returns statements that convert these pixels and write them to shared memory, with zeros after their channels."""
         t, f = self.tile, self.f
         to = f"to + r * {t.pitch}u + c * {f.taken}u"
         values = [f"convert<{self.t}>(raw[i][{c}])" if c < f.channels else "zero" for c in range(f.taken)]
@@ -228,7 +228,7 @@ class _Text:
         ]
 
     def rows(self) -> list[str]:
-        """Returns statements that find where the windows of a lane's places begin in shared memory."""
+        """Returns statements that compute the offsets of a lane's windows in shared memory."""
         t, f = self.tile, self.f
         step, last = t.row_step * t.pitch, t.high * t.wide
         cut = last < t.places
@@ -243,7 +243,7 @@ class _Text:
         ]
 
     def multiply(self) -> list[str]:
-        """Returns a function that adds the products of what is in shared memory."""
+        """Returns a function that accumulates the products of the operands in shared memory."""
         t, f = self.tile, self.f
         runs = [(j * t.tap_step * t.pitch + f.begin(q), f.length(q)) for j in range(t.taps) for q in range(f.per_row)]
         if len(runs) % 2:
@@ -262,10 +262,10 @@ class _Text:
             ]
         return [*lines, "};"]
 
-    # the results
+    # storing results
 
     def results(self) -> list[str]:
-        """Returns statements that finish the sums of a tile, 16 places of a wave after the other, and store them in vectors."""
+        """Returns statements that apply the epilogue, 16 positions of a wave at a time, and store vectors."""
         t, ys = self.tile, self.ys
         width = self.width()
         accesses = self.after.reads() if self.after else []
@@ -302,7 +302,7 @@ class _Text:
         return [*lines, "  }", "}"]
 
     def width(self) -> int:
-        """Neighbouring filters that one lane finishes: 16 bytes of the narrowest result."""
+        """Adjacent filters per lane in the epilogue: 16 bytes of the narrowest result."""
         width = min(16 // min(y.dtype.size for y in self.ys), 16)
         while width > 1 and (
             self.ys[0].lens[1] % width or not all(aligned(y, _inside(y.strides), 0, width) for y in self.ys)
@@ -312,10 +312,10 @@ class _Text:
 
 
 def _planar(strides: Sequence[int]) -> tuple[int, int, int]:
-    """Returns the strides along images, their rows and their columns."""
+    """Returns the strides along images, rows and columns."""
     return strides[0], strides[2] if len(strides) == 4 else 0, strides[-1]
 
 
 def _inside(strides: Sequence[int]) -> list[int]:
-    """Returns strides along images, their rows and columns, and filters."""
+    """Returns the strides along images, rows, columns and filters."""
     return [*_planar(strides), strides[1]]

@@ -1,4 +1,4 @@
-"""Windows of few channels as rows of a product, and the sizes of the tiles that multiply them."""
+"""Layout of the windows of few channels as rows of a GEMM, and tile sizes by estimated time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .source import DeviceTraits
 __all__ = ["MOST_CHANNELS", "RUN", "Filters", "Tile", "runs_of", "tiles_by_time"]
 
 MOST_CHANNELS: Final = 8
-RUN: Final = 8  # elements of a window that lie behind each other in shared memory
-SEVERAL: Final = 110 << 10  # bytes of shared memory of which two blocks fit into a multiprocessor
-PITCH: Final = 8  # elements behind a row of weights, so that eight rows lie in different banks
+RUN: Final = 8  # contiguous elements of a window in shared memory
+SEVERAL: Final = 110 << 10  # bytes of shared memory with which two blocks fit on a multiprocessor
+PITCH: Final = 8  # padding elements per row of weights, so that eight rows fall into different banks
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Windows over an image with two axes, and the order of their elements in the rows of the weights.
+    """Windows over an image with two axes, and the order of their elements in rows of weights.
 
-    channels: of the image; taken: elements that a pixel takes in shared memory, zeros behind its channels.  Each row of a window
-    is a number of runs: of its pixels behind each other, or one a pixel where these lie apart.
+    channels: of the image; taken: elements per pixel in shared memory, zero-padded.  Each row of a window is a number of runs:
+    contiguous pixels, or one pixel per run if pixels are apart (dilation).
     """
 
     channels: int
@@ -43,21 +43,21 @@ class Filters:
 
     @property
     def depth(self) -> int:
-        """Elements of a row of weights: all runs, and one of zeros where they are odd."""
+        """Elements of a row of weights: all runs, and a zero run if their number is odd."""
         runs = self.kernel[0] * self.per_row
         return (runs + runs % 2) * RUN
 
     def length(self, run: int) -> int:
-        """Returns how many elements of a run of a row are the window's."""
+        """Returns the number of elements of a run that belong to the window."""
         return self.taken if self.apart else min(RUN, self.kernel[1] * self.taken - run * RUN)
 
     def begin(self, run: int) -> int:
-        """Returns elements of shared memory from the window's first pixel in a row to a run."""
+        """Returns the offset in shared memory of a run from the first pixel of the window's row."""
         return run * self.dilation[1] * self.taken if self.apart else run * RUN
 
     @property
     def align(self) -> int:
-        """Bytes that every run's address is a multiple of."""
+        """Alignment in bytes of every run."""
         step = self.dilation[1] * self.taken if self.apart else RUN
         return gcd(16, 2 * gcd(self.stride[1] * self.taken, step))
 
@@ -65,17 +65,17 @@ class Filters:
 def runs_of(
     channels: int, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int], begins: tuple[int, int]
 ) -> Filters:
-    """Returns the order with the fewest runs, of these the one whose addresses are aligned best."""
+    """Returns the order with the fewest runs, among these the one with the best alignment."""
     ways = [Filters(channels, kernel, stride, dilation, begins, n) for n in range(channels, MOST_CHANNELS + 1)]
     return min(ways, key=lambda f: (f.per_row, -f.align, f.taken))
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Places of one image, high x wide, that a block computes at once, in pieces of 16: `down` for each of its `waves`.
+    """Output positions, high x wide, that a block computes at once, in pieces of 16: `down` for each of its `waves`.
 
-    across: pieces of 16 filters; taps: rows of the window that are in shared memory at once.  If these are not all, the rows of
-    the image are kept for each row of places by itself.
+    across: pieces of 16 filters; taps: rows of the window in shared memory at once.  If these are not all, image rows are stored
+    separately for each row of positions.
     """
 
     filters: Filters
@@ -100,7 +100,7 @@ class Tile:
 
     @property
     def depth(self) -> int:
-        """Elements of the weights' rows in shared memory."""
+        """Elements of a row of weights in shared memory."""
         return self.filters.depth if self.whole else self.taps * self.filters.per_row * RUN
 
     @property
@@ -109,7 +109,7 @@ class Tile:
 
     @property
     def row_step(self) -> int:
-        """Rows of shared memory from one row of places to the next."""
+        """Rows of shared memory between adjacent rows of positions."""
         return self.filters.stride[0] if self.whole else self.taps
 
     @property
@@ -122,19 +122,19 @@ class Tile:
 
     @property
     def pixels(self) -> int:
-        """Of a row in shared memory."""
+        """Pixels of a row in shared memory."""
         f = self.filters
         return (self.wide - 1) * f.stride[1] + (f.kernel[1] - 1) * f.dilation[1] + 1
 
     @property
     def pitch(self) -> int:
-        """Elements of a row in shared memory, with what the last run of its last window reads behind it."""
+        """Elements of a row in shared memory, including padding read by the last run of its last window."""
         f = self.filters
         last = (self.wide - 1) * f.stride[1] * f.taken + f.begin(f.per_row - 1) + RUN
         return ceil_div(max(last, self.pixels * f.taken), RUN) * RUN
 
     def resident(self, traits: DeviceTraits) -> int:
-        """Returns blocks that a multiprocessor holds, by its shared memory and its 65,536 registers."""
+        """Returns blocks resident on a multiprocessor, limited by shared memory and 65,536 registers."""
         registers = 72 + self.down * self.across * 256 // traits.wave
         threads = self.waves * traits.wave
         return max(
@@ -155,12 +155,12 @@ class Tile:
 
     @property
     def shared(self) -> int:
-        """Bytes: weights and image twice, but weights once where they stay, and 16 rows of sums for each wave."""
+        """Bytes: weights and image double-buffered, but weights once if they stay, and 16 rows of sums per wave."""
         return (1 if self.whole else 2) * self.weight_bytes + 2 * self.image_bytes + self.waves * 64 * self.sum_pitch
 
 
 def tiles_by_time(f: Filters, filters: int, image: tuple[int, int], count: int, traits: DeviceTraits) -> list[Tile]:
-    """The tiles for `count` images with so many places, by estimated time."""
+    """Returns tile sizes for `count` images with so many positions, by estimated time."""
     image, count = (int(image[0]), int(image[1])), int(count)
     pieces = ceil_div(filters, 16)
     across = ceil_div(pieces, ceil_div(pieces, 8))
@@ -180,7 +180,7 @@ def tiles_by_time(f: Filters, filters: int, image: tuple[int, int], count: int, 
 
 
 def _taps(f: Filters) -> Iterator[int]:
-    """Rows of the window at once, the most first; parts of it are whole steps of matrix units."""
+    """Yields rows of the window to load at once, most first; parts are whole steps of matrix units."""
     high = f.kernel[0]
     yield high
     for taps in range(high - 1, 0, -1):
@@ -189,7 +189,7 @@ def _taps(f: Filters) -> Iterator[int]:
 
 
 def _places(f: Filters, most: int, image: tuple[int, int]) -> tuple[int, int]:
-    """Returns the rectangle of at most so many places with which the fewest pixels are read, over all of an image."""
+    """Returns the rectangle of at most `most` positions that minimises the pixels read over an image."""
 
     def cost(wide: int) -> tuple[float, int]:
         high = min(max(most // wide, 1), image[0])
@@ -203,9 +203,9 @@ def _places(f: Filters, most: int, image: tuple[int, int]) -> tuple[int, int]:
 
 
 def microseconds(t: Tile, filters: int, image: tuple[int, int], count: int, traits: DeviceTraits) -> float:
-    """Estimate for an H100, fitted to some 250 measurements there: two thirds of them are less than a fifth off.
+    """Returns estimated microseconds on an H100, fitted to 250 measurements: two thirds are within a fifth.
 
-    Each block of a multiprocessor computes `rounds` tiles: it reads pixels, writes results, and waits for each tile by itself.
+    Each block of a multiprocessor computes `rounds` tiles, and for each reads pixels, writes results and waits.
     """
     tiles = count * ceil_div(image[0], t.high) * ceil_div(image[1], t.wide) * ceil_div(filters, t.columns)
     blocks = min(tiles, traits.sm_count * t.resident(traits))

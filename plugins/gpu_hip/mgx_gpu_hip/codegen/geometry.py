@@ -1,4 +1,4 @@
-"""Index arithmetic: loops with merged axes, vector widths, offsets as C++ code."""
+"""Index arithmetic: loop nests with merged axes, vector widths, offset expressions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def power_of_two(n: int) -> int:
-    """Returns the least power of two that is not below n."""
+    """Returns the smallest power of two that is at least n."""
     return 1 << max(n - 1, 0).bit_length()
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Extents, outermost first, and for each tensor the strides along them."""
+    """Extents, outermost first, and the strides of each tensor along them."""
 
     dims: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
@@ -36,7 +36,7 @@ class Loop:
 
 
 def merge(dims: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int] | None = None) -> Loop:
-    """A loop without axes of extent 1, neighbours merged where all strides allow; `order`: of the axes, outermost first."""
+    """Returns a loop nest without axes of extent 1, with axes merged if all strides allow; `order`: of axes, outermost first."""
     axes = [a for a in (range(len(dims)) if order is None else order) if dims[a] != 1]
     out: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
@@ -54,7 +54,7 @@ def merge(dims: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence
 
 
 def memory_order(strides: Sequence[int], dims: Sequence[int]) -> list[int]:
-    """Returns axes from the largest stride to the smallest; axes of stride 0 keep their place."""
+    """Returns axes by decreasing stride; axes of stride 0 keep their position."""
     order = list(range(len(dims)))
     moving = [a for a in order if strides[a] and dims[a] != 1]
     sorted_ = sorted(moving, key=lambda a: (-strides[a], a))
@@ -63,12 +63,12 @@ def memory_order(strides: Sequence[int], dims: Sequence[int]) -> list[int]:
 
 
 def index_type(*xs: Tensor | None) -> str:
-    """Returns the type of element offsets: 32 bits where they suffice."""
+    """Returns the type of element offsets: 32 bits if they suffice."""
     return "u32" if all(x is None or x.space < 1 << 31 for x in xs) else "u64"
 
 
 def aligned(x: Tensor, strides: Sequence[int], offset: int, width: int) -> bool:
-    """Returns True if `width` neighbours along the last axis are one access (or several of 16 bytes)."""
+    """Returns True if `width` elements along the last axis can be accessed as one vector (or several of 16 bytes)."""
     if not strides or strides[-1] != 1:
         return False
     unit = min(16, width * x.dtype.size)
@@ -76,7 +76,7 @@ def aligned(x: Tensor, strides: Sequence[int], offset: int, width: int) -> bool:
 
 
 def vector_width(extent: int, xs: Sequence[tuple[Tensor, Sequence[int], int]], most: int = 16) -> int:
-    """Returns the widest vector along the last axis that divides its extent and suits all of `xs` (tensor, strides, offset)."""
+    """Returns the widest vector that divides the last axis and is aligned for all `xs` (tensor, strides, offset)."""
     width = most
     while width > 1 and (extent % width or not all(aligned(x, s, o, width) for x, s, o in xs)):
         width //= 2
@@ -84,13 +84,13 @@ def vector_width(extent: int, xs: Sequence[tuple[Tensor, Sequence[int], int]], m
 
 
 def preferred_width(xs: Sequence[Tensor]) -> int:
-    """Returns elements of 16 bytes of the narrowest floats, at most 32 bytes of the widest type; bytes alone: 16."""
+    """Returns the elements in 16 bytes of the narrowest float type, at most 32 bytes of the widest; for int8 alone 16."""
     sizes = [x.dtype.size for x in xs] or [4]
     return max(1, min(16 // min(sizes), 32 // max(sizes)))
 
 
 def decompose(name: str, dims: Sequence[int], prefix: str, first_open: bool = True) -> tuple[list[str], list[str]]:
-    """Returns statements that split a flat index into coordinates `prefix0`.., innermost last; and the coordinates' names."""
+    """Returns statements that split a flat index into coordinates `prefix0`.., innermost last, and their names."""
     names = [f"{prefix}{i}" for i in range(len(dims))]
     lines: list[str] = []
     rest = name
@@ -103,7 +103,7 @@ def decompose(name: str, dims: Sequence[int], prefix: str, first_open: bool = Tr
 
 
 def offset_code(names: Sequence[str], strides: Sequence[int], offset: int, index: str, scale: int = 1) -> str:
-    """Returns the sum of coordinates times strides as code; the last coordinate counts groups of `scale` elements."""
+    """Returns the sum of coordinates times strides; the last coordinate counts groups of `scale` elements."""
     terms = []
     for i, (name, stride) in enumerate(zip(names, strides, strict=True)):
         step = stride * (scale if i == len(names) - 1 else 1)
@@ -117,7 +117,7 @@ def offset_code(names: Sequence[str], strides: Sequence[int], offset: int, index
 
 
 def nest(heads: Sequence[Sequence[str]], inner: Sequence[str]) -> list[str]:
-    """Returns statements inside loops, one in the other; heads: of each, what opens it and what stands first in it."""
+    """Returns statements inside nested loops; heads: for each loop, its opening line and leading statements."""
     if not heads:
         return list(inner)
     (head, *first), *rest = heads
@@ -125,22 +125,22 @@ def nest(heads: Sequence[Sequence[str]], inner: Sequence[str]) -> list[str]:
 
 
 def distance(step: int, width: int) -> str:
-    """Returns the elements between neighbours as code that `k`, an int below `width`, can be multiplied by."""
+    """Returns the stride between elements as an expression to multiply with `k`, an int below `width`."""
     return f"{step}" if step * (width - 1) < 1 << 31 else f"{step}ll"
 
 
 def load_code(x: Tensor, width: int) -> str:
-    """Returns the function that loads `width` neighbours."""
+    """Returns the function that loads `width` adjacent elements."""
     return f"{'ldv' if width * x.dtype.size <= 16 else 'load_many'}<{stored(x.dtype)}, {width}>"
 
 
 def store_code(x: Tensor, width: int) -> str:
-    """Returns the function that stores `width` neighbours."""
+    """Returns the function that stores `width` adjacent elements."""
     return f"{'stv' if width * x.dtype.size <= 16 else 'store_many'}<{stored(x.dtype)}, {width}>"
 
 
 class Reader:
-    """Reads the group of `width` neighbours of one thread: as a vector, one element for all, or one by one."""
+    """Reads `width` elements of a thread: as a vector, as one broadcast element, or one by one."""
 
     def __init__(self, x: Tensor, strides: Sequence[int], offset: int, width: int) -> None:
         self.x = x
@@ -156,7 +156,7 @@ class Reader:
             self.how = "each"
 
     def lines(self, name: str, pointer: str, at: str) -> list[str]:
-        """Returns statements that read into `name`; `at` is the offset of the first element."""
+        """Returns statements that read into `name`; `at`: offset of the first element."""
         t = stored(self.x.dtype)
         if self.how == "one":
             return [f"const {t} {name} = {pointer}[{at}];"]
@@ -169,5 +169,5 @@ class Reader:
         ]
 
     def element(self, name: str) -> str:
-        """Returns the element `k` of the group as code."""
+        """Returns the expression of element `k`."""
         return name if self.how == "one" else f"{name}.v[k]" if self.how == "vector" else f"{name}[k]"

@@ -1,4 +1,4 @@
-"""Elements picked by positions that are given at run time: gathers, one-hot, reversed sequences."""
+"""Gathers, one-hot, and reversed sequences: elements at positions given by an operand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["gather", "gather_elements", "gathernd", "onehot", "position", "rever
 
 
 def position(indices: Tensor, at: Sequence[str], pointer: str = "p1") -> str:
-    """Returns an index, which the kernel's second operand holds, for `wrapped`: a u64 as it is, as it may lie above all i64."""
+    """Returns an index read from the second operand for `wrapped`; u64 is passed unchanged, as it may exceed i64."""
     place = f"{pointer}[{offset_of(indices, at)}]"
     return place if indices.dtype is dt.uint64 else f"(i64){place}"
 
@@ -33,7 +33,7 @@ def gather(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits)
 
 
 def _source_axis(x: Tensor, y: Tensor, axis: int, k: int) -> int:
-    """Returns the widest vector along the result's innermost axis, which must be one that is not picked."""
+    """Returns the widest vector along the result's innermost axis, which must not be the gathered one."""
     inner = inner_axis(y)
     if axis <= inner < axis + k or inner < 0:
         return 1
@@ -52,7 +52,7 @@ def gather_elements(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: Devi
     def found(at: Coordinates) -> Moved:
         lines = [f"const u32 g = (u32)wrapped({position(indices, at)}, {x.lens[axis]});"]
         place = [*at[:axis], "g", *at[axis + 1 :]]
-        # extents of x may exceed those of the indices: its own strides count
+        # x may be longer than the indices along other axes, so its own strides are used
         return Moved(lines, f"p0 + ({offset_of(x, place)})")
 
     return _moved("gather_elements", [x, indices], y, traits, found, 1)

@@ -1,4 +1,4 @@
-"""Limits of launches: of grids, blocks, shared memory, and of the numbers that kernels are given."""
+"""Launch limits: grids, blocks, shared memory and kernel parameters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .source import Buffer, DeviceTraits, KernelLaunch, KernelSource
 __all__ = ["require_limits"]
 
 GRID: Final = (2**31 - 1, 65535, 65535)  # blocks along x, y, z
-NUMBERED: Final = 2**32  # threads along an axis: kernels number them in 32 bits, and AMD's runtimes launch no more
+NUMBERED: Final = 2**32  # threads along an axis: kernels index them in 32 bits, and AMD's runtimes launch no more
 RANGES: Final = {
     "u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1), "u64": (0, 2**64 - 1), "i64": (-(2**63), 2**63 - 1)
 }  # fmt: skip
 
 
 def require_limits(source: KernelSource, traits: DeviceTraits) -> None:
-    """Errors: Refused for a kernel that the device does not launch."""
+    """Errors: Refused for a kernel that exceeds a limit of the device."""
     for launch in source.launches:
         why = _exceeded(launch, traits)
         if why:

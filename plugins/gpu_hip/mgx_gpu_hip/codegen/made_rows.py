@@ -1,4 +1,4 @@
-"""Rows that a kernel makes for itself: the passes of a fused reduction over one row, its result left in registers."""
+"""Prologue of one-row kernels: a fused reduction over the row, whose result stays in registers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["MadeRow", "made_row"]
 
 @dataclass(frozen=True)
 class MadeRow:
-    """A reduction over one row, with the work before and behind it, one of whose results is wanted in registers.
+    """A reduction over one row, with the surrounding pointwise work, one of whose results is kept in registers.
 
-    held: the number of that result; stored: the kernel stores so many, the first ones of `plan`.
+    held: index of that result; stored: number of results that the kernel stores, the first ones of `plan`.
     """
 
     plan: Plan
@@ -37,24 +37,24 @@ class MadeRow:
 
     @property
     def most(self) -> int:
-        """Elements of the row that a thread can have."""
+        """Most elements of the row per thread."""
         return MOST_KEPT
 
 
 def made_row(made: MadeRow, threads: int, turns: int, width: int, traits: DeviceTraits) -> list[str] | No:
-    """Returns statements that leave a thread's elements in `row`: `width` neighbours in each of `turns` turns of all threads.
+    """Returns statements that compute a thread's part of `row`: `width` adjacent elements in each of `turns` iterations.
 
-    The first block stores the results that are to be stored.
+    The first block stores the results to be stored.
     """
     plan = made.plan
     if plan.rows != 1 or plan.row_outputs or len(plan.reduced.dims) != 1:
         return No("the reduction is not over one row")
     if turns * width > MOST_KEPT or threads > traits.max_threads:
-        return No(f"a row of {plan.length} elements is too long to be made by each block")
+        return No(f"a row of {plan.length} elements is too long for each block to compute it")
     shape = RowShape(width, threads, turns, turns * threads * width == plan.length)
     writer = RowWriter(plan, traits, shape, True, made.held, made.held < made.stored)
     if (len(writer.kept) + 1) * turns * width > MOST_REGISTERS:
-        return No("the reduction keeps too many values for each block to make the row")
+        return No("the reduction needs too many registers for each block to compute the row")
     writer.restart()
     seen: dict[Source, int] = {}
     passes = [writer.element_pass(at, seen) for at in range(plan.last + 1)]

@@ -1,4 +1,4 @@
-"""Ops that only move elements: copies, strided views, padding, concatenation, tiling, reversal."""
+"""Ops that only copy elements: copies, strided views, padding, concatenation, tiling, reversal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["concat", "copy", "pad", "remapped", "reverse", "slices", "tile", "wi
 
 
 def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> KernelSource:
-    """Returns the elements of x in the layout of y: extents are equal, strides are not."""
+    """Copies x to the layout of y: equal extents, other strides."""
     x, y = carried(x), carried(y)
     module = Module("copy")
     module.add_return([module.add_parameter("x", Shape.of(x.dtype, x.lens))])
@@ -37,12 +37,12 @@ def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> Kern
 def window(
     op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
-    """Returns a copy of a strided view of an input's memory."""
+    """Copies a strided view of an input's memory."""
     (x, *others), (y,) = xs, ys
     if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
-        return No("an operand that says how to look at it is known only at run time")
+        return No("an attribute of the view is known only at run time")
     if x is None or not supported(carried(x).dtype):
-        return No(f"{op.name} of elements of {0 if x is None else x.dtype.size} bytes")
+        return No(f"{op.name} does not support elements of {0 if x is None else x.dtype.size} bytes")
     if isinstance(op, (Contiguous, Layout)):
         return copy(x, y, traits, op.name)
     seen = op.view(*(t.shape for t in xs if t is not None)) if op.view is not None else None
@@ -54,13 +54,13 @@ def window(
 
 
 def inner_axis(y: Tensor) -> int:
-    """Returns the axis that lies innermost in memory."""
+    """Returns the innermost axis in memory."""
     axes = [a for a in memory_order(y.strides, y.lens) if y.lens[a] != 1]
     return axes[-1] if axes else -1
 
 
 def straight(x: Tensor, axis: int) -> int:
-    """Returns the widest vector that x can be read in along `axis`, for all values of the other coordinates."""
+    """Returns the widest vector of x along `axis` that is aligned for all other coordinates."""
     if axis < 0 or x.strides[axis] != 1:
         return 1
     width = max(1, 16 // x.dtype.size)
@@ -70,14 +70,14 @@ def straight(x: Tensor, axis: int) -> int:
     return width
 
 
-# from an output coordinate and a signed type that holds it to the source's, and the condition under which that exists
+# from an output coordinate and a signed type for it to the source coordinate, and the condition under which that is valid
 Map = Callable[[str, str], tuple[str, str]]
 
 
 def remapped(
     word: str, x: Tensor, y: Tensor, traits: DeviceTraits, maps: Sequence[Map | None], fill: str = "0"
 ) -> KernelSource:
-    """y[c] = x[map(c)] axis by axis (None: the same coordinate), `fill` where a map's condition fails."""
+    """y[c] = x[map(c)] per axis (None: identity), `fill` where a map's condition is false."""
     inner = inner_axis(y)
 
     def found(at: Coordinates) -> Moved:
@@ -98,7 +98,7 @@ def remapped(
 
 
 def slices(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Returns a copy of a slice, of any steps."""
+    """Copies a slice, of any steps."""
     x, y = carried(x), carried(y)
     maps: list[Map | None] = [None] * len(x.lens)
     for axis, start, end, step in op.ranges(len(x.lens), op.starts, op.ends, op.axes, op.steps):
@@ -133,14 +133,14 @@ def _modulo(n: int) -> Map:
 
 
 def bits(value: Any, of: Any) -> str:
-    """Returns one element's bits as an unsigned number."""
+    """Returns the bits of one element as an unsigned number."""
     host = convert(np.asarray(value), of) if not isinstance(value, np.ndarray) else value
     raw = int.from_bytes(np.asarray(host).reshape(-1)[:1].tobytes(), "little")
     return f"{raw}ull" if of.size == 8 else f"{raw}u"
 
 
 def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Writes a kernel that pads by static widths, in any mode."""
+    """Generates a kernel that pads by static widths, in any mode."""
     rank = len(x.lens)
     if not isinstance(op, Pad):
         op = Pad(pads=(*[0] * rank, *(m - n for n, m in zip(x.lens, y.lens, strict=True))))
@@ -148,7 +148,7 @@ def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | N
     mode, fill = op.mode, bits(op.value, x.dtype) if op.mode == "constant" else "0"
     left = [n + min(b, 0) + min(e, 0) for n, b, e in zip(x.lens, begins, ends, strict=True)]
     if mode != "constant" and y.elements and min(left, default=1) <= 0:
-        return No(f"an axis of {x.lens} has nothing left to repeat in mode {mode!r}")
+        return No(f"an axis of {x.lens} has no elements to repeat in mode {mode!r}")
     x, y = carried(x), carried(y)
     maps: list[Map | None] = []
     for n, b, e in zip(x.lens, begins, ends, strict=True):
@@ -180,7 +180,7 @@ def _border(mode: str, n: int, begin: int, end: int) -> Map:
 
 
 def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Writes a kernel that puts tensors one after the other in one launch."""
+    """Concatenates tensors in one launch."""
     axis = normalize(op.axis, len(y.lens))
     xs, y = [carried(x) for x in xs], carried(y)
     if y.elements == 0:
@@ -190,7 +190,7 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
     strides = [*(x.strides for x in xs), y.strides]
     outer = merge(y.lens, strides, order[:place])
     after = merge(y.lens, strides, order[place + 1 :])
-    unit = 1  # what is joined may be counted together with the axes inside it
+    unit = 1  # elements inside the axis are concatenated as one unit
     steps = [s[axis] for s in strides]
     tail = list(after.dims)
     inner = [list(s) for s in after.strides]

@@ -1,4 +1,4 @@
-"""Loops over k of joint tiles: four waves together multiply 64 rows of bytes with all columns of the tile."""
+"""Main loops of warpgroup tiles (wgmma): four waves together multiply 64 rows by all columns of the tile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .source import stored
 
 __all__ = ["JOINTLY", "JOINT_ROOM", "joint_loop"]
 
-JOINTLY: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2)  # what units multiply in such tiles
+JOINTLY: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2)  # types supported by wgmma
 JOINT_ROOM: Final = (
     "SHARED_DYNAMIC(u8, given);",
     f"u8* const room = given + ({ALIGNED}u - (u32)((u64)given % {ALIGNED}u)) % {ALIGNED}u;",
@@ -21,13 +21,13 @@ JOINT_ROOM: Final = (
 
 
 def joint_loop(p: Product, t: Tile) -> list[str]:
-    """Returns statements of the sums of a joint tile: products are under way while the next steps are loaded.
+    """Returns the main loop of a warpgroup tile: multiplications are in flight while the next steps are loaded.
 
-    Units that sum 8-bit floats keep some 14 bits: the sums of one step are added to those before in single precision.
+    wgmma accumulates 8-bit floats with some 14 bits of mantissa, so the sums of each step are added up in float32.
     """
     across = t.columns // 16
     steps, whole = ceil_div(p.depth, t.depth), p.x.dtype.is_integer
-    pending = int(whole and t.stages > 3)  # products that are under way while the next ones begin
+    pending = int(whole and t.stages > 3)  # multiplications in flight while the next ones are issued
     ahead = t.stages - 1 - pending
     each = f"UNROLL for (int j = 0; j < {across}; ++j)"
     product = f"group_mma<{stored(p.x.dtype)}, {stored(p.w.dtype)}, {t.columns}>"

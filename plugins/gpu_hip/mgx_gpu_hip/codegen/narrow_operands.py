@@ -1,4 +1,4 @@
-"""Operands of narrow products: rows of a matrix or windows of an image, 16 bytes at once."""
+"""Loads operands of low-precision products to shared memory: matrix rows or image windows, 16 bytes at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .source import Tensor, stored
 
 __all__ = ["CHUNK", "Loader", "Product", "Windows"]
 
-CHUNK: Final = 16  # bytes that are loaded at once
+CHUNK: Final = 16  # bytes per load
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of an image [n, c, *image] that are the rows of a matrix, k in the order of the window, then channels."""
+    """Windows of an image [n, c, *image] as rows of a matrix, k in the order window, then channels (implicit GEMM)."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -28,9 +28,9 @@ class Windows:
 
 @dataclass
 class Product:
-    """A product over `batch`, of rows over `places` and `columns` sums each, of `depth` terms.
+    """A batched product: rows over `places` by `columns`, with `depth` terms per sum.
 
-    x: its strides along batch, places (those of a window's first element) and k; w [.., columns, depth] with k innermost.
+    x: its strides along batch, places (the window's first element) and k; w [.., columns, depth] with unit stride along k.
     """
 
     x: Tensor
@@ -51,15 +51,15 @@ class Product:
 
 
 class Loader:
-    """Statements by which the threads of a block bring steps of x and w to shared memory.
+    """Emits statements with which a block copies steps of x and w to shared memory.
 
-    zero: x has a zero point, which the places around an image hold.  Rows of a tile beyond the operand's end are not read: if
-    all of them read the last row, the one part of the cache that holds it would take as long as everything else.
+    zero: x has a zero point, which pads images.  Rows of a tile beyond the operand's end are not read: redirecting all of them
+    to the last row would make that cache line a bottleneck.
     """
 
     def __init__(self, p: Product, tile: Tile, wave: int, zero: bool) -> None:
         self.p, self.tile, self.zero = p, tile, zero
-        self.inside: dict[str, str] = {}  # for each operand, the condition that its row exists
+        self.inside: dict[str, str] = {}  # by operand, the condition that its row exists
         self.threads = tile.waves * wave
 
     def lines(self) -> list[str]:
@@ -71,7 +71,7 @@ class Loader:
         ]
 
     def batch(self) -> list[str]:
-        """Returns addresses of this block's product."""
+        """Returns the addresses of this block's product."""
         p = self.p
         setup, names = decompose("blockIdx.z", p.batch, "z")
         if p.windows is not None:
@@ -99,7 +99,7 @@ class Loader:
         return lines
 
     def operand(self, name: str, x: Tensor, rows: int) -> list[str]:
-        """Returns statements that find the rows which a thread loads, and a function that loads a step of them."""
+        """Returns statements that locate the rows a thread loads, and a function that loads one step of them."""
         per_row = self.tile.depth // CHUNK
         count = ceil_div(rows * per_row, self.threads)
         base, start, limit, rest = (
@@ -138,14 +138,14 @@ class Loader:
 
     @property
     def plain(self) -> bool:
-        """True if windows are single pixels inside the image: rows of a matrix."""
+        """True if windows are single pixels without padding, so that they are matrix rows."""
         w, p = self.p.windows, self.p
         assert w is not None
         inside = all((n - 1) * s < high for n, s, high in zip(p.places[1:], w.stride, p.x.lens[2:], strict=True))
         return all(k == 1 for k in w.kernel) and not any(w.begins) and inside
 
     def row(self, name: str, base: str, axes: int) -> list[str]:
-        """Returns statements that find row `r`."""
+        """Returns statements that locate row `r`."""
         p = self.p
         if name == "b":
             return [f"b_row[i] = {base} + (u64)r * {p.w.strides[-2]}u;"]
@@ -163,7 +163,7 @@ class Loader:
         return lines
 
     def straight(self, name: str, x: Tensor) -> list[str]:
-        """Returns statements that load 16 bytes of a row of a matrix."""
+        """Returns statements that load 16 bytes of a matrix row."""
         depth, pad = self.p.depth, f"pad_{name}"
         step = 1 if self.p.windows is not None or name == "b" else x.strides[-1]
         rows = x.strides[:1] + x.strides[2:] if name == "a" and self.p.windows is not None else x.strides[:-1]
@@ -186,7 +186,7 @@ class Loader:
         ]
 
     def windowed(self) -> list[str]:
-        """Statements that load 16 bytes of a window: of one pixel where channels come in such groups, else byte by byte."""
+        """Returns statements that load 16 bytes of a window: of one pixel if its channels are whole chunks, else byte by byte."""
         w, x = self.p.windows, self.p.x
         assert w is not None
         inner = x.lens[1] // w.group

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions of bytes on matrix units, with everything that is computed from their sums in one kernel."""
+"""Low-precision products and convolutions (int8, fp8) on matrix units, with fused epilogues."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def narrow_product(
     traits: DeviceTraits,
     tile: Tile | int = 0,
 ) -> KernelSource | No:
-    """Returns a kernel for x [.., m, k] times w [.., n, k]^T, or windows of x [n, c, ..] times w [o, k]^T.
+    """Generates a kernel for x [.., m, k] times w [.., n, k]^T, or windows of x [n, c, ..] times w [o, k]^T.
 
-    xs: x, w, sums of w along k (int32 [.., n]), zero points of x and of w (in the extents of the sums, repeated), then the
-    operands of `after`; ys: results in the extents of the sums, or with the leading ones joined or split; tile: one, or its place
-    among those by estimated time.
+    xs: x, w, sums of w along k (int32 [.., n]), zero points of x and of w (broadcast to the extents of the sums), then the
+    operands of `after`; ys: results in the extents of the sums, or with the leading ones merged or split; tile: a tile size, or
+    its rank by estimated time.
     """
     x, w, sums, x_zero, w_zero = xs[:5]
     assert x is not None and w is not None
@@ -43,7 +43,7 @@ def narrow_product(
     if isinstance(p, No):
         return p
     if math.prod(p.batch) > 65535:
-        return No("more than 65535 products in one batch")
+        return No("the batch has more than 65535 products")
     if p.rows == 0 or p.columns == 0 or p.depth == 0 or 0 in p.batch:
         return No("an extent is 0")
     zeros = ZeroPoints(p, sums, x_zero, w_zero)
@@ -51,7 +51,7 @@ def narrow_product(
         joint = not (zeros.of_rows or zeros.summed) and {x.dtype, w.dtype} <= {*JOINTLY}
         tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer, joint)
         if tile >= len(tiles):
-            return No(f"the device has room for {len(tiles)} tiles")
+            return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
     text = _Text(p, tile, traits.wave, ys, after, zeros)
     grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
@@ -62,20 +62,20 @@ def narrow_product(
 
 def _product(x: Tensor, w: Tensor, y: Tensor, windows: Windows | None) -> Product | No:
     if x.dtype not in NARROW or w.dtype not in NARROW or x.dtype.is_integer is not w.dtype.is_integer:
-        return No(f"a product of {x.dtype} and {w.dtype}")
+        return No(f"matrix units do not multiply {x.dtype} and {w.dtype}")
     if windows is None:
         if len(w.lens) > 2 and any(n != 1 for n in w.lens[:-2]):
             return Product(x, w, tuple(x.lens[:-2]), (x.lens[-2],), w.lens[-2], x.lens[-1], None)
         return Product(x, w, (), tuple(x.lens[:-1]), w.lens[-2], x.lens[-1], None)
     inner = x.lens[1] // windows.group
     if x.strides[1] != 1 and x.lens[1] != 1:
-        return No("the image is not channels-last")
+        return No("the image is not channels last")
     columns, depth = w.lens[0] // windows.group, inner * math.prod(windows.kernel)
     return Product(x, w, (windows.group,), (y.lens[0], *y.lens[2:]), columns, depth, windows)
 
 
 class _Text:
-    """The text of one kernel."""
+    """Generates the source of one kernel."""
 
     def __init__(
         self, p: Product, tile: Tile, wave: int, ys: Sequence[Tensor], after: Finish | None, zeros: ZeroPoints
@@ -100,7 +100,7 @@ class _Text:
             *self.results(),
         ]
 
-    # the sums
+    # main loop
 
     def loop(self) -> list[str]:
         t, s = self.tile, self.p.sum
@@ -157,7 +157,7 @@ class _Text:
         ]
 
     def stage(self) -> list[str]:
-        """Returns statements that leave the sums in shared memory."""
+        """Returns statements that store the sums in shared memory."""
         t, s = self.tile, self.p.sum
         setup, terms = [], []
         if self.zeros.of_rows:
@@ -191,7 +191,7 @@ class _Text:
         ]
 
     def read_sums(self, part: int) -> list[str]:
-        """Returns statements that read the neighbours of one part of the waves, and add them to those of the first."""
+        """Returns statements that read adjacent sums of one part of the waves, and add them to those of the first."""
         t, s, width = self.tile, self.p.sum, self.width()
         some = min(width, 4)
         at = f"({part * t.rows}u + row) * {t.sum_pitch}u + c + c / 32 * 4"
@@ -202,10 +202,10 @@ class _Text:
             "}",
         ]
 
-    # the results
+    # epilogue
 
     def results(self) -> list[str]:
-        """Returns statements that finish the sums, `width` neighbours at once."""
+        """Returns statements that apply the epilogue, to `width` adjacent sums at a time."""
         p, t = self.p, self.tile
         width = self.width()
         accesses = self.after.reads() if self.after else []
@@ -235,19 +235,19 @@ class _Text:
 
     @property
     def row_dims(self) -> tuple[int, ...]:
-        """The extents over which rows are counted in the results."""
+        """The extents that the rows enumerate in the results."""
         lens = self.ys[0].lens
         return (lens[0], *lens[2:]) if self.p.windows is not None else tuple(lens[len(self.p.batch) : -1])
 
     def split(self, strides: Sequence[int]) -> tuple[list[int], list[int], int]:
-        """Returns strides along the batch, the rows and the columns."""
+        """Splits strides into those along the batch, the rows and the columns."""
         if self.p.windows is not None:
             return [], [strides[0], *strides[2:]], strides[1]
         batch = len(self.p.batch)
         return list(strides[:batch]), list(strides[batch:-1]), strides[-1]
 
     def width(self) -> int:
-        """Neighbouring columns that one thread finishes: 16 bytes of the narrowest result."""
+        """Adjacent columns per thread in the epilogue: 16 bytes of the narrowest result."""
         width = max(CHUNK // min(y.dtype.size for y in self.ys), 1)
         width = min(width, 16)
 

@@ -1,4 +1,4 @@
-"""Sizes of the tiles in which matrix units multiply bytes: the fastest by a model of the device."""
+"""Tile sizes of low-precision products on matrix units, ranked by a cost model."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .source import DeviceTraits
 
 __all__ = ["TILES", "Tile", "microseconds", "tiles_by_time"]
 
-ALIGNED: Final = 1024  # bytes of which a joint tile's steps lie at multiples
+ALIGNED: Final = 1024  # alignment in bytes of the stages of a warpgroup tile
 
 
 @dataclass(frozen=True)
 class Tile:
-    """rows x columns of sums a block, `depth` bytes of k a step, of which `stages` are loaded ahead.
+    """rows x columns of sums per block, `depth` bytes of k per step, `stages` steps in flight.
 
-    down, across: waves along rows and columns; apart: waves that share a piece and take different parts of k.  joint: each four
-    waves multiply 64 rows with all columns, as Hopper's units do; a step is 128 bytes then.
+    down, across: waves along rows and columns; apart: waves that split k for the same sums.  joint: warpgroup tiles, in which
+    four waves together multiply 64 rows by all columns (Hopper's wgmma); a step is then 128 bytes.
     """
 
     rows: int
@@ -36,7 +36,7 @@ class Tile:
 
     @property
     def pitch(self) -> int:
-        """Bytes from row to row in shared memory; eight rows lie in different banks, in joint tiles by the order of pieces."""
+        """Bytes between rows in shared memory; eight rows fall into different banks, in warpgroup tiles by swizzling."""
         return self.depth if self.joint else self.depth + 16
 
     @property
@@ -45,10 +45,10 @@ class Tile:
 
     @property
     def sum_pitch(self) -> int:
-        """Sums from row to row in shared memory, where each 32 are followed by four unused ones.
+        """Sums between rows in shared memory, with four unused ones after each 32.
 
-        So 8 threads that read 16 bytes each, 32 or 64 bytes apart, find them in different banks, and so do those that write pairs
-        of sums to four rows.
+        This avoids bank conflicts of 8 threads that read 16 bytes each, 32 or 64 bytes apart, and of those that write pairs of
+        sums to four rows.
         """
         wide = self.columns + ceil_div(self.columns, 32) * 4
         return wide + (8 - wide) % 32
@@ -83,15 +83,15 @@ TILES: Final = (
     Tile(64, 128, 128, 4, 1, 1, 4, True),
     Tile(64, 64, 128, 4, 1, 1, 4, True),
 )
-JOINT: Final = ("sm_90",)  # architectures whose units four waves use together
+JOINT: Final = ("sm_90",)  # architectures with wgmma
 
 
 def tiles_by_time(
     rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True, joint: bool = True
 ) -> list[Tile]:
-    """The tiles for `count` products of [rows, depth] and [depth, columns], by estimated time.
+    """Returns tile sizes for `count` products of [rows, depth] and [depth, columns], by estimated time.
 
-    whole: of integers; joint: also tiles of which four waves multiply 64 rows together, where the device can.
+    whole: integer types; joint: include warpgroup tiles, if the device supports them.
     """
     joint = joint and traits.arch in JOINT
     fitting = [
@@ -105,10 +105,10 @@ def tiles_by_time(
 def microseconds(
     t: Tile, rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True
 ) -> float:
-    """Estimate for an H200, as measured there.
+    """Returns estimated microseconds, fitted to measurements on an H200.
 
-    In a cycle a multiprocessor multiplies 1,000 bytes, or half as many 8-bit floats, which ``mma.sync`` widens there, and 4,000
-    in joint tiles; it gets 36 bytes from the second cache.
+    Per cycle a multiprocessor multiplies 1,000 int8, or half as many 8-bit floats, which ``mma.sync`` widens there, and 4,000 of
+    either in warpgroup tiles; it reads 36 bytes from L2.
     """
     blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * count
     room = max(traits.shared_most, 65536)
@@ -118,7 +118,7 @@ def microseconds(
     units = busy * t.rows * t.columns * t.depth / (4000 if t.joint else 1000 if whole else 500)
     loads = busy * (t.rows + t.columns) * t.depth / 36
     piece = 20 if t.joint else 45
-    alone = 120 + piece * t.depth / 32 / t.apart  # what one step takes a block that has the multiprocessor to itself
+    alone = 120 + piece * t.depth / 32 / t.apart  # cycles per step of a block that has the multiprocessor to itself
     end = 1500 + busy * t.rows * t.columns / 40 * (1 + t.apart / 4)
     cycles = ceil_div(blocks, traits.sm_count * busy) * (steps * max(units, loads, alone) + end)
     return 1.5 + cycles / 1700

@@ -1,4 +1,4 @@
-"""Zero points of products of bytes: what is taken out of the sums for them."""
+"""Zero-point corrections of low-precision products."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["ZeroPoints"]
 
 @dataclass(frozen=True)
 class ZeroPoints:
-    """(x - p)(w - q) = x w - p 1 w - x 1 q + k p q: the zero points of x and w, and the sums of w along k if they are known.
+    """(x - p)(w - q) = x w - p 1 w - x 1 q + k p q: the zero points of x and w, and the column sums of w if known.
 
-    Bytes that the units take less 128 need the other operand's sums, too: the text asks for them where it is compiled.
+    Matrix units for int8 only take uint8 less 128, which requires the other operand's sums, too; the source tests for that at
+    compile time.
     """
 
     p: Product
@@ -27,26 +28,26 @@ class ZeroPoints:
 
     @property
     def of_columns(self) -> bool:
-        """True if the sums of the columns of w are needed."""
+        """True if the column sums of w are required."""
         return self.p.x.dtype.is_integer and (self.x_zero is not None or self.p.x.dtype is dt.uint8)
 
     @property
     def of_rows(self) -> bool:
-        """True if the sums of the rows of x are needed."""
+        """True if the row sums of x are required."""
         return self.p.x.dtype.is_integer and (self.w_zero is not None or self.p.w.dtype is dt.uint8)
 
     @property
     def summed(self) -> bool:
-        """True if the kernel itself sums the columns of w."""
+        """True if the kernel itself computes the column sums of w."""
         return self.of_columns and self.sums is None
 
     @property
     def group(self) -> str:
-        """Code that adds the first column of a group of channels."""
+        """Expression that adds the first column of a group of channels."""
         return f" + blockIdx.z * {self.p.columns}u" if self.p.windows is not None else ""
 
     def without_bias(self, which: str, zero: str) -> str:
-        """Returns what the units take a zero point for, which is 128 less where they take bytes so; which: x or w."""
+        """Returns a zero point as the units see it, less 128 if they take uint8 that way; which: x or w."""
         of = self.p.x.dtype if which == "x" else self.p.w.dtype
         return f"{zero} - nfrag_bias<{stored(of)}>()"
 
@@ -85,7 +86,7 @@ class ZeroPoints:
         ]
 
     def correction(self, width: int) -> list[str]:
-        """Returns statements that take zero points out of the sums: (x - p)(w - q) = x w - p 1 w - x 1 q + k p q."""
+        """Returns statements that subtract the corrections: (x - p)(w - q) = x w - p 1 w - x 1 q + k p q."""
         if not (self.of_columns or self.of_rows):
             return []
         lines = [*self.zero_of_x("r"), f"const i32 zx = {self.without_bias('x', 'zero_x')};"]

@@ -1,4 +1,4 @@
-"""Pointwise groups: one pass over the outputs' memory, neighbours in vectors; transposed inputs through shared tiles."""
+"""Pointwise groups: one pass in the outputs' memory order, vectorised; transposed inputs through shared-memory tiles."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from .source import (
 
 __all__ = ["each_item", "kernel", "one_launch", "pointwise", "threads_of"]
 
-LEAST_TILE = 16  # smaller extents do not pay for a shared tile
+LEAST_TILE = 16  # a shared-memory tile does not pay off for smaller extents
 
 
 def threads_of(count: int, traits: DeviceTraits) -> int:
-    """Threads of a block for `count` independent items: fewer where that keeps more multiprocessors busy."""
+    """Returns threads per block for `count` independent items: fewer if that keeps more multiprocessors busy."""
     threads = 256
     while threads > 64 and ceil_div(count, threads) < 2 * traits.sm_count:
         threads //= 2
@@ -54,7 +54,7 @@ def threads_of(count: int, traits: DeviceTraits) -> int:
 
 @dataclass
 class _Plan:
-    """A body with the loop over its outputs' memory."""
+    """A body with its loop nest in the outputs' memory order."""
 
     body: Body
     inputs: list[Tensor]
@@ -88,7 +88,7 @@ class _Plan:
 def pointwise(
     module: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor], traits: DeviceTraits, word: str = ""
 ) -> KernelSource:
-    """Returns kernel text for a module of pointwise ops and views.  Errors: UnsupportedError for anything else."""
+    """Generates a kernel for a module of pointwise ops and views.  Errors: UnsupportedError for anything else."""
     body = Body.of(module, inputs)
     word = word or entry_word(["pointwise", *body.words])
     function, accesses = body_function(f"{NAME}_at", body, list(inputs), list(outputs))
@@ -103,7 +103,7 @@ def pointwise(
     return finish(word, text, [launch], inputs, outputs, flops=flops)
 
 
-# one index -------------------------------------------------------------------------------------------------------------
+# one flat index --------------------------------------------------------------------------------------------------------
 
 
 def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
@@ -173,11 +173,11 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
 def kernel(
     name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0, ahead: Sequence[str] = ()
 ) -> str:
-    """Returns a kernel of one function; `blocks`: the least number that a multiprocessor should hold.
+    """Returns the source of one kernel; `blocks`: minimum resident blocks per multiprocessor.
 
-    It may be launched while the kernel before it is ending, and lets the next one start early if that is one of ours (`Chained`,
-    which `finish` puts behind the arguments of every launch).  ahead: statements that run before the kernel before it has
-    ended; they read constant memory alone, write none and let no thread return.
+    The kernel may start before the previous one has ended, and lets the next one start early if that is generated too (`Chained`,
+    which `finish` appends to each launch's arguments).  ahead: statements that run before the previous kernel has ended; they
+    must only read constant memory, not write, and not return.
     """
     body = "".join(f"  {line}\n" for line in (*ahead, "grid_wait();", "if (chained) grid_done();", *lines))
     head = ", ".join([*parameters, "u32 chained"])
@@ -200,10 +200,10 @@ def one_launch(
     flops: int = 0,
     moved: int | None = None,
 ) -> KernelSource:
-    """Returns a kernel of these statements on all operands, in one launch; grid: the blocks, along one axis or three.
+    """Returns a kernel of these statements on all operands, in one launch; grid: blocks, in one dimension or three.
 
-    before: text in front of the kernel; blocks, ahead: as of `kernel`; shared: bytes that the launch asks for; items: a number
-    that the kernel has as its last parameter `n`; flops, moved: as of `finish`.
+    before: source in front of the kernel; blocks, ahead: as for `kernel`; shared: bytes of dynamic shared memory; items: a number
+    passed as the last parameter `n`; flops, moved: as for `finish`.
     """
     parameters, buffers = pointers(inputs, outputs)
     counted, numbers = ([], []) if items is None else (["u32 n"], [Number("u32", items)])
@@ -224,7 +224,7 @@ def each_item(
     flops: int = 0,
     moved: int | None = None,
 ) -> KernelSource:
-    """Returns a kernel with one thread for each of `count` items, which the statements know as `i`."""
+    """Returns a kernel with one thread per item of `count`, whose index is `i` in the statements."""
     threads = threads_of(count, traits)
     own = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", "if (i >= n) return;", *lines]
     grid = ceil_div(count, threads)
@@ -235,7 +235,7 @@ def each_item(
 
 
 def _tile_axis(plan: _Plan) -> int | None:
-    """Returns the axis along which transposed inputs are contiguous, if there are such inputs and tiles pay."""
+    """Returns the axis along which transposed inputs are contiguous, if there are any and tiles pay off."""
     dims = plan.loop.dims
     if len(dims) < 2 or dims[-1] < LEAST_TILE or any(s[-1] != 1 for s in plan.write_strides):
         return None

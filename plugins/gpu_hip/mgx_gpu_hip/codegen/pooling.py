@@ -1,4 +1,4 @@
-"""Pooling over windows: vectors of channels if channels-last, else one thread per output; whole images as reductions."""
+"""Pooling: vectors of channels if channels last, otherwise one thread per output; whole images as reductions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Windows:
         ]
 
     def loops(self, inner: list[str]) -> list[str]:
-        """`inner` for each place s0, s1.. of a window that lies on the image."""
+        """Returns loops around `inner` over each position s0, s1.. of a window inside the image."""
         unroll = "UNROLL " if math.prod(self.lengths) <= 16 else ""
         heads = [
             [
@@ -55,7 +55,7 @@ class _Windows:
         return nest(heads, inner)
 
     def counts(self, padding: bool) -> tuple[list[str], str]:
-        """Returns statements that count the places of the window that enter the average, and that number as code."""
+        """Returns statements that count the window positions in the average, and the expression of the count."""
         if self.inside or (padding and not self.over):
             return [], constant(math.prod(self.lengths), "float")
         lines = []
@@ -69,7 +69,7 @@ class _Windows:
 
 
 def _parts(op: Any, x: Tensor, windows: _Windows) -> tuple[str, str, list[str], str]:
-    """Returns first accumulator, its update with `v`, statements after the loops, the result."""
+    """Returns the initial accumulator, its update with `v`, statements after the loops, and the result."""
     kind = computed(x.dtype)
     if op.mode == "max":
         return f"Max::id<{kind}>()", "acc = Max::f(acc, v);", [], "acc"
@@ -150,7 +150,7 @@ def _channels(
 
 
 def max_pool_indices(op: Any, x: Tensor, y: Tensor, where: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Maxima and the places of the first ones."""
+    """Generates max pooling with the index of the first maximum."""
     windows = _Windows(op, x, y)
     kind = computed(x.dtype)
     steps = [

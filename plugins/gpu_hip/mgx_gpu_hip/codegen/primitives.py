@@ -1,4 +1,4 @@
-"""The primitives of scalar expressions as HIP C++, by name, and numbers as literals."""
+"""HIP C++ for the primitives of scalar expressions, by name, and literals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOATS: Final = frozenset({"float", "double"})
 UNSIGNED: Final = {"i8": "u8", "i16": "u16", "i32": "u32", "i64": "u64"}
 
 Printer = Callable[[str, Sequence[str]], str]  # (C type of the operands, their code) -> code
-FAST: Final = frozenset({"exp", "log", "tanh", "erf", "rsqrt", "div"})  # those with a fast form in the prelude
+FAST: Final = frozenset({"exp", "log", "tanh", "erf", "rsqrt", "div"})  # primitives with a fast variant in the prelude
 
 
 def _binary(sign: str, logical: str) -> Printer:
@@ -23,7 +23,7 @@ def _binary(sign: str, logical: str) -> Printer:
             return f"{a[0]} {sign} {a[1]}"
         if t == "bool":
             return f"{a[0]} {logical} {a[1]}"
-        wide = UNSIGNED.get(t, t)  # signed overflow is undefined in C++, wrapping is wanted
+        wide = UNSIGNED.get(t, t)  # signed overflow is undefined in C++; wrapping is required
         return f"({t})(({wide}){a[0]} {sign} ({wide}){a[1]})"
 
     return out
@@ -42,7 +42,7 @@ def _function(name: str) -> Printer:
 
 
 def _typed(name: str) -> Printer:
-    """Returns a template over integers, which C++ would widen."""
+    """Returns a printer for an integer template with explicit type, since C++ would promote the operands."""
     return lambda t, a: f"m::{name}({', '.join(a)})" if t in FLOATS else f"m::{name}<{t}>({', '.join(a)})"
 
 
@@ -123,7 +123,7 @@ def constant(value: float | int | bool, ctype: str) -> str:
 
 
 def quotient(x: str, number: float) -> str:
-    """Returns a quotient by a number without a division; nothing where its reciprocal is out of range."""
+    """Returns a quotient by a constant as a multiplication; None if its reciprocal is out of range."""
     divisor = np.float32(number)
     if not 1e-30 < abs(divisor) < 1e30:
         return ""
@@ -134,9 +134,9 @@ def quotient(x: str, number: float) -> str:
 
 
 def nearest_quotient(x: str, number: float, held: Sequence[str]) -> str:
-    """Returns the whole number nearest to a quotient; nothing for divisors below 0 or at the ends of the range.
+    """Returns the integer nearest to a quotient; None for negative divisors or those near the limits of the range.
 
-    held: its bounds, and what NaN becomes if that is not 0.
+    held: its bounds, and the value for NaN if that is not 0.
     """
     divisor = np.float32(number)
     if not 1e-30 < divisor < 1e30:

@@ -27,7 +27,7 @@ def product(op: Any, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> K
 
 
 def product_text(name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, int, int]:
-    """Returns a kernel ``name(p0, p1, q0)`` for y = a b, with its blocks and threads; y may be wider than the operands."""
+    """Returns a kernel ``name(p0, p1, q0)`` for y = a b, its number of blocks and threads; y may be wider than the operands."""
     m, n = y.lens[-2:]
     batch = y.lens[:-2]
     down, across = ceil_div(m, TILE), ceil_div(n, TILE)
@@ -53,7 +53,7 @@ def product_text(name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTrait
 def _tile(
     t: Tensor, name: str, target: str, rows: int, columns: int, ld: int, first: tuple[str, str], threads: int
 ) -> list[str]:
-    """Returns statements that copy a part of the matrix `name` to shared memory as [rows][ld], zeros beyond its extents."""
+    """Returns statements that copy a tile of the matrix `name` to shared memory as [rows][ld], with zeros beyond its extents."""
     kind, step = stored(t.dtype), 16 // t.dtype.size
     high, wide = t.lens[-2:]
     inside = f"{first[0]} + r < {high}u && {first[1]} + c < {wide}u"
@@ -78,10 +78,10 @@ def _tile(
 
 
 def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
-    """Four waves, each 32 x 32 of the tile."""
+    """Returns the body for matrix units: four waves, each 32 x 32 of the tile."""
     t = stored(a.dtype)
     m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
-    turned = b.strides[-2] == 1 and b.strides[-1] != 1  # its columns are rows of memory
+    turned = b.strides[-2] == 1 and b.strides[-1] != 1  # b is column-major
     la, lb = depth + 8, (depth if turned else TILE) + 8
     if turned:
         flipped = Tensor(b.dtype, (*b.lens[:-2], n, k), (*b.strides[:-2], b.strides[-1], 1), b.align)
@@ -124,7 +124,7 @@ def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
 
 
 def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
-    """16 x 16 threads, each 4 x 4 of the tile."""
+    """Returns the body for FMAs: 16 x 16 threads, each 4 x 4 of the tile."""
     t, kind = stored(a.dtype), computed(a.dtype)
     m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
     step = 16 // a.dtype.size

@@ -1,4 +1,4 @@
-"""Pseudo-random tensors from a seed: a hash of the seed and the element's number."""
+"""Pseudo-random tensors: a hash of the seed and the element's index."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ DEV double @NAME@_unit(u64 x) { return (double)(x >> 11) * 1.1102230246251565e-1
 
 
 def random(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
-    """random_uniform and random_normal; other numbers than the reference's, of the same distribution."""
+    """random_uniform and random_normal; the distribution, but not the values, match the reference."""
     seed, y = xs[0], ys[0]
     assert seed is not None
     if y.dtype.kind not in "iuf":
-        return No(f"random numbers of type {y.dtype}")
+        return No(f"random numbers of type {y.dtype} are not supported")
     bits = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[seed.dtype.size]
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:

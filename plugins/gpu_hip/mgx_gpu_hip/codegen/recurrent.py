@@ -1,4 +1,4 @@
-"""Recurrent layers: one launch per step, one wave for each hidden unit of one or several sequences."""
+"""Recurrent layers: one launch per step, one wave per hidden unit of one or several sequences."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ _FORMS = {  # of x, a (alpha), b (beta)
     "softsign": "{x} / (1.f + m::abs({x}))",
     "softplus": "(m::max({x}, 0.f) + m::log1p(m::exp(-m::abs({x}))))",
 }
-_FAST = {  # errors of 1e-6, for results in 16 bits
+_FAST = {  # errors of 1e-6, for 16-bit results
     "tanh": "fast::tanh({x})",
     "sigmoid": "fast::sigmoid({x})",
 }
 MOST_STEPS = 2048
-WAVES = 7  # of a multiprocessor, that hide the time of reading weights
-HELD = 256  # bytes of weights that a thread holds
+WAVES = 7  # per multiprocessor, to hide the latency of reading weights
+HELD = 256  # bytes of weights per thread
 
 
 def activation_functions(op: Any, fast: bool = False) -> str:
-    """Device functions of all directions, as `cell_code` calls them."""
+    """Returns the device functions of all directions, as `cell_code` calls them."""
     return "".join("".join(_activations(op, d, _FORMS | _FAST if fast else _FORMS)) for d in range(op.directions))
 
 
 def _activations(op: Any, direction: int, forms: Mapping[str, str]) -> list[str]:
-    """Device functions f0.. of one direction; those of gates clip their operand first."""
+    """Returns device functions f0.. of one direction; those of gates clip their operand first."""
     out = []
     for i, (name, alpha, beta) in enumerate(op.functions_of(direction)):
         form = forms[name].format(x="x", a=constant(alpha, "float"), b=constant(beta, "float"))
@@ -79,10 +79,10 @@ def _activations(op: Any, direction: int, forms: Mapping[str, str]) -> list[str]
 
 
 def cell_code(op: Any, peephole: list[str]) -> list[str]:
-    """Returns statements that declare `now`, the hidden unit's next state, and for an LSTM `next`, its cell's.
+    """Returns statements that declare `now`, the hidden unit's next state, and for an LSTM `next`, its cell state.
 
-    They read in[] and back[], by gate: the products with the step's input and with the state; own: the state; cell: the
-    cell's, for an LSTM; d: the direction.  peephole: its three weights as code, or none.
+    They read in[] and back[], by gate: the products with the step's input and with the state; own: the state; cell: the cell
+    state, for an LSTM; d: the direction.  peephole: expressions of its three weights, or none.
     """
 
     def call(n: int, code: str) -> str:
@@ -108,22 +108,22 @@ def cell_code(op: Any, peephole: list[str]) -> list[str]:
 
 
 def last_cell(code: str, lens: Tensor | None) -> str:
-    """Returns the last state of the cell of sequence `n` as code: zero for one without steps.  lens: operand 4."""
+    """Returns the last cell state of sequence `n`: zero for a sequence without steps.  lens: operand 4."""
     return code if lens is None else f"(p4[n * {lens.strides[0]}u] > 0 ? {code} : 0.f)"
 
 
 def evenly_spaced(lens: Sequence[int], strides: Sequence[int]) -> bool:
-    """Returns True if the steps of all sequences are the rows of one matrix."""
+    """Returns True if the steps of all sequences are rows of one matrix."""
     return lens[1] == 1 or lens[0] == 1 or strides[0] == lens[1] * strides[1]
 
 
 def unfit(op: Any, x: Tensor) -> No | None:
-    """Refuses what no kernel of ours computes."""
+    """Declines layers that no kernel supports."""
     if isinstance(op, Gru) and not op.linear_before_reset:
-        return No("gru with the reset before the product needs two launches a step")
+        return No("gru with the reset gate before the product requires two launches per step")
     if not (x.lens[0] and x.lens[1]):
-        return No("a recurrent layer without steps")
-    return None if evenly_spaced(x.lens, x.strides) else No("steps and sequences of x are not evenly spaced in memory")
+        return No("the layer has no steps")
+    return None if evenly_spaced(x.lens, x.strides) else No("the steps and sequences of x do not have a uniform stride")
 
 
 def at(t: Tensor, n: int, *coordinates: str) -> str:
@@ -133,7 +133,7 @@ def at(t: Tensor, n: int, *coordinates: str) -> str:
 
 
 def input_products(op: Any, x: Tensor, w: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch, int]:
-    """The products of all steps with w in one launch: its text, the launch into scratch memory 0, and that memory's bytes."""
+    """Returns the products of all steps with w in one launch: its source, the launch to scratch buffer 0, and its bytes."""
     s, b, i = x.lens
     directions, wide = op.directions, op.gates * op.hidden_size
     rows = Tensor(x.dtype, (directions, s * b, i), (0, x.strides[1 if b > 1 else 0], x.strides[2]), x.align)
@@ -149,7 +149,7 @@ def input_products(op: Any, x: Tensor, w: Tensor, traits: DeviceTraits) -> tuple
 
 
 class _State:
-    """The products of a state with a unit's rows of the weights r: in whole vectors, which few threads hold at once."""
+    """The products of a state with a unit's rows of the recurrent weights: as vectors, kept in registers if they fit."""
 
     def __init__(self, r: Tensor, gates: int, hidden: int, wave: int) -> None:
         self.r, self.gates, self.hidden = r, gates, hidden
@@ -163,7 +163,7 @@ class _State:
         return f"(u64)d * {a}u + (u64)(g * {self.hidden} + j) * {b}u + (u64)({k}) * {c}u"
 
     def inside(self, part: int) -> list[str]:
-        """Returns statements that find a thread's place in a part, and open a block for what is inside."""
+        """Returns statements that locate a thread's position in a part, and open a block for the statements inside."""
         return [f"{{ const u32 k = (lane + {part} * WAVE) * {self.width}u;", f"if (k < {self.hidden}u) {{"]
 
     @property
@@ -171,7 +171,7 @@ class _State:
         return self.parts * self.width * self.gates * self.r.dtype.size <= HELD
 
     def weights(self) -> list[str]:
-        """Returns statements that read what a thread multiplies, if that is little."""
+        """Returns statements that load a thread's weights to registers, if they fit."""
         if not self.held:
             return []
         t, v = stored(self.r.dtype), self.width
@@ -182,7 +182,7 @@ class _State:
         return lines
 
     def products(self, begin: str, together: int, sequences: int) -> list[str]:
-        """Returns statements that add to sums[], by sequence and gate; begin: code of sequence m's first state, element k."""
+        """Returns statements that accumulate sums[], by sequence and gate; begin: address of element k of sequence m's state."""
         every = f"UNROLL for (int g = 0; g < {self.gates}; ++g)"
         t, v = stored(self.r.dtype), self.width
         row = f"before + m * {self.hidden}u + k"
@@ -214,28 +214,28 @@ class _State:
 
 
 def sequences_together(units: int, sequences: int, traits: DeviceTraits) -> int:
-    """Returns how many sequences a wave takes, which reads a unit's weights once for all; units: of all directions.
+    """Returns the number of sequences per wave, which share reads of a unit's weights; units: of all directions.
 
-    No more than leave the device enough waves: 1024 units in float16, four sequences, took 9 us a step on an H200, most of them
-    for reading weights four times.
+    Limited so that enough waves remain: 1024 units in float16, four sequences, took 9 us per step on an H200, mostly for
+    reading the weights four times.
     """
     fitting = [n for n in (4, 2) if n <= sequences and units * ceil_div(sequences, n) >= WAVES * traits.sm_count]
     return fitting[0] if fitting else 1
 
 
 def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
-    """rnn, gru (with linear_before_reset) and lstm.  States pass from launch to launch in scratch memory, as floats."""
+    """rnn, gru (with linear_before_reset) and lstm.  States pass between launches in scratch buffers, as float32."""
     x, w, r, bias, lens, h0, c0, peephole = [*xs, *[None] * 8][:8]
     assert x is not None and w is not None and r is not None
     if x.dtype.bits > 32:
-        return No("recurrent layers in float64")
+        return No("recurrent layers in float64 are not supported")
     refused = unfit(op, x)
     if refused is not None:
         return refused
     s, b, i = x.lens
     h, directions, gates = op.hidden_size, op.directions, op.gates
     if s > MOST_STEPS:
-        return No(f"more than {MOST_STEPS} steps")
+        return No(f"the layer has more than {MOST_STEPS} steps")
     given = [x, w, r, bias, lens, h0, c0, peephole]
     y = ys[0]
 

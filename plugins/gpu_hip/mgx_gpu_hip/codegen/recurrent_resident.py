@@ -1,4 +1,4 @@
-"""Recurrent layers in one launch: the weights of the states stay in registers, as operands of the matrix units."""
+"""Recurrent layers in one launch: the recurrent weights stay in registers, as operands of matrix units."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tens
 
 __all__ = ["resident"]
 
-REGISTERS = 65536  # of a multiprocessor
-BESIDES = 72  # registers of a thread for all but the weights; twice as many sums take 40 more
-LD = 24  # 16 sequences in shared memory, and what keeps the banks apart
+REGISTERS = 65536  # per multiprocessor
+BESIDES = 72  # registers per thread besides the weights; twice as many sums take 40 more
+LD = 24  # 16 sequences in shared memory, padded against bank conflicts
 
 
 def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
-    """rnn, gru (with linear_before_reset) and lstm in 16 bits, up to 16 sequences and a direction a block.
+    """rnn, gru (with linear_before_reset) and lstm in 16 bits, with up to 16 sequences and one direction per block.
 
-    A wave owns 16 hidden units, with the rows of all their gates.  States are rounded to the type of the results from step
-    to step, as these are; cells and all sums are floats.
+    A wave owns 16 hidden units, with the weights of all their gates.  States are rounded to the result type at each step, like
+    the results; cell states and sums are float32.
     """
     x, w, r, bias, lens, h0, c0, peephole = [*xs, *[None] * 8][:8]
     assert x is not None and w is not None and r is not None
     if x.dtype not in (dt.float16, dt.bfloat16):
-        return No("matrix units take 16-bit floats")
+        return No("matrix units require 16-bit floats")
     refused = unfit(op, x)
     if refused is not None:
         return refused
     s, b, i = x.lens
     h, directions, gates = op.hidden_size, op.directions, op.gates
     if h % 16:
-        return No("the matrix units take hidden units by 16")
+        return No("the number of hidden units must be a multiple of 16")
     if r.strides[2] != 1 or r.strides[1] % 8 or (directions > 1 and r.strides[0] % 8) or r.align < 16:
-        return No("the rows of the weights do not lie in whole vectors")
+        return No("the rows of the weights are not whole vectors")
     columns = 8 if directions * ceil_div(b, 8) <= traits.sm_count else 16
     threads = h // 16 * traits.wave
     weights = gates * (h // 16) * 128 // traits.wave
@@ -58,7 +58,7 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
 
 
 class _Text:
-    """The text of one kernel: lines(), its statements."""
+    """Generates the source of one kernel."""
 
     def __init__(self, op: Any, given: Sequence[Tensor | None], ys: Sequence[Tensor], columns: int) -> None:
         x, _, r, self.bias, self.lens, self.h0, self.c0, self.peephole = given
@@ -90,7 +90,7 @@ class _Text:
         ]
 
     def each_element(self, body: Sequence[str]) -> list[str]:
-        """Returns a loop over a lane's elements: unit `j` of the sequence `n`."""
+        """Returns a loop over a lane's elements: unit `j` of sequence `n`."""
         return [
             f"UNROLL for (int e = 0; e < {self.used}; ++e) {{",
             "  const u32 j = wave_id() * 16u + frag_row(e), column = frag_col(e), n = first + column;",
@@ -100,7 +100,7 @@ class _Text:
         ]
 
     def weights(self) -> list[str]:
-        """Returns statements that bring the weights to registers and the biases to shared memory."""
+        """Returns statements that load the weights to registers and the biases to shared memory."""
         h, gates, r, t = self.h, self.gates, self.r, self.t
         lines = [
             f"frag_a<{t}> weights[{gates}][{h // 16}];",
@@ -134,7 +134,7 @@ class _Text:
         return f"{backwards} ? {self.steps - 1}u - ({step}) : {step}"
 
     def inputs(self, slot: str, step: str) -> list[str]:
-        """Returns statements that read the products of a step's inputs."""
+        """Returns statements that load the products of a step's inputs."""
         s, b, h, gates = self.steps, self.batch, self.h, self.gates
         return self.each_element(
             [
@@ -158,7 +158,7 @@ class _Text:
         ]
 
     def cell(self) -> list[str]:
-        """Returns statements that make an element's states after a step, and write the result."""
+        """Returns statements that compute an element's states after a step, and store the result."""
         h, gates, y = self.h, self.gates, self.ys[0]
         lines = [
             "if (!inside) continue;",

@@ -1,4 +1,4 @@
-"""Fused reductions: the choice between rows and columns."""
+"""Fused reductions: selects between row and column kernels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .source import DeviceTraits, KernelSource, Tensor, entry_word
 
 __all__ = ["fused_reduce"]
 
-LEAST_COLUMNS = 8  # least number of neighbouring rows to read together
+LEAST_COLUMNS = 8  # minimum number of adjacent rows to read together
 
 
 def fused_reduce(
     module: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor], traits: DeviceTraits, word: str = ""
 ) -> KernelSource:
-    """Returns kernel text for a module of reductions over the same axes and pointwise ops around them.
+    """Generates a kernel for a module of reductions over the same axes and pointwise ops around them.
 
     Errors: UnsupportedError for anything else.
     """

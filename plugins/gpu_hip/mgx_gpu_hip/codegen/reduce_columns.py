@@ -1,7 +1,7 @@
-"""Reductions across memory: neighbouring rows are read together, a block sums pieces of them and joins the pieces.
+"""Reductions along strided axes: adjacent rows are read together; threads of a block sum parts and combine them.
 
-Where that leaves multiprocessors idle the reduced axes are split over blocks: one launch for each pass, partial results in
-scratch memory.
+If that leaves multiprocessors idle, the reduced axes are split over blocks: one launch per pass, partial results in scratch
+buffers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, comp
 
 __all__ = ["columns_kernel"]
 
-SHORT: Final = 16  # reduced elements that one thread sums by itself
-UNROLLED: Final = 64  # elements that a thread reads before it uses the first
+SHORT: Final = 16  # reduced elements that one thread sums alone
+UNROLLED: Final = 64  # elements that a thread loads before it uses the first
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """`width` columns a thread, `across` threads along the columns and `down` along the reduced axes, `splits` blocks."""
+    """`width` columns per thread, `across` threads along the columns and `down` along the reduced axes, `splits` blocks."""
 
     width: int
     across: int
@@ -171,7 +171,7 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
 
 
 def _earlier(plan: Plan, shape: _Shape, first: int) -> list[str]:
-    """Returns statements that combine what the blocks of the passes before `first` left."""
+    """Returns statements that combine the partial results of the passes before `first`."""
     lines = []
     for r in plan.reductions:
         if r.at < first:
@@ -190,7 +190,7 @@ def _earlier(plan: Plan, shape: _Shape, first: int) -> list[str]:
 def _stored_rows(
     plan: Plan, shape: _Shape, names: Sequence[str], element: Sequence[str], codes: Sequence[str]
 ) -> list[str]:
-    """Returns statements that store the outputs without reduced axes; element: those that make their `codes` for one column."""
+    """Returns statements that store the outputs without reduced axes; element: statements that compute `codes` for one column."""
     width = shape.width
     vectors: list[str] = []
     each: list[str] = []
@@ -255,7 +255,7 @@ def _loop(
 
 
 def _down(plan: Plan, shape: _Shape, number: int, split: bool) -> list[str]:
-    """Combines the partial sums of the block's threads for the same columns."""
+    """Returns statements that combine the partial sums of a block's threads for the same columns."""
     r = plan.reductions[number]
     width = shape.width
     if shape.down == 1:

@@ -1,7 +1,7 @@
-"""Reductions whose rows are contiguous, or lie anywhere: a row is read by a part of a wave, a wave, or a block.
+"""Reductions of rows, contiguous or not: each row is read by a part of a wave, a wave, or a block.
 
-Short rows stay in registers between dependent reductions; long ones are read again.  Few long rows are split over blocks:
-one launch for each pass, partial results in scratch memory.
+Short rows stay in registers between dependent reductions; long ones are read again.  If there are few long rows, they are split
+over blocks: one launch per pass, partial results in scratch buffers.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Numb
 
 __all__ = ["MOST_KEPT", "MOST_REGISTERS", "pass_lines", "rows_kernel"]
 
-MOST_KEPT = 32  # elements of a row that one thread keeps, of each value
+MOST_KEPT = 32  # elements of a row per thread, for each value kept in registers
 MOST_REGISTERS = 80  # registers for all kept values
-LONG = 8192  # least length of rows to split over blocks
+LONG = 8192  # minimum length of rows to split over blocks
 
 
 def rows_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
@@ -66,7 +66,7 @@ def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
         threads = min(threads, traits.max_threads)
     if ceil_div(groups, threads) * width > MOST_KEPT:
         threads = min(traits.max_threads, 512)
-    if isinstance(plan.length, SymbolicInt):  # few different texts for all lengths
+    if isinstance(plan.length, SymbolicInt):  # limits the number of source variants
         threads = min(power_of_two(threads), traits.max_threads)
         return RowShape(width, threads, power_of_two(ceil_div(groups, threads)), False)
     turns = int(ceil_div(groups, threads))
@@ -119,7 +119,7 @@ def _whole(w: RowWriter) -> tuple[str, KernelLaunch]:
 def pass_lines(
     w: RowWriter, passes: list[RowPass], row: str, outputs: list[int], block: bool, guard: str = ""
 ) -> list[str]:
-    """Returns the statements of all passes over a row; block: all threads of a block share it."""
+    """Returns the statements of all passes over a row; block: the whole block shares it."""
     lines = w.row_setup(passes, row, outputs)
     for source, array in w.kept.items():
         lines.append(f"{w.types[source]} {array}[{w.shape.turns * w.shape.width}];")
@@ -150,7 +150,7 @@ def _across(w: RowWriter, r: Reduction, block: bool) -> list[str]:
 
 
 def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, KernelLaunch]:
-    """Returns the kernel of one pass whose rows are split over blocks; the pass after the last writes the remaining outputs."""
+    """Returns the kernel of one pass with rows split over blocks; the pass after the last stores the remaining outputs."""
     plan, shape = w.plan, w.shape
     w.restart()
     for r in plan.reductions:
@@ -205,7 +205,7 @@ def _split_pass(w: RowWriter, at: int, splits: int, name: str) -> tuple[str, Ker
 
 
 def _earlier(plan: Plan, at: int, splits: int) -> list[str]:
-    """Returns statements that combine the parts of a row's earlier results."""
+    """Returns statements that combine the partial results of a row's earlier passes."""
     lines: list[str] = []
     for r in plan.reductions:
         if r.at < at:

@@ -1,4 +1,4 @@
-"""Parts shared by fused reductions: the split of the axes, reductions in C++, values over several passes."""
+"""Shared parts of fused reductions: split of the axes, reduction operations in C++, passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPS = {"add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
 
 @dataclass(frozen=True)
 class Reduction:
-    """One reduction: its number, the C type it accumulates in, the prelude's operation, the pass in which it runs."""
+    """One reduction: its index, accumulator type, operation in the prelude, and pass."""
 
     ins: Instruction
     number: int
@@ -54,7 +54,7 @@ class Reduction:
         return f"{self.op}::id<{self.ctype}>()"
 
     def combine(self, a: str, b: str) -> str:
-        """Statement that takes `b` into the accumulator `a`."""
+        """Returns a statement that combines `b` into the accumulator `a`."""
         return (
             f"{a} = {self.op}::f({a}, ({self.ctype}){b});"
             if self.ctype not in FLOATS
@@ -75,7 +75,7 @@ class Reduction:
 
 @dataclass
 class Plan:
-    """A body whose domain is split into kept axes (rows) and reduced ones (the elements of a row)."""
+    """A body whose iteration space is split into kept axes (rows) and reduced axes (the elements of a row)."""
 
     body: Body
     inputs: list[Tensor]
@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def main(self) -> Access | None:
-        """The read that moves most memory."""
+        """The read that moves the most memory."""
         full = [a for a in self.body.accesses if not self.body.is_row(a)]
         return max(full, key=lambda a: self.inputs[a.index].nbytes, default=None)
 
@@ -111,9 +111,9 @@ class Plan:
         return self.reduced.count
 
     def require_counted(self, groups: int) -> None:
-        """Errors: UnsupportedError for more groups of a row's elements than loops, and bounds of parts, count in 32 bits."""
+        """Errors: UnsupportedError if a row has more groups of elements than 32-bit loop counters can count."""
         if groups >= 1 << 31:
-            raise UnsupportedError(f"a reduction of {self.length} elements to one")
+            raise UnsupportedError(f"a reduction of {self.length} elements exceeds 32-bit loop counters")
 
     @property
     def index(self) -> str:
@@ -121,14 +121,14 @@ class Plan:
 
     @property
     def last(self) -> int:
-        """The number of passes that reduce."""
+        """The number of reducing passes."""
         return max((r.at + 1 for r in self.reductions), default=0)
 
     def in_pass(self, at: int) -> list[Reduction]:
         return [r for r in self.reductions if r.at == at]
 
     def full_outputs(self, at: int) -> list[int]:
-        """Returns outputs with an element for each element of a row that can be written in pass `at`."""
+        """Returns outputs with one element per element of a row that pass `at` can store."""
         return [
             n
             for n in range(len(self.outputs))
@@ -149,7 +149,7 @@ class Plan:
         return self.reduced.strides[n]
 
     def output(self, n: int) -> int:
-        """Returns the index of output `n` among the strides of the loops."""
+        """Returns the index of output `n` among the strides of the loop nest."""
         return len(self.accesses) + n
 
     @property

@@ -1,4 +1,4 @@
-"""Resampling: neighbours and weights of each axis are computed here and put into the text as tables."""
+"""Resampling: neighbours and weights along each axis are computed here and embedded as tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, read, st
 
 __all__ = ["resize"]
 
-MOST_TAPS = 16  # neighbours of one axis
+MOST_TAPS = 16  # neighbours along one axis
 
 
 def _table(kind: str, name: str, numbers: Any) -> str:
@@ -58,7 +58,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
                 weight = np.where(beyond, 0, weight)
                 weight = weight / weight.sum(-1, keepdims=True)
             if index.shape[1] > MOST_TAPS:
-                return No(f"resampling with {index.shape[1]} neighbours along an axis")
+                return No(f"at most {MOST_TAPS} neighbours along an axis are supported, got {index.shape[1]}")
             before += _table("i32", f"at{axis}", np.clip(index, 0, plan.size - 1))
             before += _table(kind, f"by{axis}", weight)
             taps[axis] = index.shape[1]

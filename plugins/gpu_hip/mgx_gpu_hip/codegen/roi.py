@@ -1,4 +1,4 @@
-"""Regions of images resampled to one size: a thread makes the same cell of a few neighbouring channels."""
+"""RoI align: each thread computes one cell of a few adjacent channels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, finish, 
 
 __all__ = ["roialign"]
 
-MOST_UNROLLED = 4  # points along one axis of a cell
+MOST_UNROLLED = 4  # sampling points along one axis of a cell
 
-# Points are placed in double precision, as the definition does: their number and their being inside are steps in the corners.
-# Of an open number of points those inside are counted, which are few for an image, not those of the region, which may be vast.
+# Coordinates are float64, as in the definition, since the number of points and whether they are inside are discontinuous.
+# If the number of points is open, only those inside the image are enumerated, since a region may be vast.
 _POINTS = f"""// the points of one cell along an axis
 struct {NAME}_axis {{
   double start, at, cell, count, first;  // of the region; the cell; its length; its points; the first of them in use
@@ -52,7 +52,7 @@ DEV {NAME}_point {NAME}_place(const {NAME}_axis& a, i32 number) {{
 
 
 def roialign(op: Any, x: Tensor, rois: Tensor, images: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Writes a kernel for means or largest neighbours; images out of range are held, regions that are not finite give NaN."""
+    """Generates a kernel for mean or max; image indices are clamped, regions that are not finite give NaN."""
     if not y.elements:
         return finish("roialign", "", [], [x, rois, images], [y])
     width = _width(x, y, traits)
@@ -77,7 +77,7 @@ def roialign(op: Any, x: Tensor, rois: Tensor, images: Tensor, y: Tensor, traits
 
 
 def _width(x: Tensor, y: Tensor, traits: DeviceTraits) -> int:
-    """Returns the channels of a thread: vectors where channels lie innermost; places are found once for all of them."""
+    """Returns channels per thread: vectors if channels are innermost; all of them share the coordinates."""
     width = max(1, 16 // x.dtype.size) if inner_axis(y) == 1 and x.strides[1] == 1 else 4
     while width > 1 and (y.lens[1] % width or y.elements < width * traits.sm_count * 256):
         width //= 2
@@ -85,7 +85,7 @@ def _width(x: Tensor, y: Tensor, traits: DeviceTraits) -> int:
 
 
 def _region(op: Any, x: Tensor, rois: Tensor, at: list[str]) -> list[str]:
-    """Returns statements that place the thread's cell along both axes, `down` and `across`."""
+    """Returns statements that locate the thread's cell along both axes, `down` and `across`."""
     half = op.coordinate_transformation_mode == "half_pixel"
     scale = constant(op.spatial_scale, "double")
     corners = [read(f"p1[{offset_of(rois, [at[0], str(k)])}]", rois.dtype) for k in range(4)]
@@ -103,13 +103,13 @@ def _region(op: Any, x: Tensor, rois: Tensor, at: list[str]) -> list[str]:
         f"const {NAME}_axis down = {NAME}_cell(top, high, {at[2]}, {op.output_height}, {x.lens[2]}, {ratio});",
         f"const {NAME}_axis across = {NAME}_cell(left, wide, {at[3]}, {op.output_width}, {x.lens[3]}, {ratio});",
     ]
-    if op.mode == "max":  # what lies outside is 0
+    if op.mode == "max":  # points outside are 0
         lines.append("bool beyond = down.used < down.count || across.used < across.count;")
     return lines
 
 
 def _points(op: Any, x: Tensor, index: str, width: int) -> list[str]:
-    """Returns loops over the points inside that add their neighbours to `acc`."""
+    """Returns loops over the points inside that accumulate their neighbours in `acc`."""
     kind, ratio, largest = computed(x.dtype), op.sampling_ratio, op.mode == "max"
     unroll = "UNROLL " if 0 < ratio <= MOST_UNROLLED else ""
     outside = "{ beyond = true; continue; }" if largest else "continue;"
@@ -138,7 +138,7 @@ def _points(op: Any, x: Tensor, index: str, width: int) -> list[str]:
 
 
 def _stored(op: Any, y: Tensor, at: list[str], index: str, width: int) -> list[str]:
-    """Returns statements that finish the cell's channels and write them: in a vector where they lie so."""
+    """Returns statements that finish the cell's channels and store them, as a vector if contiguous."""
     kind = computed(y.dtype)
     if op.mode == "max":
         value = f"(beyond ? m::max(acc[k], ({kind})0) : acc[k]) + ({kind})odd"

@@ -1,4 +1,4 @@
-"""Passes over the rows of a reduction: what a kernel reads, computes and stores for the elements of a row."""
+"""Passes over the rows of a reduction: the statements that read, compute and store the elements of a row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["RowPass", "RowShape", "RowWriter"]
 
 @dataclass
 class RowShape:
-    """Distribution of a row over threads: `width` neighbours a thread, `threads` threads a row, `turns` groups a thread."""
+    """Distribution of a row over threads: `width` adjacent elements per thread, `threads` threads per row, `turns` iterations."""
 
     width: int
     threads: int
@@ -28,7 +28,7 @@ class RowShape:
 
 @dataclass
 class RowPass:
-    """The statements of one pass over the elements of a row, and the row's before it."""
+    """The statements of one pass over the elements of a row, and those for the row before it."""
 
     row: list[str]
     element: list[str]
@@ -43,7 +43,7 @@ class RowWriter:
     traits: DeviceTraits
     shape: RowShape
     keep: bool
-    held: int | None = None  # the output that stays in registers, in `row`, for what follows; `keep` is needed
+    held: int | None = None  # the output that stays in registers, in `row`; requires `keep`
     stores_held: bool = True  # it is stored, too
     kept: dict[Source, str] = field(default_factory=dict)
     types: dict[Source, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class RowWriter:
         return Reader(self.plan.inputs[access.index], strides, access.offset, self.shape.width)
 
     def loop(self, done: RowPass, bounds: tuple[str, str] | None = None, guard: str = "") -> list[str]:
-        """Returns the pass's loop over a row's elements; bounds: groups from and to, if the row is split."""
+        """Returns the pass's loop over a row's elements; bounds: first and last group, if the row is split."""
         plan, shape = self.plan, self.shape
         width = shape.width
         dims = list(plan.reduced.dims)
@@ -184,7 +184,7 @@ class RowWriter:
         return f"{guard}UNROLL for (int k = 0; k < {width}; ++k) y{n}[{place} + k * {step}] = b{n}.v[k];"
 
     def row_setup(self, passes: list[RowPass], rows: str, outputs: list[int]) -> list[str]:
-        """Returns statements for the offsets of the row in its tensors, and for its own values."""
+        """Returns statements for the offsets of the row in its tensors, and for its per-row values."""
         plan = self.plan
         setup, names = decompose(rows, plan.kept.dims, "c")
         lines = list(setup)

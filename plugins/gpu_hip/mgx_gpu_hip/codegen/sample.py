@@ -1,4 +1,4 @@
-"""Images read between their elements, at places that are given at run time: a thread makes some channels of one place."""
+"""Grid sampling: images interpolated at coordinates given by an operand; a thread computes some channels of one point."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["grid_sample"]
 
 TAPS: Final = {"nearest": 1, "linear": 2, "cubic": 4}  # neighbours along an axis
 MOST_AXES: Final = 3
-MOST_CHANNELS: Final = 8  # of one thread
-MOST_READS: Final = 64  # of one thread, in flight together
-MOST_EXTENT: Final = 1 << 30  # indices and what they are reflected in stay below 2^31
+MOST_CHANNELS: Final = 8  # per thread
+MOST_READS: Final = 64  # per thread, in flight together
+MOST_EXTENT: Final = 1 << 30  # keeps indices and their reflections below 2^31
 
 
 class _Channels(NamedTuple):
-    """The channels that a thread makes; vector: they are neighbours in both images; ragged: the last thread may have fewer."""
+    """The channels of a thread; vector: they are contiguous in both images; ragged: the last thread may have fewer."""
 
     width: int
     vector: bool
@@ -34,13 +34,13 @@ class _Channels(NamedTuple):
 
     @property
     def head(self) -> str:
-        """Returns the loop over them as code."""
+        """Returns the head of the loop over them."""
         test = f"UNROLL for (int k = 0; k < {self.width}; ++k)"
         return f"{test} if (first + k < channels)" if self.ragged else test
 
 
 def _channels(x: Tensor, y: Tensor, taps: int, traits: DeviceTraits) -> _Channels:
-    """Returns as many channels for a thread as leave the device full."""
+    """Returns as many channels per thread as keep the device full."""
     channels = y.lens[1]
     places = y.elements // channels
     width = min(straight(x, 1), straight(y, 1)) if inner_axis(y) == 1 else 1
@@ -58,7 +58,7 @@ def _channels(x: Tensor, y: Tensor, taps: int, traits: DeviceTraits) -> _Channel
 
 
 def _source(op: Any, a: int, size: int, kind: str) -> list[str]:
-    """Returns statements that make of the coordinate g the place s{a} on an axis of `size` elements."""
+    """Returns statements that convert the coordinate g to the position s{a} on an axis of `size` elements."""
     corners = "true" if op.align_corners else "false"
     lines = [f"{kind} s{a} = sampled_place(g{a}, {size}, {corners});"]
     if op.mode == "nearest":
@@ -73,10 +73,10 @@ def _source(op: Any, a: int, size: int, kind: str) -> list[str]:
 
 
 def _weights(mode: str, a: int, kind: str, wide: str) -> list[str]:
-    """Returns statements that make the index i{a} of the first neighbour of the place s{a}, and the weights w{a} of all.
+    """Returns statements that compute the index i{a} of the first neighbour of position s{a}, and the weights w{a} of all.
 
-    kind: the type that places are computed in; wide: that of the weights.  Those of the cubic kernel (a = -0.75) are its
-    polynomials as products, which lose nothing where they are small.
+    kind: the type of positions; wide: the type of weights.  The cubic kernel (a = -0.75) is evaluated as products, which are
+    exact enough near its zeros.
     """
     if mode == "nearest":
         return [f"const i32 i{a} = (i32)m::round(s{a});", f"const {wide} w{a}[1] = {{1}};"]
@@ -90,7 +90,7 @@ def _weights(mode: str, a: int, kind: str, wide: str) -> list[str]:
 
 
 def _neighbours(op: Any, a: int, size: int, step: int, index: str) -> list[str]:
-    """Returns statements that make the offsets o{a} of all neighbours, and b{a}: which of them lie on the image."""
+    """Returns statements that compute the offsets o{a} of all neighbours, and b{a}: the neighbours inside the image."""
     taps = TAPS[op.mode]
     on = op.padding_mode == "zeros"
     lines = [f"{index} o{a}[{taps}];", *([f"bool b{a}[{taps}];"] if on else [])]
@@ -106,7 +106,7 @@ def _neighbours(op: Any, a: int, size: int, step: int, index: str) -> list[str]:
 
 
 def _sum(op: Any, x: Tensor, rank: int, kind: str, index: str, channels: _Channels) -> list[str]:
-    """Returns the loops that add all neighbours, times their weights, to the channels' sums."""
+    """Returns loops that add all weighted neighbours to the channels' sums."""
     taps = TAPS[op.mode]
     heads = []
     for a in range(rank):
@@ -125,7 +125,7 @@ def _sum(op: Any, x: Tensor, rank: int, kind: str, index: str, channels: _Channe
         inner.append(f"const {stored(x.dtype)}* const v = x0 + ({place});")
         value = f"v[({index})k * {step}]"
     term = f"({kind}){read(value, x.dtype)} * w"
-    if op.padding_mode == "zeros":  # what is read in place of an element outside may be infinite
+    if op.padding_mode == "zeros":  # the element read instead of one outside may be infinite
         inner.append(f"const bool on = {' && '.join(f'b{a}[j{a}]' for a in every)};")
         term = f"on ? {term} : ({kind})0"
     inner.append(f"{channels.head} acc[k] += {term};")
@@ -136,9 +136,9 @@ def grid_sample(op: Any, x: Tensor, grid: Tensor, y: Tensor, traits: DeviceTrait
     """Narrow floats are computed in float32, integers in float64; coordinates in the grid's type."""
     rank = len(x.lens) - 2
     if rank > MOST_AXES:
-        return No(f"{rank} spatial axes")
+        return No(f"{rank} spatial axes are not supported")
     if any(n >= MOST_EXTENT for n in x.lens[2:]):
-        return No(f"an image of {max(x.lens[2:])} elements along an axis")
+        return No(f"an image axis of {max(x.lens[2:])} elements is too long")
     if not y.elements:
         return finish("grid_sample", "", [], [x, grid], [y])
     taps = TAPS[op.mode] ** rank
@@ -167,13 +167,13 @@ def grid_sample(op: Any, x: Tensor, grid: Tensor, y: Tensor, traits: DeviceTrait
 
 
 def _summed(x: Tensor) -> str:
-    """Returns the C type that an image's elements are added in."""
+    """Returns the C type of the sums."""
     kind = computed(x.dtype)
     return kind if kind in FLOATS else "double"
 
 
 def _places(op: Any, x: Tensor, grid: Tensor, at: Sequence[str]) -> list[str]:
-    """Returns statements that make offsets and weights of the neighbours along each axis."""
+    """Returns statements that compute offsets and weights of the neighbours along each axis."""
     rank = len(x.lens) - 2
     kind = computed(grid.dtype)
     wide = "double" if op.mode == "cubic" and _summed(x) == "double" else kind
@@ -188,7 +188,7 @@ def _places(op: Any, x: Tensor, grid: Tensor, at: Sequence[str]) -> list[str]:
 
 
 def _stored(y: Tensor, at: Sequence[str], kind: str, channels: _Channels) -> list[str]:
-    """Returns statements that write the sums."""
+    """Returns statements that store the sums."""
     value = "acc[k]"
     if y.dtype.kind != "f":
         value = f"convert<{stored(y.dtype)}>({value})"

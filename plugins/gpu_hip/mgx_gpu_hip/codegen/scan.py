@@ -1,7 +1,7 @@
-"""Running sums and products along one axis.
+"""Prefix sums and products along one axis.
 
-Neighbouring lines run side by side, a thread for each; other long lines take a block each.  Where that leaves multiprocessors
-idle the lines are split into parts: one launch totals each part, the next one starts each part from the totals before it.
+Adjacent lines take a thread each; other long lines take a block each.  If that leaves multiprocessors idle, lines are split into
+parts: one launch computes the total of each part, the next one starts each part from the totals before it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from .source import (
 __all__ = ["prefix_scan"]
 
 BLOCK: Final = 256
-ITEMS: Final = 4  # neighbours that a thread of a block combines by itself
-SHORT: Final = 64  # longest lines that a thread runs through though they do not lie side by side
-ABREAST: Final = 32  # least number of lines side by side for a thread each
-LEAST: Final = {"block": 2 * BLOCK * ITEMS, "thread": 32}  # elements of a part
-LONG: Final = {"block": 16384, "thread": 256}  # least length of lines to split: below it more launches cost more
-MOST: Final = 1024  # parts of a line
+ITEMS: Final = 4  # adjacent elements that a thread of a block combines alone
+SHORT: Final = 64  # maximum length of lines for a thread each if they are not adjacent
+ABREAST: Final = 32  # minimum number of adjacent lines for a thread each
+LEAST: Final = {"block": 2 * BLOCK * ITEMS, "thread": 32}  # minimum elements of a part
+LONG: Final = {"block": 16384, "thread": 256}  # minimum length of lines to split: more launches cost more
+MOST: Final = 1024  # maximum parts of a line
 
 
 @dataclass(frozen=True)
 class _Scan:
     """A scan of `rows` lines of n elements in `parts` parts of `share` elements.
 
-    how, kind: the operation and its C type; items: neighbours that a thread of a block combines by itself.
+    how, kind: the operation and its C type; items: adjacent elements that a thread of a block combines alone.
     """
 
     op: Any
@@ -65,7 +65,7 @@ class _Scan:
         return self.x.lens[self.axis]
 
     def lines(self) -> list[str]:
-        """Returns statements that find the line `row` in x and y."""
+        """Returns statements that locate the line `row` in x and y."""
         setup, names = decompose("row", [m for a, m in enumerate(self.x.lens) if a != self.axis], "c")
         bases = [
             offset_code(names, [s for a, s in enumerate(t.strides) if a != self.axis], 0, "u64")
@@ -78,14 +78,14 @@ class _Scan:
         ]
 
     def span(self, part: str) -> list[str]:
-        """Returns statements that bound a part of the line."""
+        """Returns statements that compute the bounds of a part of the line."""
         end = f"low + {self.share}u < {self.n}u ? low + {self.share}u : {self.n}u"
         return [f"const u32 low = {part} * {self.share}u, high = {end};"] if self.parts > 1 else [
             f"const u32 low = 0, high = {self.n}u;"
         ]  # fmt: skip
 
     def value(self, j: str) -> str:
-        """Returns the element that is the j-th to be added."""
+        """Returns the j-th element in scan order."""
         at = f"({self.n - 1}u - ({j}))" if self.op.reverse else f"({j})"
         return f"({self.kind}){read(f'x[(u64){at} * {self.x.strides[self.axis]}u]', self.x.dtype)}"
 
@@ -98,7 +98,7 @@ class _Scan:
 
 
 def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Writes a kernel with one thread per line where lines are short or lie side by side, else one block per line."""
+    """Generates a kernel with one thread per line if lines are short or adjacent, otherwise one block per line."""
     axis = normalize(op.axis, len(x.lens))
     n = x.lens[axis]
     rows = math.prod(m for a, m in enumerate(x.lens) if a != axis)
@@ -111,7 +111,7 @@ def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
     form, busy = ("block", 2 * traits.sm_count) if block else ("thread", 256 * traits.sm_count)
     parts, share, items = 1, n, ITEMS
     if how == "Prod" and kind in FLOATS:
-        items = 1  # products of long runs may overflow where a zero before them makes the result 0
+        items = 1  # products of long runs could overflow although a zero before them makes the result 0
     elif 2 * rows < busy and n >= LONG[form]:
         parts = min(ceil_div(n, LEAST[form]), ceil_div(2 * busy, rows), MOST)
         unit = BLOCK * ITEMS if block else 1
@@ -122,7 +122,7 @@ def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
 
 
 def _side_by_side(s: _Scan, traits: DeviceTraits) -> KernelSource:
-    """Returns kernels with a thread for each line, or each of its parts."""
+    """Returns kernels with one thread per line, or per part of it."""
     count = s.rows * s.parts
     threads = threads_of(count, traits)
     head = ["const u32 i = blockIdx.x * blockDim.x + threadIdx.x;", f"if (i >= {count}u) return;"]
@@ -155,12 +155,12 @@ def _side_by_side(s: _Scan, traits: DeviceTraits) -> KernelSource:
 
 
 def _in_blocks(s: _Scan, traits: DeviceTraits) -> KernelSource:
-    """Returns kernels with a block for each line, or each of its parts."""
+    """Returns kernels with one block per line, or per part of it."""
     strides = [(t, [*(v for a, v in enumerate(t.strides) if a != s.axis), t.strides[s.axis]], 0) for t in (s.x, s.y)]
     items = s.items
     width = vector_width(s.n, strides, items)
     head = ["const u32 row = blockIdx.x, part = blockIdx.y;", *s.lines(), *s.span("part")]
-    if width == items > 1:  # a group lies in the line as a whole or not at all
+    if width == items > 1:  # groups do not straddle lines
         first = f"{s.n - items}u - j" if s.op.reverse else "j"
         k = f"{items - 1} - k" if s.op.reverse else "k"
         load = [
@@ -216,15 +216,15 @@ def _moved(function: str, x: Tensor, items: int) -> str:
 
 
 def _item(s: _Scan, put: str) -> list[str]:
-    """Returns statements that put the result of the k-th of a thread's elements: all before it, with itself or without."""
+    """Returns statements that store the result of a thread's k-th element: the scan before it, including itself or not."""
     value = f"k ? {s.how}::f(before, own[k ? k - 1 : 0]) : before" if s.op.exclusive else f"{s.how}::f(before, own[k])"
     return [f"  const {s.kind} all = {value};", "  " + put.format(s.result("all"))]
 
 
 def _block_loop(s: _Scan, traits: DeviceTraits, items: int, load: list[str], store: list[str]) -> list[str]:
-    """Returns a block's pass from `low` to `high`: `load` fills own[], `items` neighbours, `store` knows all `before` them.
+    """Returns a block's pass from `low` to `high`: `load` fills own[] with `items` elements, `store` reads the prefix `before`.
 
-    `carried` is what lies before `low`.
+    `carried` is the prefix before `low`.
     """
     waves = BLOCK // traits.wave
     return [

@@ -1,4 +1,4 @@
-"""Elements written to positions that are given at run time: a copy of the data or zeros first, then the updates."""
+"""Scatter: initialises the result with the data or zeros, then applies updates at positions given by an operand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ATOMIC = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.int32, dt.uint32,
 def _converted(
     name: str, x: Tensor, source: Buffer, y: Tensor, target: Buffer, traits: DeviceTraits
 ) -> tuple[str, KernelLaunch]:
-    """y = x in y's type, as a launch; neighbours in vectors."""
+    """y = x converted to y's type, as a launch; vectorised."""
     loop = merge(y.lens, [x.strides, y.strides], memory_order(y.strides, y.lens))
     dims, (froms, tos) = list(loop.dims or (1,)), (s or (1,) for s in loop.strides)
     width = vector_width(dims[-1], [(x, froms, 0), (y, tos, 0)], 16 // max(x.dtype.size, y.dtype.size))
@@ -56,7 +56,7 @@ def _copy(x: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch
 
 
 def _zeros(y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
-    """y = 0, as the first launch; in the order of memory, unless that has gaps."""
+    """y = 0, as the first launch; in memory order, unless that has gaps."""
     total = y.elements
     setup, names = ([], ["i"]) if y.space == total else decompose("i", y.lens, "c")
     threads = threads_of(total, traits)
@@ -75,10 +75,10 @@ def _written(
     word: str, first: tuple[str, KernelLaunch], xs: list[Tensor], y: Tensor, over: tuple[int, ...], body: list[str],
     reduction: str, value: str, place: str, traits: DeviceTraits, width: int = 1, sums: Tensor | None = None,
 ) -> KernelSource:  # fmt: skip
-    """Returns the launch `first`, then one thread for each update over extents `over` (coordinates c0..).
+    """Returns the launch `first`, then one thread per update over extents `over` (coordinates c0..).
 
-    width: neighbours along the last axis, in memory too, that one thread writes; `value` and `place` are the first one's.
-    sums: where the updates are combined instead of in y, in scratch memory that `first` fills; a last launch rounds them.
+    width: elements, contiguous along the last axis, per thread; `value` and `place` are the first one's.
+    sums: scratch buffer initialised by `first` in which updates are combined instead of in y; a last launch rounds it.
     """
     if not y.elements:
         return finish(word, first[0], [], xs, [y])
@@ -109,7 +109,7 @@ def _written(
 
 
 def _put(y: Tensor, sums: Tensor | None, reduction: str, value: str, place: str, width: int) -> list[str]:
-    """Returns statements that write or combine the updates of one thread."""
+    """Returns statements that store or combine the updates of one thread."""
     t, to = stored(y.dtype), f"{'q0' if sums is None else 'sums'} + ({place})"
     if width == 1:
         value = value if sums is None else f"to_f({value})"
@@ -123,21 +123,21 @@ def _put(y: Tensor, sums: Tensor | None, reduction: str, value: str, place: str,
 
 
 def _sums(y: Tensor, reduction: str) -> Tensor | None:
-    """Returns float32 memory for the sums or products of narrow floats, which are rounded once, in the order of y's."""
+    """Returns a float32 buffer for sums or products of narrow floats, rounded once at the end, in y's memory order."""
     if reduction not in ("add", "mul") or y.dtype not in (dt.float16, dt.bfloat16):
         return None
     return Tensor(dt.float32, y.lens, tuple(packed_strides(list(y.lens), memory_order(y.strides, y.lens))))
 
 
 def _first(data: Tensor, y: Tensor, sums: Tensor | None, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
-    """Returns the launch that puts the data where updates are combined with it."""
+    """Returns the launch that initialises the destination of the updates with the data."""
     if sums is None:
         return _copy(data, y, traits)
     return _converted(f"{NAME}_wide", data, Buffer("input", 0), sums, Buffer("scratch", 0), traits)
 
 
 def _width(updates: Tensor, to: Tensor, traits: DeviceTraits) -> int:
-    """Returns how many neighbours along the last axis one thread writes, if they have one place in common."""
+    """Returns the number of elements along the last axis per thread, if they share one index."""
     given = [(t, t.strides, 0) for t in (updates, to)]
     width = vector_width(updates.lens[-1], given, 16 // to.dtype.size)
     while width > 1 and updates.elements < width * traits.sm_count * 256:
@@ -156,7 +156,7 @@ def _prepared(op: Any, xs: list[Tensor], y: Tensor, which: tuple[int, ...]) -> t
 def scatter(
     op: Any, data: Tensor, indices: Tensor, updates: Tensor, y: Tensor, traits: DeviceTraits
 ) -> KernelSource | No:
-    """scatter_*: of several updates for one place any may be the result."""
+    """scatter_*: for duplicate positions, any one of the updates may win."""
     ready = _prepared(op, [data, indices, updates], y, (0, 2))
     if isinstance(ready, No):
         return ready
@@ -202,13 +202,13 @@ def scatternd(
 
 
 def max_unpool(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """Writes kernels that put values to places counted along the result less what its extents append, in zeros."""
+    """Generates kernels that scatter values into zeros, at flat indices within an image."""
     dims = (*x.lens[:2], *op.natural(x.lens[2:]))
     size = math.prod(dims)
     if indices.lens != x.lens or any(n < 0 or n > m for n, m in zip(dims, y.lens, strict=True)):
         return No(f"indices {list(indices.lens)} into {list(dims)} for a result of {list(y.lens)}")
     if x.elements and not 0 < size < 1 << 32:
-        return No(f"a result of {size} elements")
+        return No(f"a result of {size} elements is too large")
     x, y = carried(x), carried(y)
     at = [f"c{a}" for a in range(len(x.lens))]
     setup, places = decompose("g", dims, "t")
@@ -218,7 +218,7 @@ def max_unpool(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTra
 
 
 def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
-    """A run of new entries written into a cache."""
+    """Writes a run of new entries into a cache."""
     cache, update, start = [*xs, None][:3]
     assert cache is not None and update is not None
     y = carried(ys[0])
@@ -239,7 +239,7 @@ def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: D
 def concat_past_present(
     op: Any, present: Tensor, seqlens: Tensor, past: Tensor, y: Tensor, traits: DeviceTraits
 ) -> KernelSource:
-    """Writes a kernel that puts new keys or values behind those of a cache: one launch picks each row's source."""
+    """Generates a kernel that appends new keys or values to a cache: one launch selects each row's source."""
     from .elements import each_element
 
     x, old, y = carried(present), carried(past), carried(y)

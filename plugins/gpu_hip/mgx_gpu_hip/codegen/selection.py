@@ -1,4 +1,4 @@
-"""Results whose extents depend on the data: counted in blocks, the counts summed, then written in order."""
+"""Ops with data-dependent extents (stream compaction): count per block, scan the counts, then store in order."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .topk import exchanges
 __all__ = ["compress", "nonmaxsuppression", "nonzero"]
 
 BLOCK = 256
-TILE: Final = 64  # boxes that are looked at together: a bit of a word each
+TILE: Final = 64  # boxes compared at once, one bit of a word each
 SORTED: Final = 2048  # boxes that are sorted in shared memory
 
 
 def _counting(
     condition: list[str], total: int, parameter: str, given: Buffer, traits: DeviceTraits
 ) -> tuple[str, list[KernelLaunch]]:
-    """Two kernels: the number of selected elements of each block, and the position of each block's first (the sum in `count`).
+    """Returns two kernels: selected elements per block, and the scan of these (the total in `count`).
 
-    parameter, given: what the condition reads.  Positions lie in the first scratch memory, the sum in the second output.
+    parameter, given: operands of the condition.  Positions are in the first scratch buffer, the total in the second output.
     """
     blocks = ceil_div(total, BLOCK)
     count = [
@@ -70,7 +70,7 @@ def _counting(
 
 
 def _place(condition: list[str], total: int, traits: DeviceTraits, write: list[str]) -> list[str]:
-    """Returns statements that write each hit at its place `at`."""
+    """Returns statements that store each selected element at its position `at`."""
     return [
         f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
         f"SHARED(u32, sums, [{BLOCK // traits.wave}]);",
@@ -90,7 +90,7 @@ def _place(condition: list[str], total: int, traits: DeviceTraits, write: list[s
 
 
 def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
-    """y int64 [rank, at most as many as x has elements]; count int64 [1]: the number of columns written."""
+    """y int64 [rank, up to the number of elements of x]; count int64 [1]: the number of columns written."""
     total = x.elements
     lens = x.lens or (1,)
     strides = x.strides or (0,)
@@ -152,11 +152,11 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
 
 
 def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource:
-    """Returns a block for each batch entry and class orders its boxes by score and picks from them, a tile at a time; a last
-    one writes what was picked in order.
+    """For each batch entry and class, a block sorts the boxes by score and selects from them tile by tile; a last block writes
+    the selected boxes in order.
 
-    Extents may be arguments: which memory the order takes is decided by the number of boxes above the least score.
-    ys: int64 [at most all scores, 3], and int64 [1], the number written.
+    Extents may be arguments: the number of boxes above the threshold decides which memory is used for sorting.
+    ys: int64 [up to all scores, 3], and int64 [1], the number written.
     """
     y, count = ys
     boxes, scores, most, overlap, least = given = [*xs, *[None] * 5][:5]
@@ -216,9 +216,9 @@ DEV bool {NAME}_covers(const float* a, const float* b, float ratio) {{  // two b
 
 
 def _ordered(score: str, least: str | None, n: int, threads: int) -> list[str]:
-    """Returns statements that sort the `all` boxes with a score above `least` by it, in `items`: an item's low half is the box.
+    """Returns statements that sort the `all` boxes scored above `least`, in `items`, whose low halves are box indices.
 
-    Places behind all boxes, up to a power of two, stay last.  A power of two is less than 2 n.
+    Padding up to a power of two, which is less than 2 n, is sorted last.
     """
     add = f"{{ const u32 at = atomic_add(&total[0], 1u); const u64 item = {NAME}_item((float){score}, i);"
     add += f" spare[at] = item; if (at < {SORTED}u) part[at] = item; }}"
@@ -243,11 +243,10 @@ def _ordered(score: str, least: str | None, n: int, threads: int) -> list[str]:
 
 
 def _picked(box: list[str], threads: int, wave: int) -> list[str]:
-    """Returns statements that pick boxes in order, `found` of them, to `mine`.
+    """Returns statements that select boxes in order, `found` of them, to `mine`.
 
-    The boxes of a tile are compared with all that were picked before, and with each other, a bit for each pair; what is left of
-    the tile is picked by one thread.
-    box: statements that read the corners and area of box `place` to `box`.
+    The boxes of a tile are compared with all boxes selected before, and with each other, one bit per pair; one thread then
+    selects from the remaining boxes of the tile. box: statements that load the corners and area of box `place` to `box`.
     """
     return [
         f"SHARED(float, tile, [{TILE}][5]);",
@@ -297,7 +296,7 @@ def _picked(box: list[str], threads: int, wave: int) -> list[str]:
 
 
 def _corners(boxes: Tensor, centre: bool) -> list[str]:
-    """Returns statements that read the box at `place` into `box`: its lower corner, its upper one, its area."""
+    """Returns statements that load the box at `place` to `box`: its lower corner, its upper corner, its area."""
     x, y, w, h = (read(f"p0[{offset_of(boxes, ['b', 'place', str(k)], True)}]", boxes.dtype) for k in range(4))
     corners = (
         f"  const float x = {x}, y = {y}, w = {w} / 2, h = {h} / 2;",

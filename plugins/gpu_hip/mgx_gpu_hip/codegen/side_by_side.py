@@ -1,4 +1,4 @@
-"""Several kernels in one launch: each gets blocks of its own."""
+"""Horizontal fusion: merges several kernels into one launch, each with its own range of blocks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["side_by_side"]
 
 _HEAD: Final = re.compile(r"KERNEL\([^)]*\) (\w+)\(([^)]*)\) \{\n")
 _WAITS: Final = ("  grid_wait();\n", "  if (chained) grid_done();\n")
-_TOGETHER: Final = re.compile(r"__syncthreads|SHARED|WAVE|wave_|block_|lane_id|async_")  # work of several threads
+_TOGETHER: Final = re.compile(r"__syncthreads|SHARED|WAVE|wave_|block_|lane_id|async_")  # cooperation within a block
 MOST_ARGUMENTS: Final = 64
 
 
 def side_by_side(
     sources: Sequence[KernelSource], inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
 ) -> KernelSource | No:
-    """Returns a kernel that does the work of all `sources`, which must not depend on each other.
+    """Returns a kernel that does the work of all `sources`, which must be independent.
 
-    inputs, outputs: of all sources, one source's behind the other's.
+    inputs, outputs: of all sources, concatenated.
     """
     texts: list[str] = []
     parameters: list[str] = []
@@ -62,12 +62,12 @@ def side_by_side(
 
 
 def _function(source: KernelSource, name: str, first: int, block: tuple[int, int, int]) -> tuple[str, list[str]] | No:
-    """Returns a kernel's text with a device function in its place, whose first block is `first`, and its parameters."""
+    """Returns a kernel's source turned into a device function whose first block is `first`, and its parameters."""
     heads = list(_HEAD.finditer(source.text))
     if len(source.launches) != 1 or len(heads) != 1 or source.scratch or source.zeroed or source.extents:
         return No(f"{source.title or source.name} is not one launch on its operands alone")
     if source.grid[1:] != (1, 1) or source.origin or not all(w in source.text for w in _WAITS):
-        return No(f"{source.title or source.name} does not number its blocks along one axis")
+        return No(f"{source.title or source.name} does not have a one-dimensional grid")
     parameters = [p for p in heads[0].group(2).split(", ") if p != "u32 chained"]
     text = source.text
     for wait in _WAITS:
@@ -75,7 +75,7 @@ def _function(source: KernelSource, name: str, first: int, block: tuple[int, int
     guard = ""
     if source.block != block:
         if source.block[1:] != (1, 1) or block[1:] != (1, 1) or _TOGETHER.search(text):
-            return No("the kernels have blocks of other sizes, whose threads work together")
+            return No("the kernels cooperate within blocks of different sizes")
         guard = f"  if (threadIdx.x >= {source.block[0]}u) return;\n"
         text = re.sub(r"\bblockDim\.x\b", f"{source.block[0]}u", text)
     head = _HEAD.search(text)
@@ -87,7 +87,7 @@ def _function(source: KernelSource, name: str, first: int, block: tuple[int, int
 
 
 def _moved(arg: Arg, reads: int, writes: int) -> Arg:
-    """Returns a kernel's argument as one of the joint kernel."""
+    """Returns a kernel's argument as an argument of the merged kernel."""
     if not isinstance(arg, Buffer):
         return arg
     return Buffer(arg.kind, arg.index + (reads if arg.kind == "input" else writes))

@@ -1,4 +1,4 @@
-"""One row times a matrix: every weight is read once, by as many threads as hide the memory's latency."""
+"""GEMV: each weight is read once, by enough threads to hide the memory latency."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .source import DeviceTraits, KernelSource, Tensor, read, stored
 
 __all__ = ["TYPES", "single_row"]
 
-THREADS: Final = 128  # of a block, which shares a column's sum
-LOADS: Final = 8  # vectors of weights that a thread of a kernel that makes its row reads before it does so
-BUSY: Final = 4  # blocks a multiprocessor that such a kernel should have
+THREADS: Final = 128  # per block, which shares a column's sum
+LOADS: Final = 8  # vectors of weights that a thread loads ahead of the row's computation, in kernels with a prologue
+BUSY: Final = 4  # blocks per multiprocessor that such a kernel should have
 TYPES: Final = (dt.float16, dt.bfloat16, dt.float32)
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns whose sums a block makes: `together` neighbours in each of `parts` parts of the matrix, `apart` columns apart.
+    """The columns of a block: `together` adjacent ones in each of `parts` parts of the matrix, which are `apart` columns long.
 
-    `apart` is the number of results, each made from one column of every part.
+    `apart` is the number of results, each computed from one column of every part.
     """
 
     together: int
@@ -41,7 +41,7 @@ class _Columns:
 
     @property
     def row(self) -> str:
-        """The column `c` of a block as code, counted from its first."""
+        """The column `c` of a block, relative to its first."""
         return "c" if self.parts == 1 else f"(c / {self.together}u * {self.apart}u + c % {self.together}u)"
 
 
@@ -52,10 +52,10 @@ def single_row(
     traits: DeviceTraits,
     made: MadeRow | None = None,
 ) -> KernelSource | No:
-    """Returns a kernel for x [.., 1, k] times w [n, k]^T.
+    """Generates a kernel for x [.., 1, k] times w [n, k]^T.
 
-    xs: x, or what `made` makes it of, then w, then the operands of `after`; ys: what `made` stores, then results whose last axis
-    is that of the sums, or of one part of them if `after` takes several.
+    xs: x, or the operands of `made`, which computes it, then w, then the operands of `after`; ys: results that `made` stores,
+    then results whose last axis is that of the sums, or of one part of them if `after` takes several.
     """
     before = 1 if made is None else made.operands
     x, w = xs[0], xs[before]
@@ -66,16 +66,16 @@ def single_row(
     step = 16 // w.dtype.size
     of = x.dtype if made is None else made.dtype
     if of not in TYPES or of is not w.dtype:
-        return No(f"a product of {of} and {w.dtype}")
+        return No(f"the kernel does not multiply {of} and {w.dtype}")
     if any(prod(y.lens) * parts != n or y.lens[-1] * parts != n for y in results):
         return No("there is more than one row")
     if k % step or not aligned(w, w.strides, 0, step):
-        return No(f"rows of {k} elements are not whole vectors of 16 bytes")
+        return No(f"rows of {k} elements are not a multiple of 16 bytes")
     if made is None:
         if prod(x.lens) != k:
             return No("there is more than one row")
         if not aligned(x, [x.strides[-1]], 0, step):
-            return No("the row does not lie in whole vectors of 16 bytes")
+            return No("the row is not contiguous in vectors of 16 bytes")
         together = 2 if k * parts < THREADS * step and n // parts % 2 == 0 else 1
         columns, threads = _Columns(together, parts, n // parts), THREADS
         sums: list[str] | No = _sums(stored(w.dtype), w.dtype, k, step, columns)
@@ -99,7 +99,7 @@ def single_row(
 
 
 def _wide_columns(turns: int, n: int, parts: int, traits: DeviceTraits) -> _Columns:
-    """Returns as many columns a block as keep the loads of a thread in flight and the device busy: each block makes its row."""
+    """Returns the columns per block: many loads in flight per thread, but a busy device; each block computes the row."""
     together, apart = 1, n // parts
     while (
         2 * together * parts * turns <= LOADS
@@ -111,7 +111,7 @@ def _wide_columns(turns: int, n: int, parts: int, traits: DeviceTraits) -> _Colu
 
 
 def _sums(t: str, of: dt.DType, k: int, step: int, columns: _Columns) -> list[str]:
-    """Returns statements that leave each thread's share of a block's sums in `acc`."""
+    """Returns statements that compute each thread's part of a block's sums in `acc`."""
     stride, count = THREADS * step, columns.count
 
     def fetched(part: int) -> list[str]:
@@ -145,7 +145,7 @@ def _sums(t: str, of: dt.DType, k: int, step: int, columns: _Columns) -> list[st
 def _sums_of_made(
     made: MadeRow, of: dt.DType, k: int, step: int, columns: _Columns, threads: int, traits: DeviceTraits
 ) -> list[str] | No:
-    """As `_sums`, for a row that every block makes for itself, while its weights are on their way."""
+    """As `_sums`, for a row that each block computes itself, while its weights are being loaded."""
     turns = ceil_div(k, threads * step)
     row = made_row(made, threads, turns, step, traits)
     if isinstance(row, No):
@@ -166,7 +166,7 @@ def _sums_of_made(
 
 
 def _whole(columns: _Columns, threads: int, wave: int) -> list[str]:
-    """Returns statements after which a thread for each result has the sums of all parts, `whole0` and so on."""
+    """Returns statements after which one thread per result has the sums of all parts, `whole0` and so on."""
     count, together = columns.count, columns.together
     lines = [
         f"SHARED(float, sums, [{threads // wave}][{count}]);",

@@ -1,4 +1,4 @@
-"""Small device functions that kernel texts use: each is put in front of a text that names it."""
+"""Small device functions used by kernel sources; each is prepended to the sources that name it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ DEV i32 mirrored_index(i32 at, i32 n, i32 corners) {
 
 
 def needed(text: str) -> str:
-    """Returns the definitions that a text uses, in order, each guarded so that texts can be joined."""
+    """Returns the definitions that a source uses, in order, each guarded so that sources can be concatenated."""
     found: set[str] = set()
     pending = [text]
     while pending:

@@ -1,4 +1,4 @@
-"""Input and output of a generator: tensors and device traits; kernel text with its launches."""
+"""Interface of the generators: tensors and device traits as inputs, kernel source and launches as outputs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = [
     "finish", "pointers", "tensors",
 ]  # fmt: skip
 
-NAME: Final = "@NAME@"  # stands for the kernel's name until the text is complete and can be hashed
+NAME: Final = "@NAME@"  # placeholder of the kernel's name until the source is complete and can be hashed
 
 
 class DeviceTraits(NamedTuple):
     """Device properties for generators: wave width, limits of a block, number of multiprocessors, architecture, vendor.
 
-    shared_bytes: of shared memory that any kernel may declare; shared_most: that a launch may ask for.
+    shared_bytes: static shared memory per block; shared_most: dynamic shared memory per block, with opt-in.
     """
 
     wave: int = 32
@@ -41,8 +41,8 @@ class DeviceTraits(NamedTuple):
 class Tensor(NamedTuple):
     """A strided view of device memory.
 
-    strides: in elements, not negative; align: bytes that its address is known to be a multiple of; constant: it is there
-    before the program runs, so that a kernel may read it while the one before it is ending.
+    strides: in elements, not negative; align: known alignment of its address in bytes; constant: it does not change while the
+    program runs, so that a kernel may read it before the previous one has ended.
     """
 
     dtype: DType
@@ -61,7 +61,7 @@ class Tensor(NamedTuple):
 
     @property
     def space(self) -> int:
-        """Elements from the first to the last."""
+        """Elements from the first to past the last."""
         return (
             0
             if 0 in self.lens
@@ -70,7 +70,7 @@ class Tensor(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are read or written if each element of memory is touched once."""
+        """Bytes of its distinct elements, each accessed once."""
         count: int = math.prod(plain(n) for n, s in zip(self.lens, self.strides, strict=True) if s)
         return self.dtype.size * count
 
@@ -80,29 +80,29 @@ class Tensor(NamedTuple):
 
 
 def tensors(xs: Sequence[Shape | Tensor | None]) -> list[Tensor | None]:
-    """Returns shapes as tensors at addresses that are multiples of 16; absent ones stay None."""
+    """Returns shapes as tensors aligned to 16 bytes; absent ones stay None."""
     return [None if x is None else Tensor.of(x) for x in xs]
 
 
 class Buffer(NamedTuple):
-    """A kernel argument that is the address of an input, an output or scratch memory."""
+    """A kernel argument: the address of an input, an output or a scratch buffer."""
 
     kind: Literal["input", "output", "scratch"]
     index: int  # type: ignore[assignment]
 
 
 class Number(NamedTuple):
-    """A kernel argument that is a number of a C type."""
+    """A kernel argument: a number of a C type."""
 
     ctype: Literal["u32", "i32", "u64", "i64", "float", "double"]
     value: int | float
 
 
 class Chained(NamedTuple):
-    """A kernel argument that is 1 where the launch behind is one of ours that may start early, else 0.
+    """A kernel argument: 1 if the next launch is a generated kernel that may start early, else 0.
 
-    A library's kernel behind it must not be let start early: cuDNN 9 launches kernels so that they may, which then read what
-    this one has not written yet.
+    A library kernel must not be started early: cuDNN 9 launches kernels with that attribute, and they would read memory that this
+    kernel has not written yet.
     """
 
     ctype: Literal["u32"] = "u32"
@@ -114,24 +114,24 @@ Arg: TypeAlias = "Buffer | Number | Chained"
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One launch of one entry of the text."""
+    """One launch of one kernel of the source."""
 
     entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     args: tuple[Arg, ...]
-    shared_bytes: int = 0  # dynamic shared memory; what the text declares itself is not counted
+    shared_bytes: int = 0  # dynamic shared memory only
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """Kernel text with its launches.
+    """Kernel source with its launches.
 
-    name: of the entry (entries, for several launches, begin with it); it follows from the text, so equal texts are one kernel.
-    launches: in order; none for tensors without elements.  scratch: bytes of each scratch buffer (multiples of 16).
-    zeroed: scratch buffers that must be zero before the first launch.  extents: (output, axis, count output): the true
-    extent of an axis that is allocated at its upper bound, an int64 that the kernel writes.  title: its name in reports, if that
-    is not the entry's; origin: who brought it, for messages; overlaps: it waits (``grid_wait``) for the kernel before it.
+    name: of the kernel (a prefix of all, for several launches), with a hash of the source, so that equal sources are one kernel.
+    launches: in order; none for tensors without elements.  scratch: bytes of each scratch buffer (multiples of 16).  zeroed:
+    scratch buffers that must be zero before the first launch.  extents: (output, axis, count output): the actual extent of an
+    axis allocated at its upper bound, an int64 that the kernel writes.  title: its name in reports, if not `name`; origin: the
+    package it comes from, for messages; overlaps: it waits (``grid_wait``) for the previous kernel.
     """
 
     name: str
@@ -166,13 +166,13 @@ class KernelSource:
 
 
 def entry_word(words: Sequence[str]) -> str:
-    """Returns a C identifier made of the names of a kernel's ops, repeated ones once."""
+    """Returns a C identifier from the names of a kernel's ops, without repetitions."""
     word = "_".join(dict.fromkeys(re.sub(r"\W", "_", w) for w in words))
     return word[:48].rstrip("_") or "kernel"
 
 
 def pointers(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> tuple[list[str], list[Buffer]]:
-    """Returns parameters p0.. and q0.. with their arguments; absent inputs are left out."""
+    """Returns parameters p0.. and q0.. with their arguments; absent inputs are omitted."""
     given = [(i, x) for i, x in enumerate(inputs) if x is not None]
     names = [f"const {stored(x.dtype)}* RESTRICT p{i}" for i, x in given]
     names += [f"{stored(y.dtype)}* RESTRICT q{i}" for i, y in enumerate(outputs)]
@@ -191,9 +191,9 @@ def finish(
     flops: int = 0,
     moved: int | None = None,
 ) -> KernelSource:
-    """Returns the kernel named after its word and its text, with the snippets that the text uses in front.
+    """Returns the kernel, named by its word and a hash of its source, with the snippets it uses prepended.
 
-    Symbolic extents in the text become arguments of the kernels that name them.
+    Symbolic extents in the source become kernel arguments.
     """
     recorder = current()
     text, added = (text, {}) if recorder is None else recorder.resolved(text)
@@ -232,22 +232,22 @@ _STORED: Final = {
 
 
 def stored(of: DType) -> str:
-    """Returns the C type of elements in memory.  Errors: KeyError for types that kernels do not read (see `supported`)."""
+    """Returns the C type of elements in memory.  Errors: KeyError for unsupported types (see `supported`)."""
     return _STORED[of.name]
 
 
 def computed(of: DType) -> str:
-    """Returns the C type that elements are computed in: float for the narrow floats."""
+    """Returns the C type for computation: float for the narrow floats."""
     return "float" if of.kind == "f" and of.bits < 32 else _STORED[of.name]
 
 
 def supported(*of: DType) -> bool:
-    """Returns True if kernels read and write all of these types."""
+    """Returns True if kernels support all of these types."""
     return all(t.name in _STORED for t in of)
 
 
 def read(code: str, of: DType) -> str:
-    """Returns the stored element `code` as a value to compute with."""
+    """Returns a stored element as a computed value."""
     return f"to_f({code})" if of.kind == "f" and of.bits < 32 else code
 
 

@@ -1,8 +1,8 @@
-"""Kernels for extents that differ from those that their text was written for.
+"""Caches kernel sources across sets of extents.
 
-Writing a kernel's text is most of what a program takes for new extents, and the text is mostly one that is there.  So what a
-generator asks of extents is traced once; for others its answers are compared, and where they are the same the numbers of the
-launches are computed, and nothing is written.
+Generating source takes most of the time that a program needs for new extents, although the source is usually the same as before.
+So a generator's run is traced once: for other extents its decisions are replayed, and if all have the same outcome, only the
+launch arguments are computed and no source is generated.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .writing import Write, source_of
 
 __all__ = ["Answer", "Texts"]
 
-KEPT: Final = 512  # kernels by what is asked for
-VARIANTS: Final = 8  # traces of one: for each set of answers that a generator has got
-RARE: Final = 4  # texts that are written for each trace, so that no set of shapes waits for many traces
+KEPT: Final = 512  # maximum number of cached kernels
+VARIANTS: Final = 8  # maximum traces per kernel, one per set of decisions
+RARE: Final = 4  # sources generated per trace made, so that no set of shapes waits for many traces
 SMALL: Final = 16  # bytes of a constant in a body that is compared by value
 
 Answer: TypeAlias = "KernelSource | No"
@@ -32,11 +32,11 @@ Make: TypeAlias = "Callable[[Any, Sequence[Tensor | None], Sequence[Tensor], Seq
 
 
 class _Opaque(Exception):
-    """Something that has no key without the values of extents."""
+    """Raised for operands that have no key independent of the values of extents."""
 
 
 class _Key:
-    """All that a kernel's text depends on, with numbers in the place of extents that vary; `roots` are these, in order."""
+    """Everything that a kernel's source depends on, with placeholders for symbolic extents; `roots` are these, in order."""
 
     def __init__(self) -> None:
         self.roots: list[SymbolicInt] = []
@@ -44,7 +44,7 @@ class _Key:
         self._values: dict[int, int] = {}
 
     def meets(self, tensors: Sequence[Tensor | None]) -> None:
-        """Takes the extents of the operands as those that plain numbers may equal; what bodies have besides comes later."""
+        """Registers the operands' extents, which plain numbers in attributes may equal; extents of bodies are added later."""
         for t in tensors:
             for x in () if t is None else (*t.lens, *t.strides):
                 self.number(x)
@@ -61,7 +61,7 @@ class _Key:
         return text, self._numbers[text]
 
     def stride(self, x: int) -> Hashable:
-        """A step along an axis of extent 1 may be a plain number that is one of the extents."""
+        """Returns the key of a stride; along an axis of extent 1 it may be a plain number that equals an extent."""
         return self.number(x) if type(x) is SymbolicInt else self._extent(x)
 
     def shape(self, shape: Any) -> Hashable:
@@ -78,7 +78,7 @@ class _Key:
         return x.dtype, tuple(lens), tuple(strides), x.align, x.constant
 
     def op(self, op: Operation) -> Hashable:
-        """An attribute is a plain number, of which it is known whether it is one of the extents."""
+        """Returns the key of an op; an attribute is a plain number, and either equals one of the extents or does not."""
         if isinstance(op, Launch) or not isinstance(op, Operation):
             raise _Opaque
         return type(op), tuple([(n, self._attribute(n, v)) for n, v in _attributes(op)])
@@ -90,14 +90,14 @@ class _Key:
             if isinstance(value, tuple):
                 return tuple([self._extent(v) for v in value])
             return self._extent(value)
-        return repr(value) if "float" in annotation else value  # 0.0 == -0.0
+        return repr(value) if "float" in annotation else value  # repr distinguishes 0.0 from -0.0
 
     def _extent(self, value: Any) -> Hashable:
         found = self.root_like(value)
         return value if found is None else ("as", found)
 
     def root_like(self, value: Any) -> int | None:
-        """Returns the number of the first extent of the operands that a plain number equals."""
+        """Returns the index of the first operand extent that equals a plain number."""
         return self._values.get(value) if type(value) in (int, SymbolicInt) and value > 1 else None
 
     def module(self, module: Module) -> Hashable:
@@ -126,7 +126,7 @@ def _attributes(op: Operation) -> Iterator[tuple[str, Any]]:
 
 
 class _Tracing:
-    """Operands of a generator with traced numbers in the place of extents."""
+    """Operands of a generator with traced numbers in place of symbolic extents."""
 
     def __init__(self, key: _Key) -> None:
         self.trace = Trace()
@@ -157,7 +157,7 @@ class _Tracing:
         return x._replace(lens=tuple(map(self.number, x.lens)), strides=tuple(map(self._stride, x.strides)))
 
     def op(self, op: Operation) -> Operation:
-        """Returns an op with traced attributes, which no check has turned to ints."""
+        """Returns an op with traced attributes, bypassing the conversion to ints."""
         changed = {}
         for field in op.fields:
             old = getattr(op, field.name)
@@ -197,16 +197,16 @@ class _Tracing:
 
 
 class _Variant(NamedTuple):
-    """A kernel whose numbers may be traced, and what they are for other extents."""
+    """A kernel whose numbers may be traced, and the function that computes them for other extents."""
 
     source: KernelSource
     follow: Follow
 
 
 class _Kept:
-    """A kernel that was asked for: its traces, unless a generator asks what cannot be traced.
+    """Cache entry of a kernel: its traces, unless the generator uses extents in ways that cannot be traced.
 
-    written: how often its text was written; traces: how many were made; latest: what was written last, and for which extents.
+    written: number of sources generated; traces: number of traces made; latest: the last source and its extents.
     """
 
     def __init__(self) -> None:
@@ -217,11 +217,11 @@ class _Kept:
         self.latest: tuple[tuple[int, ...], Answer] | None = None
 
     def found(self, roots: Sequence[SymbolicInt]) -> Answer | None:
-        """Returns the kernel for these extents, if it was written last, or if a trace serves them.
+        """Returns the kernel for these extents, if it is the latest one or a trace applies.
 
-        Programs are emitted twice where libraries are asked ahead.  The trace that served last is asked first.
+        Programs are emitted twice when libraries are queried ahead.  The trace used last is tried first.
         """
-        latest, variants = self.latest, self.variants  # which another thread may replace
+        latest, variants = self.latest, self.variants  # may be replaced by another thread
         if latest is not None and latest[0] == tuple(roots):
             return latest[1]
         for n, variant in enumerate(variants):
@@ -233,17 +233,17 @@ class _Kept:
         return None
 
     def worth_tracing(self) -> bool:
-        """Returns True where the text was written for the second, fourth, eighth time: a trace takes as long as three texts."""
+        """Returns True at the second, fourth, eighth source: a trace takes as long as generating three sources."""
         often = self.written >= 2 << self.traces
         return often and self.traceable and len(self.variants) < VARIANTS
 
 
 class Texts:
-    """Keeps the kernels that were asked for several times, each time with other extents."""
+    """Cache of kernels that are requested repeatedly with different extents."""
 
     def __init__(self) -> None:
         self._kept: Recent[_Kept] = Recent(KEPT)
-        self._written = self._traced = 0  # texts that have keys, and traces
+        self._written = self._traced = 0  # sources with keys, and traces
 
     def answer(
         self,
@@ -254,7 +254,7 @@ class Texts:
         traits: DeviceTraits,
         modules: Sequence[Module],
     ) -> Answer:
-        """Returns what `source_of` gives."""
+        """Returns the result of `source_of`, from the cache if possible."""
 
         def make(op: Operation, xs: Sequence[Any], ys: Sequence[Any], modules: Sequence[Module]) -> Answer:
             return source_of(write, op, xs, ys, traits, modules)
@@ -290,7 +290,7 @@ def _traced(
     modules: Sequence[Module],
     make: Make,
 ) -> _Variant | None:
-    """Returns the kernel with traced numbers; None where the generator takes extents to be ints, or declines."""
+    """Returns the kernel with traced numbers; None if the generator requires ints, or declines."""
     tracing = _Tracing(form)
     try:
         xs, ys = [tracing.tensor(x) for x in inputs], [tracing.tensor(y) for y in outputs]
@@ -299,12 +299,12 @@ def _traced(
         if isinstance(source, No) or any(type(x) is Traced for x in places):
             return None
         return _Variant(source, tracing.trace.follow(list(_numbers(source))))
-    except Exception:  # generators take extents to be ints, with which this one was asked before
+    except Exception:  # the generator requires ints; it has run with them before, so this is expected
         return None
 
 
 def _same(variant: _Variant, roots: Sequence[SymbolicInt], answer: Answer) -> bool:
-    """Returns True if a trace gives the kernel that was written for these extents."""
+    """Returns True if a trace reproduces the kernel that was generated for these extents."""
     numbers = _followed(variant.follow, roots)
     return numbers is not None and _with_numbers(variant.source, iter(numbers)) == answer
 
@@ -316,7 +316,7 @@ def _key(
     outputs: Sequence[Tensor],
     modules: Sequence[Module],
 ) -> tuple[Hashable, _Key] | None:
-    """Returns the key of a kernel, and the extents in it; None where none varies, or where there is no key."""
+    """Returns the key of a kernel, and its symbolic extents; None if it has none, or no key."""
     form = _Key()
     try:
         form.meets((*inputs, *outputs))
@@ -333,7 +333,7 @@ def _key(
 def _followed(follow: Follow, roots: Sequence[SymbolicInt]) -> tuple[Any, ...] | None:
     try:
         return follow(*map(int, roots))
-    except (ArithmeticError, ValueError):  # as the generator would have failed
+    except (ArithmeticError, ValueError):  # where the generator itself would have failed
         return None
 
 
@@ -346,7 +346,7 @@ def _numbers(source: KernelSource) -> Iterator[Any]:
 
 
 def _with_numbers(source: KernelSource, numbers: Iterator[Any]) -> KernelSource:
-    """Returns a kernel with others for what `_numbers` gives."""
+    """Returns a kernel with the numbers that `_numbers` yields replaced."""
     launches = []
     for la in source.launches:
         grid, block = (next(numbers), next(numbers), next(numbers)), (next(numbers), next(numbers), next(numbers))

@@ -1,8 +1,8 @@
-"""The k first of an order along one axis.
+"""Top-k along one axis.
 
 Short lines: each element counts the elements before it.  Longer lines are cut into runs that a block sorts in shared memory;
-sorted runs are merged, several at a time, each element counting the elements before it by a binary search in every other run.
-Of a run only the k first are kept.
+sorted runs are merged, several at a time: each element finds its rank by a binary search in every other run.  Only the first k
+elements of a run are kept.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tens
 
 __all__ = ["exchanges", "topk"]
 
-COUNTED: Final = 64  # elements of a line, up to which each counts those before it
-RUN: Final = 2048  # most elements that a block sorts
-MERGED: Final = 32  # runs that are merged at a time
-MANY: Final = 1 << 17  # elements, from which more launches cost less than longer searches
+COUNTED: Final = 64  # maximum elements of a line whose ranks are counted
+RUN: Final = 2048  # maximum elements that a block sorts
+MERGED: Final = 32  # runs merged at a time
+MANY: Final = 1 << 17  # elements from which more launches cost less than longer searches
 MERGED_OF_MANY: Final = 4
 THREADS: Final = 256
 
 
 class _Lines(NamedTuple):
-    """The lines of x along one axis and of its two results.
+    """The lines of x along one axis, and of its two results.
 
-    rows: lines; n, k: elements of a line and of its result; setup: statements that find the coordinates of line `row`;
+    rows: lines; n, k: elements of a line and of its result; setup: statements that compute the coordinates of line `row`;
     bases: offsets of the line in x, values and places; steps: strides along it.
     """
 
@@ -63,7 +63,7 @@ class _Lines(NamedTuple):
 
 
 def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTraits) -> KernelSource:
-    """values, places (int64): the k first of each line of x, largest or smallest first, NaN as larger than all."""
+    """values, places (int64): the first k of each line of x, largest or smallest first, NaN as largest."""
     axis = normalize(op.axis, len(x.lens))
     others = [m for a, m in enumerate(x.lens) if a != axis]
     rows, n, k = math.prod(others), x.lens[axis], values.lens[axis]
@@ -82,7 +82,7 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
 
 
 def _order(kind: str, largest: bool) -> str:
-    """Returns the type of an element's key with its index, and the order of these: equal values by index."""
+    """Returns the type of an element's sort key with its index, and the ordering: ties by index."""
     wide = kind in ("double", "i64", "u64")
     bits = 64 if wide else 32
     word, top = f"u{bits}", f"((u{bits})1 << {bits - 1})"
@@ -128,7 +128,7 @@ def _counted(lines: _Lines) -> list[str]:
 
 
 def _sorted(lines: _Lines, order: str, outputs: Sequence[Tensor], traits: DeviceTraits) -> KernelSource:
-    """One launch that sorts runs, and one for each time that runs are merged."""
+    """Returns one launch that sorts runs, and one per merge level."""
     n, k, rows = lines.n, lines.k, lines.rows
     run = min(RUN, 1 << (int(n) - 1).bit_length())
     size = 16 if "struct" in order else 8
@@ -161,9 +161,9 @@ def _sorted(lines: _Lines, order: str, outputs: Sequence[Tensor], traits: Device
 
 
 def exchanges(span: str, kind: str, items: str, wrong: str) -> list[str]:
-    """Returns statements of a block that sorts `items` by bitonic exchanges.
+    """Returns statements with which a block sorts `items` by a bitonic network.
 
-    span: how many, a power of two; kind: their type; wrong: whether b is to lie before a.
+    span: their number, a power of two; kind: their type; wrong: condition under which b must precede a.
     """
     return [
         f"for (u32 size = 2; size <= {span}; size *= 2) {{",
@@ -180,7 +180,7 @@ def exchanges(span: str, kind: str, items: str, wrong: str) -> list[str]:
 
 
 def _run(lines: _Lines, run: int, runs: int, kept: int, alone: bool) -> list[str]:
-    """Statements of a block that sorts one run by bitonic exchanges, which need a power of two: places behind it stay last."""
+    """Returns statements with which a block sorts one run by a bitonic network, padded to a power of two with last elements."""
     if alone:
         write = [*lines.targets, f"for (u32 t = threadIdx.x; t < {kept}u; t += blockDim.x) {{",
                  f"  const u32 at = {NAME}_index(part[t]);", f"  {lines.written('t', 'at')}", "}"]  # fmt: skip
@@ -204,7 +204,7 @@ def _run(lines: _Lines, run: int, runs: int, kept: int, alone: bool) -> list[str
 
 
 class _Runs(NamedTuple):
-    """Sorted runs of each line: their number, how many are merged, the elements that each holds, and those it stands for."""
+    """Sorted runs of each line: their number, how many are merged, elements that each holds, and elements it represents."""
 
     number: int
     merged: int
@@ -213,7 +213,7 @@ class _Runs(NamedTuple):
 
 
 def _merge(lines: _Lines, runs: _Runs, groups: int, out: int, last: bool) -> list[str]:
-    """Statements of threads that each place one element of a group of runs among the first `out` of the group."""
+    """Returns statements with which each thread ranks one element of a group of runs among the first `out` of the group."""
     pieces = ceil_div(runs.merged * runs.kept, THREADS)
     head = [
         f"const u32 group = blockIdx.x / {pieces}u % {groups}u, row = blockIdx.x / {pieces}u / {groups}u;",
@@ -223,7 +223,7 @@ def _merge(lines: _Lines, runs: _Runs, groups: int, out: int, last: bool) -> lis
     ]
     write = [f"const u32 at = {NAME}_index(mine);", *lines.setup, *lines.source, *lines.targets,
              lines.written("rank", "at")] if last else ["to[rank] = mine;"]  # fmt: skip
-    if not last:  # what no element of a short group comes to stays last
+    if not last:  # positions that a short group does not fill are sorted last
         head += [
             f"const u32 there = m::min({runs.merged * runs.span}u, {lines.n}u - first * {runs.span}u);",
             f"{NAME}_item* const to = out + ((u64)row * {groups}u + group) * {out}u;",

@@ -1,9 +1,9 @@
-"""Numbers that note what a generator asks of them, so that its kernel serves other extents without being written again.
+"""Tracing numbers: record a generator's decisions on extents, so that they can be replayed for other extents.
 
-A `Traced` number stands for an extent that varies.  Sums and products of it are noted; so is each answer of another kind:
-which of two is less, whether they are equal, what it is as an index.  A generator that gets the same answers for other extents
-would write the same text, and its launches follow from the notes.  It does not derive from int, so that nothing reads its
-value unnoticed.
+A `Traced` number represents a symbolic extent.  Its sums and products are recorded; so is each decision that depends on it:
+comparisons, equality, use as an index.  A generator that decides in the same way for other extents would generate the same
+source, and its launch arguments follow from the recorded expressions.  The class does not derive from int, so that nothing can
+read its value unnoticed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .extents import SymbolicInt, current, terms_of
 
 __all__ = ["Trace", "Traced"]
 
-MOST: Final = 2000  # notes of one trace
+MOST: Final = 2000  # maximum recorded lines of a trace
 
 Follow = Callable[..., "tuple[Any, ...] | None"]
 
 
 class Trace:
-    """A record of what a generator has asked of extents; `lines` are statements of Python on ``r0``, ``r1`` and so on."""
+    """Records a generator's decisions on extents; `lines` are Python statements on ``r0``, ``r1`` and so on."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -32,13 +32,13 @@ class Trace:
         self._noted: set[str] = set()
 
     def root(self, value: int) -> Traced:
-        """Returns the number that stands for the next extent."""
+        """Returns the traced number of the next extent."""
         made = Traced(self, f"r{self._roots}", value)
         self._roots += 1
         return made
 
     def computed(self, text: str, value: Any) -> Any:
-        """Returns a number that follows from others by an expression."""
+        """Returns a number computed by an expression of others."""
         made = self._known.get(text)
         if made is None:
             made = self._known[text] = Traced(self, f"v{len(self._known)}", value)
@@ -46,7 +46,7 @@ class Trace:
         return made
 
     def note(self, condition: str, true: bool = True) -> None:
-        """Notes that a condition was asked for, and the answer."""
+        """Records the outcome of a condition (a guard)."""
         line = f"if {'not ' if true else ''}({condition}): return None"
         if line not in self._noted:
             self._noted.add(line)
@@ -54,11 +54,11 @@ class Trace:
 
     def _line(self, line: str) -> None:
         if len(self.lines) >= MOST:
-            raise OverflowError("a generator asks too much of its extents")
+            raise OverflowError("the trace of a generator exceeds the maximum number of lines")
         self.lines.append(line)
 
     def follow(self, numbers: Sequence[Any]) -> Follow:
-        """Returns a function of the extents that gives these numbers; None where an answer would be another one."""
+        """Returns a function from extents to these numbers; it returns None if a recorded condition has another outcome."""
         given = ", ".join(f"r{n}" for n in range(self._roots))
         found = ", ".join(_operand(self, x)[0] for x in numbers)  # type: ignore[index]
         body = "".join(f"  {line}\n" for line in self.lines)
@@ -69,7 +69,7 @@ class Trace:
 
 
 class Traced:
-    """A number in a trace: the name that it has there, and its value with its origin in the instance at hand."""
+    """A number in a trace: its variable there, and its value in this instance, which may be symbolic."""
 
     __slots__ = ("number", "text", "trace")
 
@@ -80,7 +80,7 @@ class Traced:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The class of its value, which generators ask for to tell what varies."""
+        """The class of its value, with which generators distinguish symbolic from static numbers."""
         return type(self.number)
 
     @property
@@ -88,13 +88,13 @@ class Traced:
         return terms_of(self.number)
 
     def shares(self, other: Any) -> None:
-        """Notes that a kernel has one argument for this number and another one."""
+        """Records that a kernel has one argument for this number and another one."""
         given = _operand(self.trace, other)
         if given is not None and given[0] != self.text:
             self.trace.note(f"{self.text} == {given[0]}")
 
     def _exactly(self) -> Any:
-        """Returns the value, which from now on the trace is for."""
+        """Returns the value; the trace then only applies to this value."""
         value = _bare(self.number)
         self.trace.note(f"{self.text} == {value!r}")
         return value
@@ -160,7 +160,7 @@ def _bare(x: Any) -> Any:
 
 
 def _operand(trace: Trace, x: Any) -> tuple[str, Any] | None:
-    """Returns a number as text and as value; None for what no trace takes.  A number of another trace counts by its value."""
+    """Returns a number as expression and value; None if it cannot be traced.  Numbers of other traces count as constants."""
     if type(x) is Traced:
         return (x.text, x.number) if x.trace is trace else _operand(trace, _bare(x.number))
     return (repr(_bare(x)), x) if type(x) in (int, float, bool, SymbolicInt) else None

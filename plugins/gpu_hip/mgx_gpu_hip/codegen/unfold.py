@@ -1,4 +1,4 @@
-"""Windows of an image laid out as the rows of a matrix, so that a convolution is a product; and summed back into it."""
+"""im2col and col2im: windows of an image as rows of a matrix, so that a convolution is a product, and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Windows:
     """Windows of `kernel` over an image with two axes.
 
     image: extents of the output's axes; before: padding before each axis; channels_inside: True if a row runs over
-    [kh, kw, c] instead of [c, kh, kw]; width: elements of a row, zeros behind the window's own.
+    [kh, kw, c] instead of [c, kh, kw]; width: elements of a row, zero-padded.
     """
 
     kernel: tuple[int, int]
@@ -76,7 +76,7 @@ def _misaligned(x: Tensor, step: int) -> bool:
 
 
 def fold(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
-    """col2im: each element of the image y [n, c, *image] sums those of the columns x [n, c * block, windows] that cover it."""
+    """col2im: each element of the image y [n, c, *image] sums the columns x [n, c * block, windows] that cover it."""
     rank = len(y.lens) - 2
     block = per_axis(op.block_shape, rank, "block_shape")
     stride, dilation = per_axis(op.stride, rank, "stride"), per_axis(op.dilation, rank, "dilation")

@@ -1,4 +1,4 @@
-"""Functions that write the kernel of an op, and the checks before them."""
+"""Adapters for generator functions, with checks of the op's operands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Inputs", "Write", "carrying", "computing", "picking", "source_of", "
 
 Inputs: TypeAlias = "Sequence[Tensor | None]"
 Answer: TypeAlias = "KernelSource | No"
-# from an op, its operands, its results, the device and the op's sub-modules to the kernel
+# generator: from an op, its operands, results, device traits and sub-modules to the kernel
 Write: TypeAlias = "Callable[[Any, Inputs, Sequence[Tensor], DeviceTraits, Sequence[Module]], Answer]"
 
 LONGEST: Final = (1 << 32) - (1 << 16)  # elements along an axis: kernels count them in 32 bits, in steps of a block
@@ -30,11 +30,11 @@ def source_of(
     traits: DeviceTraits,
     modules: Sequence[Module] = (),
 ) -> KernelSource | No:
-    """Returns kernel text for an op on strided tensors, or the reason why there is none.
+    """Returns the kernel of an op on strided tensors, or the reason why it has none.
 
-    inputs and outputs: static extents with strides (tensors may state the alignment of their addresses; shapes: 16 bytes);
-    outputs of ops whose extents depend on data have their upper bounds, and `KernelSource.extents` says where the true
-    ones are written (those counts are outputs behind the op's own).  modules: the body, for groups.
+    inputs and outputs: static extents with strides (tensors may state their alignment; shapes: 16 bytes); outputs with
+    data-dependent extents have their upper bounds, and `KernelSource.extents` states where the actual ones are written (those
+    counts are outputs after the op's own).  modules: the body, for groups.
     """
     with arguments() as recorder:
         try:
@@ -45,31 +45,31 @@ def source_of(
 
 
 def carrying(function: Callable[..., Answer]) -> Write:
-    """``function(op, inputs, outputs, traits)`` for an op that only moves elements, whose size an integer type must have."""
+    """Adapts ``function(op, inputs, outputs, traits)`` of an op that only copies elements, of a size with an integer type."""
 
     def write(
         op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
     ) -> Answer:
         if any(t is not None and t.dtype.size not in (1, 2, 4, 8) for t in (*xs, *ys)):
-            return No(f"{op.name} of elements of 16 bytes")
+            return No(f"{op.name} does not support elements of 16 bytes")
         return _too_long(op, (*xs, *ys)) or function(op, xs, ys, traits)
 
     return write
 
 
 def static(count: int, function: Callable[..., Answer]) -> Write:
-    """``function(op, *inputs, *outputs, traits)`` for an op of `count` inputs; its run-time attributes must be absent."""
+    """Adapts ``function(op, *inputs, *outputs, traits)`` of an op with `count` inputs, without run-time attributes."""
 
     def write(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> Answer:
         if any(x is not None for x in xs[count:]):
-            return No(f"{op.name} with attributes that are known only at run time")
+            return No(f"{op.name} does not support attributes known only at run time")
         return function(op, *xs[:count], *ys, traits)
 
     return carrying(write)
 
 
 def computing(function: Callable[..., Answer]) -> Write:
-    """``function(op, inputs, outputs, traits)`` for an op that computes with its elements."""
+    """Adapts ``function(op, inputs, outputs, traits)`` of an op that computes with its elements."""
 
     def write(
         op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
@@ -82,24 +82,24 @@ def computing(function: Callable[..., Answer]) -> Write:
 
 
 def _too_long(op: Any, operands: Inputs) -> No | None:
-    # one by one: which of two extents is the larger one would hold for the extents at hand alone
+    # one by one: a comparison of two extents would restrict the trace to this order
     found = next((n for t in operands if t is not None for n in t.lens if n > LONGEST), None)
-    return None if found is None else No(f"{op.name} along an axis of {found} elements")
+    return None if found is None else No(f"{op.name} does not support an axis of {found} elements")
 
 
 def spread(function: Callable[..., Answer]) -> Write:
-    """``function(op, *inputs, *outputs, traits)`` for an op that computes with its elements."""
+    """Adapts ``function(op, *inputs, *outputs, traits)`` of an op that computes with its elements."""
     return computing(lambda op, xs, ys, traits: function(op, *xs, *ys, traits))
 
 
 def picking(write: Write) -> Write:
-    """`write` for an op each of whose results is made from elements of its first operand, which must have some."""
+    """Restricts `write` to operands with elements, for an op whose results are elements of its first operand."""
 
     def checked(
         op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
     ) -> Answer:
         if xs[0] is not None and not xs[0].elements and any(y.elements for y in ys):
-            return No(f"{op.name} of a value without elements")
+            return No(f"{op.name} requires an operand with elements")
         return write(op, xs, ys, traits, modules)
 
     return checked

@@ -1,1 +1,1 @@
-"""From kernel text to code that a device loads: the portability prelude, the compilers, the cache."""
+"""Compiles kernel source to code that a device loads: the portability prelude, the compilers, the cache."""

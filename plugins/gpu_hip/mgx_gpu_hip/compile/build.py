@@ -1,4 +1,4 @@
-"""Many kernels at once: from the cache or compiled in parallel, several in one translation unit if that is quicker."""
+"""Builds many kernels: from the cache or compiled in parallel, batched into translation units."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ JOBS = 8
 
 
 class Source(Protocol):
-    """A kernel to compile: ``name`` of the kernel in ``text``; may have ``flags``, ``nodes`` (what it was made from) and
-    ``origin`` (its name and who brought it, for messages)."""
+    """A kernel to compile: ``name`` of the kernel in ``text``; optionally ``flags``, ``nodes`` (its source nodes) and ``origin``
+    (its name and package, for messages)."""
 
     @property
     def name(self) -> str: ...
@@ -37,13 +37,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Code:
-    """A compiled text, by the name of its source; several may share one image."""
+    """A compiled kernel by its source's name; several may share one image."""
 
     name: str
     image: bytes
 
 
-Key: TypeAlias = "tuple[str, tuple[str, ...]]"  # a text and its flags
+Key: TypeAlias = "tuple[str, tuple[str, ...]]"  # source text and flags
 
 
 def build(
@@ -57,16 +57,15 @@ def build(
     kept: Mapping[str, bytes] | None = None,
     loaded: MutableMapping[Key, Code] | None = None,
 ) -> list[Code]:
-    """Code for every source, in order.  Equal texts are compiled once.
+    """Returns code for every source, in order.  Equal sources are compiled once.
 
-    kept: code that exists already, by `digest`; a compiler is looked for only if other code is needed.
-    loaded: code for this architecture that programs in this process hold, which is asked for first, and added to.
+    kept: existing code by `digest`; no compiler is needed if it covers all sources.
+    loaded: code in use by programs of this process for this architecture, which is looked up first and updated.
     jobs: compilations at a time, by default as many as the machine has cores, at most 8 (run-time compilers share locks).
-    batch: kernels per translation unit; 0: enough to keep every job busy, at most 16 (parsing the prelude is most of the
-    work for a small kernel).  Texts that share a unit keep their helpers to themselves, but macros would leak: a text that
-    defines some is compiled alone.
-    $MGX_DUMP_KERNELS names a folder that gets every text.
-    Errors: CompileError that names the kernel and the nodes it was made from.
+    batch: kernels per translation unit; 0: enough to keep every job busy, at most 16 (parsing the prelude dominates for small
+    kernels).  Each source gets a namespace of its own, but macros would leak: a source that defines macros is compiled alone.
+    $MGX_DUMP_KERNELS names a directory for the source of every kernel.
+    Errors: CompileError that names the kernel and its source nodes.
     """
     dump = setting("MGX_DUMP_KERNELS")
     units: dict[Key, Source] = {}
@@ -113,7 +112,7 @@ def _key_of(source: Source) -> Key:
 
 
 def digest(text: str, flags: tuple[str, ...], arch: str) -> str:
-    """Returns the hash of all inputs of a kernel's code but the compiler: the text with the prelude, flags and architecture."""
+    """Returns the hash of everything that determines a kernel's code except the compiler: source with prelude, flags, arch."""
     whole = complete(text, emulated=arch.startswith("host"))
     return hashlib.sha256("\0".join([arch, *flags, "", whole]).encode()).hexdigest()
 
@@ -127,7 +126,7 @@ def _key(store: KernelCache, compiler: Compiler, text: str, flags: tuple[str, ..
 
 
 def _groups(sources: list[Source], batch: int) -> list[list[Source]]:
-    """Sources that may share a unit: the same flags, no macros, no kernel name twice."""
+    """Batches sources that may share a translation unit: equal flags, no macros, distinct kernel names."""
     groups: list[list[Source]] = []
     open_groups: dict[tuple[str, ...], tuple[list[Source], set[str]]] = {}
     for source in sources:
@@ -153,7 +152,7 @@ def _compile(group: list[Source], arch: str, compiler: Compiler, store: KernelCa
         try:
             image = compiler.compile(text, flags, arch)
         except CompileError:
-            pass  # one by one, to name the one that fails
+            pass  # compiled one by one below, to find the one that fails
         else:
             for source in group:
                 store.put(_key(store, compiler, source.text, flags, arch), image)
@@ -172,11 +171,11 @@ def _compile(group: list[Source], arch: str, compiler: Compiler, store: KernelCa
 
 
 FORMAT: Final = 1
-LIMIT: Final = 4 << 30  # bytes; an image is some 10 to 200 kB
+LIMIT: Final = 4 << 30  # bytes; an image takes 10 to 200 kB
 
 
 class KernelCache(DiskCache):
-    """Compiled code by its inputs: text, flags, architecture and compiler.
+    """Disk cache of compiled code, keyed by source, flags, architecture and compiler.
 
     folder: by default ``kernels`` in ``$MGX_CACHE_DIR`` or the user's cache directory.
     """
@@ -186,5 +185,5 @@ class KernelCache(DiskCache):
 
     @staticmethod
     def key(text: str, flags: Sequence[str], compiler: str, version: str, arch: str) -> str:
-        """text: with the prelude, so that a change there changes the key."""
+        """text: source with its prelude, whose changes must change the key."""
         return "\0".join([compiler, version, arch, *flags, "", text])

@@ -1,4 +1,4 @@
-"""Compilers of kernel text: their interface, and what they raise."""
+"""The interface of kernel compilers, and their error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CompileError", "Compiler", "wave_of"]
 
 
 class CompileError(DeviceError):
-    """Text that a compiler refused; `log` is its output.  Lines of the log count from the kernel text's first."""
+    """Source rejected by a compiler; `log` is its output, with line numbers relative to the kernel source."""
 
     def __init__(self, compiler: str, arch: str, log: str) -> None:
         errors = [line for line in log.splitlines() if re.search(r"\berror\b", line)]
@@ -21,13 +21,13 @@ class CompileError(DeviceError):
 
 
 class Compiler(Protocol):
-    """Compiles kernel text (behind the prelude) to code that a device of an architecture loads."""
+    """Compiles kernel source, prelude included, to code that a device of an architecture loads."""
 
     name: str
 
     @property
     def version(self) -> str:
-        """Part of the cache key: another version may give other code."""
+        """Part of the cache key, since another version may generate other code."""
         ...
 
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
@@ -36,5 +36,5 @@ class Compiler(Protocol):
 
 
 def wave_of(arch: str) -> int:
-    """Returns lanes of a wave."""
+    """Returns the number of lanes in a wave."""
     return 64 if arch.startswith("gfx9") or arch == "host64" else 32

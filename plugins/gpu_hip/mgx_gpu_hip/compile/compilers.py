@@ -1,4 +1,4 @@
-"""The compiler that serves an architecture."""
+"""Selects the compiler for an architecture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["compiler_for"]
 
 @cache
 def compiler_for(arch: str) -> Compiler:
-    """Returns the best installed compiler: hipRTC or ziglang's clang for ``gfx..``, NVRTC for ``sm_..``, g++ for ``host..``.
+    """Returns the best compiler installed: hipRTC or ziglang's clang for ``gfx..``, NVRTC for ``sm_..``, g++ for ``host..``.
 
     Errors: DeviceError that says what to install.
     """
@@ -26,7 +26,7 @@ def compiler_for(arch: str) -> Compiler:
 
         return Nvrtc()
     if not arch.startswith("gfx"):
-        raise DeviceError(f"an architecture is gfx.., sm_.., host32 or host64, got {arch!r}")
+        raise DeviceError(f"an architecture must be gfx.., sm_.., host32 or host64, got {arch!r}")
     from .offline import OfflineClang
     from .rtc import Hiprtc
 
@@ -36,4 +36,4 @@ def compiler_for(arch: str) -> Compiler:
             return kind()
         except DeviceError as error:
             reasons.append(str(error))
-    raise DeviceError(f"nothing compiles for {arch}: {'; '.join(reasons)}")
+    raise DeviceError(f"no compiler found for {arch}: {'; '.join(reasons)}")

@@ -1,4 +1,4 @@
-"""The host's C++ compiler: makes the emulated device and kernels for it."""
+"""The host's C++ compiler: builds the emulated device and kernels for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def find_cxx() -> str:
 
 @cache
 def _kernel_flags() -> tuple[str, ...]:
-    """Flags for kernels; half floats are converted by the processor if it can."""
+    """Flags for kernels; half floats are converted in hardware if the CPU can."""
     half: tuple[str, ...] = ()
     with contextlib.suppress(OSError):
         half = ("-mf16c",) if " f16c " in Path("/proc/cpuinfo").read_text() else ()
@@ -46,7 +46,7 @@ def cxx_version() -> str:
 
 
 def build(sources: Sequence[Path], name: str, flags: Sequence[str] = ()) -> Path:
-    """Returns a shared library of some C++ files, made once and kept in the cache directory."""
+    """Returns a shared library built from C++ files, kept in the cache directory."""
     key = hashlib.sha256("\0".join([cxx_version(), *flags]).encode())
     for parent in sorted({s.parent for s in sources} | {EMULATOR}):
         for file in sorted(parent.glob("*")):
@@ -80,18 +80,18 @@ def build(sources: Sequence[Path], name: str, flags: Sequence[str] = ()) -> Path
 
 @cache
 def emulator_library() -> Path:
-    """Returns the emulated device as a library with the HIP runtime's calls under the prefix ``host``."""
+    """Returns the emulated device as a library that exports the HIP runtime API with the prefix ``host``."""
     return build([EMULATOR / "device.cpp", EMULATOR / "driver.cpp"], "libmgxhost")
 
 
 class HostCompiler:
-    """Kernel text to shared objects that the emulated device loads; architectures ``host32`` and ``host64``."""
+    """Compiles kernel source to shared objects that the emulated device loads; architectures ``host32`` and ``host64``."""
 
     name = "host"
 
     @property
     def version(self) -> str:
-        """The compiler and its flags: the code depends on both."""
+        """Compiler version and flags, both of which determine the code."""
         return " ".join([cxx_version(), *_kernel_flags()])
 
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:

@@ -1,4 +1,4 @@
-"""NVRTC: from the CUDA toolkit, the nvidia-cuda-nvrtc wheel, or the copy that torch installed."""
+"""NVRTC: from the CUDA toolkit, the nvidia-cuda-nvrtc wheel, or torch's copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Nvrtc"]
 
 
 def candidates() -> list[str]:
-    """Returns possible places of libnvrtc, best first; $MGX_NVRTC_LIBRARY overrides them."""
+    """Returns candidate paths of libnvrtc, best first; $MGX_NVRTC_LIBRARY overrides them."""
     named = setting("MGX_NVRTC_LIBRARY")
     if named:
         return [named]
@@ -30,7 +30,7 @@ def candidates() -> list[str]:
 
 
 class Nvrtc(Rtc):
-    """Cubins for ``sm_..``; from Hopper on with architecture-specific instructions (``sm_90a``)."""
+    """Compiles cubins for ``sm_..``; from Hopper on with architecture-specific instructions (``sm_90a``)."""
 
     name = "NVRTC"
     prefix = "nvrtc"

@@ -1,4 +1,4 @@
-"""Code for AMD GPUs without ROCm: the clang and lld of the ziglang wheel, or another clang named by $MGX_CLANG."""
+"""Compiles for AMD GPUs without ROCm: by clang and lld of the ziglang wheel, or another clang named by $MGX_CLANG."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["OfflineClang"]
 
 
 class OfflineClang:
-    """Two steps: HIP text to LLVM bitcode, bitcode to a code object (lld generates the code)."""
+    """Compiles HIP source to LLVM bitcode, then bitcode to a code object (lld generates the machine code)."""
 
     name = "clang"
 

@@ -1,4 +1,4 @@
-"""Run-time compilers with the calls that NVRTC and hipRTC share, and hipRTC."""
+"""Run-time compilers through the API that NVRTC and hipRTC share, and hipRTC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_library(paths: Sequence[str], what: str, advice: str) -> tuple[ctypes.C
 
 
 class Rtc:
-    """A library with ``<prefix>CreateProgram``, ``CompileProgram`` and so on; `code` names the calls that give the binary."""
+    """A library with ``<prefix>CreateProgram``, ``CompileProgram`` and so on; `code` names the calls that return the binary."""
 
     name: str
     prefix: str
@@ -80,7 +80,7 @@ class Rtc:
 
 
 class Hiprtc(Rtc):
-    """ROCm's run-time compiler; libhiprtc, or the HIP runtime that contains it.  $MGX_HIPRTC_LIBRARY overrides the search."""
+    """ROCm's run-time compiler: libhiprtc, or the HIP runtime that contains it.  $MGX_HIPRTC_LIBRARY overrides the search."""
 
     name = "hipRTC"
     prefix = "hiprtc"

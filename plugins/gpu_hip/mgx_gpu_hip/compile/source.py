@@ -1,4 +1,4 @@
-"""Kernel text: the prelude in front of it, the kernels it defines and their parameters."""
+"""Kernel source: adds the prelude, and parses the kernels it defines and their parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KERNEL = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)\s*\(([^)]*)\)")
 _NAMED = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)")
 _INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
 
-# C type -> (struct code, bytes)
+# C type -> (struct format character, bytes)
 SCALARS: Final = {
     "bool": ("?", 1), "i8": ("b", 1), "u8": ("B", 1), "i16": ("h", 2), "u16": ("H", 2),
     "int": ("i", 4), "i32": ("i", 4), "unsigned": ("I", 4), "unsigned int": ("I", 4), "u32": ("I", 4), "float": ("f", 4),
@@ -33,7 +33,7 @@ SCALARS: Final = {
 
 
 class Parameter(NamedTuple):
-    """A kernel's parameter; `code` is the struct module's letter, ``P`` for pointers; `const` if it is only read."""
+    """A kernel's parameter; `code` is its struct format character, ``P`` for pointers; `const` for read-only pointers."""
 
     name: str
     type: str
@@ -45,9 +45,9 @@ class Parameter(NamedTuple):
 def prelude(
     *, matrix: bool = True, narrow: bool = True, group: bool = True, coded: bool = True, emulated: bool = False
 ) -> str:
-    """Returns the prelude as one text with its includes resolved.
+    """Returns the prelude as one source with its includes resolved.
 
-    narrow, coded: matrix units on bytes and on codes, too; group: on bytes by four waves.
+    narrow, coded: matrix-unit operations on int8/fp8 and on 4-bit codes; group: those of four waves together (wgmma).
     """
     wanted = {MATRIX: matrix or narrow or group or coded, NARROW: narrow or group, GROUP: group, CODED: coded}
     parts = [*PARTS, *(name for name, needed in wanted.items() if needed)]
@@ -63,7 +63,7 @@ def prelude(
 
 
 def complete(text: str, *, emulated: bool = False) -> str:
-    """Returns the text for a compiler; the matrix part of the prelude is left out where it is not used."""
+    """Returns the source with the parts of the prelude that it uses."""
     matrix = "frag_" in text or "unit::" in text or "FRAG" in text
     used = {"narrow": "nfrag" in text, "group": "group_mma" in text, "coded": "coded::" in text}
     head = prelude(matrix=matrix, emulated=emulated, **used)
@@ -74,7 +74,7 @@ def complete(text: str, *, emulated: bool = False) -> str:
 
 
 def _entries(text: str) -> list[str]:
-    """Returns kernels with the namespace that a joined text puts them in."""
+    """Returns kernel names, qualified by the namespace of a batched translation unit."""
     out, space = [], ""
     for line in text.splitlines():
         if line.startswith("namespace unit_"):
@@ -84,12 +84,12 @@ def _entries(text: str) -> list[str]:
 
 
 def kernels(text: str) -> list[str]:
-    """Returns names of the kernels that a text defines with the KERNEL macro."""
+    """Returns names of the kernels that the source defines with the KERNEL macro."""
     return [found.group(1) for found in _KERNEL.finditer(text)]
 
 
 def most_threads(text: str, name: str) -> int | None:
-    """Returns the threads of a block that a kernel is compiled for; None where its text does not say so in a number."""
+    """Returns the maximum number of threads per block a kernel is compiled for; None if its source has no literal for it."""
     found = re.search(rf"\bKERNEL\s*\(\s*(\d+)\s*(?:,[^)]*)?\)\s*{name}\b", text)
     return int(found.group(1)) if found else None
 
@@ -97,17 +97,17 @@ def most_threads(text: str, name: str) -> int | None:
 def signature(text: str, name: str) -> tuple[Parameter, ...]:
     """Returns the parameters of a kernel: pointers and scalars of the prelude's types.
 
-    Errors: KeyError if the text has no such kernel; ValueError for a parameter of another type.
+    Errors: KeyError if the source has no such kernel; ValueError for a parameter of another type.
     """
     for found in _KERNEL.finditer(text):
         if found.group(1) == name:
             items = [item.strip() for item in found.group(2).split(",")]
             return tuple(_parameter(item) for item in items if item and item != "void")
-    raise KeyError(f"no kernel {name!r} in the text")
+    raise KeyError(f"the source has no kernel {name!r}")
 
 
 def parameter_codes(text: str, name: str) -> str:
-    """Returns a letter of the struct module for each parameter of a kernel, P for pointers.  Errors: as `signature`."""
+    """Returns the struct format of a kernel's parameters, with P for pointers.  Errors: as `signature`."""
     return "".join(parameter.code for parameter in signature(text, name))
 
 
@@ -118,5 +118,5 @@ def _parameter(text: str) -> Parameter:
     if type.endswith("*"):
         return Parameter(name, type.replace(" ", ""), "P", const)
     if type not in SCALARS:
-        raise ValueError(f"a kernel's parameter is a pointer or one of {', '.join(SCALARS)}, got {text!r}")
+        raise ValueError(f"a kernel's parameter must be a pointer or one of {', '.join(SCALARS)}, got {text!r}")
     return Parameter(name, type, SCALARS[type][0], True)

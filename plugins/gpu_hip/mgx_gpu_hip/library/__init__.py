@@ -1,8 +1,8 @@
 """Plans that call vendor libraries: products, convolutions and attention of cublasLt, cuDNN, hipBLASLt and MIOpen.
 
-A problem (GemmProblem, ConvProblem, AttentionProblem) describes an operation; `Libraries` returns plans that can be
-launched on a stream and captured in a graph, or with a refusal.  What was run: cublasLt and cuDNN on an NVIDIA H200.
-hipBLASLt and MIOpen are driven from their declarations and have never run on AMD hardware.
+A problem (GemmProblem, ConvProblem, AttentionProblem) describes an operation; `Libraries` returns launchable plans for it, which
+can be captured in a graph, or declines.  Tested: cublasLt and cuDNN on an NVIDIA H200.  hipBLASLt and MIOpen are written from
+their public declarations and have never run on AMD hardware.
 """
 
 from __future__ import annotations

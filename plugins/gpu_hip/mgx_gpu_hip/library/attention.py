@@ -14,18 +14,18 @@ from .cudnn_graph import Graph, packed
 
 __all__ = ["AttentionProblem", "attention_graph"]
 
-LOWEST: Final = -1e9  # value of masked scores; finite, so that a row without keys is not NaN
+LOWEST: Final = -1e9  # value of masked scores; finite, so that a fully masked row is not NaN
 Strides = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """o = softmax(scale q k^T + bias) v for `heads` heads in groups that share one of `kv_heads` keys and values.
+    """o = softmax(scale q k^T + bias) v for `heads` heads, in groups that share one of `kv_heads` keys and values.
 
     q [batch, heads, queries, size], k [batch, kv_heads, keys, size], v [batch, kv_heads, keys, v_size], o [batch, heads,
     queries, v_size]; strides in elements in that order of axes, the last one 1.  bias: extents [1 or batch, 1 or heads,
     1 or queries, keys] and its strides, of dtype `bias_dtype` (the operands' if None), added to the scores.  causal: query i
-    attends keys up to i.  Errors: ParameterError for operands that do not fit.
+    attends keys up to i.  Errors: ParameterError for inconsistent operands.
     """
 
     batch: int
@@ -49,7 +49,9 @@ class AttentionProblem:
 
     def __post_init__(self) -> None:
         if self.heads % self.groups:
-            raise ParameterError(f"{self.heads} heads must be a multiple of the {self.groups} heads of keys")
+            raise ParameterError(
+                f"the number of heads, {self.heads}, must be a multiple of the number of key heads, {self.groups}"
+            )
         for word, strides in (("q", self.q), ("k", self.k), ("v", self.v), ("o", self.o)):
             if len(strides) != 4:
                 raise ParameterError(f"{word} needs 4 strides, got {strides}")
@@ -71,7 +73,7 @@ class AttentionProblem:
         cls, batch: int, heads: int, queries: int, keys: int, size: int, *, kv_heads: int = 0, v_size: int = 0,
         scale: float | None = None, **more: Any,
     ) -> AttentionProblem:  # fmt: skip
-        """Returns the problem whose operands lie without gaps in the order of their axes."""
+        """Returns the problem with contiguous operands."""
         groups, wide = kv_heads or heads, v_size or size
 
         def strides(*dims: int) -> Strides:
@@ -98,20 +100,20 @@ class AttentionProblem:
 
 
 def attention_graph(p: AttentionProblem) -> Graph | No:
-    """Returns product, scale, bias, mask, softmax as its parts, product: the form that cuDNN knows as attention."""
+    """Returns product, scale, bias, mask, decomposed softmax, product: the pattern that cuDNN recognises as attention."""
     if p.dtype not in (dtype.float16, dtype.bfloat16):
-        return No(f"cuDNN's attention takes float16 and bfloat16, got {p.dtype}")
+        return No(f"cuDNN's attention requires float16 or bfloat16, got {p.dtype}")
     if p.size % 8 or p.out_size % 8:
-        return No(f"cuDNN's attention needs head sizes that are multiples of 8, got {p.size} and {p.out_size}")
+        return No(f"cuDNN's attention requires head sizes that are multiples of 8, got {p.size} and {p.out_size}")
     if max(p.size, p.out_size) > 256:
-        return No(f"cuDNN's attention needs head sizes up to 256, got {p.size} and {p.out_size}")
+        return No(f"cuDNN's attention requires head sizes up to 256, got {p.size} and {p.out_size}")
     if any(strides[3] != 1 for strides in (p.q, p.k, p.v, p.o)):
-        return No("cuDNN's attention needs elements of a head next to each other")
+        return No("cuDNN's attention requires unit stride within a head")
     if any(s % 8 for strides in (p.q, p.k, p.v, p.o) for s in strides[:3]):
-        return No("cuDNN's attention needs strides that are multiples of 16 bytes")
+        return No("cuDNN's attention requires strides that are multiples of 16 bytes")
     if p.bias is not None and (p.bias_strides or packed(p.bias))[3] != 1 and p.bias[3] != 1:
-        # cuDNN 9.19 reads such rows in vectors all the same: CUDA_ERROR_MISALIGNED_ADDRESS, and the context is lost
-        return No("cuDNN's attention needs the elements of a bias's row next to each other")
+        # cuDNN 9.19 accepts other strides, but reads in vectors: CUDA_ERROR_MISALIGNED_ADDRESS, and the context is lost
+        return No("cuDNN's attention requires unit stride within a row of the bias")
     graph = Graph()
     q = graph.operand("q", (p.batch, p.heads, p.queries, p.size), p.q, p.dtype, p.align)
     transposed = (p.k[0], p.k[1], p.k[3], p.k[2])

@@ -1,6 +1,6 @@
-"""The constants of cublasLt and hipBLASLt: one API under two sets of names and numbers.
+"""Constants of cublasLt and hipBLASLt: one API with two sets of names and numbers.
 
-cublasLt's were read in the header of CUDA 13; hipBLASLt's in the declarations of its Python binding (HIP 7.15).  The AMD
+cublasLt's are from the header of CUDA 13; hipBLASLt's from the declarations of its Python binding (HIP 7.15).  The AMD
 column has not been run on AMD hardware.
 """
 
@@ -15,7 +15,7 @@ from .loading import Source
 
 __all__ = ["CUBLASLT", "HIPBLASLT", "SIGNATURES", "BlasTable"]
 
-# after the vendor's prefix (cublasLt, hipblasLt): parameters in loading.LETTERS
+# by name without the vendor's prefix (cublasLt, hipblasLt): parameter types, see loading.LETTERS
 SIGNATURES: Final[Mapping[str, str]] = {
     "Create": "p",
     "Destroy": "p",
@@ -41,9 +41,9 @@ DATA_TYPES: Final = {
 class BlasTable:
     """One vendor's names and numbers.
 
-    layout, desc, preference: attribute numbers; alignment: preference attributes of the operands' alignment, if there are any;
-    compute: by mode (see GemmProblem.compute); epilogues: (bias, activation's word) -> number; algo_bytes: size of the
-    opaque algorithm; statuses: texts where the library has no function for them.
+    layout, desc, preference: attribute numbers; alignment: preference attributes of the operands' alignment, if any; compute: by
+    mode (see GemmProblem.compute); epilogues: (bias, activation) -> number; algo_bytes: size of the opaque algorithm; statuses:
+    descriptions, if the library has no function for them.
     """
 
     name: str

@@ -19,13 +19,13 @@ __all__ = ["ConvProblem", "conv_graph"]
 
 @dataclass(frozen=True)
 class ConvProblem:
-    """y = epilogue(x correlated with w), channels last in memory, or first (`first`: x, w, y, residual row-major).
+    """y = epilogue(cross-correlation of x and w), channels last in memory, or first (`first`: x, w, y, residual row-major).
 
     dims: (batch, channels, *image) of x, in memory [batch, *image, channels]; filters: number of output channels; kernel:
     extents of w, in memory [filters, *kernel, channels / groups]; pads: before and after each image axis; bias [filters];
-    residual like y.  x_pitch, y_pitch, residual_pitch: elements from pixel to pixel, more than the channels where the
-    tensor is a slice of a wider one (0: no gap).  Sums are float32 (float64 for float64); tf32: float32 operands may be
-    rounded to TF32.  Errors: ParameterError for extents that do not fit.
+    residual like y.  x_pitch, y_pitch, residual_pitch: elements from pixel to pixel, more than the channels if the tensor is a
+    slice of a wider one (0: contiguous).  Sums are float32 (float64 for float64); tf32: float32 operands may be rounded to TF32.
+    Errors: ParameterError for inconsistent extents.
     """
 
     dims: tuple[int, ...]
@@ -56,10 +56,10 @@ class ConvProblem:
             ("pads", self.pads),
         ):
             if len(value) != rank:
-                raise ParameterError(f"a convolution over {rank} axes needs {rank} values of {word}, got {value}")
+                raise ParameterError(f"a convolution over {rank} axes requires {rank} values of {word}, got {value}")
         if self.dims[1] % self.groups or self.filters % self.groups:
             raise ParameterError(
-                f"{self.dims[1]} channels and {self.filters} filters must divide into {self.groups} groups"
+                f"{self.dims[1]} channels and {self.filters} filters must be divisible by {self.groups} groups"
             )
         if min(self.image) < 1:
             raise ParameterError(f"the kernel {self.kernel} is larger than the padded image {self.dims[2:]}")
@@ -80,7 +80,7 @@ class ConvProblem:
 
     @property
     def is_depthwise(self) -> bool:
-        """True where each filter reads one channel of several."""
+        """True if each filter reads one of several channels."""
         return 1 < self.groups == self.dims[1]
 
     @property
@@ -106,7 +106,7 @@ class ConvProblem:
 
 
 def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
-    """Returns strides, in the order batch, channels, image, of a tensor whose pixels lie `pitch` elements apart (0: no gap)."""
+    """Returns channels-last strides, in the order batch, channels, image; pitch: elements between pixels (0: contiguous)."""
     strides, step = [], pitch or dims[1]
     for n in reversed(dims[2:]):
         strides.append(step)
@@ -115,7 +115,7 @@ def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
 
 
 def is_ready_made(steps: Epilogue) -> bool:
-    """Returns True if cuDNN has compiled engines for the steps: [residual], bias, [activation without parameters]."""
+    """Returns True if cuDNN has prebuilt engines for the steps: [residual], bias, [activation without parameters]."""
     parts = split(steps)
     if parts is None:
         return False
@@ -128,9 +128,9 @@ def is_ready_made(steps: Epilogue) -> bool:
 
 
 def conv_graph(p: ConvProblem) -> Graph | No:
-    """Returns the operation graph: the convolution and a pointwise node for each step; the last one writes y."""
+    """Returns the operation graph: the convolution and a pointwise node per step; the last one writes y."""
     if any(before != after for before, after in p.pads):
-        return No(f"cuDNN takes the same padding before and after, got {p.pads}")
+        return No(f"cuDNN requires equal padding before and after, got {p.pads}")
     compute = dtype.float64 if p.dtype is dtype.float64 else dtype.float32
     graph = Graph(compute=compute)
     align = p.align
@@ -138,14 +138,14 @@ def conv_graph(p: ConvProblem) -> Graph | No:
     w_dims = (p.filters, p.dims[1] // p.groups, *p.kernel)
     w = graph.operand("w", w_dims, p.strides(w_dims), p.dtype, align)
     y = graph.operand("y", p.out_dims, p.strides(p.out_dims, p.y_pitch), p.out_dtype or p.dtype, align)
-    # where steps follow, their sums stay in the compute type until y is written
+    # intermediate results stay in the compute type until y is written
     at = y if not p.epilogue else graph.tensor(p.out_dims, p.strides(p.out_dims), compute, virtual=True)
     graph.nodes.append(Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute))
     steps = residual_first(p.epilogue)
     if p.is_depthwise:
         if steps and is_ready_made(steps):
-            # the ready-made engines for convolution, bias and activation take 6 to 14 times as long here as one compiled for
-            # the graph, and an extra node makes it a graph that they do not know
+            # the prebuilt engines for convolution, bias and activation take 6 to 14 times as long here as one compiled for the
+            # graph; an extra node makes it a graph that they do not match
             at = graph.pointwise("identity", at)
     elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and steps and not is_ready_made(steps):
         return No(

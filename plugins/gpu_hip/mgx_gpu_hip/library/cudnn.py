@@ -1,7 +1,7 @@
 """cuDNN's backend API: the library, engines for operation graphs, and the search for plans.
 
-Without a GPU a description of one (`device`, what `Cudnn.describe_device` gives) is enough to search plans and to build those
-whose kernels come with the library; engines that compile kernels need the driver, and launching needs the device.
+A description of a GPU (`device`, from `Cudnn.describe_device`) suffices to search plans without one, and to build those with
+prebuilt kernels; engines that compile kernels require the driver, and launching requires the device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .loading import Api, find, out
 __all__ = ["EXACT", "NARROW", "Cudnn", "notes_for"]
 
 
-# float32 stays float32: no engine that rounds its operands to TF32 or half, and none whose transform loses digits
+# keeps float32 exact: excludes engines that round operands to TF32 or half, or whose transform loses precision
 EXACT: Final = frozenset({
     Note.TENSOR_CORE, Note.DOWN_CONVERT_INPUTS, Note.REDUCED_PRECISION_REDUCTION, Note.WINOGRAD_6X6, Note.WINOGRAD_13X13
 })  # fmt: skip
@@ -36,9 +36,9 @@ NARROW: Final = frozenset(
 
 
 class Cudnn:
-    """The library with a handle on the current device, or with the description of a device that is not there.
+    """The library with a handle for the current device, or with the description of a device that is not present.
 
-    Errors: DeviceError if the library is not found, or gives no handle and no description was given.
+    Errors: DeviceError if the library is not found, or fails to create a handle and no description was given.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Cudnn:
             self.device.set_bytes(Attr.DEVICE_JSON, json.dumps(dict(device)).encode()).finalize()
 
     def describe_device(self) -> dict[str, Any]:
-        """Returns the device that the handle is on, as JSON-able facts that serve another process to compile for it."""
+        """Returns a JSON-able description of the handle's device, for another process to plan for it."""
         properties = Descriptor(self, Kind.DEVICE_PROPERTIES)
         properties.set(Attr.DEVICE_HANDLE, Type.HANDLE, self.handle.value).finalize()
         facts: dict[str, Any] = json.loads(properties.get_bytes(Attr.DEVICE_JSON))
         return facts
 
     def close(self) -> None:
-        """Gives the handle back; plans made with it must not be launched afterwards."""
+        """Destroys the handle; plans built with it must not be launched afterwards."""
         if self.handle:
             self.api.call("cudnnDestroy", self.handle)
             self.handle = None
@@ -86,7 +86,7 @@ class Cudnn:
         return DeviceError(f"{call}: {self._describe(status)} ({status}){self.last_words()}")
 
     def last_words(self) -> str:
-        """Returns the library's own text on its last failure, if it has one."""
+        """Returns the library's own message about its last failure, if any."""
         function = getattr(self.library, "cudnnGetLastErrorString", None)
         if function is None:
             return ""
@@ -103,7 +103,7 @@ class Cudnn:
         banned: frozenset[Note],
         modes: Sequence[Heuristic] = (Heuristic.A, Heuristic.FALLBACK),
     ) -> Iterator[tuple[Descriptor, list[int], list[int]]]:
-        """Engine configurations without banned notes, the best guess first, with their numerical and behavior notes."""
+        """Yields engine configurations without banned notes, best guess first, with their numerical and behavior notes."""
         for mode in modes:
             heuristic = Descriptor(self, Kind.ENGINE_HEURISTIC)
             heuristic.set(Attr.HEUR_OPERATION_GRAPH, Type.DESCRIPTOR, operations)
@@ -123,7 +123,7 @@ class Cudnn:
     def plan(
         self, name: str, graph: Graph, banned: frozenset[Note], choice: Mapping[str, Any] | None = None
     ) -> CudnnPlan | No:
-        """Returns the saved plan if it is of this version of the library, else the first that the heuristics find."""
+        """Returns the saved plan if it is from this version of the library, else the first one the heuristics find."""
         if choice is not None and choice.get("version") == self.version:
             restored = self.restore(name, graph, str(choice["plan"]))
             if not isinstance(restored, No):
@@ -137,9 +137,9 @@ class Cudnn:
     def plans(
         self, name: str, graph: Graph, banned: frozenset[Note], count: int = 8, compiled: bool = True
     ) -> list[CudnnPlan] | No:
-        """At most `count` plans, the best guess first, from every heuristic; for timing.
+        """Returns at most `count` plans from all heuristics, best guess first, for timing.
 
-        compiled: also engines that compile kernels for the graph, a fraction of a second each.
+        compiled: include engines that compile kernels for the graph, which takes a fraction of a second each.
         """
         found: list[CudnnPlan] = []
         last = No(f"{name}: no engine")
@@ -156,7 +156,7 @@ class Cudnn:
         self, name: str, graph: Graph, banned: frozenset[Note],
         modes: Sequence[Heuristic] = (Heuristic.A, Heuristic.FALLBACK), compiled: bool = True,
     ) -> Iterator[CudnnPlan | No]:  # fmt: skip
-        """Plans as they are found, with a refusal for each engine that fails and one at the end."""
+        """Yields plans as they are found, a refusal for each engine that fails, and a final refusal."""
         try:
             operations = operation_graph(self, graph)
         except DeviceError as error:
@@ -182,7 +182,7 @@ class Cudnn:
         yield No(f"{name}: no (further) engine of cuDNN {self.version} serves this graph{self.last_words()}")
 
     def _new_plan(self) -> Descriptor:
-        """Returns the descriptor of a plan for the device at hand, or the one that was described."""
+        """Returns a plan descriptor for the current or the described device."""
         descriptor = Descriptor(self, Kind.PLAN)
         if self.handle is not None:
             descriptor.set(Attr.PLAN_HANDLE, Type.HANDLE, self.handle.value)
@@ -191,15 +191,15 @@ class Cudnn:
         return descriptor
 
     def restore(self, name: str, graph: Graph, saved: str) -> CudnnPlan | No:
-        """Returns the plan that `saved` describes; `graph` must be the one it was made from."""
+        """Rebuilds the plan described by `saved`; `graph` must equal the one it was built from."""
         descriptor = self._new_plan()
         descriptor.set_bytes(Attr.PLAN_JSON, saved.encode())
         status = descriptor.try_finalize()
         if status:
-            return No(f"{name}: the saved plan is not taken: {self._describe(status)} ({status}){self.last_words()}")
+            return No(f"{name}: the saved plan was rejected: {self._describe(status)} ({status}){self.last_words()}")
         return CudnnPlan(self, name, graph, descriptor, False)
 
 
 def notes_for(of: DType, tf32: bool = False) -> frozenset[Note]:
-    """Returns the notes that an engine for this element type must not have."""
+    """Returns the notes that exclude an engine for this element type."""
     return EXACT if of in (dtype.float32, dtype.float64) and not tf32 else NARROW

@@ -28,7 +28,7 @@ CTYPES: Final[Mapping[int, Any]] = {
 
 
 class Backend(Protocol):
-    """The library as descriptors and plans need it: its functions, its handle, and the stream that this was last given."""
+    """The parts of the library that descriptors and plans use: its functions, its handle, and the stream set on it."""
 
     api: Api
     handle: Any
@@ -37,12 +37,12 @@ class Backend(Protocol):
     version: int
 
     def error(self, call: str, status: int) -> DeviceError:
-        """Returns an error for a status, in the library's words."""
+        """Returns an error for a status, with the library's description."""
         ...
 
 
 class Descriptor:
-    """One descriptor of the backend, destroyed with the object; `children` are kept alive."""
+    """A backend descriptor, destroyed with this object; `children` are kept alive."""
 
     def __init__(self, cudnn: Backend, kind: Kind) -> None:
         self.cudnn = cudnn
@@ -121,5 +121,5 @@ class Descriptor:
             if self.handle:
                 self.cudnn.api.status("cudnnBackendDestroyDescriptor", self.handle)
                 self.handle.value = None
-        except (DeviceError, TypeError, AttributeError):  # at exit the library may be gone first
+        except (DeviceError, TypeError, AttributeError):  # at exit the library may have been unloaded first
             pass

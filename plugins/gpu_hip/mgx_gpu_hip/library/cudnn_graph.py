@@ -1,4 +1,4 @@
-"""An operation graph of cuDNN's backend API as plain data, before any descriptor exists."""
+"""Operation graphs of cuDNN's backend API as plain data, before descriptors are created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Convolve", "Graph", "MatMul", "Node", "Pointwise", "Reduce", "Tensor
 class Tensor:
     """A value of the graph.
 
-    id: unique in its graph; virtual: only between nodes, never in memory; value: of a number that is passed by value.
+    id: unique in its graph; virtual: only passed between nodes, never in memory; value: of a scalar passed by value.
     """
 
     id: int
@@ -32,7 +32,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
-    """y = x correlated with w."""
+    """y = cross-correlation of x and w."""
 
     x: Tensor
     w: Tensor
@@ -45,7 +45,7 @@ class Convolve:
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """y = mode(x, b, t); parameters by the name of their attribute."""
+    """y = mode(x, b, t); parameters by attribute name."""
 
     mode: str
     x: Tensor
@@ -91,9 +91,9 @@ def packed(dims: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass
 class Graph:
-    """Nodes in order of use; builder methods return the tensor they make.
+    """Nodes in topological order; builder methods return the tensor a node computes.
 
-    names: the id of each tensor that is an operand or result in memory, by the word that launches use.
+    names: id of each operand or result in memory, by launch parameter.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -107,13 +107,13 @@ class Graph:
         return Tensor(self.count, tuple(dims), tuple(strides), of, **more)
 
     def operand(self, name: str, dims: Sequence[int], strides: Sequence[int], of: DType, align: int = 16) -> Tensor:
-        """Returns a tensor in memory that launches name."""
+        """Returns a tensor in memory, passed at launch under this name."""
         made = self.tensor(dims, strides, of, align=align)
         self.names[name] = made.id
         return made
 
     def number(self, value: float | int, of: DType, rank: int) -> Tensor:
-        """Returns a constant passed by value."""
+        """Returns a scalar passed by value."""
         made = self.tensor((1,) * rank, (1,) * rank, of, value=value)
         self.values.append(made)
         return made
@@ -138,7 +138,7 @@ class Graph:
 
     def activate(self, activation: Activation, x: Tensor, y: Tensor | None = None) -> Tensor:
         if activation.kind == "relu" and activation.high is not None:
-            # a clip above sends the node's own form to an engine that is 5 to 200 times slower than the one for two nodes
+            # with an upper clip, the activation node selects an engine 5 to 200 times slower than two separate nodes
             x = self.pointwise("relu", x, activation=replace(activation, high=None))
             return self.pointwise("min", x, self.number(activation.high, self.compute, len(x.dims)), y=y)
         return self.pointwise(activation.kind, x, y=y, activation=activation)

@@ -1,4 +1,4 @@
-"""Products and convolutions of bytes and 8-bit floats by cuDNN's fusion engines, with pointwise work on their sums."""
+"""Low-precision products and convolutions (int8, fp8) by cuDNN's fusion engines, with pointwise epilogues."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .epilogue import Activation
 
 __all__ = ["NarrowProblem", "Operand", "Source", "Step", "gelu_by_tanh", "narrow_graph"]
 
-Step: TypeAlias = "tuple[str, Source, Source | None]"  # a mode of a pointwise node, or an activation's kind
-Source: TypeAlias = "int | float | str"  # an earlier step (-1: the sums), a number, an operand by name
+Step: TypeAlias = "tuple[str, Source, Source | None]"  # mode of a pointwise node, or kind of activation
+Source: TypeAlias = "int | float | str"  # an earlier step (-1: the sums), a scalar, an operand by name
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that a step reads; it broadcasts to the sums."""
+    """A tensor that a step reads; it is broadcast to the sums."""
 
     name: str
     dims: tuple[int, ...]
@@ -32,7 +32,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class NarrowProblem:
-    """y = steps(sums of x and w); the last step writes y, rounded and held inside its range; without steps y are the sums.
+    """y = steps(sums of x and w); the last step writes y, rounded and saturated; without steps y are the sums.
 
     x [1, m, k] and w [1, k, n] with k innermost; or, with a window, x [n, c, ..] and w [o, c, ..], channels last.
     """
@@ -61,7 +61,7 @@ class NarrowProblem:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes of every tensor in memory, by the word that launches use."""
+        """Bytes of each tensor in memory, by launch parameter."""
         given = zip("xwy", (self.x, self.w, self.y), self.types, strict=True)
         own = {word: math.prod(dims) * of.size for word, dims, of in given}
         return own | {o.name: math.prod(o.dims) * o.dtype.size for o in self.operands}
@@ -74,9 +74,9 @@ class NarrowProblem:
 
 
 def gelu_by_tanh(x: Source, first: int) -> list[Step]:
-    """Returns steps, numbered from `first`, of which the last gives x * P(N(0, 1) < x), off by 2.5e-5 where the tangent is exact.
+    """Returns the steps of GELU, numbered from `first`, approximated by tanh with an error of 2.5e-5.
 
-    For coarse results: cuDNN's own erf takes 20 us of a product of 4096 x 768 x 3072 bytes on an H200, this 8.
+    For 8-bit results: cuDNN's erf takes 20 us of a product of 4096 x 768 x 3072 bytes on an H200, this 8.
     """
     square, a, b, c = first + 1, *ERF
     return [
@@ -95,7 +95,7 @@ def gelu_by_tanh(x: Source, first: int) -> list[Step]:
 
 
 def narrow_graph(p: NarrowProblem) -> Graph:
-    """Returns the operation graph: the product and a pointwise node a step."""
+    """Returns the operation graph: the product and a pointwise node per step."""
     graph = Graph()
 
     def laid(dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Operation graphs as descriptors of cuDNN's backend."""
+"""Translates operation graphs to backend descriptors of cuDNN."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _operation(cudnn: Backend, node: Node, made: Mapping[int, Descriptor]) -> De
 
 
 def _window(cudnn: Backend, node: Convolve) -> Descriptor:
-    """Returns a convolution apart from its tensors."""
+    """Returns the descriptor of a convolution, without its tensors."""
     what = Descriptor(cudnn, Kind.CONVOLUTION)
     what.set(Attr.CONVOLUTION_SPATIAL_DIMS, Type.INT64, len(node.stride))
     what.set(Attr.CONVOLUTION_COMP_TYPE, Type.DATA_TYPE, DATA_TYPES[node.compute.name])
@@ -96,7 +96,7 @@ def _window(cudnn: Backend, node: Convolve) -> Descriptor:
 
 
 def _function(cudnn: Backend, node: Pointwise) -> Descriptor:
-    """Pointwise work apart from its tensors."""
+    """Returns the descriptor of a pointwise operation, without its tensors."""
     what = Descriptor(cudnn, Kind.POINTWISE)
     what.set(Attr.POINTWISE_MODE, Type.POINTWISE_MODE, POINTWISE[node.mode])
     what.set(Attr.POINTWISE_MATH_PREC, Type.DATA_TYPE, DATA_TYPES[node.compute.name])

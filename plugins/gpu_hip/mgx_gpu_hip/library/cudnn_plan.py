@@ -1,4 +1,4 @@
-"""Plans of cuDNN's backend: compiled graphs."""
+"""Execution plans of cuDNN's backend."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NUMBERS: Final[Mapping[DType, Any]] = {
 class CudnnPlan:
     """A compiled graph.
 
-    workspace: bytes it needs at launch; compiled: whether the engine compiled kernels for it; choice: JSON-able, brings the
-    plan back without search.
+    workspace: bytes required at launch; compiled: True if the engine compiled kernels for the graph; choice: JSON-able, restores
+    the plan without a search.
     """
 
     def __init__(self, cudnn: Backend, name: str, graph: Graph, descriptor: Descriptor, compiled: bool) -> None:
@@ -47,13 +47,13 @@ class CudnnPlan:
         return {"library": "cudnn", "version": self.cudnn.version, "plan": self.saved}
 
     def launch(self, stream: int, *, workspace: int | None = None, **addresses: int) -> None:
-        """Enqueues on a stream with the device address of each named operand.  May be captured in a graph.
+        """Enqueues the plan on a stream, with the device address of each named operand.  May be captured in a graph.
 
         Errors: ParameterError for missing or unknown names; DeviceError from the library.
         """
         cudnn = self.cudnn
         if workspace is None and self.workspace:
-            raise ParameterError(f"{self.name} needs a workspace of {self.workspace} bytes")
+            raise ParameterError(f"{self.name} requires a workspace of {self.workspace} bytes")
         key = (workspace, *sorted(addresses.items()))
         with cudnn.lock:
             pack = self._packs.get(key)

@@ -1,4 +1,4 @@
-"""cuDNN's plans of problems: products, convolutions, attention, and products of narrow numbers."""
+"""cuDNN plans for products, convolutions, attention and low-precision products."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def strides(x: Matrix, rows: int, columns: int, batch: int) -> tuple[int, int, i
 
 
 def gemm_graph(problem: GemmProblem) -> Graph | No:
-    """Returns the operation graph: the product and a pointwise node for alpha and for each step; the last one writes d."""
+    """Returns the operation graph: the product and a pointwise node for alpha and each step; the last one writes d."""
     p = problem.folded
     if p.compute not in ("f32", "tf32"):
-        return No(f"cuDNN's products sum in float32, got {p.compute}")
+        return No(f"cuDNN's products accumulate in float32, got {p.compute}")
     for matrix in (p.a, p.b, p.d):
         if matrix.dtype.name not in DATA_TYPES or not matrix.dtype.is_float:
-            return No(f"cuDNN's products take no {matrix.dtype}")
+            return No(f"cuDNN's products do not support {matrix.dtype}")
     graph = Graph()
     a = graph.operand("a", (p.batch, p.m, p.k), strides(p.a, p.m, p.k, p.batch), p.a.dtype, min(p.a.align, 16))
     shared = p.batch > 1 and not p.b.batch_stride
@@ -72,14 +72,14 @@ GRAPHS: Final[Mapping[type, tuple[str, Callable[[Any], Graph | No]]]] = {
 
 
 def plan(cudnn: Cudnn, problem: Any, choice: Mapping[str, Any] | None = None) -> CudnnPlan | No:
-    """Returns the saved plan, or the first that cuDNN's heuristics find."""
+    """Returns the saved plan, or the first one that cuDNN's heuristics find."""
     word, make = GRAPHS[type(problem)]
     graph = make(problem)
     return graph if isinstance(graph, No) else cudnn.plan(f"cudnn {word} {problem}", graph, _banned(problem), choice)
 
 
 def plans(cudnn: Cudnn, problem: Any, count: int = 8, compiled: bool = True) -> list[CudnnPlan] | No:
-    """Returns several plans to time against each other; compiled: also of engines that compile kernels for the graph."""
+    """Returns several plans for timing; compiled: include engines that compile kernels for the graph."""
     word, make = GRAPHS[type(problem)]
     graph = make(problem)
     if isinstance(graph, No):
@@ -88,7 +88,7 @@ def plans(cudnn: Cudnn, problem: Any, count: int = 8, compiled: bool = True) -> 
 
 
 def _banned(problem: Any) -> frozenset[Note]:
-    """Returns the notes that engines for a problem must not have."""
+    """Returns the notes that exclude an engine for a problem."""
     if isinstance(problem, (GemmProblem, ConvProblem)):
         return notes_for(problem.dtype, problem.tf32)
     return frozenset()

@@ -1,4 +1,4 @@
-"""The numbers of cuDNN's backend API (read in the headers of 9.19) that graphs of convolutions and attention use."""
+"""Constants of cuDNN's backend API (from the headers of 9.19), as far as graphs of convolutions and attention use them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIGNATURES: Final[Mapping[str, str]] = MappingProxyType({
 
 
 class Kind(IntEnum):
-    """Kinds of descriptors."""
+    """Descriptor types."""
 
     POINTWISE = 0
     CONVOLUTION = 1
@@ -55,7 +55,7 @@ class Kind(IntEnum):
 
 
 class Type(IntEnum):
-    """Types of attributes' values."""
+    """Attribute value types."""
 
     HANDLE = 0
     DATA_TYPE = 1
@@ -76,7 +76,7 @@ class Type(IntEnum):
 
 
 class Attr(IntEnum):
-    """Attributes of descriptors."""
+    """Descriptor attributes."""
 
     POINTWISE_MODE = 0
     POINTWISE_MATH_PREC = 1
@@ -144,7 +144,7 @@ class Attr(IntEnum):
 
 
 class Heuristic(IntEnum):
-    """Ways to list engines: A by a decision tree, B by a model, FALLBACK any that works."""
+    """Heuristic modes: A by a decision tree, B by a model, FALLBACK any engine that works."""
 
     B = 1
     FALLBACK = 2
@@ -152,7 +152,7 @@ class Heuristic(IntEnum):
 
 
 class Note(IntEnum):
-    """Numerical properties of engines."""
+    """Numerical notes of engines."""
 
     TENSOR_CORE = 0
     DOWN_CONVERT_INPUTS = 1
@@ -163,7 +163,7 @@ class Note(IntEnum):
 
 
 class Behavior(IntEnum):
-    """Other properties of engines."""
+    """Behavior notes of engines."""
 
     RUNTIME_COMPILATION = 0
 

@@ -1,4 +1,4 @@
-"""Epilogues: work of a product or convolution on its sums before they are stored."""
+"""Epilogues: pointwise work of a product or convolution on its sums before they are stored."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check(epilogue: Epilogue) -> None:
 
 
 def split(epilogue: Epilogue) -> tuple[bool, bool, Activation | None] | None:
-    """(bias, residual, activation) of an epilogue that adds first and activates once at the end, else None."""
+    """Returns (bias, residual, activation) if an epilogue adds first and activates once at the end, else None."""
     adds = [step for step in epilogue if isinstance(step, str)]
     rest = epilogue[len(adds) :]
     if any(isinstance(step, str) for step in rest) or len(rest) > 1:
@@ -66,7 +66,7 @@ def split(epilogue: Epilogue) -> tuple[bool, bool, Activation | None] | None:
 
 
 def residual_first(epilogue: Epilogue) -> Epilogue:
-    """Returns the same sums with the residual before the bias where they meet: the order for which cuDNN has compiled kernels."""
+    """Returns an equivalent epilogue with the residual before an adjacent bias, as cuDNN's prebuilt kernels require."""
     steps = list(epilogue)
     for i in range(len(steps) - 1):
         if steps[i] == "bias" and steps[i + 1] == "residual":
@@ -75,5 +75,5 @@ def residual_first(epilogue: Epilogue) -> Epilogue:
 
 
 def words(epilogue: Epilogue) -> str:
-    """Returns the steps as one word for names of plans: `+bias+relu`."""
+    """Returns the steps as a suffix for names of plans: `+bias+relu`."""
     return "".join(f"+{step}" for step in epilogue)

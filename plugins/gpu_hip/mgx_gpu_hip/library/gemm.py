@@ -16,13 +16,13 @@ from .loading import Api, find, out
 
 __all__ = ["Blas", "GemmPlan"]
 
-WORKSPACE: Final = 32 << 20  # the vendor's advice for Hopper
+WORKSPACE: Final = 32 << 20  # NVIDIA's recommendation for Hopper
 
 
 class Blas:
-    """A vendor's library on the current device; makes plans.
+    """A vendor's BLAS library on the current device.
 
-    Errors: DeviceError if the library is not found or gives no handle.
+    Errors: DeviceError if the library is not found or fails to create a handle.
     """
 
     def __init__(self, table: BlasTable, library: Any = None) -> None:
@@ -51,13 +51,13 @@ class Blas:
         self.api.call(self.table.prefix + name, *args)
 
     def close(self) -> None:
-        """Gives the handle back; plans made with it must not be launched afterwards."""
+        """Destroys the handle; plans built with it must not be launched afterwards."""
         if self.handle:
             self.call("Destroy", self.handle)
             self.handle = None
 
     def plan(self, problem: GemmProblem, choice: Mapping[str, Any] | None = None) -> GemmPlan | No:
-        """Returns the plan that a saved choice names if it is this library's, else the library's first choice."""
+        """Returns the saved plan if it is from this library, else the library's first choice."""
         if choice is not None and choice.get("version") == self.version:
             descriptors = self._descriptors(problem.folded)
             if isinstance(descriptors, No):
@@ -67,7 +67,7 @@ class Blas:
         return plans if isinstance(plans, No) else plans[0]
 
     def plans(self, problem: GemmProblem, count: int = 8) -> list[GemmPlan] | No:
-        """At most `count` plans, the library's first choice first."""
+        """Returns at most `count` plans, the library's first choice first."""
         descriptors = self._descriptors(problem.folded)
         if isinstance(descriptors, No):
             return descriptors
@@ -80,7 +80,7 @@ class Blas:
         table = self.table
         parts = split(p.epilogue)
         if parts is None:
-            return No(f"{table.name} activates once, after bias and residual; got {words(p.epilogue)}")
+            return No(f"{table.name} supports one activation, after bias and residual; got {words(p.epilogue)}")
         bias, _, activation = parts
         word = "" if activation is None else activation.kind
         if activation is not None and str(activation) != activation.kind:
@@ -93,7 +93,7 @@ class Blas:
                 return No(f"{table.name} has no {matrix.dtype}")
         if p.n % 2 and p.d.ld != p.n and p.d.dtype.size < 4:
             # 4096x50257x768 into rows of 50264 left NaN on an H200, for each of four algorithms of cublasLt 13
-            return No(f"{table.name}: rows of odd length with gaps between them are not trusted")
+            return No(f"{table.name}: padded rows of odd length give wrong results")
         if p.compute not in table.compute:
             return No(f"{table.name} has no compute mode {p.compute}")
         return Descriptors(self, p, epilogue, bias)
@@ -138,7 +138,7 @@ class Blas:
 
 
 class Descriptors:
-    """The vendor's descriptors of one problem, which is passed as its transpose: a and b change places."""
+    """The vendor's descriptors of one problem, passed transposed: a and b are exchanged."""
 
     def __init__(self, blas: Blas, p: GemmProblem, epilogue: int, bias: bool) -> None:
         table = blas.table
@@ -182,7 +182,7 @@ class Descriptors:
             rows, columns = columns, rows
         blas = self.blas
         layout, pointer = out()
-        # the vendor's matrices are column-major: a row-major [rows, columns] is its [columns, rows]
+        # the vendor's matrices are column-major: a row-major [rows, columns] is a column-major [columns, rows]
         blas.call("MatrixLayoutCreate", pointer, blas.table.data_types[x.dtype.name], columns, rows, x.ld)
         self.layouts.append(layout)
         if batch > 1:
@@ -206,14 +206,14 @@ class Descriptors:
                 self.blas.call("MatrixLayoutDestroy", layout)
             if self.desc is not None:
                 self.blas.call("MatmulDescDestroy", self.desc)
-        except (DeviceError, TypeError, AttributeError):  # at exit the library may be gone first
+        except (DeviceError, TypeError, AttributeError):  # at exit the library may have been unloaded first
             pass
 
 
 class GemmPlan:
     """One algorithm for one problem.
 
-    workspace: bytes it needs at launch (0: none); choice: JSON-able, brings the plan back without a search (Blas.plan).
+    workspace: bytes required at launch (0: none); choice: JSON-able, restores the plan without a search (Blas.plan).
     """
 
     def __init__(
@@ -254,12 +254,12 @@ class GemmPlan:
     ) -> None:
         """Enqueues on a stream; all operands are device addresses.  May be captured in a graph.
 
-        Errors: DeviceError from the library; ParameterError if an address that the problem needs is absent.
+        Errors: DeviceError from the library; ParameterError if an address that the problem requires is missing.
         """
         if (bias is None) == self._biased or (residual is None) == (self.problem.residual is not None):
-            raise ParameterError(f"{self.name}: bias and residual must be given exactly where the epilogue has them")
+            raise ParameterError(f"{self.name}: bias and residual must be given if and only if the epilogue has them")
         if workspace is None and self.workspace:
-            raise ParameterError(f"{self.name} needs a workspace of {self.workspace} bytes")
+            raise ParameterError(f"{self.name} requires a workspace of {self.workspace} bytes")
         x = self._descriptors
         alpha, beta = x.scalars
         with x.lock:

@@ -1,4 +1,4 @@
-"""A matrix product as libraries are asked for it."""
+"""Description of a matrix product, independent of the library."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["GemmProblem", "Matrix"]
 class Matrix:
     """A row-major matrix in memory, in elements.
 
-    ld: from row to row; transposed: the rows in memory are the operand's columns; batch_stride: from product to product, 0
-    where all share one; align: bytes that its address is a multiple of.
+    ld: leading dimension, from row to row; transposed: rows in memory are the operand's columns; batch_stride: from product to
+    product, 0 if all share one; align: alignment of its address in bytes.
     """
 
     dtype: DType
@@ -36,7 +36,7 @@ class GemmProblem:
 
     a [m, k], b [k, n], d [m, n], residual [m, n] (a Matrix if the epilogue adds one), bias [n] of dtype `bias_dtype`.
     compute: `f32` (float32 sums, TF32 off), `tf32`, `f16` (sums in float16), `f64`, `i32`.
-    Errors: ParameterError for extents or leading dimensions that do not fit.
+    Errors: ParameterError for inconsistent extents or leading dimensions.
     """
 
     m: int
@@ -56,10 +56,10 @@ class GemmProblem:
         check(self.epilogue)
         if min(self.m, self.n, self.k, self.batch) < 1:
             raise ParameterError(
-                f"a product needs extents of at least 1, got {self.batch} of {self.m}x{self.n}x{self.k}"
+                f"a product requires extents of at least 1, got {self.batch} of {self.m}x{self.n}x{self.k}"
             )
         if ("residual" in self.epilogue) != (self.residual is not None):
-            raise ParameterError('a residual needs both "residual" in the epilogue and its Matrix')
+            raise ParameterError('a residual requires both "residual" in the epilogue and its Matrix')
         for word, matrix, rows, columns in self._matrices:
             length = rows if matrix.transposed else columns
             if matrix.ld < length:
@@ -77,7 +77,7 @@ class GemmProblem:
         cls, m: int, n: int, k: int, of: DType = dtype.float16, *, batch: int = 1, a_transposed: bool = False,
         b_transposed: bool = False, b_shared: bool = False, epilogue: Epilogue = (), **more: Any,
     ) -> GemmProblem:  # fmt: skip
-        """Returns the problem whose matrices lie without gaps; b_shared: one b for the whole batch."""
+        """Returns the problem with contiguous matrices; b_shared: one b for the whole batch."""
         stride = (lambda size: size) if batch > 1 else (lambda size: 0)
         d = Matrix(of, n, batch_stride=stride(m * n))
         return cls(
@@ -89,7 +89,7 @@ class GemmProblem:
 
     @cached_property
     def folded(self) -> GemmProblem:
-        """The same with the batch as rows of one product, where b is shared and the rows of all else follow each other."""
+        """Folds the batch into the rows of one product, if b is shared and the other operands are contiguous across the batch."""
         rows = [self.a, self.d, *([self.residual] if self.residual is not None else [])]
         if (
             self.batch == 1

@@ -1,4 +1,4 @@
-"""Finding and loading the vendors' shared libraries, and calling them with checked statuses."""
+"""Finds and loads vendor libraries, and calls them with checked statuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..rocm_files import rocm_file
 __all__ = ["Api", "Source", "find"]
 
 LETTERS: Final[Mapping[str, Any]] = {
-    "p": ctypes.c_void_p,  # a handle, an address, or the address of a result
+    "p": ctypes.c_void_p,  # a handle, an address, or the address of an output
     "z": ctypes.c_size_t,
     "i": ctypes.c_int,
     "u": ctypes.c_uint,
@@ -30,11 +30,11 @@ LETTERS: Final[Mapping[str, Any]] = {
 
 
 class Source(NamedTuple):
-    """Places of one library.
+    """Search locations of one library.
 
-    names: file names, newest first; variable: environment variable with the path of a file; wheels: globs under
-    site-packages; roots: environment variables that name an installation, with their usual values; needs: what must be
-    loaded before it, and is not an error if absent; rocm: the name by which hip-python finds it.
+    names: file names, newest first; variable: environment variable with the path of a file; wheels: globs under site-packages;
+    roots: environment variables that name an installation, with their usual values; needs: libraries to load first, if present;
+    rocm: the name under which hip-python finds it.
     """
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 
 def candidates(source: Source) -> Iterator[str]:
-    """Returns possible paths, most explicit first; a bare name is resolved by the process or the system."""
+    """Yields candidate paths, most explicit first; a bare name is resolved by the process or the system."""
     named = setting(source.variable)
     if named:
         yield named
@@ -70,7 +70,7 @@ def candidates(source: Source) -> Iterator[str]:
 
 @cache
 def find(source: Source) -> ctypes.CDLL:
-    """Returns the loaded library.  Errors: DeviceError if none is found, with what was tried."""
+    """Returns the loaded library.  Errors: DeviceError that lists the candidates if none is found."""
     for need in source.needs:
         try:
             find(need)
@@ -87,10 +87,10 @@ def find(source: Source) -> ctypes.CDLL:
 
 
 class Api:
-    """The functions of one library, called by name; a status other than 0 is an error that names the call.
+    """The functions of one library, called by name; a non-zero status raises an error that names the call.
 
-    library: what the functions are attributes of (a CDLL, or a stand-in in tests); signatures: letters of the parameters
-    by function name (see LETTERS); describe: the vendor's text for a status.
+    library: object with the functions as attributes (a CDLL, or a fake in tests); signatures: parameter types by function name
+    (see LETTERS); describe: returns the vendor's description of a status.
     """
 
     def __init__(self, library: Any, signatures: Mapping[str, str], describe: Callable[[int], str]) -> None:
@@ -110,14 +110,14 @@ class Api:
         return name in self.functions
 
     def status(self, name: str, *args: Any) -> int:
-        """Calls and return the status.  Errors: DeviceError if the library has no such function."""
+        """Calls a function; returns its status.  Errors: DeviceError if the library has no such function."""
         function = self.functions.get(name)
         if function is None:
-            raise DeviceError(f"the installed library has no {name}: it is too old")
+            raise DeviceError(f"the installed library has no {name}: install a newer version")
         return int(function(*args))
 
     def call(self, name: str, *args: Any) -> None:
-        """Call.  Errors: DeviceError with the name of the call and the vendor's text."""
+        """Calls a function.  Errors: DeviceError with its name and the vendor's description of the status."""
         status = self.status(name, *args)
         if status:
             raise self.error(name, status)
@@ -127,6 +127,6 @@ class Api:
 
 
 def out(kind: Any = ctypes.c_void_p) -> tuple[Any, Any]:
-    """Returns a variable for a result and the pointer that a call wants."""
+    """Returns a variable for an output and the pointer to pass."""
     variable = kind()
     return variable, ctypes.pointer(variable)

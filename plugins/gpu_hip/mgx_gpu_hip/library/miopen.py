@@ -1,6 +1,6 @@
 """Convolutions by MIOpen, channels last: immediate mode, and fusion plans for bias and activation.
 
-Written from MIOpen's public declarations and exercised against a recording stand-in; it has never run on AMD hardware.
+Written from MIOpen's public declarations and tested against a recording fake; it has never run on AMD hardware.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ VERTICAL: Final = 0
 
 
 def activation_mode(a: Activation) -> tuple[int, float, float, float] | None:
-    """(mode, alpha, beta, gamma), or None if MIOpen has no such activation."""
+    """Returns (mode, alpha, beta, gamma), or None if MIOpen has no such activation."""
     if a.kind == "relu":
         if a.low != 0:
             return None
@@ -93,7 +93,7 @@ class Solution(ctypes.Structure):
 
 
 class MIOpen:
-    """The library with a handle on the current device; makes plans.  Errors: DeviceError if it is not found."""
+    """The library with a handle for the current device.  Errors: DeviceError if it is not found."""
 
     def __init__(self, library: Any = None, workspace: int = 256 << 20) -> None:
         found = find(MIOPEN) if library is None else library
@@ -111,12 +111,12 @@ class MIOpen:
             self.handle = None
 
     def plan(self, p: ConvProblem, choice: Mapping[str, Any] | None = None) -> MIOpenPlan | No:
-        """Returns the plan of a saved choice, or the solution that MIOpen expects to be fastest."""
+        """Returns the saved plan, or the solution that MIOpen expects to be fastest."""
         plans = self.plans(p, 1, choice)
         return plans if isinstance(plans, No) else plans[0]
 
     def plans(self, p: ConvProblem, count: int = 8, choice: Mapping[str, Any] | None = None) -> list[MIOpenPlan] | No:
-        """At most `count` plans, the best guess first."""
+        """Returns at most `count` plans, best guess first."""
         refusal = self._refusal(p)
         if refusal is not None:
             return refusal
@@ -135,12 +135,12 @@ class MIOpen:
 
     def _refusal(self, p: ConvProblem) -> No | None:
         if any(before != after for before, after in p.pads):
-            return No(f"MIOpen takes the same padding before and after, got {p.pads}")
+            return No(f"MIOpen requires equal padding before and after, got {p.pads}")
         if p.dtype.name not in DATA_TYPES or p.out_dtype not in (None, p.dtype) or p.bias_dtype not in (None, p.dtype):
-            return No(f"MIOpen takes one element type for all operands, got {p.dtype}")
+            return No(f"MIOpen requires one element type for all operands, got {p.dtype}")
         parts = split(p.epilogue)
         if parts is None or parts[1]:
-            return No(f"MIOpen fuses a bias and then one activation, got {p}")
+            return No(f"MIOpen fuses a bias followed by one activation, got {p}")
         if parts[2] is not None and activation_mode(parts[2]) is None:
             return No(f"MIOpen has no activation {parts[2]}")
         return None
@@ -201,12 +201,12 @@ class Descriptors:
             for tensor in self.tensors:
                 self.api.call("miopenDestroyTensorDescriptor", tensor)
             self.api.call("miopenDestroyConvolutionDescriptor", self.conv)
-        except (DeviceError, TypeError, AttributeError):  # at exit the library may be gone first
+        except (DeviceError, TypeError, AttributeError):  # at exit the library may have been unloaded first
             pass
 
 
 class MIOpenPlan:
-    """A convolution that is ready to launch.  workspace: bytes it needs; choice: JSON-able, see MIOpen.plan."""
+    """A launchable convolution.  workspace: bytes required; choice: JSON-able, see MIOpen.plan."""
 
     workspace = 0
     solution = 0
@@ -226,12 +226,12 @@ class MIOpenPlan:
     ) -> None:
         """Enqueues on a stream; all operands are device addresses.
 
-        Errors: ParameterError if an address that the problem needs is absent; DeviceError from the library.
+        Errors: ParameterError if an address that the problem requires is missing; DeviceError from the library.
         """
         if (bias is None) == ("bias" in self.problem.epilogue):
-            raise ParameterError(f"{self.name}: a bias must be given exactly where the epilogue has one")
+            raise ParameterError(f"{self.name}: a bias must be given if and only if the epilogue has one")
         if workspace is None and self.workspace:
-            raise ParameterError(f"{self.name} needs a workspace of {self.workspace} bytes")
+            raise ParameterError(f"{self.name} requires a workspace of {self.workspace} bytes")
         with self.miopen.lock:
             if stream != self.miopen.stream:
                 self.miopen.api.call("miopenSetStream", self.miopen.handle, stream)
@@ -246,7 +246,7 @@ class MIOpenPlan:
 
 
 class ImmediatePlan(MIOpenPlan):
-    """A convolution alone, by one of MIOpen's solutions."""
+    """A convolution without epilogue, by one of MIOpen's solutions."""
 
     def __init__(
         self, miopen: MIOpen, problem: ConvProblem, descriptors: Descriptors, solution: int, workspace: int
@@ -305,5 +305,5 @@ class FusedPlan(MIOpenPlan):
         try:
             self.miopen.api.call("miopenDestroyOperatorArgs", self.args)
             self.miopen.api.call("miopenDestroyFusionPlan", self.plan)
-        except (DeviceError, TypeError, AttributeError):  # at exit the library may be gone first
+        except (DeviceError, TypeError, AttributeError):  # at exit the library may have been unloaded first
             pass

@@ -1,4 +1,4 @@
-"""One interface over a vendor's libraries: plans of products, convolutions and attention."""
+"""A common interface to a vendor's libraries: plans of products, convolutions and attention."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .miopen import MIOpen
 __all__ = ["Libraries", "LibraryPlan"]
 
 Choice = Mapping[str, Any]
-REFUSED: Final[Mapping[type, str]] = {  # by AMD's libraries
-    NarrowProblem: "no AMD library finishes sums of bytes with work of any kind",
+REFUSED: Final[Mapping[type, str]] = {  # problems AMD's libraries do not support
+    NarrowProblem: "no AMD library fuses epilogues into 8-bit products",
     AttentionProblem: "no AMD library has a stable C interface for attention",
 }
 
 
 class LibraryPlan(Protocol):
-    """A library call that is ready to launch.
+    """A launchable library call.
 
-    workspace: bytes of device memory a launch needs; choice: JSON-able, brings the plan back without a search.  `launch` takes
-    the stream, the operands' device addresses by name (product: a b d bias residual; convolution: x w y bias residual;
-    attention: q k v o bias) and workspace; it may be captured in a graph.
+    workspace: bytes of device memory per launch; choice: JSON-able, restores the plan without a search.  `launch` takes the
+    stream, the operands' device addresses by name (product: a b d bias residual; convolution: x w y bias residual; attention: q
+    k v o bias) and the workspace; it may be captured in a graph.
     """
 
     @property
@@ -49,11 +49,10 @@ class LibraryPlan(Protocol):
 
 
 class Libraries:
-    """The libraries of a vendor, each loaded when first asked.
+    """The libraries of a vendor, each loaded on first use.
 
-    vendor: `cuda` or `hip`; device: a description of an NVIDIA GPU (Cudnn.describe_device) to plan for where there is none,
-    which then serves convolutions, attention and what cuDNN can do of products.  A library that is absent makes every
-    answer a refusal that says so.
+    vendor: `cuda` or `hip`; device: a description of an NVIDIA GPU (Cudnn.describe_device) to plan for without one, which covers
+    convolutions, attention and products that cuDNN supports.  Requests for a missing library are declined with that reason.
     Errors: UnsupportedError for another vendor.
     """
 
@@ -61,18 +60,18 @@ class Libraries:
         self, vendor: str, device: Mapping[str, Any] | None = None, loaded: Mapping[str, Any] | None = None
     ) -> None:
         if vendor not in ("cuda", "hip"):
-            raise UnsupportedError(f"vendor libraries exist for cuda and hip, asked for {vendor!r}")
+            raise UnsupportedError(f"vendor libraries exist for cuda and hip, got {vendor!r}")
         self.vendor = vendor
         self.device = device
         self._loaded: dict[str, Any] = dict(loaded or {})
         self._lock = threading.Lock()
 
     def another(self) -> Libraries:
-        """Returns the same libraries with handles of their own, for another thread."""
+        """Returns the same libraries with new handles, for another thread."""
         return Libraries(self.vendor, self.device)
 
     def plan(self, problem: Any, choice: Choice | None = None) -> LibraryPlan | No:
-        """Returns the plan of a saved choice, or the first good one."""
+        """Returns the saved plan, or the first suitable one."""
         saved_by = (choice or {}).get("library")
         refused = []
         for name in self._names(problem):
@@ -84,9 +83,9 @@ class Libraries:
         return No("; ".join(refused) or REFUSED.get(type(problem)) or f"no library {saved_by!r} for {self.vendor}")
 
     def plans(self, problem: Any, count: int = 8, compiled: bool = True) -> list[LibraryPlan] | No:
-        """Plans to time against each other, at most `count` from each library.
+        """Returns plans to time against each other, at most `count` from each library.
 
-        compiled: also engines that compile kernels for the problem, which takes a fraction of a second each.
+        compiled: include engines that compile kernels for the problem, which takes a fraction of a second each.
         """
         found: list[LibraryPlan] = []
         refused = []
@@ -101,7 +100,7 @@ class Libraries:
         return found or No("; ".join(refused) or REFUSED.get(type(problem), ""))
 
     def versions(self, problem: Any) -> str:
-        """Returns the libraries that are asked for plans of such a problem, with their versions: for these a refusal holds."""
+        """Returns the libraries with plans for such problems and their versions, for which a stored refusal is valid."""
         return ", ".join(f"{name} {self._version(name)}" for name in self._names(problem))
 
     def _version(self, name: str) -> str:
@@ -115,7 +114,7 @@ class Libraries:
         return CUBLASLT if self.vendor == "cuda" else HIPBLASLT
 
     def _names(self, problem: Any) -> list[str]:
-        """Returns the libraries that have plans of such a problem, in order of preference."""
+        """Returns the libraries with plans for such problems, in order of preference."""
         products = [self._blas.name] if isinstance(problem, GemmProblem) else []
         if self.vendor == "cuda":
             return [*products, "cudnn"]
@@ -145,13 +144,13 @@ class Libraries:
             if name == "miopen":
                 return MIOpen()
             if self.device is not None:
-                return DeviceError(f"{name} plans only where the device is")
+                return DeviceError(f"{name} cannot plan without the device")
             return Blas(self._blas)
         except DeviceError as error:
             return error
 
     def close(self) -> None:
-        """Gives all handles back; plans made by them must not be launched afterwards."""
+        """Destroys all handles; plans built with them must not be launched afterwards."""
         with self._lock:
             for made in self._loaded.values():
                 if not isinstance(made, DeviceError):
@@ -160,14 +159,14 @@ class Libraries:
 
 
 def _plan(library: Any, problem: Any, choice: Choice | None) -> Any:
-    """A plan without a measurement: cuDNN's of products only for small results.
+    """Returns a plan without timing it; of cuDNN's fused products only those with small results.
 
-    On an H200 a product with erf GELU took 4.0 to 6.4 us for 128x3072 (two launches: 6.0), but 60 us for 4096x3072 (49).
+    On an H200 a product with erf GELU took 4.0 to 6.4 us for 128x3072 (as two launches 6.0), but 60 us for 4096x3072 (49).
     """
     if not isinstance(library, Cudnn):
         return library.plan(problem, choice)
     if isinstance(problem, GemmProblem) and choice is None and problem.batch * problem.m * problem.n > 1 << 20:
-        return No("cuDNN's fused product is slower than a product and a launch for the rest where the result is large")
+        return No("for large results cuDNN's fused product is slower than a product and a separate launch")
     return cudnn_problems.plan(library, problem, choice)
 
 

@@ -1,4 +1,4 @@
-"""The plans of the gpu target, by family, in order of preference; most libraries come before generators."""
+"""Kernel plans of the gpu target by family, in order of preference; most library plans precede generated kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention by the vendor's fused engines where they are faster, else by one generated kernel."""
+"""Attention by cuDNN's fused engines where they are faster, otherwise by a generated kernel."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ def write_group(
     if isinstance(pattern, No):
         return pattern
     if pattern.s > 4 and 2 * pattern.t <= pattern.d:
-        return No("the scores are few beside what they are made from: products of their own are faster")
+        return No("the scores are small compared with their operands: separate products are faster")
     return attention_kernel(pattern, traits)
 
 
 def write_op(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> KernelSource | No:
     if any(x is not None and x.dtype is dt.float64 for x in xs):
-        return No("attention in float64")
+        return No("the kernel has no float64")
     pattern = from_op(op, xs, ys[0])
     return pattern if isinstance(pattern, No) else attention_kernel(pattern, traits)
 
 
 @offer(PLANS, Group, name="library", when=tagged("attention", "attention"))
 def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Returns one launch that never holds all scores."""
+    """Emits one library call that does not materialise the scores."""
     tuner = e.context.tuner
     if tuner is None:
-        raise Refused("the device has no libraries")
+        raise Refused("the device has no vendor libraries")
     if any(a.shape.dtype not in (dt.float16, dt.bfloat16) for a in args):
-        raise Refused("libraries have attention in 16 bits only")
+        raise Refused("library attention requires 16-bit floats")
     body = modules[0]
     shape = body.outputs[0].shape
     whole = out = e.allocate(shape.dtype, shape.lens())
@@ -70,14 +70,14 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
         e.once(("attention", body, tuple(xs), tensor_of(out)), lambda: from_group(body, xs, tensor_of(out)))
     )
     if len(pattern.batch) not in (1, 2, 3):
-        raise Refused(f"{len(pattern.batch)} batch axes")
+        raise Refused(f"library attention has one to three batch axes, got {len(pattern.batch)}")
     if pattern.after is not None:
         out = e.allocate(pattern.dtype, shape.lens())
     found = or_refused(_problem(e, pattern, body, args, out))
     problem, operands = found
     timed = or_refused(tuner.attention(problem, e.exhaustive))
     rest = 0.0 if pattern.after is None else 2.5 + prod(out.lens) * (out.shape.dtype.size + 1) / 3e6
-    # the time of the generated kernel on an H200, in microseconds
+    # microseconds of the generated kernel, measured on an H200
     if not e.exhaustive and timed.us + rest > 5.5 + problem.flops / 9e7:
         raise Refused("the generated kernel is faster")
     e.library(timed.plan, "o", {"o": out, **operands})
@@ -90,7 +90,7 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
 @offer(PLANS, Group, name="attention", when=tagged("attention", "attention"), write=write_group)
 def emit_generated(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Returns one launch that never holds all scores, row-major out."""
+    """Emits one launch that does not materialise the scores; the result is row-major."""
     shape = modules[0].outputs[0].shape
     out = e.allocate(shape.dtype, shape.lens())
     e.kernel(write_group, op, modules, list(args), [out])
@@ -109,14 +109,14 @@ def _problem(
     scale, biased = scores
     operands = {w: _seen(args[a.index], a) for w, a in (("q", p.q), ("k", p.k), ("v", p.v))}
     if any(v.align(DEVICE_ALIGNMENT) % LIBRARY_ALIGNMENT for v in operands.values()):
-        return No(f"its operands do not lie at multiples of {LIBRARY_ALIGNMENT} bytes")
+        return No(f"its operands are not aligned to {LIBRARY_ALIGNMENT} bytes")
     share = p.batch[-1] if len(p.batch) == 3 else 1
     heads = prod(p.batch[1:]) if len(p.batch) > 1 else p.batch[0]
     batch = p.batch[0] if len(p.batch) > 1 else 1
     q, k, v, o = p.q.strides, p.k.strides, p.v.strides, p.o
     if len(p.batch) == 3:
         if any(x[2] for x in (k, v)) or any(x[1] != share * x[2] for x in (q, o)):
-            return No("heads of two axes that do not share keys and values")
+            return No("the heads have two axes, but do not share keys and values")
         q, o = ((x[0], *x[2:]) for x in (q, o))
         k, v = ((*x[:2], *x[3:]) for x in (k, v))
     bias: dict[str, Any] = {}
@@ -124,21 +124,21 @@ def _problem(
         assert p.score is not None
         reads = p.score.reads()
         if len(reads) != 1:
-            return No("the scores have more than one summand")
+            return No("more than one term is added to the scores")
         number = p.score.index[reads[0].index]
         if p.sees and not _all_see(e, args[number]):
-            return No("queries without keys give zeros, which the library does not")
+            return No("queries without keys must give zeros, which the library does not support")
         at = Access(number, reads[0].strides, reads[0].offset)
         whole = (batch, heads, p.s, p.t)
         steps = at.strides
         if len(p.batch) == 3:
             if steps[1] != share * steps[2]:
-                return No("the summand lies otherwise for groups of heads than for heads")
+                return No("the layout of the bias differs between groups of heads and heads")
             steps = (steps[0], *steps[2:])
         strides = (0,) * (4 - len(steps)) + steps
         lens = tuple(n if s else 1 for n, s in zip(whole, strides, strict=True))
         if lens[3] != p.t:
-            return No("the summand is one for all keys")
+            return No("the bias is broadcast over the keys")
         seen = _seen(args[at.index], at)
         summand = e.aligned(Value(Shape(seen.shape.dtype, lens, strides), seen.buffer, seen.offset), inner=3)
         operands["bias"] = summand
@@ -151,13 +151,13 @@ def _problem(
 
 
 def _all_see(e: GpuEmitter, summand: Value) -> bool:
-    """Returns True if a constant summand of the scores leaves every query a key."""
+    """Returns True if a constant mask leaves every query at least one key."""
     array = e.constant(summand)
     return array is not None and bool(np.isfinite(array.max(axis=-1).astype(np.float32)).all())
 
 
 def _scores(body: Module) -> tuple[float, bool] | No:
-    """Returns the factor of the products, and True if something is added to them then."""
+    """Returns the scale of the product, and True if a bias is added to it."""
     whole = flat(body)
     softmax = next(i for i in whole if isinstance(i.op, Softmax))
     at, scale, biased = softmax.inputs[0], 1.0, False
@@ -175,7 +175,7 @@ def _scores(body: Module) -> tuple[float, bool] | No:
                 return No("the scores are a sum of products")
             biased, at = True, at.inputs[sides[0]]
         else:
-            return No(f"the library's attention has no {at.op.name} of the scores")
+            return No(f"library attention does not support {at.op.name} of the scores")
     return scale, biased
 
 
@@ -192,7 +192,7 @@ def _seen(x: Value, access: Access) -> Value:
 
 
 def _four(strides: Sequence[int]) -> tuple[int, int, int, int]:
-    """Returns strides over [batch, heads, rows, columns]; those of axes with one element only need to be allowed."""
+    """Returns strides over [batch, heads, rows, columns]; strides of axes of extent 1 are replaced by valid ones."""
     a, b, c, d = (*(0,) * (4 - len(strides)), *strides)
     step = c or d
     b = b or step * 8

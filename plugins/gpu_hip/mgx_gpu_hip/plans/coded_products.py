@@ -1,4 +1,4 @@
-"""Products with coded weights for few rows, in one launch that reads the codes once."""
+"""Products of few rows with quantized weights (codes of 4 or 8 bits), in one launch that reads each code once."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ write = computing(coded_product)
 
 @offer(PLANS, DequantDot, name="coded", write=write)
 def emit_coded(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Returns one launch for few rows."""
+    """Emits one launch for few rows."""
     a, codes, *_ = args
     assert a is not None and codes is not None
     rows = prod(a.lens[:-1])
     if rows > FEW:
-        raise Refused(f"with {rows} rows a product with the whole weights is faster")
+        raise Refused(f"with {rows} rows a product with dequantized weights is faster")
     out = e.allocate(a.shape.dtype, [*a.lens[:-1], codes.lens[0]])
     e.kernel(write, op, (), _operands(e, op, args, 1), [out])
     return out
 
 
 def _operands(e: GpuEmitter, op: DequantDot, args: Sequence[Value | None], parts: int) -> list[Value | None]:
-    """Returns the operands as a kernel reads them: the weights in tiles if they are constant and the device multiplies these."""
+    """Returns the kernel's operands: constant weights are packed into tiles where matrix units multiply them."""
     a, codes, scale, zero = (None if v is None else e.row_major(v) for v in (*args, None, None)[:4])
     assert a is not None and codes is not None and scale is not None
     plain = [a, codes, scale, zero]
@@ -71,7 +71,7 @@ def _operands(e: GpuEmitter, op: DequantDot, args: Sequence[Value | None], parts
 def write_finished(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
-    """xs: the operands of the product, None for absent ones, then those of the work behind it."""
+    """xs: the operands of the product, None for absent ones, then those of the epilogue."""
     product, sums, tail = _members(modules[0])
     fixed = flat(tail.modules[0])
     parameters = list(fixed.parameters.values())
@@ -80,7 +80,7 @@ def write_finished(
 
 
 def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]:
-    """Returns the product, its sums or the parts of them in order, and the group that reads these."""
+    """Returns the product, its result or slices of it in order, and the group that reads these."""
     product = next(i for i in body if isinstance(i.op, DequantDot))
     parts = sorted(
         ((i.op.starts, n, i) for n, i in enumerate(body) if isinstance(i.op, Slice) and i.inputs[0] is product)
@@ -88,9 +88,15 @@ def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]
     return product, [i for *_, i in parts] or [product], next(i for i in body if isinstance(i.op, PointwiseGroup))
 
 
-@offer(PLANS, Group, name="coded", when=tagged(CODED, "a product with codes and work behind it"), write=write_finished)
+@offer(
+    PLANS,
+    Group,
+    name="coded",
+    when=tagged(CODED, "a product with quantized weights and its epilogue"),
+    write=write_finished,
+)
 def emit_finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Returns one launch."""
+    """Emits one launch."""
     body = modules[0]
     product, sums, tail = _members(body)
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))

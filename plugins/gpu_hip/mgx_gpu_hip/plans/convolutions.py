@@ -1,4 +1,4 @@
-"""Convolutions through the vendor's libraries, with pointwise work in their epilogues, or as products of unfolded windows."""
+"""Convolutions through vendor libraries, with fused epilogues, or as products of unfolded windows (im2col)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from .products import BANDWIDTH, COPY, FLOATS, rounded_columns, timed_product
 __all__ = ["PLANS", "laid_channels_last"]
 
 PLANS = Kernels("gpu")
-MOST_UNFOLDED: Final = 512 << 20  # bytes of windows laid out as a matrix
-VECTOR: Final = 8  # channels of 16 bytes, which libraries' fast kernels read at once
-MOST_DENSE: Final = 20e9  # operations of groups computed as one, zeros included
+MOST_UNFOLDED: Final = 512 << 20  # bytes of an unfolded image
+VECTOR: Final = 8  # channels in 16 bytes, the vector width of the libraries' fast kernels
+MOST_DENSE: Final = 20e9  # operations of a grouped convolution computed as a dense one, zeros included
 
 write_pad = static(1, pad)
 
@@ -55,19 +55,19 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps | None = None) -> Value:
-    """x [n, c, ..] with weights [o, c / group, ..], channels last out; the fastest of convolution and product.
+    """x [n, c, ..] with weights [o, c / group, ..], channels-last result; by convolution or product, whichever is faster.
 
     Errors: Refused.
     """
     if e.context.libraries is None:
-        raise Refused("the device has no libraries")
+        raise Refused("the device has no vendor libraries")
     epilogue = epilogue or Steps()
     dtype = x.shape.dtype
     if dtype not in FLOATS or w.shape.dtype is not dtype:
-        raise Refused(f"a convolution of {dtype} and {w.shape.dtype}")
+        raise Refused(f"the libraries do not convolve {dtype} with {w.shape.dtype}")
     window = w.lens[2:]
     if len(window) not in (1, 2, 3):
-        raise Refused(f"{len(window)} spatial axes")
+        raise Refused(f"the libraries convolve up to three spatial axes, got {len(window)}")
     lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:
         raise Refused("an extent is 0")
@@ -77,12 +77,12 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         return Value(Shape(dtype, lens, made.strides), made.buffer, made.offset)
     problem = _problem(e, op, x, w, epilogue)
     if problem.is_depthwise and (dtype is dt.float32 or (x.shape.rank == 4 and not e.exhaustive)):
-        raise Refused("our kernels for depthwise convolutions are faster than the libraries'")
+        raise Refused("the generated depthwise kernel is faster than the libraries'")
     tuner = e.context.tuner
     guess = None if tuner is None else tuner.guess(problem, e.exhaustive)
-    # before the library looks for engines, which may take 0.2 s
+    # before the library searches its engines, which may take 0.2 s
     if guess is not None and guess > _generated_us(problem):
-        raise Refused("a generated kernel is taken to be faster")
+        raise Refused("the cost model expects a generated kernel to be faster")
     route = or_refused(_route(e, problem, x, w))
     if route.us > _generated_us(problem):
         raise Refused("a generated kernel is faster")
@@ -90,7 +90,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         bare = _route(e, replace(problem, epilogue=(), bias_dtype=None), x, w)
         moved = 2 * prod(problem.out_dims) * dtype.size
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < route.us:
-            raise Refused("a convolution and a launch for the rest are faster than the library's fused convolution")
+            raise Refused("a convolution and a separate launch are faster than the library's fused convolution")
     operands = dict(epilogue.operands)
     if "residual" in operands:
         operands["residual"] = laid_channels_last(e, operands["residual"])
@@ -101,7 +101,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
 
 
 def _problem(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps) -> ConvProblem:
-    """Returns a convolution in the libraries' terms, one along a line as one of images of one row."""
+    """Returns a convolution as a library problem; one over a single axis as that of images of one row."""
     window, dtype = w.lens[2:], x.shape.dtype
     strides, dilations, begin, end = op.sliding(x.lens[2:], window)
     flat = len(window) == 1
@@ -123,7 +123,7 @@ def _problem(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps) -> Con
 def _emit(
     e: GpuEmitter, problem: ConvProblem, route: Route, x: Value, w: Value, out: Value, operands: dict[str, Value]
 ) -> None:
-    """Adds the steps of a route: a convolution, or the product of unfolded windows."""
+    """Emits a route: a convolution, or the product of unfolded windows."""
     if route.windows is not None:
         rows, width = problem.dims[0] * prod(problem.image), route.windows.width
         matrix = e.allocate(problem.dtype, (rows, width))
@@ -146,27 +146,27 @@ def _emit(
 
 
 def _generated_us(p: ConvProblem) -> float:
-    """Returns microseconds that our own kernels for a convolution take on an H200, its epilogue included."""
+    """Returns estimated microseconds of the generated convolution kernels on an H200, epilogue included."""
     if p.dtype is dt.float32:
         return inf
     if p.is_depthwise:
         return 2.5 + max(p.flops / 17e6, (prod(p.dims) + prod(p.out_dims)) * p.dtype.size / 3.6e6)
-    terms = p.dims[1] // p.groups * prod(p.kernel)  # one thread sums them one after the other
+    terms = p.dims[1] // p.groups * prod(p.kernel)  # one thread sums them sequentially
     return 4.0 + 0.05 * terms + p.flops / 1e6 if terms <= 256 else inf
 
 
 def _slow(p: ConvProblem, us: float) -> bool:
-    """Returns True for a time of over twice what a good kernel takes on an H200."""
+    """Returns True if a time is more than twice that of a good kernel on an H200."""
     moved = (prod(p.dims) + prod(p.out_dims) + p.filters * p.dims[1] // p.groups * prod(p.kernel)) * p.dtype.size
-    rate = 4e7 if p.dtype is dt.float32 else 4e8  # operations a microsecond
+    rate = 4e7 if p.dtype is dt.float32 else 4e8  # operations per microsecond
     return us > 2 * (2.5 + p.flops / rate + moved / 3e6)
 
 
 @dataclass
 class Route:
-    """A way to run a convolution: a convolution over `channels`, a product, or a product of unfolded windows.
+    """One way to run a convolution: as a convolution over `channels`, a product, or a product of unfolded windows.
 
-    us: with an estimate for what runs besides; dense: the groups' weights as one matrix with zeros between them.
+    us: time including estimates for copies; dense: the groups' weights form one block-diagonal matrix.
     """
 
     timed: Timed
@@ -178,7 +178,7 @@ class Route:
 
 
 def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
-    """Returns the fastest way, by measured times and an estimate for what runs besides."""
+    """Returns the fastest route, by measured times and estimates for copies."""
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
     constant = e.is_constant(w)
@@ -223,12 +223,12 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
             if not isinstance(product, No):
                 routes.append(Route(product, product.us + cost, windows=windows))
     if not routes:
-        return refused or No("no library takes the convolution")
+        return refused or No("no library supports the convolution")
     return min(routes, key=lambda r: r.us)
 
 
 def _laid_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
-    """Returns an estimate for the launch that lays an image channels last, with zeros for more channels; 0 if it lies so."""
+    """Returns estimated microseconds of converting an image to channels last and padding its channels; 0 if neither is needed."""
     more = channels - x.lens[1]
     there = x.lies(channels_last(x.lens)) if not more else _zeros_behind(e, x, more) is not None
     if p.groups > 1 or there:
@@ -252,7 +252,7 @@ def _with_two_axes(x: Value) -> Value:
 
 
 def _unfolded_weights(e: GpuEmitter, w: Value, windows: Windows) -> Value:
-    """Returns weights as rows of a window's elements each, zeros behind them; made once."""
+    """Returns weights as rows of window elements, zero-padded; computed once."""
 
     def rows(array: Array) -> Array:
         turned = np.moveaxis(array, 1, -1) if windows.channels_inside else array
@@ -267,7 +267,7 @@ def _unfolded_weights(e: GpuEmitter, w: Value, windows: Windows) -> Value:
 
 
 def _dense(e: GpuEmitter, w: Value, groups: int) -> Value:
-    """Returns constant weights of groups as those of one, zeros between the groups."""
+    """Returns constant weights of a grouped convolution as those of a dense one, with zeros between the groups."""
 
     def spread(array: Array) -> Array:
         filters, channels = array.shape[0] // groups, array.shape[1]
@@ -283,7 +283,7 @@ def _dense(e: GpuEmitter, w: Value, groups: int) -> Value:
 
 
 def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
-    """x with zeros for more channels, channels last."""
+    """Returns x with zero-padded channels, channels last."""
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
     rank = len(lens)
     made = e.made_constant(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
@@ -296,11 +296,11 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
 
 
 def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
-    """An image with more channels that a product wrote behind its own, with weights and bias of zeros; None for other images.
+    """Returns an image with padded channels, where the product that computed it wrote padding; None for other images.
 
-    See `rounded_columns`.  They hold what an activation makes of zero, so that weights of zeros make nothing of them.
+    See `rounded_columns`.  The padding holds the activation of zero; the weights that multiply it are zero.
     """
-    e.uncacheable()  # the step before decides
+    e.uncacheable()  # depends on the preceding step
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
     if x.offset or not x.lies(channels_last(lens)):
         return None
@@ -327,7 +327,7 @@ def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
 
 
 def laid_channels_last(e: GpuEmitter, value: Value) -> Value:
-    """Returns an image with its channels innermost in memory: itself or a copy."""
+    """Returns an image with unit stride along its channels: itself or a copy."""
     wanted = channels_last(value.lens)
     if value.lies(wanted):
         return e.aligned(Value(Shape(value.shape.dtype, value.lens, wanted), value.buffer, value.offset))

@@ -1,4 +1,4 @@
-"""Depthwise convolutions of images, alone or with their epilogue, in one generated kernel, channels last."""
+"""Depthwise convolutions of images, alone or with their epilogue, in one generated channels-last kernel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_depthwise(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
     if len(ys) != 1:
-        return No("the group gives several results")
+        return No("the group has several results")
     return depthwise_group(modules[0], [x for x in xs if x is not None], ys[0], traits)
 
 
@@ -56,7 +56,7 @@ write_single = spread(convolution)
 
 @offer(PLANS, Convolution, name="depthwise", when=_of_images, write=write_single)
 def emit_single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Returns one launch, channels last in and out."""
+    """Emits one launch, channels last in and out."""
     x, w = args
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
@@ -66,26 +66,26 @@ def emit_single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 @offer(PLANS, Group, name="depthwise", when=_of_group, write=write_depthwise)
 def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Returns one launch with the epilogue, channels last in and out."""
+    """Emits one launch with the epilogue, channels last in and out."""
     if not e.exhaustive and args[0].shape.dtype is dt.float32:
-        raise Refused("the convolution and its epilogue are one kernel where plans are timed (exhaustive_tune)")
+        raise Refused("fusing the epilogue is tried where kernels are timed (exhaustive_tune)")
     body = flat(modules[0])
     places = {p: n for n, p in enumerate(body.parameters.values())}
     anchor = next(i for i in body if isinstance(i.op, Convolution))
     given = list(args)
     for ins, laid in zip(anchor.inputs, (_image, _weights), strict=True):
         if ins not in places:
-            raise Refused("an operand of the convolution is made in the group")
+            raise Refused("an operand of the convolution is computed inside the group")
         given[places[ins]] = laid(e, given[places[ins]])
     return emit_generated(e, write_depthwise, op, modules, given)
 
 
 def _image(e: GpuEmitter, x: Value) -> Value:
-    """Returns an image with its channels innermost in memory; also with gaps between pixels, as rounded columns leave them."""
+    """Returns an image with unit stride along its channels; gaps between pixels are allowed, as rounded columns leave them."""
     gaps = x.strides[1] == 1 and x.strides[3] > x.lens[1] and all(s % 8 == 0 for a, s in enumerate(x.strides) if a != 1)
     return e.aligned(x) if gaps else laid_channels_last(e, x)
 
 
 def _weights(e: GpuEmitter, w: Value) -> Value:
-    """Returns weights [filters, 1, kh, kw] with their filters innermost in memory."""
+    """Returns weights [filters, 1, kh, kw] with unit stride along their filters."""
     return e.packed(w, packed_strides(w.lens, [2, 3, 1, 0]))

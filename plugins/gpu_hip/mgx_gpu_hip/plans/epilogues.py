@@ -1,4 +1,4 @@
-"""Groups of a product or convolution with pointwise work behind it, as a library's epilogue."""
+"""Matches groups of a product or convolution with pointwise work to library epilogues."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["Fused", "Steps", "read_group"]
 
 
 class Fused(NamedTuple):
-    """A group as a library runs it: the anchor with its operands' values, and what comes after it.
+    """A group split for a library: the anchor with its operands' values, and the remaining members.
 
-    joint: the anchor, or the reshaped one that the epilogue reads.
+    joint: the anchor, or its reshape that the epilogue reads.
     """
 
     anchor: Instruction
@@ -39,7 +39,7 @@ class Fused(NamedTuple):
 
 @dataclass
 class Steps:
-    """An epilogue in the libraries' terms, its operands by name, and the factor of the product."""
+    """A library epilogue: steps, operands by name, and the scale of the product."""
 
     steps: list[Any] = field(default_factory=list)
     operands: dict[str, Value] = field(default_factory=dict)
@@ -47,18 +47,18 @@ class Steps:
 
 
 def read_group(e: GpuEmitter, body: Module, args: Sequence[Any], kind: type[Operation]) -> Fused:
-    """Reads a group around an anchor of this kind; members before the anchor are emitted.  Errors: Refused."""
+    """Splits a group around an anchor of this kind; emits the members before the anchor.  Errors: Refused."""
     if e.context.libraries is None:
-        raise Refused("the device has no libraries")
+        raise Refused("the device has no vendor libraries")
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))
     parts = [i for i in body if not (i.is_param or i.is_return)]
     tail = parts[-1]
     anchor = next(i for i in parts if isinstance(i.op, kind))
-    alone = tail is anchor  # behind what its operands are made by
+    alone = tail is anchor  # nothing but members that compute its operands
     joint = anchor if alone else next((i for i in tail.inputs if _leads_to(i, anchor)), None)
     reshaped = joint is not anchor and kind is not Dot
     if not (alone or isinstance(tail.op, PointwiseGroup)) or joint is None or reshaped:
-        raise Refused("something stands between the anchor and its epilogue")
+        raise Refused("an op between the anchor and its epilogue cannot be fused")
     skipped = {anchor, joint}
     at = joint
     while at is not anchor:
@@ -82,7 +82,7 @@ def _read(
 ) -> Steps | No:
     body = tail.modules[0]
     if len(body.outputs) != 1 or body.outputs[0].shape.dtype is not anchor.shape.dtype:
-        return No("the group gives another type, or several results")
+        return No("the group has several results, or one of another type than the product")
     parameters = list(body.parameters.values())
     links = read_chain(body, parameters[tail.inputs.index(joint)])
     if not isinstance(links, list):
@@ -100,11 +100,11 @@ def _read(
                 continue
             step = _activation(link)
             if step is None:
-                return No(f"no activation {link.algorithm}")
+                return No(f"libraries have no activation {link.algorithm}")
             found.steps.append(step)
             continue
         if link.algorithm != "add" or link.operand is None:
-            return No(f"{link.algorithm} of an operand")
+            return No(f"libraries have no {link.algorithm} of an operand")
         for term in _terms(link.operand, inner):
             operand = viewed(e, term, inner)
             if operand is None:
@@ -116,21 +116,21 @@ def _read(
 
 
 def _terms(ins: Instruction, env: dict[Instruction, Any]) -> list[Instruction]:
-    """Returns the summands of a sum inside the group."""
+    """Returns the terms of a sum inside the group."""
     if ins in env or not isinstance(ins.op, Add):
         return [ins]
     return [t for i in ins.inputs for t in _terms(i, env)]
 
 
 def _add(e: GpuEmitter, found: Steps, operand: Value, anchor: Instruction) -> No | None:
-    """Another summand; two constant biases become one."""
+    """Adds a term; two constant biases are added up."""
     lens = anchor.shape.lens()
     if operand.lens[-1] != lens[-1]:
-        return No("an operand of the epilogue has other columns than the product")
+        return No("an operand of the epilogue differs from the product in its columns")
     if not _is_bias(operand, anchor):
         name = "residual"
         if any(s == 0 and n != 1 for n, s in zip(operand.lens, operand.strides, strict=True)):
-            return No("the epilogue adds something that is repeated")
+            return No("the epilogue adds a broadcast operand")
         if operand.lens != lens:
             operand = Value(Shape(operand.shape.dtype, lens), e.row_major(operand).buffer, e.row_major(operand).offset)
     else:
@@ -152,7 +152,7 @@ def _add(e: GpuEmitter, found: Steps, operand: Value, anchor: Instruction) -> No
 
 
 def _along(array: Any, axis: int) -> Any:
-    """Returns the values along the one axis on which an array varies."""
+    """Returns the values along the only axis on which an array varies."""
     return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])[0]
 
 
@@ -174,7 +174,7 @@ def _activation(link: Link) -> Activation | None:
 
 
 def _is_bias(operand: Value, anchor: Instruction) -> bool:
-    """Returns True if an operand varies along the result's columns (dot) or channels (convolution) alone."""
+    """Returns True if an operand varies along the result's columns (dot) or channels (convolution) only."""
     axis = 1 if isinstance(anchor.op, Convolution) else anchor.shape.rank - 1
     varies = [a for a, (n, s) in enumerate(zip(operand.lens, operand.strides, strict=True)) if s and n != 1]
     return varies == [axis] and operand.strides[axis] == 1

@@ -1,4 +1,4 @@
-"""Convolutions of few input channels, as first layers have them, with what follows them, in one kernel of our own."""
+"""Convolutions of few input channels (typical first layers) with their epilogue, in one generated kernel."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from .product_groups import ProductGroup
 __all__ = ["PLANS", "READ", "is_few_channels", "offer_tile"]
 
 PLANS = Kernels("gpu")
-OPERANDS: Final = 2  # of the kernel: image and weights
-PLACES: Final = 2  # of tiles that are timed, by the order of the model
-MEASURED: Final = ("sm_90",)  # architectures on which it was compared with the library
-MOST_PREFERRED: Final = 4  # channels of images for which no library need be asked
-MOST_DEPTH: Final = 512  # elements of windows, from which on the library's product of unfolded ones is faster
+OPERANDS: Final = 2  # number of kernel operands: image and weights
+PLACES: Final = 2  # number of tile sizes that are timed, best first by the cost model
+MEASURED: Final = ("sm_90",)  # architectures on which it was measured against the library
+MOST_PREFERRED: Final = 4  # channels up to which the kernel is chosen without timing a library
+MOST_DEPTH: Final = 512  # elements of a window from which on the library's product of unfolded windows is faster
 READ: Final = (
     dt.float32,
     dt.float16,
     dt.bfloat16,
     dt.uint8,
     dt.int8,
-)  # types of images that the kernel converts itself
+)  # image types that the kernel converts on load
 
 
 @dataclass(frozen=True)
 class Form:
-    """A kernel's form: the windows, if a group's members follow the sums, and which tile, by its place among all."""
+    """Parameters of a kernel: the windows, whether an epilogue is fused, and the rank of the tile size."""
 
     filters: Filters
     finished: bool
@@ -56,12 +56,12 @@ class Form:
 
 def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> No | None:
     if not isinstance(op, Convolution) or op.group != 1:
-        return No("it is not a convolution in one group")
+        return No("it is not an ungrouped convolution")
     x, w = (i if isinstance(i, Shape) else None for i in inputs[:2])
     if x is None or w is None or not w.ranked or w.rank not in (3, 4):
         return No("it is not a convolution of images with one or two axes")
     if w.dtype not in (dt.float16, dt.bfloat16):
-        return No(f"matrix units do not multiply {w.dtype}")
+        return No(f"matrix units do not support {w.dtype}")
     channels = w.dims[1]
     if not isinstance(channels, int) or channels > MOST_CHANNELS:
         return No(f"the image has more than {MOST_CHANNELS} channels")
@@ -79,7 +79,7 @@ def write(
 
 
 def offer_tile(table: Kernels, place: int) -> None:
-    """Offers the kernel with the tile of a place; those behind the first only where all are timed against each other."""
+    """Offers the kernel with the tile size of a rank; those beyond the first only where kernels are timed."""
     name = "few channels" if not place else f"few channels, tile {place + 1}"
 
     def alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
@@ -88,7 +88,7 @@ def offer_tile(table: Kernels, place: int) -> None:
     def finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         group = ProductGroup.of(modules[0], Convolution)
         if group.chain:
-            raise Refused("something stands between the convolution and what follows it")
+            raise Refused("an op between the convolution and its epilogue cannot be fused")
         behind = group.behind(args, e.is_constant)
         env: dict[Instruction, Any] = dict(zip(group.body.parameters.values(), args, strict=True))
         x, w = group.anchor.inputs
@@ -103,14 +103,14 @@ for n in range(PLACES):
 
 
 def _image(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-    """Returns the image, or what it is converted from: the kernel converts it as it reads."""
+    """Returns the image, or the operand of its conversion: the kernel converts on load."""
     if ins not in env and isinstance(ins.op, Convert) and ins.inputs[0].shape.dtype in READ:
         ins = ins.inputs[0]
     return _made(e, ins, env)
 
 
 def _made(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
-    """Returns the value of an operand, emitted if it is made in the group."""
+    """Returns an operand's value; emits it if it is computed inside the group."""
     if ins not in env and not ins.is_literal:
         for i in ins.inputs:
             _made(e, i, env)
@@ -129,11 +129,11 @@ def _emit(
     place: int,
 ) -> Results:
     if place and not e.measured:
-        raise Refused("it is tried where kernels are timed against each other")
+        raise Refused("it is only tried where kernels are timed")
     x, w = args
     dtype = w.shape.dtype
     if x.shape.dtype is not dtype and x.shape.dtype not in READ:
-        raise Refused(f"an image of {x.shape.dtype}")
+        raise Refused(f"the kernel does not read images of {x.shape.dtype}")
     rank = len(w.lens) - 2
     strides, dilations, begins, _ = op.sliding(x.lens[2:], w.lens[2:])
     lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
@@ -145,14 +145,14 @@ def _emit(
 
     filters = runs_of(int(w.lens[1]), two(w.lens[2:], 1), two(strides, 1), two(dilations, 1), two(begins, 0))
     if e.context.libraries is not None and not e.exhaustive and not _preferred(filters, rank, e.context.traits):
-        raise Refused("a library was faster, or nothing was measured")
+        raise Refused("a library was faster, or neither was measured")
     weights = e.made_constant(w, ("few channels", filters), lambda array: ordered(array, filters))
     if weights is None:
         raise Refused("the weights are not constant")
     results = [lens] if body is None else [o.shape.lens() for o in body.outputs]
     types = [dtype] if body is None else [o.shape.dtype for o in body.outputs]
     if any(r != lens for r in results):
-        raise Refused("the results have other extents than the convolution")
+        raise Refused("the extents of the results differ from the convolution's")
     outs = [e.allocate(t, lens, channels_last(lens)) for t in types]
     form = Form(filters, body is not None, place)
     e.kernel(write, form, modules, [x, weights, *behind], outs)  # type: ignore[arg-type]
@@ -160,12 +160,12 @@ def _emit(
 
 
 def _preferred(f: Filters, rank: int, traits: DeviceTraits) -> bool:
-    """Returns True for convolutions like those of which every one measured was faster than the library's (on an H100)."""
+    """Returns True for the class of convolutions where the kernel beat the library in every measurement (H100)."""
     return traits.arch in MEASURED and rank == 2 and f.channels <= MOST_PREFERRED and f.depth <= MOST_DEPTH
 
 
 def ordered(w: Array, f: Filters) -> Array:
-    """Returns weights [o, c, (h,) w] as rows in the order of the runs, with rows of zeros up to a multiple of 16."""
+    """Returns weights [o, c, (h,) w] as rows in the kernel's order of terms, zero-padded to a multiple of 16 rows."""
     high, wide = f.kernel
     turned = np.moveaxis(w.reshape(w.shape[0], w.shape[1], high, wide), 1, -1)  # [o, h, w, c]
     rows = np.zeros((w.shape[0], high, f.per_row * RUN), w.dtype)

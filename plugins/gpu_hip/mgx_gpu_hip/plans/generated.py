@@ -1,4 +1,4 @@
-"""Ops with a generated kernel of their own, by family."""
+"""Registers the generated kernels of single ops, by family."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ generated(PLANS, static(1, lambda op, x, y, traits: moving.tile(x, y, traits)), 
 generated(PLANS, carrying(lambda op, xs, ys, traits: moving.concat(op, xs, ys[0], traits)), Concat)
 generated(PLANS, carrying(arithmetic.trilu), Trilu)
 
-# look-ups
+# gather
 generated(PLANS, picking(static(2, indexing.gather)), Gather)
 generated(PLANS, picking(static(2, indexing.gather_elements)), GatherElements)
 generated(PLANS, picking(static(2, indexing.gathernd)), Gathernd)
@@ -62,7 +62,7 @@ generated(PLANS, picking(static(2, indexing.scan_slice)), ScanSlice)
 generated(PLANS, static(2, indexing.reverse_sequence), ReverseSequence)
 generated(PLANS, computing(lambda op, xs, ys, traits: indexing.onehot(op, xs[0], xs[2], ys[0], traits, 2)), Onehot)
 
-# scattered writes
+# scatter
 generated(PLANS, static(3, scattering.scatter), *SCATTERS)
 generated(PLANS, static(3, scattering.scatternd), *SCATTERNDS)
 generated(PLANS, carrying(scattering.tensor_scatter), TensorScatter)
@@ -85,13 +85,13 @@ generated(PLANS, spread(convolving.convolution), Convolution)
 generated(PLANS, spread(convolving.backwards), ConvolutionBackwards)
 generated(PLANS, computing(arithmetic.rotary), RotaryEmbedding, GqaRotaryEmbedding)
 
-# orders, sums, choices along axes
+# sorts, scans, arg reductions
 generated(PLANS, computing(lambda op, xs, ys, traits: extremes.extreme(op, xs[0], ys[0], traits)), Argmax, Argmin)
 generated(PLANS, computing(static(1, choosing.topk)), Topk)
 generated(PLANS, computing(static(1, scanning.prefix_scan)), PrefixScanSum, PrefixScanProd)
 generated(PLANS, computing(static(1, arithmetic.logical)), ReduceAny, ReduceAll)
 
-# rows that are counted
+# data-dependent numbers of rows
 counting(PLANS, spread(selection.nonzero), Nonzero, lambda op: 1)
 counting(PLANS, static(2, selection.compress), Compress, lambda op: op.axis or 0)
 counting(PLANS, computing(selection.nonmaxsuppression), Nonmaxsuppression, lambda op: 0)

@@ -1,4 +1,4 @@
-"""Products of one row together with the reduction that makes the row and the work on parts of the sums: see `JoinRows`."""
+"""One-row products fused with the reduction that computes the row and the work on parts of the result: see `JoinRows`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLANS = Kernels("gpu")
 
 
 class _Parts(NamedTuple):
-    """A group's members: what makes the row, the product or a group around it, its parts in order, and the work on these."""
+    """Members of a group: the reduction of the row, the product or its group, its slices in order, and the work on these."""
 
     reduction: Instruction | None
     product: Instruction
@@ -53,7 +53,7 @@ class _Parts(NamedTuple):
         )
 
     def made_by(self, ins: Instruction) -> int | None:
-        """Returns which result of the reduction an instruction is, or is a view of; None for everything else."""
+        """Returns the index of the reduction's result that an instruction is, or is a view of; otherwise None."""
         while ins.op.reshapes and len(ins.inputs) == 1:
             ins = ins.inputs[0]
         if isinstance(ins.op, GetTupleElem):
@@ -62,7 +62,7 @@ class _Parts(NamedTuple):
 
     @property
     def row(self) -> tuple[Instruction, Module, Instruction]:
-        """The product itself, the module that holds it, and the row among the members."""
+        """The product itself, the module that contains it, and the row's instruction in the group."""
         if isinstance(self.product.op, Dot):
             assert self.product.parent is not None
             return self.product, self.product.parent, self.product.inputs[0]
@@ -74,7 +74,7 @@ class _Parts(NamedTuple):
         return anchor, inner, self.product.inputs[list(inner.parameters.values()).index(at)]
 
     def behind(self) -> tuple[Module, list[Instruction]] | None:
-        """Returns the module with the work on the sums, and what its parameters are."""
+        """Returns the module of the epilogue, and the instructions that its parameters represent."""
         if self.tail is not None:
             return self.tail.modules[0], list(self.tail.inputs)
         if isinstance(self.product.op, Group):
@@ -82,20 +82,20 @@ class _Parts(NamedTuple):
         return None
 
     def reads(self, ins: Instruction) -> bool:
-        """Returns True if an operand of the work behind the sums is neither a part of the sums nor an operand of the product."""
+        """Returns True if an instruction is an operand of the epilogue but neither a slice of the product nor its operand."""
         if self.tail is not None:
             return ins not in self.parts
         used = ProductGroup.of(self.product.modules[0]).read_behind()
         return any(i is ins and behind for behind, i in zip(used, self.product.inputs, strict=True))
 
     def stored(self, body: Module) -> list[int]:
-        """Returns the results of the reduction that are results of the group, which come first there."""
+        """Returns the indices of the reduction's results that are results of the group; these come first."""
         found = [self.made_by(o) for o in body.outputs]
         return [n for n in found if n is not None]
 
 
 def _made(parts: _Parts, body: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> MadeRow:
-    """Returns the reduction with the results that are stored first."""
+    """Returns the reduction, with the stored results first."""
     assert parts.reduction is not None
     held, stored = parts.made_by(parts.row[2]), parts.stored(body)
     assert held is not None
@@ -124,7 +124,7 @@ def _finish(parts: _Parts, given: Inputs, dims: Sequence[int], first: int) -> Fi
 def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
-    """xs: the row, or the operands of the reduction that makes it, then the weights, then the operands of the work behind."""
+    """xs: the row or the operands of its reduction, then the weights, then the operands of the epilogue."""
     parts = _Parts.of(modules[0])
     if parts.reduction is None:
         return single_row(xs, ys, _finish(parts, xs[2:], ys[-1].lens, 2), traits)
@@ -137,11 +137,11 @@ def write(
     PLANS,
     Group,
     name="joined rows",
-    when=tagged(JOINED, "a product of one row with what stands around it"),
+    when=tagged(JOINED, "a product of one row with prologue and epilogue"),
     write=write,
 )
 def emit_joined(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Returns one launch."""
+    """Emits one launch."""
     body = modules[0]
     parts = _Parts.of(body)
     env: dict[Instruction, Any] = dict(zip(body.parameters.values(), args, strict=True))

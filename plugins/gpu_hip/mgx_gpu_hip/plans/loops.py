@@ -1,4 +1,4 @@
-"""Pointwise ops, reductions, and groups of them: one generated loop each."""
+"""Pointwise ops, reductions and groups of them: one generated loop nest each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .offer import generated
 __all__ = ["DECOMPOSED", "PLANS"]
 
 PLANS = Kernels("gpu")
-DECOMPOSED = Kernels("gpu")  # for ops that no other plan takes
+DECOMPOSED = Kernels("gpu")  # for ops without another plan
 
 
 def _given(xs: Inputs) -> list[Tensor]:
@@ -44,7 +44,7 @@ def write_reduction(
 def write_decomposed(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
-    """Returns one kernel for the ops that an op decomposes into, if they are one loop."""
+    """Generates one kernel for the decomposition of an op, if it is a single loop nest."""
     module = decomposed(op, [None if x is None else Shape.of(x.dtype, x.lens) for x in xs])
     if not isinstance(module, Module):
         return module or No(f"there is no generator for {op.name}")
@@ -53,14 +53,14 @@ def write_decomposed(
 
 
 def _whole(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    """Refuses what is not a pointwise op, and one with an absent operand."""
+    """Declines ops that are not pointwise or have an absent operand."""
     if not isinstance(op, Pointwise):
         return No(f"{op.name} is not a pointwise op")
     return No("an operand is absent") if None in inputs else None
 
 
 def _alone(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
-    return None if len(inputs) == 1 else No("the axes are known only at run time")
+    return None if len(inputs) == 1 else No("the axes are an operand")
 
 
 def _composite(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:

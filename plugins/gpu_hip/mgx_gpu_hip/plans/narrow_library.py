@@ -1,4 +1,4 @@
-"""Groups around products of bytes and 8-bit floats through cuDNN, where it is faster than our kernel."""
+"""Low-precision products and their epilogues through cuDNN, where it is faster than the generated kernel."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TYPES: Final = (dt.int8, dt.float8_e4m3fn, dt.float8_e5m2)
 
 @offer(PLANS, QuantDot, QuantConvolution, name="library", when=narrow)
 def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    """Returns one launch of cuDNN's that leaves the sums."""
+    """Emits one cuDNN call that stores the sums."""
     x, w = _operands(e, args)
     lens = op.infer(*(Shape(v.shape.dtype, v.lens) for v in (x, w))).lens()
     to = dt.int32 if x.shape.dtype.is_integer else dt.float32
@@ -52,18 +52,18 @@ def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 @offer(PLANS, Group, name="library", when=narrow_group)
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Returns one launch of cuDNN's for the product and the work behind it."""
+    """Emits one cuDNN call for the product and its epilogue."""
     _ready(e)
     group = summed_group(modules[0])
     body, anchor, joint = group.body, group.anchor, group.joint
     lens, result = anchor.shape.lens(), joint.shape.lens()
     if len(body.outputs) != 1 or body.outputs[0].shape.lens() != result:
-        raise Refused("the group gives several results, or other extents")
+        raise Refused("the group has several results, or other extents than the product")
     operands, env = group.operands(e, args)
     x, w = _operands(e, operands)
     to = body.outputs[0].shape.dtype
     if to not in (*TYPES, dt.float16, dt.bfloat16, dt.float32):
-        raise Refused(f"cuDNN does not finish sums as {to}")
+        raise Refused(f"cuDNN does not store sums as {to}")
     if isinstance(anchor.op, QuantConvolution):
         form = _Form(4, 1, tuple(lens), channels_last(lens))
     else:
@@ -76,7 +76,7 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 def _ready(e: GpuEmitter) -> None:
     tuner = e.context.tuner
     if tuner is None or not tuner.measures:
-        raise Refused("the device has no library for products of bytes with work behind them that is timed")
+        raise Refused("no timed library on this device has 8-bit products with epilogues")
 
 
 def _operands(e: GpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value]:
@@ -84,7 +84,7 @@ def _operands(e: GpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value
     x, w, *zeros = args
     assert x is not None and w is not None
     if any(z is not None for z in zeros):
-        raise Refused("cuDNN's products have no zero points")
+        raise Refused("cuDNN does not support zero points")
     if {x.shape.dtype, w.shape.dtype} - {*TYPES}:
         raise Refused(f"cuDNN does not multiply {x.shape.dtype} and {w.shape.dtype}")
     return x, w
@@ -98,9 +98,9 @@ def _emit(
     if prod(w.lens) != prod(w.lens[-2:]) and any(
         s and n != 1 for n, s in zip(w.lens[:-2], w.strides[:-2], strict=True)
     ):
-        raise Refused("each product has weights of its own")
+        raise Refused("the weights differ between batches")
     if x.lens[:-1] != lens[:-1]:
-        raise Refused("the left operand is repeated")
+        raise Refused("the left operand is broadcast")
     made = _product(e, x, w, lens, to, steps)
     return Value(Shape(to, result), made.buffer, made.offset)
 
@@ -109,7 +109,7 @@ def _product(e: GpuEmitter, x: Value, w: Value, lens: list[int], to: DType, step
     k, n = w.lens[-2:]
     rows = prod(lens[:-1])
     if k % 16 or n % 16:
-        raise Refused("cuDNN's products of bytes need rows of whole 16 bytes")
+        raise Refused("cuDNN requires rows of a multiple of 16 bytes")
     problem = NarrowProblem((1, rows, k), (1, k, n), (1, rows, n), (x.shape.dtype, w.shape.dtype, to), *_of(steps))
     plan = _faster(e, problem, rows, n, k)
     w2 = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
@@ -123,10 +123,10 @@ def _convolution(
     e: GpuEmitter, op: QuantConvolution, x: Value, w: Value, lens: list[int], to: dt.DType, steps: _Steps | None
 ) -> Value:
     if len(lens) != 4 or op.group != 1 or x.lens[1] % 16 or lens[1] % 16:
-        raise Refused("cuDNN convolves images of bytes whose channels come in whole 16 bytes, without groups")
+        raise Refused("cuDNN requires ungrouped images whose channels take a multiple of 16 bytes")
     stride, dilation, begins, ends = op.sliding(x.lens[2:], w.lens[2:])
     if begins != ends:
-        raise Refused("cuDNN takes the same padding before and after")
+        raise Refused("cuDNN requires equal padding before and after")
     problem = NarrowProblem(
         tuple(x.lens),
         tuple(w.lens),
@@ -149,39 +149,39 @@ def _of(steps: _Steps | None) -> tuple[tuple[Step, ...], tuple[Operand, ...]]:
 
 
 def _faster(e: GpuEmitter, problem: NarrowProblem, rows: int, columns: int, depth: int) -> Any:
-    """cuDNN's plan.  Errors: Refused if our kernel is thought to be faster, where kernels are not timed against each other."""
+    """Returns cuDNN's plan.  Errors: Refused if the generated kernel is estimated to be faster and kernels are not timed."""
     traits, tuner = e.context.traits, e.context.tuner
     assert tuner is not None
     whole = problem.types[0].is_integer
     tile = tiles_by_time(rows, columns, depth, 1, traits, whole)[0]
     ours = microseconds(tile, rows, columns, depth, 1, traits, whole) + _finishing(problem)
     if not e.measured and ours < 5.0:
-        raise Refused("our kernel is faster where there is little to multiply")
+        raise Refused("the generated kernel is faster for small products")
     timed = or_refused(tuner.narrow(problem, e.exhaustive))
     if not e.measured and timed.us > ours:
-        raise Refused("our kernel is faster")
+        raise Refused("the generated kernel is faster")
     return timed.plan
 
 
 def _finishing(p: NarrowProblem) -> float:
-    """Returns microseconds that our kernel takes on an H200 for rounding to narrow numbers and for reading other tensors."""
+    """Returns estimated microseconds of the generated kernel's epilogue on an H200: rounding and reading tensors."""
     each = 1e-6 * (p.types[2].size == 1) + 1e-6 * sum(prod(o.dims) == prod(p.y) for o in p.operands)
     return each * prod(p.y)
 
 
 class _Form:
-    """The axes in which the library sees the sums."""
+    """The iteration space of the sums as the library sees it."""
 
     def __init__(self, rank: int, column: int, dims: tuple[int, ...], strides: Sequence[int]) -> None:
         self.rank, self.column, self.dims, self.strides = rank, column, dims, tuple(strides)
 
 
 class _Steps:
-    """A group's members as steps of the library, for results of a type."""
+    """Translates a group's members to library steps, for a result type."""
 
     def __init__(self, e: GpuEmitter, joint: Instruction, env: dict[Instruction, Any], form: _Form, to: DType) -> None:
         self.e, self.joint, self.env, self.form = e, joint, env, form
-        self.narrow = to.bits <= 8  # what is stored is coarse
+        self.narrow = to.bits <= 8  # the result tolerates approximations
         self.steps: list[Step] = []
         self.known: dict[Instruction, Source] = {joint: -1}
         self.found: dict[str, Operand] = {}
@@ -192,7 +192,7 @@ class _Steps:
         return tuple(self.found.values())
 
     def read(self, result: Instruction) -> None:
-        """Errors: Refused for members that cuDNN has no node for."""
+        """Errors: Refused for members without a cuDNN node."""
         at, zero = self._stored(result)
         source = self.source(at)
         if zero:
@@ -201,9 +201,9 @@ class _Steps:
             self.steps.append(("identity", source, None))
 
     def _stored(self, result: Instruction) -> tuple[Instruction, float]:
-        """Returns the value that is stored, without the conversion, bounds and rounding of bytes, and the zero point to add.
+        """Returns the value before its final conversion, clip and rounding, and the zero point to add.
 
-        A zero point that is odd, added before rounding, moves what lies between two bytes to the other of these.
+        An odd zero point added before rounding changes the direction of ties to even.
         """
         to, zero = result.shape.dtype, 0.0
         at = result.inputs[0] if isinstance(result.op, Convert) else result
@@ -212,15 +212,15 @@ class _Steps:
         if isinstance(at.op, Clip):
             low, high = (scalar_of(i) for i in at.inputs[1:3])
             if low is None or high is None or low > to.lowest or high < to.highest:
-                raise Refused("the bounds are narrower than the narrow type")
+                raise Refused("the clip is narrower than the range of the type")
             at = at.inputs[0]
             number = scalar_of(at.inputs[1]) if isinstance(at.op, Add) else None
             if number is not None and number.is_integer() and isinstance(at.inputs[0].op, Nearbyint):
                 at, zero = at.inputs[0], number
         elif to.is_integer:
-            raise Refused("numbers wrap around where they are stored")
+            raise Refused("the conversion wraps around instead of saturating")
         if to.is_integer and not isinstance(at.op, Nearbyint):
-            raise Refused("numbers are cut off where they are stored")
+            raise Refused("the conversion truncates instead of rounding")
         return (at.inputs[0] if to.is_integer else at), zero
 
     def source(self, ins: Instruction) -> Source:
@@ -238,7 +238,7 @@ class _Steps:
             if isinstance(left, float) and cls in (Add, Mul, Max, Min):
                 left, right = right, left
             if isinstance(left, float):
-                raise Refused(f"{ins.op.name} of a number and a tensor")
+                raise Refused(f"cuDNN has no {ins.op.name} of a scalar and a tensor")
             return self._step(BINARY[cls], left, right)
         if cls is GeluErf and ins.shape.dtype.is_float and self.narrow:
             self.steps += gelu_by_tanh(self.source(ins.inputs[0]), len(self.steps))
@@ -250,11 +250,11 @@ class _Steps:
         if cls is Clip:
             low, high = (scalar_of(i) for i in ins.inputs[1:3])
             if low is None or high is None:
-                raise Refused("bounds that are not constant")
+                raise Refused("the bounds of a clip are not constant")
             return self._step("min", self._step("max", self.source(ins.inputs[0]), low), high)
         if ins in self.env or ins.is_literal or ins.op.view is not None:
             return self._operand(ins)
-        raise Refused(f"cuDNN has no {ins.op.name} of sums")
+        raise Refused(f"cuDNN has no pointwise node for {ins.op.name}")
 
     def _step(self, mode: str, left: Source, right: Source | None) -> int:
         self.steps.append((mode, left, right))
@@ -280,9 +280,9 @@ class _Steps:
             value = self.e.aligned(value)
             dims, steps = form.dims, list(form.strides)
         else:
-            raise Refused("an operand is repeated along some axes")
+            raise Refused("an operand is broadcast along some axes only")
         if value.shape.dtype not in (*TYPES, dt.float16, dt.bfloat16, dt.float32):
-            raise Refused(f"an operand of {value.shape.dtype}")
+            raise Refused(f"cuDNN does not read operands of {value.shape.dtype}")
         self.found[name] = Operand(name, dims, tuple(steps), value.shape.dtype)
         self.values[name] = value
         return name

@@ -1,4 +1,4 @@
-"""Products and convolutions of bytes and 8-bit floats on matrix units, with what is computed from their sums."""
+"""Low-precision products and convolutions (int8, fp8) on matrix units, with their epilogues."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = ["PLANS", "narrow", "narrow_group", "summed_group"]
 PLANS = Kernels("gpu")
 
 ANCHORS = (QuantDot, QuantConvolution)
-PLACES = 3  # of tiles that are timed, by the order of the model
-OPERANDS = 5  # of the kernel: x, w, sums of w, zero points of x and w
+PLACES = 3  # number of tile sizes that are timed, best first by the cost model
+OPERANDS = 5  # kernel operands: x, w, column sums of w, zero points of x and w
 
 
 @dataclass(frozen=True)
 class Form:
-    """A kernel's form: the windows of a convolution, if a group's members follow the sums, and which tile.
+    """Parameters of a kernel: the windows of a convolution, whether an epilogue is fused, and the tile size.
 
-    place: of the tile among all by estimated time.
+    place: rank of the tile size by estimated time.
     """
 
     windows: Windows | None
@@ -53,7 +53,7 @@ class Form:
 def narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     types = [i.dtype for i in inputs[:2] if isinstance(i, Shape)]
     wrong = next((t for t in types if t not in NARROW), None)
-    return None if wrong is None else No(f"matrix units do not multiply {wrong}")
+    return None if wrong is None else No(f"matrix units do not support {wrong}")
 
 
 narrow_group = around(*ANCHORS, when=narrow)
@@ -70,7 +70,7 @@ def write(
 
 
 def emit_group(e: GpuEmitter, modules: Sequence[Module], args: Sequence[Value], place: int) -> Results:
-    """Returns one launch, with the work behind the sums."""
+    """Emits one launch with the epilogue."""
     group = summed_group(modules[0])
     if not any(isinstance(i.op, PointwiseGroup) for i in modules[0]):
         raise Refused("nothing follows the product")
@@ -80,16 +80,16 @@ def emit_group(e: GpuEmitter, modules: Sequence[Module], args: Sequence[Value], 
 
 
 def summed_group(body: Module) -> ProductGroup:
-    """Returns a group around a product or convolution of narrow numbers.  Errors: Refused where sums change their columns."""
+    """Returns a group around a low-precision product or convolution.  Errors: Refused if the epilogue reshapes its columns."""
     group = ProductGroup.of(body, *ANCHORS)
     columns = group.joint.shape.dims[-1], group.anchor.shape.dims[-1]
     if group.chain and (isinstance(group.anchor.op, QuantConvolution) or columns[0] != columns[1]):
-        raise Refused("the sums are reshaped across their columns")
+        raise Refused("the epilogue reshapes the columns of the product")
     return group
 
 
 def _plan(place: int) -> None:
-    """Offers the kernels with the tile of a place; those behind the first only where all are timed against each other."""
+    """Offers the kernels with the tile size of a rank; those beyond the first only where kernels are timed."""
     name = "matrix units" if not place else f"matrix units, tile {place + 1}"
 
     def alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
@@ -116,7 +116,7 @@ def _emit(
     place: int,
 ) -> Results:
     if place and not e.measured:
-        raise Refused("it is tried where kernels are timed against each other")
+        raise Refused("it is only tried where kernels are timed")
     x, w, x_zero, w_zero = (*args, None, None)[:4]
     assert x is not None and w is not None
     given = [None if v is None else Shape(v.shape.dtype, v.lens) for v in (x, w)]
@@ -124,11 +124,11 @@ def _emit(
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
     if x.shape.dtype.is_float and (x_zero is not None or w_zero is not None):
-        raise Refused("8-bit floats have no zero points")
+        raise Refused("8-bit floats do not support zero points")
     results = [lens] if body is None else [o.shape.lens() for o in body.outputs]
     types = [op.infer(*given).dtype] if body is None else [o.shape.dtype for o in body.outputs]
     if any(r != results[0] for r in results):
-        raise Refused("the results have different extents")
+        raise Refused("the results differ in their extents")
     convolution = isinstance(op, QuantConvolution)
     if convolution:
         form, operands = _windows(e, op, x, w, x_zero is not None)
@@ -138,7 +138,7 @@ def _emit(
         form, operands = _matrices(e, x, w, lens, x_zero is not None)
         zeros = [_rows(x_zero, lens), _along(w_zero, lens, len(lens) - 1)]
         if len(operands[1].lens) > 2 and results[0] != lens:
-            raise Refused("the sums of several products are reshaped")
+            raise Refused("the epilogue reshapes a batch of products")
         outs = [e.allocate(t, r) for t, r in zip(types, results, strict=True)]
     form = Form(form.windows, body is not None, place)
     e.kernel(write, form, modules, [*operands, *zeros, *behind], outs)  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def _emit(
 
 
 def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[Form, list[Any]]:
-    """Returns an image channels last, and weights [o, k] in the order of its windows."""
+    """Returns a channels-last image, and weights [o, k] in the order of its windows."""
     rank = len(x.lens) - 2
     kernel = tuple(w.lens[2:])
     strides, dilations, begins, _ = op.sliding(x.lens[2:], kernel)
@@ -169,7 +169,7 @@ def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[F
 
 
 def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: bool) -> tuple[Form, list[Any]]:
-    """x with all batch axes, and w [.., n, k]; without batch axes where all products share it."""
+    """Returns x with all batch axes, and w [.., n, k], without batch axes where it is broadcast."""
     shared = all(n == 1 or not s for n, s in zip(w.lens[:-2], w.strides[:-2], strict=True))
     if shared and len(w.lens) > 2:
         w = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
@@ -193,33 +193,33 @@ def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: boo
 
 
 def _padded(rows: Array) -> Array:
-    """Returns rows of bytes with zeros up to the next multiple of 16."""
+    """Returns rows of bytes zero-padded to a multiple of 16."""
     wide = np.zeros((*rows.shape[:-1], -(-rows.shape[-1] // CHUNK) * CHUNK), rows.dtype)
     wide[..., : rows.shape[-1]] = rows
     return wide
 
 
 def _single(zero: Value | None) -> Value | None:
-    """Returns a zero point of a whole tensor as a scalar."""
+    """Returns a per-tensor zero point as a scalar."""
     return None if zero is None else zero.seen_as(0, Shape(zero.shape.dtype, []))
 
 
 def _along(zero: Value | None, lens: Sequence[int], axis: int) -> Value | None:
-    """Returns a zero point, or one an index of one axis, repeated over the extents of the sums.  Errors: Refused."""
+    """Returns a per-tensor or per-axis zero point broadcast to the extents of the sums.  Errors: Refused."""
     if zero is None or prod(zero.lens) == 1:
         return _single(zero)
     varies = [a for a, n in enumerate(zero.lens) if n != 1]
     if len(varies) != 1 or zero.lens[varies[0]] != lens[axis]:
-        raise Refused("the right operand's zero points do not vary along its columns alone")
+        raise Refused("the right operand's zero points must be per tensor or per column")
     return zero.seen_as(0, Shape(zero.shape.dtype, [lens[axis]], [zero.strides[varies[0]]]))
 
 
 def _rows(zero: Value | None, lens: Sequence[int]) -> Value | None:
-    """Returns a zero point, or one a row, repeated over the extents of the sums.  Errors: Refused."""
+    """Returns a per-tensor or per-row zero point broadcast to the extents of the sums.  Errors: Refused."""
     if zero is None or prod(zero.lens) == 1:
         return _single(zero)
     if zero.lens[-1] != 1:
-        raise Refused("the left operand has a zero point an element of its rows")
+        raise Refused("the left operand's zero points must be per tensor or per row")
     missing = len(lens) - len(zero.lens)
     steps = [0] * missing + [0 if n == 1 else s for n, s in zip(zero.lens, zero.strides, strict=True)]
     return zero.seen_as(0, Shape(zero.shape.dtype, lens, steps))

@@ -1,4 +1,4 @@
-"""Decorators for plans of this target: kernels by a function that emits their steps, or one that writes their text."""
+"""Decorators that register plans of this target, by an emit function or by a source generator."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def offer(
     write: Write | None = None,
     open_axis: Callable[[Any], int] | None = None,
 ) -> Callable[[Emit], Emit]:
-    """Decorator: offers an emit function as `mgx_core.targets.emitted.offer` does; strings and complex numbers stay on the host.
+    """Decorator: registers an emit function as `mgx_core.targets.emitted.offer` does; declines strings and complex numbers.
 
-    write: the generator of the kernels' text, if there is one.
+    write: the source generator, if there is one.
     """
 
     def on_device(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
         if any(isinstance(s, Shape) and s.dtype.kind in "sc" for s in inputs):
-            return No("strings and complex numbers stay on the host")
+            return No("strings and complex numbers run on the host")
         return None if when is None else when(op, inputs, modules)
 
     make = partial(GpuKernel, write=write)
@@ -50,7 +50,7 @@ def offer(
 def generated(
     table: Kernels, write: Write, *ops: type[Operation], name: str = "generated", when: Check | None = None
 ) -> None:
-    """Offers kernels whose text `write` makes for the operands at hand."""
+    """Registers kernels whose source `write` generates for the given operands."""
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         return emit_generated(e, write, op, modules, args)
@@ -59,12 +59,12 @@ def generated(
 
 
 def counting(table: Kernels, write: Write, op: type[Operation], open_axis: Callable[[Any], int]) -> None:
-    """Offers kernels whose text `write` makes, and which count their rows: the slices of the result along `open_axis`."""
+    """Registers kernels that count their rows: slices of the result along `open_axis`."""
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in args]
         result = op.result(shapes)
-        if not result.dynamic():  # of operands without elements, which give no rows
+        if not result.dynamic():  # operands without elements have no rows
             return e.allocate(result.dtype, result.lens())
         result = op.bounded(shapes, [None if a is None else e.constant(a) for a in args])
         axis = open_axis(op) % result.rank
@@ -79,19 +79,19 @@ def counting(table: Kernels, write: Write, op: type[Operation], open_axis: Calla
 
 
 def emit_generated(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Returns the launches of a generated kernel, into new memory.  Errors: Refused."""
+    """Emits a generated kernel with newly allocated results.  Errors: Refused."""
     if any(isinstance(a, tuple) for a in args):
         raise Refused("an operand is a tuple")
     given: list[Value | None] = list(args)
     shapes = [None if a is None else Shape(a.shape.dtype, a.lens) for a in given]
     result = _results(modules[0]) if modules else op.result(shapes, modules)
     items = result.items if isinstance(result, TupleShape) else (result,)
-    if e.current is not None:  # whose extents may remember where they are from
+    if e.current is not None:  # its extents may be symbolic
         own = e.current.result.items if isinstance(e.current.result, TupleShape) else (e.current.result,)
         items = tuple(map(marked, items, own)) if len(own) == len(items) else items
     fixed = [r for r in items if isinstance(r, Shape) and not r.dynamic()]
     if len(fixed) < len(items):
-        raise Refused(f"it gives {result}")
+        raise Refused(f"the result {result} is not a tensor")
     like = [a for a in given if a is not None]
     outputs = [output_like(e, r.dtype, r.lens(), like) for r in fixed]
     e.kernel(write, op, modules, given, outputs)
@@ -104,7 +104,7 @@ def _results(body: Module) -> Any:
 
 
 def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
-    """A new value that lies in memory like the first operand of the same rank, extents of 1 before its axes left aside."""
+    """Allocates a value with the memory order of the first operand of its rank, ignoring leading extents of 1."""
     rank = len(lens)
     for a in args:
         before = len(a.lens) - rank

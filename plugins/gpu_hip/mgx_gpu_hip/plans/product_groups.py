@@ -1,4 +1,4 @@
-"""Groups of a product with pointwise work behind it, for kernels that do both, and memory for what groups give."""
+"""Groups of a product and its epilogue, for kernels that fuse both, and allocation of their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ProductGroup", "group_results"]
 
 @dataclass(frozen=True)
 class ProductGroup:
-    """A flat group: its product, and the reshapes between that and what reads the sums."""
+    """A flat group: its product, and the reshapes between the product and its epilogue."""
 
     body: Module
     anchor: Instruction
@@ -30,7 +30,7 @@ class ProductGroup:
 
     @classmethod
     def of(cls, body: Module, *products: type) -> ProductGroup:
-        """Reads a group around one of these ops, by default a product of matrices."""
+        """Matches a group around one of these ops, by default a matrix product."""
         body = flat(body)
         anchor = next(i for i in body if isinstance(i.op, products or Dot))
         chain: list[Instruction] = []
@@ -42,17 +42,17 @@ class ProductGroup:
 
     @classmethod
     def fixed(cls, body: Module, given: Inputs, *products: type) -> ProductGroup:
-        """Reads a group on the extents of the tensors at hand."""
+        """Matches a group with the extents of the given tensors."""
         shapes = {n: Shape.of(x.dtype, x.lens) for n, x in zip(body.parameters, given, strict=True) if x is not None}
         return cls.of(body.clone(parameters=shapes), *products)
 
     @property
     def joint(self) -> Instruction:
-        """The sums as the work behind them reads them."""
+        """The product's result as the epilogue reads it."""
         return self.chain[-1] if self.chain else self.anchor
 
     def before(self) -> list[Instruction]:
-        """Returns everything that the product is computed from, in order."""
+        """Returns the instructions that compute the product, in order."""
         found = dict.fromkeys(self.anchor.inputs)
         pending = list(found)
         while pending:
@@ -63,7 +63,7 @@ class ProductGroup:
         return [i for i in self.body if i in found]
 
     def operands(self, e: GpuEmitter, args: Sequence[Any]) -> tuple[list[Any], dict[Instruction, Any]]:
-        """Returns the values of the product's operands, and of members: those that they are made by are emitted."""
+        """Emits the product's operands; returns their values, and the values of all members emitted."""
         env: dict[Instruction, Any] = dict(zip(self.body.parameters.values(), args, strict=True))
         for ins in self.before():
             if ins not in env and not ins.is_literal and not ins.is_absent:
@@ -71,21 +71,21 @@ class ProductGroup:
         return [e.value_of(i, env) for i in self.anchor.inputs], env
 
     def read_behind(self) -> list[bool]:
-        """Returns for each parameter whether the work behind the sums reads it."""
+        """Returns for each parameter True if the epilogue reads it."""
         skipped = {*self.before(), self.anchor, *self.chain}
         return [not all(u in skipped for u in p.users) for p in self.body.parameters.values()]
 
     def behind(self, args: Sequence[Value], known: Callable[[Value], bool] = lambda v: True) -> list[Value | None]:
-        """Returns the operands of the work behind the sums; None for others whose extents are `known` without them."""
+        """Returns the operands of the epilogue; None for others, unless their extents must be passed (`known` is False)."""
         return [v if used or not known(v) else None for v, used in zip(args, self.read_behind(), strict=True)]
 
     def finish(self, given: Inputs, dims: Sequence[int], first: int) -> Finish:
-        """Returns the work behind the sums for a generator; given, first: its operands, and the number of the first."""
+        """Returns the epilogue for a generator; given, first: its operands, and the index of the first."""
         return after_product(self.body, [self.joint], given, dims, first)
 
 
 def group_results(e: GpuEmitter, body: Module) -> tuple[Results, list[Value]]:
-    """Returns new values as the group gives them, tuples where a member gives several, and in one row as a kernel writes them."""
+    """Allocates the group's results, tuples where a member has several; returns them also as the kernel's flat list."""
     written: list[Value] = []
 
     def made(result: Any) -> Any:

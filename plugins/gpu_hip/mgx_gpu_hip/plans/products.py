@@ -1,4 +1,4 @@
-"""Matrix products through the vendor's libraries, with pointwise work in their epilogues."""
+"""Matrix products through vendor libraries, with fused epilogues."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ __all__ = ["FLOATS", "PLANS", "library_product", "rounded_columns", "timed_produ
 
 PLANS = Kernels("gpu")
 FLOATS: Final = (dt.float32, dt.float16, dt.bfloat16)
-COLUMNS: Final = 8  # of a vector of 16 bytes
-COPY: Final = 1.5  # microseconds that a launch takes at least
-BANDWIDTH: Final = 3e6  # bytes in a microsecond
+COLUMNS: Final = 8  # elements of 2 bytes in a vector of 16 bytes
+COPY: Final = 1.5  # minimum microseconds of a launch
+BANDWIDTH: Final = 3e6  # bytes per microsecond
 PADDED: Final = static(1, pad)
 
 
@@ -55,13 +55,13 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 
 def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = None) -> Value:
-    """a [.., m, k] times b [.., k, n], row-major.  Errors: Refused."""
+    """Returns a [.., m, k] times b [.., k, n], row-major.  Errors: Refused."""
     if e.context.libraries is None:
-        raise Refused("the device has no libraries")
+        raise Refused("the device has no vendor libraries")
     epilogue = epilogue or Steps()
     operands = dict(epilogue.operands)
     if a.shape.dtype not in FLOATS or a.shape.dtype is not b.shape.dtype:
-        raise Refused(f"a product of {a.shape.dtype} and {b.shape.dtype}")
+        raise Refused(f"the libraries do not multiply {a.shape.dtype} and {b.shape.dtype}")
     lens = [*a.lens[:-1], b.lens[-1]]
     m, k, n = a.lens[-2], a.lens[-1], b.lens[-1]
     if 0 in lens or k == 0:
@@ -104,7 +104,7 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
         bare = timed_product(e, replace(problem, epilogue=(), residual=None, bias_dtype=None))
         moved = 2 * count * m * n * a.shape.dtype.size
         if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < found.us:
-            raise Refused("a product and a launch for the rest are faster than cuDNN's fused product")
+            raise Refused("a product and a separate launch are faster than cuDNN's fused product")
     longer = _longer_rows(e, given[0], given[1], replace(epilogue, operands=operands), problem, found.us)
     if longer is not None:
         return library_product(e, *longer)
@@ -117,7 +117,7 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
 
 
 def _shared(b: Value) -> Value:
-    """Weights that all products share, without the axes along which they are repeated: constants made of them are no longer."""
+    """Removes broadcast batch axes of weights, so that constants computed from them are not expanded."""
     if any(s and n != 1 for n, s in zip(b.lens[:-2], b.strides[:-2], strict=True)):
         return b
     return b.seen_as(0, Shape(b.shape.dtype, b.lens[-2:], b.strides[-2:]))
@@ -126,9 +126,9 @@ def _shared(b: Value) -> Value:
 def _longer_rows(
     e: GpuEmitter, a: Value, b: Value, epilogue: Steps, problem: GemmProblem, us: float
 ) -> tuple[Value, Value, Steps] | None:
-    """The operands with zeros behind each row of a, and under constant weights, so that rows are whole vectors of 16 bytes.
+    """Pads k with zeros, in rows of `a` and in constant weights, so that rows are a multiple of 16 bytes.
 
-    None where the product with such operands and the copy are not measured to be faster than `us` microseconds.
+    None unless the padded product and the copy were measured to be faster than `us` microseconds.
     """
     k, more = problem.k, -problem.k % COLUMNS
     if not more or a.shape.dtype.size != 2 or e.context.tuner is None or not e.is_constant(b):
@@ -154,9 +154,9 @@ def _longer_rows(
 
 
 def rounded_columns(e: GpuEmitter, weights: Value, axis: int, epilogue: Steps) -> tuple[Value, Steps] | None:
-    """Returns constant weights and their bias with zeros for more columns, so that rows of 16-bit results are whole vectors.
+    """Pads columns of constant weights and bias with zeros, so that rows of 16-bit results are a multiple of 16 bytes.
 
-    None where they are already, or where that cannot be had.
+    None if they are already, or cannot be padded.
     """
     columns, operands = weights.lens[axis], dict(epilogue.operands)
     more = -columns % COLUMNS
@@ -178,13 +178,13 @@ def _with_zeros(array: Array, axis: int, more: int) -> Array:
 
 
 def _bias(array: Array, columns: int, more: int) -> Array:
-    """Returns the values along the one axis of an operand's view that they vary along, and zeros."""
+    """Returns the values along the only axis on which an operand varies, zero-padded."""
     axis = next(a for a in reversed(range(array.ndim)) if array.shape[a] == columns and array.strides[a])
     return np.pad(np.moveaxis(array, axis, -1).reshape(-1, columns)[0], (0, more))
 
 
 def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
-    """Returns the fastest plan of a library; compiled: also those whose code is compiled for the problem."""
+    """Returns the fastest library plan; compiled: including kernels compiled for the problem."""
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
     if tuner is not None:
@@ -195,12 +195,12 @@ def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) ->
     if isinstance(found, No):
         return found
     if problem.a.dtype is dt.float32 and problem.compute == "f32" and found.choice.get("library") == "cudnn":
-        return No("cuDNN computes float32 products with shortened operands")
+        return No("cuDNN rounds float32 operands of products to TF32")
     return found
 
 
 def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
-    """Returns the layout of a [.., rows, columns] value, copied if no library can read it as it lies."""
+    """Returns the layout of a [.., rows, columns] value, copied if libraries do not support its strides."""
     for attempt in (x, None):
         value = e.copy(x) if attempt is None else attempt
         rows, columns = value.strides[-2:]
@@ -208,7 +208,7 @@ def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
         step = _batch_stride(value.lens[:-2], value.strides[:-2])
         if step is None:
             continue
-        align = gcd(value.align(DEVICE_ALIGNMENT), step * value.shape.dtype.size)  # of every matrix of the batch
+        align = gcd(value.align(DEVICE_ALIGNMENT), step * value.shape.dtype.size)  # of each matrix of the batch
         if columns == 1 or width == 1:
             ld = rows if height > 1 and rows >= width else width
             if height == 1 or rows >= width:
@@ -217,11 +217,11 @@ def _matrix(e: GpuEmitter, x: Value, batch: list[int]) -> tuple[Matrix, Value]:
             ld = columns if width > 1 and columns >= height else height
             if width == 1 or columns >= height:
                 return Matrix(value.shape.dtype, ld, True, step, align), value
-    raise Refused(f"a matrix that lies like {x.shape}")
+    raise Refused(f"libraries do not support the strides of {x.shape}")
 
 
 def _batch_stride(lens: list[int], strides: list[int]) -> int | None:
-    """Returns one step from product to product, 0 where all share one, None where there is no single one."""
+    """Returns the stride between products, 0 where they share one matrix; None if it is not uniform."""
     real = [(n, s) for n, s in zip(lens, strides, strict=True) if n != 1]
     if not real or all(s == 0 for _, s in real):
         return 0

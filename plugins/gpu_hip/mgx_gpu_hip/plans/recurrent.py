@@ -1,4 +1,4 @@
-"""Recurrent layers: one launch where the states' weights fit into registers, else one a step."""
+"""Recurrent layers: one launch if the recurrent weights fit into registers, otherwise one per time step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLANS = Kernels("gpu")
 
 
 def _laid_out(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Returns the inputs with the steps outermost in memory: those of sequences that lie one after the other are copied."""
+    """Emits with time steps outermost in memory; batch-major inputs are copied."""
     x, w, r, *rest = args
     if not evenly_spaced(x.lens, x.strides):
         x = e.copy(x)

@@ -1,4 +1,4 @@
-"""Groups of small instructions that do not depend on each other: their kernels in one launch, see `JoinLaunches`."""
+"""Horizontal fusion: small independent instructions in one launch, see `JoinLaunches`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ PLANS = Kernels("gpu")
 
 @offer(PLANS, Group, name="side by side", when=tagged(BESIDE, "one of instructions side by side"))
 def emit_beside(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Returns one launch."""
-    e.uncacheable()  # steps of members are taken for one
+    """Emits one launch."""
+    e.uncacheable()  # merges the steps of its members
     first = len(e.steps)
     results = e.emit_body(modules[0], args)
     steps = [s for s in e.steps[first:] if isinstance(s, KernelStep)]
     if len(steps) < max(2, len(e.steps) - first):
-        raise Refused("the members are not kernels of ours")
+        raise Refused("not every member is a generated kernel")
     written = [id(b) for s in steps for b in s.writes]
     if len(set(written)) < len(written) or any(id(b) in written for s in steps for b in s.reads):
-        raise Refused("a member is made in several launches")
+        raise Refused("a member needs several launches")
     inputs = [v for s in steps for v in (*s.inputs, *[None] * (s.source.inputs - len(s.inputs)))]
     outputs = [v for s in steps for v in s.outputs]
     xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]

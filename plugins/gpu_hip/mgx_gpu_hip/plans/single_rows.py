@@ -1,4 +1,4 @@
-"""Products of one row with constant weights, with the work behind them: what a decoder does for each token."""
+"""Products of one row with constant weights (GEMV) with their epilogue, as decoders run them for each token."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(
 
 @offer(PLANS, Dot, name="single row")
 def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Returns one launch."""
+    """Emits one launch."""
     x, w = args
     given = operands_of_row(e, x, w)
     out = e.allocate(x.shape.dtype, [*x.lens[:-1], w.lens[-1]])
@@ -51,10 +51,10 @@ def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 
 @offer(PLANS, Group, name="single row", when=around(Dot, tag=Dot.name))
 def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Returns one launch, with the work behind the sums."""
+    """Emits one launch with the epilogue."""
     group = ProductGroup.of(modules[0])
     if any(o.shape.lens() != group.joint.shape.lens() for o in group.body.outputs):
-        raise Refused("the results have other extents than the product")
+        raise Refused("the extents of the results differ from the product's")
     (x, w), _ = group.operands(e, args)
     given = [*operands_of_row(e, x, w), *group.behind(args)]
     results, outs = group_results(e, group.body)
@@ -65,11 +65,13 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
 def operands_of_row(e: GpuEmitter, x: Value | None, w: Value) -> list[Value]:
     """Returns the row, if it is given, and the weights as rows [n, k].  Errors: Refused."""
     if x is not None and prod(x.lens[:-1]) != 1:
-        raise Refused(f"there are {prod(x.lens[:-1])} rows")
+        raise Refused(f"one row is required, got {prod(x.lens[:-1])}")
     if w.shape.dtype not in TYPES or (x is not None and x.shape.dtype is not w.shape.dtype):
-        raise Refused(f"a product of {w.shape.dtype if x is None else x.shape.dtype} and {w.shape.dtype}")
+        raise Refused(
+            f"the kernel does not multiply {w.shape.dtype if x is None else x.shape.dtype} and {w.shape.dtype}"
+        )
     if prod(w.lens[-2:]) < LEAST:
-        raise Refused("there are few weights: reading them is not what takes the time")
+        raise Refused("the weights are too small for memory bandwidth to dominate")
     flat_weights = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
     rows = e.made_constant(flat_weights, ("rows of columns, not padded",), lambda a: np.swapaxes(a, -1, -2))
     if rows is None:

@@ -1,4 +1,4 @@
-"""Views: another look at the same memory, or a copy where there is none; and items of tuples."""
+"""Views: aliases of memory under another shape, or a copy where the strides do not allow it; and tuple elements."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ RESHAPES: Final = (Reshape, ReshapeLazy, Flatten)
 
 @offer(PLANS, *RESHAPES, name="view")
 def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results | No:
-    """A view, after a copy that keeps the order of the axes in memory where that makes one, else after one to row-major order.
+    """Returns a view, if necessary of a copy: in the memory order of the axes if that suffices, otherwise in row-major order.
 
-    What is repeated along an axis (keys of grouped heads) is copied as it lies: its kernel reads and writes neighbours, and what
-    reads the result finds rows where there were rows.
+    Broadcast operands (keys of grouped heads) are copied in memory order too: the copy kernel then accesses adjacent elements,
+    and the consumers find contiguous rows.
     """
     x = args[0]
     if isinstance(x, Value) and len(args) == 1 and e.view_of(op, x) is None:
@@ -48,7 +48,7 @@ def emit_reshape(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
 
 def _order(strides: Sequence[int], lens: Sequence[int]) -> list[int]:
-    """Axes from the largest stride to the smallest; each that repeats comes behind the axis before it, with which it may join."""
+    """Returns axes by decreasing stride; a broadcast axis follows the axis before it, with which it may be merged."""
     kept = [a for a in range(len(lens)) if strides[a] or lens[a] == 1]
     order = [kept[a] for a in memory_order([strides[a] for a in kept], [lens[a] for a in kept])]
     for axis in range(len(lens)):

@@ -1,4 +1,4 @@
-"""Graphs that end with a choice: what the device runs last depends on a condition that a kernel of the graph sets."""
+"""Conditional graphs: a kernel of the graph sets a condition that decides on the device whether the last part runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .module import Function, Module
 
 __all__ = ["EMULATED", "Choice", "decider"]
 
-CONDITIONAL: Final = 13  # type of a node, in CUDA
-ASSIGN_DEFAULT: Final = 1  # flag: the condition is the default again when a launch begins
+CONDITIONAL: Final = 13  # CUgraphNodeType
+ASSIGN_DEFAULT: Final = 1  # the condition is reset to its default at each launch
 
-# Sets the condition of a graph to the number that lies at an address.  In PTX, since the driver links this function into PTX
-# alone, whatever the version of the compiler that other kernels come from.
+# Sets a graph's condition to the number at an address.  PTX, because the driver links cudaGraphSetConditional only into PTX,
+# whatever the version of the compiler that builds other kernels.
 _CUDA: Final = b"""
 .version 8.3
 .target sm_50
@@ -51,14 +51,14 @@ KERNEL(32) decide(const u32* number, u32* condition) {
 
 
 class Choice:
-    """A graph in the making; `condition` is zero when a launch begins.
+    """A graph under construction; `condition` is zero at the start of each launch.
 
-    Errors: DeviceError if the driver has no such graphs (see `possible`).
+    Errors: DeviceError if the driver does not support conditional nodes (see `possible`).
     """
 
     def __init__(self, device: DriverContext) -> None:
         if not self.possible(device):
-            raise DeviceError(f"the {device.driver.kind} driver has no graphs with conditions")
+            raise DeviceError(f"the {device.driver.kind} driver does not support conditional graph nodes")
         self.device = device
         device.activate()
         self.graph = Graph(device, device.driver.out("graph_new", 0))
@@ -66,15 +66,15 @@ class Choice:
 
     @staticmethod
     def possible(device: DriverContext) -> bool:
-        """Returns True if the driver has graphs with conditions: CUDA's from 12.4 on, none of HIP's so far."""
+        """Returns True if the driver supports conditional nodes: CUDA's from 12.4 on, HIP's does not."""
         return device.driver.graph_condition is not None and device.driver.graph_choice is not None
 
     def of(self, first: Graph, check: Graph, otherwise: Graph) -> Graph:
-        """Returns the whole: `first` and `check` at the same time, behind both `otherwise` if the condition is not zero then."""
+        """Returns a graph of `first` and `check`, concurrently, followed by `otherwise` if the condition is then not zero."""
         driver, whole = self.device.driver, self.graph.handle
         before = [driver.out("graph_child", whole, None, 0, part.handle) for part in (first, check)]
         needs = (ctypes.c_void_p * len(before))(*before)
-        # CUgraphNodeParams: type, padding to 16; handle, kind (if), branches, address of their graphs (given back), context
+        # CUgraphNodeParams: type, padding to 16; handle, kind (if), number of branches, address of their graphs (output), context
         params = ctypes.create_string_buffer(256)
         struct.pack_into("=i12xQiIQQ", params, 0, CONDITIONAL, self.condition, 0, 1, 0, self.device.context)
         driver.out("graph_choice", whole, needs, len(before), ctypes.addressof(params))
@@ -85,5 +85,5 @@ class Choice:
 
 
 def decider(device: DriverContext, image: bytes | None) -> Function:
-    """Returns the kernel ``decide(address of a number, condition)``; image: of `EMULATED`, for the emulated device."""
+    """Returns the kernel ``decide(address of a number, condition)``; image: compiled `EMULATED`, for the emulated device."""
     return Module(device, _CUDA if image is None else image).function("decide", "PP")

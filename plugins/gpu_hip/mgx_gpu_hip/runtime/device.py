@@ -1,4 +1,4 @@
-"""Devices: their properties, and everything that is created on them."""
+"""Devices: their properties, and the objects created on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .module import Module
 from .stream import Event, Stream
 from .symbols import ATTRIBUTES, IpcHandle
 
-PEERS_TOO = 1  # the one flag of opening shared memory: it may lie on another device that this one reaches
+PEERS_TOO = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: the memory may belong to a peer device
 
 __all__ = ["Device", "NullDevice", "Properties", "open_device", "properties_of"]
 
@@ -31,8 +31,8 @@ __all__ = ["Device", "NullDevice", "Properties", "open_device", "properties_of"]
 class Properties(NamedTuple):
     """Device properties for code generation.
 
-    arch: ``gfx942``, ``sm_90`` or ``host64``; units: compute units or multiprocessors; wave: lanes of a wave; shared: bytes of
-    shared memory that a block may have (`shared_static` without asking); threads: most of a block; memory, l2: bytes.
+    arch: ``gfx942``, ``sm_90`` or ``host64``; units: compute units or multiprocessors; wave: lanes per wave; shared: most bytes
+    of shared memory per block (`shared_static`: without opting in); threads: maximum per block; memory, l2: bytes.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Properties(NamedTuple):
         return "nvidia" if self.arch.startswith("sm_") else "host" if self.arch.startswith("host") else "amd"
 
 
-# architectures that can be compiled for without the device: units, shared memory, L2 of a typical part
+# architectures with cross-compilation: units, shared memory and L2 of a typical part
 _KNOWN = {
     "gfx908": (120, 65536, 8 << 20),
     "gfx90a": (104, 65536, 8 << 20),
@@ -73,7 +73,7 @@ _KNOWN = {
 
 
 def properties_of(arch: str) -> Properties:
-    """Returns the properties of a typical device of an architecture, for compiling without one.
+    """Returns the properties of a typical device of an architecture, for cross-compilation.
 
     Errors: DeviceError if unknown.
     """
@@ -81,7 +81,7 @@ def properties_of(arch: str) -> Properties:
     nvidia = plain.startswith("sm_")
     plain = plain.removesuffix("a") if nvidia else plain
     if plain not in _KNOWN:
-        raise DeviceError(f"an architecture is one of {', '.join(_KNOWN)}, got {arch!r}")
+        raise DeviceError(f"an architecture must be one of {', '.join(_KNOWN)}, got {arch!r}")
     units, shared, l2 = _KNOWN[plain]
     wave = 64 if plain.startswith("gfx9") or plain == "host64" else 32
     static = min(shared, 49152 if nvidia else 65536)
@@ -89,7 +89,7 @@ def properties_of(arch: str) -> Properties:
 
 
 class Device(DriverContext):
-    """One GPU, opened once in a process; every thread that makes calls does ``activate`` first (the methods here do).
+    """One GPU, opened once per process; each thread must call ``activate`` before driver calls (the methods here do).
 
     Errors: DeviceError if there is no such device.
     """
@@ -104,7 +104,7 @@ class Device(DriverContext):
 
     @property
     def kind(self) -> str:
-        """The driver's kind: ``hip``, ``cuda`` or ``host``."""
+        """The driver: ``hip``, ``cuda`` or ``host``."""
         return self.driver.kind
 
     @property
@@ -141,7 +141,7 @@ class Device(DriverContext):
         )
 
     def _gfx(self) -> str:
-        """The architecture stands somewhere in a structure whose layout changes with the version."""
+        """Searches hipDeviceProp_t for the architecture, whose offset differs between versions."""
         buffer = ctypes.create_string_buffer(8192)
         for name in ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties"):
             function = getattr(self.driver.library, name, None)
@@ -154,10 +154,10 @@ class Device(DriverContext):
                     return found.group().decode()
         raise DeviceError("the HIP runtime does not report the device's architecture")
 
-    # things on the device
+    # factories
 
     def stream(self, handle: int | None = None) -> Stream:
-        """Returns a new stream, or the wrapper of an outside one."""
+        """Returns a new stream, or a wrapper of a foreign one."""
         return Stream(self, handle)
 
     def event(self, timing: bool = False) -> Event:
@@ -167,7 +167,7 @@ class Device(DriverContext):
         return self.pool.allocate(size)
 
     def holds(self, address: int) -> bool:
-        """Returns True if an address lies in memory of the device, of this library or another."""
+        """Returns True if an address is in memory of this device, allocated here or by another library."""
         self.activate()
         base, size = ctypes.c_size_t(), ctypes.c_size_t()
         try:
@@ -177,9 +177,9 @@ class Device(DriverContext):
         return base.value <= address < base.value + size.value
 
     def open_shared(self, handle: bytes, size: int) -> int:
-        """Returns the address of memory that another process shares, to be given to `close_shared`.
+        """Returns the address of memory shared by another process; release it with `close_shared`.
 
-        Errors: DeviceError if the handle is of no memory, or of less than `size` bytes.
+        Errors: DeviceError if the handle is invalid, or its memory smaller than `size` bytes.
         """
         self.activate()
         if len(handle) != ctypes.sizeof(IpcHandle):
@@ -197,7 +197,7 @@ class Device(DriverContext):
         return address
 
     def close_shared(self, address: int) -> None:
-        """Gives back what `open_shared` gave."""
+        """Unmaps memory that `open_shared` returned."""
         self.activate()
         self.driver.ipc_close(address)
 
@@ -205,11 +205,11 @@ class Device(DriverContext):
         return PinnedBuffer(self, size)
 
     def registered(self, address: int, size: int) -> RegisteredMemory:
-        """Host memory of a caller's as pinned memory.  Errors: DeviceError where the driver refuses it."""
+        """Pins a caller's host memory.  Errors: DeviceError if the driver refuses."""
         return RegisteredMemory(self, address, size)
 
     def load(self, image: bytes) -> Module:
-        """Code on the device; equal images are loaded once.  Errors: DeviceError if it is for another."""
+        """Loads code; equal images are loaded once.  Errors: DeviceError if it is for another architecture."""
         with self._lock:
             found = self._modules.get(image)
             if found is None:
@@ -217,11 +217,11 @@ class Device(DriverContext):
             return found
 
     def capture(self, stream: Stream) -> Capture:
-        """``with device.capture(stream) as c: ...`` records; `c.graph` has it."""
+        """``with device.capture(stream) as c: ...`` captures a graph; see `Capture`."""
         return Capture(stream)
 
     def upload(self, array: npt.NDArray[Any]) -> DeviceBuffer:
-        """Returns a copy of an array in new device memory, complete when this returns."""
+        """Copies an array to newly allocated device memory; blocks until done."""
         array = np.ascontiguousarray(array)
         buffer = self.allocate(array.nbytes)
         if array.nbytes:
@@ -233,7 +233,7 @@ class Device(DriverContext):
     def download(
         self, array: npt.NDArray[Any], address: int | DeviceBuffer, stream: Stream | None = None
     ) -> npt.NDArray[Any]:
-        """Fills a contiguous array from device memory; waits for the stream's earlier work."""
+        """Fills a contiguous array from device memory, after the stream's earlier work; blocks until done."""
         if not array.flags.c_contiguous:
             raise DeviceError("a contiguous array is required")
         stream = stream or self.default_stream
@@ -244,7 +244,7 @@ class Device(DriverContext):
         return array
 
     def wait(self) -> None:
-        """Blocks until everything on the device is done."""
+        """Blocks until all work on the device has finished."""
         self.activate()
         self.driver.context_sync()
 
@@ -257,9 +257,9 @@ class Device(DriverContext):
 
 
 class NullDevice:
-    """A device that is absent: the properties of its architecture, and nothing that runs.
+    """Placeholder for an absent device: has its architecture's properties, but runs nothing.
 
-    Errors: DeviceError for everything that needs the device.
+    Errors: DeviceError for any operation that requires the device.
     """
 
     kind = "null"
@@ -276,7 +276,7 @@ class NullDevice:
         if name.startswith("_"):
             raise AttributeError(name)
         raise DeviceError(
-            f"compiled for {self.arch} without a device: {name} needs one; load the program on such a machine"
+            f"compiled for {self.arch} without a device: {name} requires one; load the program on a machine that has it"
         )
 
     def __repr__(self) -> str:
@@ -284,9 +284,9 @@ class NullDevice:
 
 
 def open_device(kind: str = "", index: int = 0) -> Device:
-    """Returns the device of a driver (``hip``, ``cuda``, ``host``; by default the first real one), opened once.
+    """Returns the device of a driver (``hip``, ``cuda``, ``host``; by default the first real one), opened once per process.
 
-    Of the emulated devices number 0 has waves of 64 lanes, number 1 of 32.
+    Emulated device 0 has waves of 64 lanes, device 1 of 32.
     Errors: DeviceError if there is none.
     """
     if not kind:
@@ -294,14 +294,14 @@ def open_device(kind: str = "", index: int = 0) -> Device:
         if not found:
             raise DeviceError(
                 "no GPU was found: neither libamdhip64 nor libcuda loads and sees a device; MGX_GPU_DEVICE=host chooses an "
-                "emulated one, which is for tests and slow"
+                "emulated one, which is slow and meant for tests"
             )
         kind = found[0]
     with _opening:
         return _opened(kind, index)
 
 
-_opening = threading.Lock()  # threads that ask first get the same device
+_opening = threading.Lock()  # concurrent first calls must get the same device
 
 
 @cache

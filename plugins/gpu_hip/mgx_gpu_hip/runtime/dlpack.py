@@ -1,4 +1,4 @@
-"""DLPack capsules for device memory: made for our arrays, imported from others'."""
+"""DLPack capsules for device memory: export and import."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _CODES: Final[dict[dt.DType, tuple[int, int]]] = {
 _TYPES: Final = {code: dtype for dtype, code in _CODES.items()}
 
 
-_NAME: Final = ctypes.c_char_p(b"dltensor")  # a capsule keeps the address of its name
+_NAME: Final = ctypes.c_char_p(b"dltensor")  # a capsule stores the pointer, not a copy
 _USED: Final = ctypes.c_char_p(b"used_dltensor")
 _api: Any = ctypes.pythonapi
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", _api))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
-# in a capsule's destructor the object is partly destroyed: these take its address
+# a capsule's destructor gets a partly destroyed object, so these take its address
 _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _raw_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _deleter_type: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
-# what exported tensors consist of and keep alive, by the address of their structure, until the consumer is done
+# objects that exported tensors keep alive until the consumer releases them, by address of the tensor struct
 _exported: dict[int, tuple[Any, ...]] = {}
 
 
@@ -42,7 +42,7 @@ def _release(address: int) -> None:
 
 
 def _drop(capsule: int) -> None:
-    if _raw_valid(capsule, _NAME):  # unconsumed
+    if _raw_valid(capsule, _NAME):  # not consumed
         _exported.pop(_raw_pointer(capsule, _NAME), None)
 
 
@@ -53,12 +53,12 @@ _drop_c = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop)
 def make_capsule(
     address: int, device: tuple[int, int], dtype: dt.DType, dims: tuple[int, ...], strides: tuple[int, ...], owner: Any
 ) -> Any:
-    """Returns a capsule that keeps `owner` alive until its consumer is done.
+    """Returns a capsule that keeps `owner` alive until its consumer releases it.
 
     Errors: BufferError for a type that DLPack lacks.
     """
     if dtype not in _CODES:
-        raise BufferError(f"DLPack has no whole-byte type for {dtype}")
+        raise BufferError(f"DLPack has no byte-sized type for {dtype}")
     rank = len(dims)
     shape, steps = (ctypes.c_int64 * max(rank, 1))(*dims), (ctypes.c_int64 * max(rank, 1))(*strides)
     managed = Managed()
@@ -76,7 +76,7 @@ def make_capsule(
 
 
 class Lease:
-    """Another library's tensor, released when this is deleted."""
+    """Ownership of another library's tensor, released on deletion."""
 
     __slots__ = ("_address", "_delete")
 
@@ -90,7 +90,7 @@ class Lease:
 
 
 class Opened(NamedTuple):
-    """Contents of a capsule; `lease` keeps the memory."""
+    """Contents of a capsule; `lease` keeps the memory alive."""
 
     address: int
     dtype: dt.DType
@@ -100,7 +100,7 @@ class Opened(NamedTuple):
 
 
 def take_capsule(capsule: Any) -> Opened:
-    """Takes over an unused capsule.  Errors: ParameterError for another object or a type that mgx does not have."""
+    """Consumes a capsule.  Errors: ParameterError for another object or a type that mgx does not support."""
     if not _valid(capsule, _NAME):
         raise ParameterError("__dlpack__ must return an unused DLPack capsule")
     where = _pointer(capsule, _NAME)

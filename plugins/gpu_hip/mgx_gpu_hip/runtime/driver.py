@@ -1,4 +1,4 @@
-"""A vendor's library with its calls under common names; a failed call raises."""
+"""A driver library with the same function names for all vendors; failed calls raise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES: Final = {
 
 
 def candidates(kind: str) -> list[str]:
-    """Returns possible places of a driver's library, best first; $MGX_HIP_LIBRARY and $MGX_CUDA_LIBRARY override them."""
+    """Returns candidate paths of a driver library, best first; $MGX_HIP_LIBRARY and $MGX_CUDA_LIBRARY override them."""
     if kind == "host":
         from ..compile.gxx import emulator_library
 
@@ -42,10 +42,10 @@ def candidates(kind: str) -> list[str]:
 
 
 class Driver:
-    """The calls of one vendor's library, as attributes by their common names; handles and addresses are integers.
+    """The functions of one vendor's library as attributes, under common names; handles and addresses are integers.
 
     kind: ``hip``, ``cuda`` or ``host``.
-    Errors: DeviceError if the library cannot be loaded; every call raises CallError when the vendor reports an error.
+    Errors: DeviceError if the library cannot be loaded; calls raise CallError for the vendor's error codes.
     """
 
     def __init__(self, kind: str, path: str | None = None) -> None:
@@ -73,7 +73,7 @@ class Driver:
             self._fault.restype = ctypes.c_char_p
         self.init(0)
 
-    def __getattr__(self, name: str) -> Any:  # the calls are made in __init__; for type checkers
+    def __getattr__(self, name: str) -> Any:  # declares the attributes set in __init__ to type checkers
         raise AttributeError(name)
 
     def _open(self, paths: list[str]) -> ctypes.CDLL:
@@ -100,7 +100,7 @@ class Driver:
         return call
 
     def error(self, symbol: str, code: int) -> CallError:
-        """Returns the error for a code that a call gave."""
+        """Returns the error for a status code of a call."""
         detail = ""
         if self.kind == "cuda":
             text = ctypes.c_char_p()
@@ -113,7 +113,7 @@ class Driver:
         return CallError(symbol, name, code, detail)
 
     def out(self, name: str, *args: Any, type: Any = ctypes.c_size_t, last: bool = False) -> Any:
-        """Makes a call whose first (or last) parameter is the address of a result; returns the result."""
+        """Calls a function whose first (or last) parameter is an output pointer; returns the output."""
         result = type()
         if last:
             getattr(self, name)(*args, ctypes.byref(result))
@@ -127,15 +127,15 @@ class Driver:
 
 @cache
 def load_driver(kind: str) -> Driver:
-    """Returns the driver of a kind, loaded once.  Errors: DeviceError if it is not there or does not start."""
+    """Returns a driver, loaded once per process.  Errors: DeviceError if it is missing or fails to initialise."""
     if kind not in DRIVERS:
-        raise DeviceError(f"a driver is one of {', '.join(DRIVERS)}, got {kind!r}")
+        raise DeviceError(f"a driver must be one of {', '.join(DRIVERS)}, got {kind!r}")
     return Driver(kind)
 
 
 @cache
 def available() -> tuple[str, ...]:
-    """Returns the drivers for real devices that load and see at least one."""
+    """Returns the drivers of real devices that load and find at least one."""
     found = []
     for kind in ("hip", "cuda"):
         try:
@@ -147,7 +147,7 @@ def available() -> tuple[str, ...]:
 
 
 def in_use(kind: str, index: int) -> bool:
-    """Returns True if this process may have memory on a device, by this library or another; asking opens no device.
+    """Returns True if this process may have memory on a device; does not open the device.
 
     kind: empty for any real one.
     """
@@ -157,7 +157,7 @@ def in_use(kind: str, index: int) -> bool:
 
 
 def _active(kind: str, index: int) -> bool:
-    """Returns True if a device's primary context is active; it is not where nothing has loaded the driver."""
+    """Returns True if a device's primary context is active; False if no driver is loaded."""
     if not any(map(_loaded, candidates(kind))):
         return False
     flags, active = ctypes.c_uint(), ctypes.c_int(1)
@@ -172,7 +172,7 @@ def _active(kind: str, index: int) -> bool:
 
 
 def _loaded(path: str) -> bool:
-    """Returns True if a library is loaded in this process already."""
+    """Returns True if this process has loaded a library already."""
     try:
         ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""The driver's context of one device: made current by each thread, asked for free memory, given handles back."""
+"""The driver's primary context of one device: activation, free memory, deferred release of handles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DriverContext"]
 
 
 class DriverContext:
-    """One device of a driver, retained; every thread that makes calls does ``activate`` first.
+    """One device of a driver, retained; each thread must call ``activate`` before driver calls.
 
     Errors: DeviceError if there is no such device.
     """
@@ -25,7 +25,7 @@ class DriverContext:
         self.index = index
         count = driver.devices()
         if not 0 <= index < count:
-            raise DeviceError(f"{driver.kind} device {index} asked for, {count} visible")
+            raise DeviceError(f"{driver.kind} device {index} is required, but only {count} are visible")
         self._device: int = driver.out("device_get", index, type=ctypes.c_int)
         self._context: int = driver.out("context_retain", self._device)
         self._holding = 0
@@ -33,25 +33,25 @@ class DriverContext:
         self._lock = threading.RLock()
 
     def activate(self) -> None:
-        """Makes this device the calling thread's."""
+        """Makes this device current in the calling thread."""
         self.driver.context_set(self._context if self.driver.kind == "cuda" else self.index)
 
     @property
     def context(self) -> int:
-        """The handle of the driver's context."""
+        """Handle of the driver's context."""
         return self._context
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes as the driver sees them."""
+        """(free, total) bytes reported by the driver."""
         self.activate()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.driver.memory_info(ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
-    # giving things back
+    # release
 
     def dispose(self, call: str, handle: int, loud: bool = False) -> None:
-        """Gives a handle back, later if a capture is going on (drivers forbid it then)."""
+        """Releases a handle; deferred during a capture, when drivers forbid it."""
         with self._lock:
             if self._holding:
                 self._disposals.append((call, handle))

@@ -1,4 +1,4 @@
-"""Device arrays of other libraries, in and out: DLPack and ``__cuda_array_interface__``."""
+"""Exchange of device arrays with other libraries: DLPack and ``__cuda_array_interface__``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DEVICES: Final = {"cuda": CUDA, "hip": ROCM, "host": CPU}
 class DeviceArray:
     """A tensor in device memory.
 
-    strides: in elements, row-major if not given or if they come to the same, as any stride of an axis of extent 1 does.
-    stream: the stream on which its contents were made, if that may still be under way; a consumer that names its own stream is
-    made to wait for it.
+    strides: in elements, row-major by default; normalised to row-major if equivalent (strides of axes of extent 1 do not matter).
+    stream: the stream that writes the contents, if the work may still be in flight; a consumer that names its own stream is made
+    to wait for it.
     """
 
     __slots__ = ("__weakref__", "_shape", "buffer", "dims", "dtype", "offset", "stream", "strides")
@@ -47,13 +47,13 @@ class DeviceArray:
         self.strides = rows if strides is None or _alike(self.dims, strides, rows) else tuple(strides)
         self.offset = offset  # bytes
         self.stream = stream
-        self._shape: Shape | None = None  # once asked for
+        self._shape: Shape | None = None  # computed on first use
 
     @property
     def address(self) -> int:
         return self.buffer.address + self.offset if self.buffer.address else 0
 
-    # what mgx_core asks of values that lie in a device's memory
+    # protocol of mgx_core for values in device memory
 
     @property
     def device_shape(self) -> Shape:
@@ -67,10 +67,10 @@ class DeviceArray:
 
     @property
     def device(self) -> Device:
-        return cast(Device, self.buffer.device)  # whose pool every buffer is from
+        return cast(Device, self.buffer.device)  # all our buffers come from a device's pool
 
     def to_host(self) -> Any:
-        """Returns a copy in host memory, row-major."""
+        """Returns a row-major copy in host memory."""
         if self.stream is not None:
             self.stream.wait()
         span = Shape(self.dtype, self.dims, self.strides).element_space()
@@ -106,19 +106,19 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Errors: BufferError, as the protocol asks, for another device, a copy or a type that it lacks."""
+        """Errors: BufferError, as the protocol requires, for another device, a copy or an unsupported type."""
         if (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()) or copy:
-            raise BufferError("a device array is shared where it is; copy it with the consumer's own means")
+            raise BufferError("a device array is exported without a copy; copy it in the consumer")
         if self.stream is not None and stream != -1:
             if stream is None:
                 self.stream.wait()
-            else:  # 0, 1 and 2 stand for default streams
+            else:  # 0, 1 and 2 denote default streams
                 Stream(self.buffer.device, 0 if stream in (0, 1, 2) else stream).after(self.stream)
         return make_capsule(self.address, self.__dlpack_device__(), self.dtype, self.dims, self.strides, self)
 
 
 def _alike(dims: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
-    """Returns True if all elements lie in the same places by both strides."""
+    """Returns True if both strides address the same elements."""
     return 0 in dims or all(n == 1 or a == b for n, a, b in zip(dims, strides, others, strict=True))
 
 
@@ -134,7 +134,7 @@ def row_major(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_device_array(value: Any) -> bool:
-    """Returns True if a value states that its data is in a GPU's memory."""
+    """Returns True if a value declares that its data is in GPU memory."""
     if isinstance(value, DeviceArray):
         return True
     if hasattr(value, "__dlpack_device__"):
@@ -143,9 +143,9 @@ def is_device_array(value: Any) -> bool:
 
 
 def import_array(device: Device, value: Any, stream: Stream | None = None) -> DeviceArray:
-    """Returns a view of another library's device array, kept alive; work queued on `stream` afterwards sees its contents.
+    """Returns a view of another library's device array, kept alive; work enqueued on `stream` afterwards sees its contents.
 
-    Errors: DeviceError for memory of another device; ParameterError for a type that mgx does not have.
+    Errors: DeviceError for memory of another device; ParameterError for a type that mgx does not support.
     """
     if isinstance(value, DeviceArray):
         if value.buffer.device is not device:
@@ -174,7 +174,7 @@ def import_array(device: Device, value: Any, stream: Stream | None = None) -> De
 
 
 def _span(dims: Sequence[int], strides: Sequence[int]) -> int:
-    """Returns elements from the first to past the last."""
+    """Returns the number of elements from the first to past the last."""
     if 0 in dims:
         return 0
     return 1 + sum((n - 1) * abs(s) for n, s in zip(dims, strides, strict=True))
@@ -186,7 +186,7 @@ def _from_dlpack(device: Device, value: Any, stream: Stream | None) -> DeviceArr
         raise DeviceError(f"a tensor on {device} is required, got one on DLPack device {kind}:{index}")
     if device.kind == "host":
         capsule = value.__dlpack__()
-    else:  # CUDA has 1 for its default stream, ROCm 0
+    else:  # CUDA denotes its legacy default stream by 1, ROCm by 0
         mine = stream.handle if stream is not None else 0
         capsule = value.__dlpack__(stream=mine or (1 if device.kind == "cuda" else 0))
     tensor = take_capsule(capsule)

@@ -1,4 +1,4 @@
-"""Explanations of vendors' errors, with hints."""
+"""Errors of driver calls, with hints on their causes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mgx_core.errors import DeviceError
 
 __all__ = ["CallError", "OutOfMemoryError", "advice"]
 
-# both vendors use these numbers
+# CUDA and HIP share these numbers
 OUT_OF_MEMORY: Final = 2
 NOT_READY: Final = 600
 UPDATE_FAILED: Final = 910
@@ -22,7 +22,7 @@ _ADVICE: Final = {
     101: "the device number is too large: see how many devices are visible",
     200: "the image is not a code object: the compiler's output is damaged",
     209: "the code was compiled for another architecture: recompile for this device",
-    218: "the PTX is newer than the driver: load code compiled for the device instead",
+    218: "the PTX is newer than the driver: update the driver",
     400: "a stream, event or graph was used after it was freed, or on another device",
     500: "the module has no kernel of this name",
     700: "a kernel read or wrote outside its buffers",
@@ -39,7 +39,7 @@ _ADVICE: Final = {
 }
 
 
-# after these nothing works any more that was made in the context
+# sticky errors: the context is unusable afterwards
 _LOST: Final = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
 _CONSEQUENCE: Final = (
     "; the device's context is lost with it: nothing can run on this device until a new process opens it"
@@ -51,9 +51,9 @@ def advice(code: int) -> str:
 
 
 class CallError(DeviceError):
-    """A vendor's call that failed; `call`, `error` (the vendor's name for it) and `code` tell which and how.
+    """A failed driver call; `call`, `error` (the vendor's name for the error) and `code` identify it.
 
-    lost: nothing can run in this context any more.
+    lost: the context is unusable.
     """
 
     def __init__(self, call: str, error: str, code: int, detail: str = "") -> None:
@@ -71,12 +71,13 @@ class CallError(DeviceError):
 
 
 class OutOfMemoryError(DeviceError):
-    """Device memory that could not be had; sizes in bytes."""
+    """Failed allocation of device memory; sizes in bytes."""
 
     def __init__(self, asked: int, free: int, total: int, held: int, error: str) -> None:
         super().__init__(
-            f"out of device memory ({error}): {_size(asked)} asked, {_size(free)} of {_size(total)} free, {_size(held)} held by "
-            "this process; a smaller batch, float16 weights, fewer cached shapes or ending other users of the device would help"
+            f"out of device memory ({error}): {_size(asked)} requested, {_size(free)} of {_size(total)} free, {_size(held)} used "
+            "by this process; a smaller batch, float16 weights, fewer cached shapes or ending other users of the device "
+            "would help"
         )
         self.asked = asked
         self.free = free

@@ -1,4 +1,4 @@
-"""Graphs: work of a stream captured once and replayed with one call."""
+"""Device graphs: work captured from a stream once and replayed with one call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .stream import Stream
 
 __all__ = ["Capture", "Graph", "GraphExec"]
 
-FILL = 2  # type of a node, in CUDA
-THREAD_LOCAL = 1  # capture mode: other threads, such as torch's, may go on allocating
+FILL = 2  # CUgraphNodeType
+THREAD_LOCAL = 1  # capture mode: other threads, such as torch's, may continue to allocate
 
 
 class Fill(NamedTuple):
-    """An operation that sets `size` bytes to a value."""
+    """A memset node: sets `size` bytes to a value."""
 
     address: int
     value: int
@@ -43,7 +43,7 @@ class _Fill(ctypes.Structure):
 
 
 def _handles(ask: Callable[[Any, Any], None]) -> list[int]:
-    """Returns the handles that a call gives which takes where to put them, and their number."""
+    """Returns the handles from a call that fills an array and a count."""
     count = ctypes.c_size_t()
     ask(None, ctypes.byref(count))
     found = (ctypes.c_void_p * max(count.value, 1))()
@@ -52,7 +52,7 @@ def _handles(ask: Callable[[Any, Any], None]) -> list[int]:
 
 
 class Graph:
-    """Captured work.  What the captured launches point at must live as long as anything made from it."""
+    """A captured graph.  Memory that its launches access must outlive it and its executables."""
 
     __slots__ = ("device", "handle")
 
@@ -61,14 +61,14 @@ class Graph:
         self.handle = handle
 
     def nodes(self) -> int:
-        """Returns number of operations."""
+        """Returns the number of nodes."""
         return int(self.device.driver.out("graph_nodes", self.handle, 0, last=True))
 
     def instantiate(self) -> GraphExec:
         return GraphExec(self)
 
     def fills(self) -> list[tuple[int, Fill]]:
-        """Returns the operations that set memory to one value, where the driver tells them, and what they set."""
+        """Returns the memset nodes with their parameters, if the driver reports them."""
         driver, found = self.device.driver, []
         if driver.graph_node_free is None:
             return []
@@ -81,7 +81,7 @@ class Graph:
         return found
 
     def leave_out(self, node: int) -> None:
-        """Removes an operation; those behind it run behind those before it."""
+        """Removes a node; its dependents then depend on its dependencies."""
         driver = self.device.driver
         before, behind = (_handles(partial(call, node)) for call in (driver.graph_node_needs, driver.graph_node_users))
         driver.graph_node_free(node)
@@ -95,7 +95,7 @@ class Graph:
 
 
 class GraphExec:
-    """A graph ready to run: ``launch(stream handle)`` queues it as a whole."""
+    """An executable graph: ``launch(stream handle)`` enqueues it."""
 
     __slots__ = ("_call", "device", "handle")
 
@@ -110,12 +110,12 @@ class GraphExec:
         self._call(self.handle, stream)
 
     def upload(self, stream: Stream) -> None:
-        """Brings it to the device ahead of the first launch, where the driver can."""
+        """Uploads the graph ahead of the first launch, if the driver supports it."""
         if self.device.driver.graph_upload is not None:
             self.device.driver.graph_upload(self.handle, stream.handle)
 
     def update(self, graph: Graph) -> bool:
-        """Takes over the arguments of a graph of the same structure; False if it differs (instantiate it instead)."""
+        """Updates to the arguments of a graph of the same structure; False if the structure differs (instantiate it instead)."""
         driver = self.device.driver
         try:
             if driver.kind == "cuda":
@@ -134,9 +134,9 @@ class GraphExec:
 
 
 class Capture:
-    """Context manager: what is queued on the stream inside is recorded instead of run; `graph` has it afterwards.
+    """Context manager: captures work enqueued on the stream instead of running it; `graph` is the result.
 
-    No garbage is collected inside: a plan of a library that goes then gives memory back, which breaks the recording.
+    Garbage collection is disabled inside: collecting a library plan would free memory, which invalidates the capture.
     """
 
     __slots__ = ("_undisturbed", "graph", "stream")
@@ -147,13 +147,13 @@ class Capture:
         self.graph: Graph | None = None
 
     def taken(self) -> Graph:
-        """Returns the recorded work.  Errors: DeviceError if nothing was."""
+        """Returns the captured graph.  Errors: DeviceError if nothing was captured."""
         if self.graph is None:
             raise DeviceError("nothing was captured")
         return self.graph
 
     def instantiate(self) -> GraphExec:
-        """Makes the recorded work ready to run.  Errors: DeviceError if nothing was."""
+        """Instantiates the captured graph.  Errors: DeviceError if nothing was captured."""
         return self.taken().instantiate()
 
     def __enter__(self) -> Capture:
@@ -178,7 +178,7 @@ class Capture:
         except CallError:
             if kind is None:
                 raise
-            return  # the error that broke the capture propagates already
+            return  # the error that broke the capture is already propagating
         finally:
             self._undisturbed.__exit__(None, None, None)
             device.hold_disposals(False)

@@ -1,4 +1,4 @@
-"""Device memory: buffers, the pool they come from, pinned host memory."""
+"""Device memory: buffers, the caching allocator, and pinned host memory."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .stream import Event, Stream
 
 __all__ = ["DeviceBuffer", "PinnedBuffer", "Pool", "RegisteredMemory"]
 
-SMALL, LARGE = 512, 2 << 20  # sizes are rounded up: by SMALL below LARGE, above by a sixteenth at most
-IDLE = 256 << 20  # bytes that may lie unused, if that is more than a quarter of what is taken
-WASTE = 8  # a kept block serves a request of at least (WASTE - 1) / WASTE of its size
+SMALL, LARGE = 512, 2 << 20  # granularity of sizes: SMALL below LARGE, above up to a sixteenth
+IDLE = 256 << 20  # bytes of free blocks that are kept, unless they exceed a quarter of all memory held
+WASTE = 8  # a free block serves requests of at least (WASTE - 1) / WASTE of its size
 
 
 class DeviceBuffer:
-    """Bytes of device memory.
+    """A region of device memory.
 
-    Freed when nothing refers to it, or by ``free``.  Memory goes back to the pool at once and may be handed out again: that is
-    right for work on one stream; a buffer that another stream still uses must be marked with ``used_on``.
-    owner: what else must live as long; borrowed memory (``pool`` None) is never freed here.
+    Freed with its last reference, or by ``free``.  The memory returns to the pool at once and may be reused immediately, which is
+    safe for work on one stream; a buffer that another stream still uses must be marked with ``used_on``.
+    owner: object to keep alive; borrowed memory (``pool`` None) is never freed here.
     """
 
     __slots__ = ("__weakref__", "_block", "_pool", "_streams", "address", "device", "owner", "size")
@@ -54,14 +54,14 @@ class DeviceBuffer:
         self._streams: list[Stream] = []
 
     def used_on(self, stream: Stream) -> None:
-        """Work on this stream uses the buffer: its memory is not reused before that is done."""
+        """Defers reuse of the memory until the stream's work so far has finished."""
         if all(s.handle != stream.handle for s in self._streams):
             self._streams.append(stream)
 
     def part(self, offset: int, size: int) -> DeviceBuffer:
-        """Returns a window that keeps this buffer alive."""
+        """Returns a sub-buffer that keeps this buffer alive."""
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise DeviceError(f"bytes {offset} to {offset + size} of a buffer of {self.size}")
+            raise DeviceError(f"bytes {offset} to {offset + size} exceed a buffer of {self.size} bytes")
         return DeviceBuffer(self.device, self.address + offset, size, self)
 
     def free(self) -> None:
@@ -72,7 +72,7 @@ class DeviceBuffer:
 
     def __del__(self) -> None:
         if getattr(self, "_pool", None) is not None:
-            with contextlib.suppress(DeviceError):  # the device is closed
+            with contextlib.suppress(DeviceError):  # the device is closed already
                 self.free()
 
     def __repr__(self) -> str:
@@ -80,23 +80,23 @@ class DeviceBuffer:
 
 
 class Pool:
-    """Device memory, kept for reuse when freed; emptied when the device runs out, or when much of it lies unused.
+    """Caching allocator of device memory; returns free blocks to the driver when memory runs out or much of it is unused.
 
-    exact: hand out memory of exactly the size asked and keep none (the emulated device finds overruns so).
+    exact: allocate exactly the requested size and cache nothing (so that the emulated device detects overruns).
     """
 
     def __init__(self, device: DriverContext, exact: bool = False) -> None:
         self.device = device
         self.exact = exact
-        self.held = 0  # bytes taken from the driver
-        self.kept = 0  # of these, bytes that are free for reuse
+        self.held = 0  # bytes allocated from the driver
+        self.kept = 0  # bytes of these in free blocks
         self._free: list[tuple[int, int]] = []  # (size, address), sorted
         self._pending: list[tuple[list[Event], int, int]] = []
         self._returned: deque[tuple[list[Event], int, int]] = deque()
         self._lock = threading.Lock()
 
     def allocate(self, size: int) -> DeviceBuffer:
-        """Errors: OutOfMemoryError, after everything kept was given back to the driver."""
+        """Errors: OutOfMemoryError, after all free blocks were returned to the driver."""
         if size < 0:
             raise DeviceError(f"a size of at least 0 bytes is required, got {size}")
         if size == 0:
@@ -110,7 +110,7 @@ class Pool:
                 block, address = self._free.pop(index)
                 self.kept -= block
             else:
-                if self.kept > max(IDLE, self.held // 4):  # of sizes that are no longer requested
+                if self.kept > max(IDLE, self.held // 4):  # evicts sizes that are no longer requested
                     self._empty()
                 address = self._take(block, size)
             return DeviceBuffer(self.device, address, size, None, self, block)
@@ -133,7 +133,7 @@ class Pool:
         raise AssertionError
 
     def give_back(self, address: int, block: int, streams: list[Stream]) -> None:
-        """Takes back a buffer's memory; called from anywhere, even by the garbage collector in the middle of `allocate`."""
+        """Frees a buffer's memory; may be called at any time, even by the garbage collector during `allocate`."""
         self._returned.append(([Event(self.device).record(s) for s in streams], block, address))
         if self._lock.acquire(blocking=False):
             try:
@@ -142,7 +142,7 @@ class Pool:
                 self._lock.release()
 
     def _reclaim(self, wait: bool = False) -> None:
-        """Makes what was returned and is no longer in use available; the lock is held."""
+        """Moves freed blocks that are no longer in use to the free list; requires the lock."""
         while self._returned:
             self._pending.append(self._returned.popleft())
         if self._pending:
@@ -161,12 +161,12 @@ class Pool:
                     self.kept += block
 
     def idle(self) -> Held:
-        """Returns the blocks that are free for reuse."""
+        """Returns number and size of the free blocks."""
         with self._lock:
             return Held(len(self._free), self.kept)
 
     def trim(self) -> int:
-        """Gives all unused memory back to the driver; the number of bytes."""
+        """Returns all free blocks to the driver; returns the number of bytes."""
         with self._lock:
             return self._empty()
 
@@ -182,7 +182,7 @@ class Pool:
 
 
 class PinnedBuffer:
-    """Host memory that the device copies to and from without a detour."""
+    """Pinned host memory, which the device copies to and from directly."""
 
     __slots__ = ("__weakref__", "_view", "address", "device", "size")
 
@@ -195,7 +195,7 @@ class PinnedBuffer:
         self._view = (ctypes.c_ubyte * size).from_address(self.address)
 
     def array(self, dtype: Any, lens: tuple[int, ...], offset: int = 0) -> npt.NDArray[Any]:
-        """Returns a window as an array; it must not outlive the buffer."""
+        """Returns a part of the buffer as an array, which must not outlive the buffer."""
         count = int(np.prod(lens, dtype=np.int64))
         size = count * np.dtype(dtype).itemsize
         array: npt.NDArray[Any] = np.ctypeslib.as_array(self._view)[offset : offset + size].view(dtype).reshape(lens)
@@ -216,7 +216,7 @@ class PinnedBuffer:
 
 
 class RegisteredMemory:
-    """Host memory of a caller's that the device copies to and from without a detour while this lives."""
+    """A caller's host memory, pinned while this object lives."""
 
     __slots__ = ("address", "device")
 

@@ -1,4 +1,4 @@
-"""Loaded code: modules, their functions, and launches with their arguments packed once."""
+"""Loaded code: modules, their kernels, and launches with prepacked arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4, "q": 8,
 
 
 class Module:
-    """Code on a device; `image` is a cubin, a code object or the emulated device's shared object."""
+    """Code loaded on a device; `image` is a cubin, a code object, or the emulated device's shared object."""
 
     __slots__ = ("__weakref__", "device", "handle")
 
@@ -29,7 +29,7 @@ class Module:
         self.handle = device.driver.out("module_load", ctypes.cast(ctypes.c_char_p(image), ctypes.c_void_p).value)
 
     def function(self, name: str, codes: str) -> Function:
-        """Returns a kernel; `codes` has a letter of the struct module per parameter, P for addresses.
+        """Returns a kernel; `codes` has a struct format character per parameter, P for addresses.
 
         Errors: DeviceError if the module has no such kernel.
         """
@@ -57,7 +57,7 @@ class Function:
         self._dynamic = 48 << 10
 
     def attributes(self) -> dict[str, int]:
-        """Resources of the compiled kernel: most threads of a block, bytes of shared and of spilled memory, registers."""
+        """Resources of the compiled kernel: maximum threads per block, bytes of shared and of spilled memory, registers."""
         numbers = {"threads": 0, "shared": 1, "spilled": 3, "registers": 4}
         out = self.device.driver.out
         return {
@@ -65,13 +65,13 @@ class Function:
         }
 
     def resident(self, threads: int) -> int:
-        """Returns blocks that one unit can hold at a time."""
+        """Returns the number of blocks resident on one unit at a time."""
         return int(self.device.driver.out("occupancy", self.handle, threads, 0, type=ctypes.c_int))
 
     def bind(
         self, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[Any], overlap: bool = False
     ) -> Launch:
-        """Returns a launch that can be repeated at little cost; `args` are addresses (or device buffers) and numbers."""
+        """Returns a prepacked launch, cheap to repeat; `args` are addresses (or device buffers) and numbers."""
         return Launch(self, grid, block, shared, args, overlap)
 
     def launch(
@@ -80,7 +80,7 @@ class Function:
         Launch(self, grid, block, shared, args)(stream.handle)
 
     def allow_shared(self, size: int) -> None:
-        """Enables more than 48 KiB of dynamic shared memory for a kernel, which CUDA requires."""
+        """Opts in to more than 48 KiB of dynamic shared memory, as CUDA requires."""
         if size > self._dynamic:
             driver = self.device.driver
             if driver.kind == "cuda":
@@ -92,10 +92,10 @@ class Function:
 
 
 class Launch:
-    """A kernel with its grid and packed arguments: ``launch(stream handle)`` queues it.
+    """A kernel with its grid and packed arguments: ``launch(stream handle)`` enqueues it.
 
-    overlap: the kernel may start while the one before it is ending (programmatic dependent launch); it must call grid_wait()
-    of the prelude before it touches memory that other kernels write or read.  Devices without it run in order.
+    overlap: the kernel may start before the previous one has ended (programmatic dependent launch); it must call grid_wait() of
+    the prelude before it accesses memory that other kernels write or read.  Devices without it run launches in order.
     """
 
     __slots__ = ("_call", "_config", "_head", "_pack", "_params", "_tail", "block", "function", "grid", "shared")
@@ -131,11 +131,11 @@ class Launch:
 
     @property
     def early(self) -> bool:
-        """True if it may start while the kernel before it is ending."""
+        """True if it may start before the previous kernel has ended."""
         return self._config is not None
 
     def set(self, index: int, value: Any) -> None:
-        """Changes an argument for the launches to come."""
+        """Changes an argument of later launches."""
         code = self.function.codes[index]
         if code == "P":
             struct.pack_into("=Q", self._pack, 8 * index, int(getattr(value, "address", value) or 0))

@@ -1,4 +1,4 @@
-"""Ranges that the vendors' profilers show beside kernels: roctx and nvtx."""
+"""Ranges in the vendors' profilers: roctx and nvtx."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgx_core.settings import setting
 
 __all__ = ["profiler_ranges"]
 
-# variable that names the file, files by default, functions that begin and end a range
+# environment variable of the library file, default files, functions that begin and end a range
 LIBRARIES: Final = {
     "hip": (
         "MGX_ROCTX_LIBRARY",
@@ -29,7 +29,7 @@ LIBRARIES: Final = {
 
 @cache
 def profiler_ranges(kind: str) -> tuple[Callable[[str], None], Callable[[], None]]:
-    """Returns what begins a range of a name and what ends the innermost one.
+    """Returns functions that begin a named range and end the innermost one.
 
     Errors: UnsupportedError for devices without a profiler; DeviceError if the vendor's library is not installed.
     """

@@ -1,4 +1,4 @@
-"""Streams: queues of work on a device.  Events: points in them."""
+"""Streams (queues of device work) and events (points in them)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _reached(query: Callable[[int], Any], handle: int) -> bool:
 
 
 class Event:
-    """A point in a stream's work; with `timing`, the time when it was reached is kept."""
+    """A point in a stream's work; `timing`: record the time at which it is reached."""
 
     __slots__ = ("__weakref__", "device", "handle")
 
@@ -37,14 +37,14 @@ class Event:
         return self
 
     def wait(self) -> None:
-        """Blocks until the point is reached."""
+        """Blocks until the event is reached."""
         self.device.driver.event_sync(self.handle)
 
     def done(self) -> bool:
         return _reached(self.device.driver.event_query, self.handle)
 
     def since(self, earlier: Event) -> float:
-        """Returns milliseconds from an earlier event; both must have been made with timing and be reached."""
+        """Returns milliseconds since an earlier event; both must have timing and have been reached."""
         return float(self.device.driver.out("event_elapsed", earlier.handle, self.handle, type=ctypes.c_float))
 
     def __del__(self) -> None:
@@ -54,9 +54,9 @@ class Event:
 
 
 class Stream:
-    """A queue of work; an outside stream is wrapped by its handle and never destroyed here (0: the default stream).
+    """A queue of device work; foreign streams are wrapped by handle and never destroyed here (0: the default stream).
 
-    joined: a new one's work and the default stream's wait for each other.
+    joined: a new stream is ordered with the default stream both ways.
     """
 
     __slots__ = ("__weakref__", "device", "handle", "owned")
@@ -70,7 +70,7 @@ class Stream:
         self.handle: int = int(handle)
 
     def microseconds(self, call: Callable[[int], Any]) -> float:
-        """Returns the device's time of the work that a call queues on the stream, whose handle it gets."""
+        """Returns the device time of work that `call` enqueues, given the stream's handle."""
         before, after = Event(self.device, timing=True), Event(self.device, timing=True)
         before.record(self)
         call(self.handle)
@@ -79,18 +79,18 @@ class Stream:
         return after.since(before) * 1000
 
     def wait(self) -> None:
-        """Blocks until all work is done.  Errors: DeviceError for what went wrong in it."""
+        """Blocks until all work is done.  Errors: DeviceError for failures in it."""
         self.device.driver.stream_sync(self.handle)
 
     def done(self) -> bool:
         return _reached(self.device.driver.stream_query, self.handle)
 
     def captured(self) -> bool:
-        """Returns True while its work is being recorded into a graph, in which no other graph can be launched."""
+        """Returns True while the stream is under capture, in which no graph can be launched."""
         return bool(self.device.driver.out("stream_capturing", self.handle, type=ctypes.c_int, last=True))
 
     def after(self, event: Event | Stream) -> None:
-        """Lets later work wait for an event, or for the work of another stream so far."""
+        """Makes later work wait for an event, or for the work of another stream so far."""
         if isinstance(event, Stream):
             if event.handle == self.handle:
                 return
@@ -98,7 +98,7 @@ class Stream:
         self.device.driver.stream_wait(self.handle, event.handle, 0)
 
     def copy_in(self, address: int, array: Any) -> None:
-        """Host array to device memory; the array must stay unchanged until the stream got there."""
+        """Copies a host array to device memory; the array must not change until the copy has run."""
         self.device.driver.h2d(address, array.__array_interface__["data"][0], array.nbytes, self.handle)
 
     def copy_out(self, array: Any, address: int) -> None:

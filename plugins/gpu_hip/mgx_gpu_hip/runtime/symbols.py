@@ -1,7 +1,7 @@
-"""The calls that the runtime uses, by the name each vendor gives them.
+"""Driver functions that the runtime uses, with each vendor's name.
 
-Types: p handle or device address (an integer), P address of a result, z size, u unsigned, i int, k 64-bit unsigned, b byte,
-s string, h handle of another process' memory.  Where the vendors' types differ they stand as ``HIP|CUDA``.
+Types: p handle or device address (an integer), P address of an output, z size, u unsigned, i int, k 64-bit unsigned, b byte,
+s string, h IPC handle.  Types that differ between the vendors are written ``HIP|CUDA``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ __all__ = ["ATTRIBUTES", "CALLS", "C_TYPES", "OPTIONAL", "Call", "IpcHandle"]
 
 
 class IpcHandle(ctypes.Structure):
-    """The handle by which one process gives device memory to others; the calls take it by value."""
+    """The handle for sharing device memory between processes; passed by value."""
 
     _fields_ = (("bytes", ctypes.c_ubyte * 64),)
 
 
 class Call(NamedTuple):
-    """One call: our name, the vendors' names, the types of its parameters for each vendor."""
+    """One function: our name, the vendors' names, and its parameter types for each vendor."""
 
     name: str
     hip: str
@@ -131,7 +131,7 @@ OPTIONAL: Final = frozenset({
     "graph_node_needs", "graph_node_users", "graph_join", "graph_node_free", "graph_condition", "graph_choice", "fill32",
 })  # fmt: skip
 
-# numbers of device attributes: units, shared memory of a block (by default, at most), lanes, threads of a block, L2 bytes
+# device attributes: units, shared memory per block (default, maximum), lanes, threads per block, L2 bytes
 ATTRIBUTES: Final = {
     "hip": {"units": 63, "shared": 74, "wave": 87, "threads": 56},
     "host": {"units": 63, "shared": 74, "wave": 87, "threads": 56},

@@ -112,7 +112,7 @@ def test_the_host_compiles_every_sample():
 
 def test_architectures():
     assert [wave_of(a) for a in (*AMD, "sm_90", "host64")] == [64, 64, 64, 32, 32, 32, 64]
-    with pytest.raises(DeviceError, match=r"an architecture is gfx.., sm_.., host32 or host64, got 'mips'"):
+    with pytest.raises(DeviceError, match=r"an architecture must be gfx.., sm_.., host32 or host64, got 'mips'"):
         compiler_for("mips")
 
 
