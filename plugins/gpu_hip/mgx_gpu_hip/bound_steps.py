@@ -30,7 +30,7 @@ class BoundStep(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _OurLaunch:
+class _GeneratedLaunch:
     """A launch of a generated kernel; chained: positions of its `Chained` arguments."""
 
     launch: Launch
@@ -62,7 +62,7 @@ def bound_steps(
             calls = _kernel_calls(step, addresses, functions.get(id(step), {}), device, overlap, follows)
         made.append(BoundStep(step, calls))
     for before, after in pairwise(_in_order(made)):
-        if isinstance(before, _OurLaunch) and isinstance(after, _OurLaunch) and after.launch.early:
+        if isinstance(before, _GeneratedLaunch) and isinstance(after, _GeneratedLaunch) and after.launch.early:
             for index in before.chained:
                 before.launch.set(index, 1)
     return made
@@ -102,7 +102,7 @@ def _kernel_calls(
             else:
                 args.append(arg.value)
         launch = functions[la.entry].bind(la.grid, la.block, la.shared_bytes, args, overlap=early)
-        calls.append(_OurLaunch(launch, tuple(n for n, a in enumerate(la.args) if isinstance(a, Chained))))
+        calls.append(_GeneratedLaunch(launch, tuple(n for n, a in enumerate(la.args) if isinstance(a, Chained))))
         early = overlap
     return calls
 

@@ -17,12 +17,12 @@ from mgx_core.targets.tuning import KernelTuning
 from mgx_core.types.argument import Array
 
 from .codegen.source import DeviceTraits
-from .codegen.texts import Texts
+from .codegen.source_cache import SourceCache
 from .compile.build import Code, Key
 from .constants import Constants
 from .library.vendor import Libraries
 from .runtime import Device, DeviceArray, DeviceBuffer, NullDevice, Stream, in_use, open_device, properties_of
-from .runtime.choice import Choice
+from .runtime.conditional_graph import ConditionalGraph
 from .runtime.ranges import profiler_ranges
 from .tuning import Tuner
 
@@ -40,7 +40,7 @@ class GpuContext(Context):
         self.kind = kind
         self.device_id = device_id
         self.constants = Constants()
-        self.texts = Texts()
+        self.source_cache = SourceCache()
         self.codes: WeakValueDictionary[Key, Code] = WeakValueDictionary()  # held by runners
         self.kernel_tuning: KernelTuning | None = None  # set once kernels are timed
 
@@ -194,7 +194,11 @@ class GpuContext(Context):
     def watch(self, values: Sequence[Any]) -> Any:
         from .watch import DeviceWatch
 
-        return DeviceWatch(self.device, values) if self.device.kind != "null" and Choice.possible(self.device) else None
+        return (
+            DeviceWatch(self.device, values)
+            if self.device.kind != "null" and ConditionalGraph.possible(self.device)
+            else None
+        )
 
     def memory(self) -> dict[str, Held]:
         """Returns the size of constants on host and device and of free pool blocks, and the number of timed library plans."""

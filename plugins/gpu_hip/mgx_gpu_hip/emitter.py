@@ -23,10 +23,10 @@ from mgx_core.targets.values import Buffer, Value, packed_strides
 from mgx_core.types.argument import Array
 
 from .codegen.extents import is_symbolic, marked
+from .codegen.generators import Generator
 from .codegen.limits import require_limits
 from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
-from .codegen.writing import Write
 from .context import GpuContext
 from .device_segments import KEEPING, on_device
 from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
@@ -94,7 +94,7 @@ class GpuEmitter(Emitter):
         tuner = self.context.tuner
         if tuner is None:
             return self._schedule(module)
-        with tuner.expecting(lambda: self.fresh(False)._dry_run(module)):
+        with tuner.prefetching(lambda: self.fresh(False)._dry_run(module)):
             return self._schedule(module)
 
     def _dry_run(self, module: Module) -> None:
@@ -118,11 +118,11 @@ class GpuEmitter(Emitter):
                 counted[ins] = result
         rest = [i for i in parts.rest if i not in counted]
         wanted = [o for o in module.outputs if o in static] + [r for i in rest for r in reads(i) if r in static]
-        if not rest and not counted and all(o in static or _there_before(o) for o in module.outputs):
+        if not rest and not counted and all(o in static or _is_known(o) for o in module.outputs):
             wanted = list(module.outputs)  # constants, arguments and repeated results: each is copied
         else:
             wanted = list(dict.fromkeys(wanted))
-        values = [(self._left(ins, env), ins) for ins in wanted]
+        values = [(self._value_for_rest(ins, env), ins) for ins in wanted]
         values += [(v, ins) for ins, pair in counted.items() for v in pair]
         outputs = [self.output(value, n, ins if ins in static else None) for n, (value, ins) in enumerate(values)]
         if found:
@@ -144,7 +144,7 @@ class GpuEmitter(Emitter):
     def _lower(self, module: Module) -> None:
         Lower(self.kernels, self.context).apply(module)
 
-    def _left(self, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+    def _value_for_rest(self, ins: Instruction, env: dict[Instruction, Any]) -> Value:
         """Returns a value that the caller or the rest reads; adds an input for an argument that no step reads."""
         if ins.is_param and ins not in env:
             assert ins.parent is not None
@@ -235,7 +235,7 @@ class GpuEmitter(Emitter):
 
     def kernel(
         self,
-        write: Write,
+        write: Generator,
         op: Operation,
         modules: Sequence[Module],
         inputs: Sequence[Value | None],
@@ -249,7 +249,7 @@ class GpuEmitter(Emitter):
 
     def written(
         self,
-        write: Write,
+        write: Generator,
         op: Operation,
         modules: Sequence[Module],
         inputs: Sequence[Value | None],
@@ -262,7 +262,7 @@ class GpuEmitter(Emitter):
         xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
         key = (write, op, tuple(xs), tuple(ys), tuple(modules))
         return or_refused(
-            self.once(key, lambda: self.context.texts.answer(write, op, xs, ys, self.context.traits, modules))
+            self.once(key, lambda: self.context.source_cache.answer(write, op, xs, ys, self.context.traits, modules))
         )
 
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
@@ -355,7 +355,7 @@ class GpuEmitter(Emitter):
                 self.inputs[n] = env[p] = self.input(p.shape, n)
 
 
-def _there_before(ins: Instruction) -> bool:
+def _is_known(ins: Instruction) -> bool:
     """Returns True for a constant or an argument of a type that a kernel can copy."""
     known = (ins.literal is not None or ins.is_param) and fixed_tensor(ins)
     return known and ins.shape.dtype.size in (1, 2, 4, 8)

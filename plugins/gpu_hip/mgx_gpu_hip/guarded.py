@@ -23,7 +23,7 @@ from .codegen.source import KernelSource
 from .compile.source import most_threads
 from .context import GpuContext
 from .emitter import GpuEmitter
-from .recordings import Recordings
+from .graph_cache import GraphCache
 from .runner import GpuRunner
 from .runtime import DeviceBuffer, Stream
 from .steps import CalledStep, DeviceStep, HostStep, KernelStep
@@ -109,10 +109,10 @@ class _Runner(GpuRunner):
         super()._prepare()
 
 
-class _Steps(Recordings):
+class _Steps(GraphCache):
     """Runs steps one by one, each with access to its operands only, and each twice."""
 
-    def __init__(self, runner: _Runner, plain: Recordings, order: int) -> None:
+    def __init__(self, runner: _Runner, plain: GraphCache, order: int) -> None:
         super().__init__(plain.steps, plain.device, plain.functions, plain.addresses, plain.held, overlap=False)
         self.own = runner.own
         self.counts = runner.continuation is not None
@@ -134,7 +134,7 @@ class _Steps(Recordings):
                     with naming(step):
                         raise DeviceError(f"result {n} depends on uninitialised memory")
 
-    execute_sparingly = execute
+    execute_lazily = execute
 
     def _run(
         self, steps: Sequence[BoundStep], bound: Mapping[int, int], stream: Stream, poison: int

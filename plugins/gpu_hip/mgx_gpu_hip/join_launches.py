@@ -16,9 +16,9 @@ from mgx_core.rules.outline import Names, outline, through_views
 
 from .join_rows import outside_groups
 
-__all__ = ["BESIDE", "JoinLaunches"]
+__all__ = ["HORIZONTAL", "JoinLaunches"]
 
-BESIDE: Final = "side by side"  # tag of the groups
+HORIZONTAL: Final = "side by side"  # tag of the groups
 SMALL: Final = 1 << 20  # bytes of a result above which launch overhead is negligible
 MOST: Final = 4  # members of a group
 KINDS: Final = (PointwiseGroup, FusedReduce, Pointwise, Concat, Gather, RotaryEmbedding, DequantDot)
@@ -41,7 +41,7 @@ class JoinLaunches(Pass):
         for bundle in found:
             last = bundle[-1]
             assert last.parent is not None and last.next is not None
-            outline(last.parent, bundle, Group(tag=BESIDE), names.fresh("side_by_side"), last.next)
+            outline(last.parent, bundle, Group(tag=HORIZONTAL), names.fresh("side_by_side"), last.next)
         return bool(found)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mgx_core.targets.emitted import EmittedKernel
 
-from .codegen.writing import Write
+from .codegen.generators import Generator
 
 __all__ = ["GpuKernel"]
 
@@ -16,7 +16,7 @@ class GpuKernel(EmittedKernel):
 
     __slots__ = ("write",)
 
-    def __init__(self, *given: Any, write: Write | None = None) -> None:
+    def __init__(self, *given: Any, write: Generator | None = None) -> None:
         super().__init__(*given)
         self.write = write
 

@@ -11,8 +11,8 @@ from mgx_core.targets.schedule import Schedule, SegmentSchedule
 
 from .compile.build import build
 from .emitter import GpuEmitter
-from .named import Named, kernel_steps
 from .saved_code import Kept, keep_code
+from .step_sources import StepSource, kernel_steps
 
 __all__ = ["OfflineRunner"]
 
@@ -29,13 +29,13 @@ class OfflineRunner(Runner):
     ) -> None:
         self.schedule = schedule
         self.context = emitter.context
-        self.named = [Named(s) for s in kernel_steps(schedule)]
-        self.codes = build(self.named, self.context.device.arch, kept=kept)
+        self.step_sources = [StepSource(s) for s in kernel_steps(schedule)]
+        self.codes = build(self.step_sources, self.context.device.arch, kept=kept)
         after = None if emitter.continuation is None else emitter.continuation.largest()
         if after is not None:  # the continuation behind data-dependent extents, for the largest ones
             inner = emitter.fresh()
             ahead = OfflineRunner(inner.schedule(after), inner, options, kept)
-            self.named += ahead.named
+            self.step_sources += ahead.step_sources
             self.codes += ahead.codes
             schedule.segments.append(SegmentSchedule(schedule.split.rest, ahead.schedule))
 
@@ -47,4 +47,4 @@ class OfflineRunner(Runner):
         )
 
     def saved(self, keep: Any) -> dict[str, Any]:
-        return keep_code(self.named, self.codes, self.context, self.schedule.choices)
+        return keep_code(self.step_sources, self.codes, self.context, self.schedule.choices)

@@ -13,12 +13,12 @@ from mgx_core import No
 from .library.vendor import Libraries
 from .runtime import Device
 
-__all__ = ["PlanBuilders", "Question"]
+__all__ = ["PlanBuilders", "PlanRequest"]
 
 MOST: Final = 12  # threads; the libraries' own locks limit concurrency
 
 
-class Question(NamedTuple):
+class PlanRequest(NamedTuple):
     """A problem, and how to request plans for it from the libraries.
 
     many: requests several plans to time against each other.
@@ -52,14 +52,14 @@ class PlanBuilders:
         self._local = _Local()
         self._pool: ThreadPoolExecutor | None = None
 
-    def answers(self, questions: Iterable[Question]) -> list[Callable[[], Sequence[Any] | No]]:
+    def submit(self, requests: Iterable[PlanRequest]) -> list[Callable[[], Sequence[Any] | No]]:
         """Starts all requests; returns for each a call that waits for its plans, and re-raises the error of building them."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), MOST)), "mgx-plans")
-        return [self._pool.submit(self._plans, q).result for q in questions]
+        return [self._pool.submit(self._plans, q).result for q in requests]
 
-    def _plans(self, question: Question) -> Sequence[Any] | No:
+    def _plans(self, request: PlanRequest) -> Sequence[Any] | No:
         if self._local.libraries is None:
             self.device.activate()
             self._local.libraries = self._make()
-        return question.plans(self._local.libraries)
+        return request.plans(self._local.libraries)

@@ -18,18 +18,18 @@ from mgx_core.types.memory_limit import ALIGNMENT
 
 from .bound_steps import BoundStep, codes, required_alignment
 from .compile.build import build
+from .continuation_run import ContinuationRun
 from .device_segments import KEEPING, worth_launches
 from .emitter import GpuEmitter
-from .handover import Handover
-from .named import Named, kernel_steps
-from .recordings import GRAPHS, Recordings, enqueue
+from .graph_cache import GRAPHS, GraphCache, enqueue
 from .runtime import DeviceArray
 from .saved_code import Kept, keep_code
 from .staging import Staging
+from .step_sources import StepSource, kernel_steps
 from .steps import CalledStep
 from .timing import in_a_row, marked, timings
 from .watch import DeviceWatch
-from .watched_recordings import WatchedRecordings, read_by
+from .watched_graphs import WatchedGraphs, fallback_inputs
 
 __all__ = ["GpuRunner"]
 
@@ -67,14 +67,14 @@ class GpuRunner(Runner):
         self.rest = [] if self.continuation is not None else schedule.split.rest
         self._segments = SegmentInterpreter(self._segment, worth=worth_launches, keeping=KEEPING)
         self.inputs = [v for v in schedule.inputs if v is not None and v.buffer.first >= 0]
-        self.handover = None if self.continuation is None else Handover(self, self.continuation)
+        self.continuation_run = None if self.continuation is None else ContinuationRun(self, self.continuation)
         self.whole = schedule.whole and self.continuation is None
         self.hosted = [s for s in schedule.steps if isinstance(s, CalledStep)]
         self._allocate()
         self._load(kept)
         held = [v.buffer for v in (*self.inputs, *self.outputs)]
-        self.graphs = Recordings(schedule.steps, self.device, self.functions, self.addresses, held, self.overlap)
-        self.spare: GpuRunner | None = None  # keeps the memory of the fallback steps alive
+        self.graphs = GraphCache(schedule.steps, self.device, self.functions, self.addresses, held, self.overlap)
+        self.fallback: GpuRunner | None = None  # keeps the memory of the fallback steps alive
         self._prepare()
 
     # construction
@@ -107,7 +107,7 @@ class GpuRunner(Runner):
                 return
             emitter = self.emitter.fresh()
             ahead = OfflineRunner(emitter.schedule(after), emitter, self.options, self.kept)
-        self.named += ahead.named
+        self.step_sources += ahead.step_sources
         self.codes += ahead.codes
         self.schedule.segments.append(SegmentSchedule(self.schedule.split.rest, ahead.schedule))
 
@@ -123,12 +123,12 @@ class GpuRunner(Runner):
 
     def saved(self, keep: Any) -> dict[str, Any]:
         """Returns the runner's part of a program file."""
-        return keep_code(self.named, self.codes, self.context, self.schedule.choices)
+        return keep_code(self.step_sources, self.codes, self.context, self.schedule.choices)
 
     def _load(self, kept: Kept | None) -> None:
         kernels = kernel_steps(self.schedule)
-        self.named = [Named(s) for s in kernels]
-        self.codes = build(self.named, self.device.arch, kept=kept, loaded=self.context.codes)
+        self.step_sources = [StepSource(s) for s in kernels]
+        self.codes = build(self.step_sources, self.device.arch, kept=kept, loaded=self.context.codes)
         self.functions: dict[int, dict[str, Any]] = {}
         loaded: dict[int, dict[str, Any]] = {}  # by source, which equal layers share
         for step, code in zip(kernels, self.codes, strict=True):
@@ -144,18 +144,18 @@ class GpuRunner(Runner):
         both = (self, spare) if isinstance(spare, GpuRunner) else ()
         if not isinstance(watch, DeviceWatch) or not both or not all(r.whole and not r.hosted for r in both):
             return None
-        read = read_by(spare.staging, self.staging, given)
+        read = fallback_inputs(spare.staging, self.staging, given)
         if read is None:
             return None
-        self.graphs = WatchedRecordings(self.graphs, self.staging, watch, spare.graphs, read)
-        self.spare = spare
+        self.graphs = WatchedGraphs(self.graphs, self.staging, watch, spare.graphs, read)
+        self.fallback = spare
         return self
 
     # running
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        if self.handover is not None:
-            return self.handover.run(args)
+        if self.continuation_run is not None:
+            return self.continuation_run.run(args)
         if not self.whole:
             return self._run_mixed(args)
         if self.inner:
@@ -166,7 +166,7 @@ class GpuRunner(Runner):
 
     def run_some(self, args: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
         """Returns some results; the others are not copied, if the whole program runs on the device."""
-        if self.handover is not None or not self.whole:
+        if self.continuation_run is not None or not self.whole:
             return super().run_some(args, wanted)
         return self._run_device(args, self.offload_copy, wanted)
 
@@ -187,7 +187,7 @@ class GpuRunner(Runner):
         with self.lock:
             kept = self.start(args)
             self.device.default_stream.wait()
-            given, _ = self.staging.taken(args, self.device.default_stream)
+            given, _ = self.staging.stage(args, self.device.default_stream)
             made = measure(self.graphs.found(given, {}).steps)
             del kept
             return made
@@ -199,7 +199,7 @@ class GpuRunner(Runner):
         with self.lock:
             stream = self.device.default_stream
             kept = self.start(args)
-            given, _ = self.staging.taken(args, stream)
+            given, _ = self.staging.stage(args, stream)
             count = marked(self.graphs.found(given, {}).steps, stream, begin, end)
             stream.wait()
             del kept
@@ -220,7 +220,7 @@ class GpuRunner(Runner):
         """Enqueues a run; returns the objects that must stay alive until it has finished."""
         self.device.activate()
         stream = self.device.default_stream
-        given, kept = self.staging.taken(args, stream)
+        given, kept = self.staging.stage(args, stream)
         self.graphs.execute(given, {}, stream)
         return kept
 
@@ -232,7 +232,7 @@ class GpuRunner(Runner):
             return self.run(args)
         with self.lock:
             self.device.activate()
-            given, kept = self.staging.taken(args, caller)
+            given, kept = self.staging.stage(args, caller)
             self._kept = kept
             direct = {n: p.address for n, p in places.items() if self.staging.fits(n, p)}
             if self.graphs.varying(given, direct):
@@ -247,14 +247,14 @@ class GpuRunner(Runner):
 
     def enqueued(self, args: Sequence[Any], places: Mapping[int, Any]) -> list[Any] | None:
         """Enqueues on the default stream; a graph is captured when a set of addresses occurs for the second time."""
-        if self.handover is not None or not self.whole or self.hosted:
+        if self.continuation_run is not None or not self.whole or self.hosted:
             return None
         with self.lock:
             self.device.activate()
-            given, self._kept = self.staging.taken(args, self.device.default_stream)
+            given, self._kept = self.staging.stage(args, self.device.default_stream)
             results = [self.staging.fresh(n, places.get(n)) for n in range(len(self.outputs))]
             direct = {n: result.address for n, result in enumerate(results)}
-            self.graphs.execute_sparingly(given, direct, self.device.default_stream)
+            self.graphs.execute_lazily(given, direct, self.device.default_stream)
             return results
 
     def repeated(
@@ -305,7 +305,7 @@ class GpuRunner(Runner):
             with lock:
                 activate()
                 if stream and device.stream(stream).captured():
-                    enqueue(found.alone, stream)
+                    enqueue(found.eager, stream)
                 else:
                     launch(stream)
 

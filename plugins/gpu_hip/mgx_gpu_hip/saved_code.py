@@ -43,7 +43,7 @@ def keep_code(
         "device": context.device.properties.name,
         "kernels": kernels,
         "images": list(places),
-        "choices": {} if tuner is None else tuner.asked(),
+        "choices": {} if tuner is None else tuner.choices_made(),
         "tuning": dict(tuning),
     }
 

@@ -35,7 +35,7 @@ class Staging:
             self.memory[b.kind, b.index] = held
             self.addresses[id(b)] = held.address
 
-    def taken(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
+    def stage(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
         """Returns addresses of inputs usable in place, and objects to keep alive; other inputs are copied to staging buffers."""
         given: dict[int, int] = {}
         kept: list[Any] = []

@@ -22,20 +22,20 @@ from .library.cudnn_graph import packed
 from .library.cudnn_narrow import NarrowProblem
 from .library.gemm_problem import GemmProblem, Matrix
 from .library.vendor import Libraries
-from .plan_builders import PlanBuilders, Question
+from .plan_builders import PlanBuilders, PlanRequest
 from .plan_timing import fastest_plan
 from .runtime import Device
 
-__all__ = ["Timed", "Tuner"]
+__all__ = ["TimedPlan", "Tuner"]
 
-OPEN: Final = 4  # budget taken by a set of symbolic extents: timing one pays off after thousands of runs
-SPARE: Final = 16  # if less than this fraction of memory is free, a refusal may be due to lack of memory
-KNOWN = 512  # maximum number of problems kept in memory
+SYMBOLIC_COST: Final = 4  # budget taken by a set of symbolic extents: timing one pays off after thousands of runs
+LOW_MEMORY: Final = 16  # if less than this fraction of memory is free, a refusal may be due to lack of memory
+MOST_PLANS = 512  # maximum number of problems kept in memory
 DRY_RUNS: Final = 3
-GUESS = 2e8  # operations per microsecond assumed where nothing was measured
+RATE = 2e8  # operations per microsecond assumed where nothing was measured
 
 
-class Timed:
+class TimedPlan:
     """A plan and the microseconds of one launch.
 
     choice: identifies the plan; make: builds it on first access (most remembered plans are only compared).
@@ -47,7 +47,7 @@ class Timed:
         self._make = make
 
     @classmethod
-    def of(cls, plan: Any, us: float) -> Timed:
+    def of(cls, plan: Any, us: float) -> TimedPlan:
         return cls(us, plan.choice, lambda: plan)
 
     @cached_property
@@ -59,7 +59,7 @@ class Tuner(TuningStore):
     """Requests several plans of a problem from the libraries and keeps the fastest.
 
     Timing has a budget, since a program whose shapes keep changing would otherwise spend its time on it: after `budget` sets of
-    shapes, of which one of a program with symbolic extents counts as `OPEN`, unknown problems get the library's own choice.
+    shapes (one of a program with symbolic extents counts as `SYMBOLIC_COST`), unknown problems get the library's own choice.
     `exhaustive` requests (compile option ``exhaustive_tune``) have no budget, try more plans, including those compiled for the
     problem, and ignore choices made for other requests.
 
@@ -74,12 +74,12 @@ class Tuner(TuningStore):
         self.libraries = libraries
         super().__init__(f"{device.properties.name} {device.arch}", folder)
         self.budget = budget
-        self.found: OrderedDict[tuple[Any, bool], Timed | No] = OrderedDict()
+        self.found: OrderedDict[tuple[Any, bool], TimedPlan | No] = OrderedDict()
         self.builders = PlanBuilders(device, lambda: self.libraries.another())
         self._compiling = _Compiling()
-        self._asked: dict[tuple[Any, bool], _Asked] | None = None
+        self._asked: dict[tuple[Any, bool], _SizedRequest] | None = None
 
-    def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> Timed | No:
+    def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> TimedPlan | No:
         """Returns the fastest plan of a matrix product; compiled: without prebuilt kernels, tries those compiled for it."""
         sizes = {
             "a": _space(p.a, p.m, p.k, p.batch),
@@ -97,9 +97,9 @@ class Tuner(TuningStore):
             plans = libraries.plans(p, 16 if p.flops < 4e9 else 6, False)
             return libraries.plans(p, 3, True) if isinstance(plans, No) and compiled else plans
 
-        return self._best(Question(p, many, compiled), sizes, exhaustive)
+        return self._best(PlanRequest(p, many, compiled), sizes, exhaustive)
 
-    def convolution(self, p: ConvProblem, exhaustive: bool = False) -> Timed | No:
+    def convolution(self, p: ConvProblem, exhaustive: bool = False) -> TimedPlan | No:
         """Returns the fastest plan of a convolution."""
         size = p.dtype.size
         sizes = {
@@ -111,17 +111,17 @@ class Tuner(TuningStore):
             sizes["residual"] = sizes["y"]
         if "bias" in p.epilogue:
             sizes["bias"] = 8 * p.filters
-        question = Question(p, lambda libraries: libraries.plans(p, *((24, True) if exhaustive else (8, False))))
-        return self._best(question, sizes, exhaustive)
+        request = PlanRequest(p, lambda libraries: libraries.plans(p, *((24, True) if exhaustive else (8, False))))
+        return self._best(request, sizes, exhaustive)
 
-    def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> Timed | No:
+    def narrow(self, p: NarrowProblem, exhaustive: bool = False) -> TimedPlan | No:
         """Returns the fastest plan of a product of bytes or 8-bit floats with its epilogue."""
-        question = Question(p, lambda libraries: libraries.plans(p, 12 if exhaustive else 4))
-        return self._best(question, p.sizes, exhaustive)
+        request = PlanRequest(p, lambda libraries: libraries.plans(p, 12 if exhaustive else 4))
+        return self._best(request, p.sizes, exhaustive)
 
-    def attention(self, p: AttentionProblem, exhaustive: bool = False) -> Timed | No:
+    def attention(self, p: AttentionProblem, exhaustive: bool = False) -> TimedPlan | No:
         """Returns the library's own choice, timed; declines if the budget is spent."""
-        if self._hurried(exhaustive) and repr(p) not in self.choices:
+        if self._over_budget(exhaustive) and repr(p) not in self.choices:
             return No("the library's attention was not timed")
         size = p.dtype.size
         sizes = {
@@ -132,8 +132,8 @@ class Tuner(TuningStore):
         }
         if p.bias is not None:
             sizes["bias"] = 4 * _reach(p.bias, p.bias_strides or packed(p.bias))
-        question = Question(p, lambda libraries: libraries.plans(p) if exhaustive else No(""))
-        return self._best(question, sizes, exhaustive)
+        request = PlanRequest(p, lambda libraries: libraries.plans(p) if exhaustive else No(""))
+        return self._best(request, sizes, exhaustive)
 
     def untimed(self) -> Tuner:
         """Returns a tuner with the measurements made so far that makes no more."""
@@ -142,21 +142,21 @@ class Tuner(TuningStore):
         made.choices, made.found, made._compiling = dict(self.choices), OrderedDict(), _Compiling()
         return made
 
-    def guess(self, problem: Any, exhaustive: bool) -> float | None:
+    def estimate(self, problem: Any, exhaustive: bool) -> float | None:
         """Returns estimated microseconds of a library for a problem; None if it was, or will be, measured."""
-        if not self._hurried(exhaustive) or repr(problem) in self.choices:
+        if not self._over_budget(exhaustive) or repr(problem) in self.choices:
             return None
-        return _guessed(problem)
+        return _estimated_us(problem)
 
-    def _hurried(self, exhaustive: bool) -> bool:
+    def _over_budget(self, exhaustive: bool) -> bool:
         return not (self.measures and (self.budget or exhaustive))
 
     def done(self, open_extents: bool = False) -> None:
         """Charges the budget for a set of shapes; open_extents: of a program with symbolic extents."""
-        self.budget = max(self.budget - (OPEN if open_extents else 1), 0)
+        self.budget = max(self.budget - (SYMBOLIC_COST if open_extents else 1), 0)
         self.save()
 
-    def asked(self) -> dict[str, Any]:
+    def choices_made(self) -> dict[str, Any]:
         """Returns the choices for all problems so far, as plain data for another process to `learn`."""
         with self.lock:
             known = sorted(self.found.items(), key=lambda one: one[0][1])  # the exhaustive entry wins
@@ -168,7 +168,7 @@ class Tuner(TuningStore):
             }
 
     @contextmanager
-    def expecting(self, dry_run: Callable[[], None]) -> Iterator[None]:
+    def prefetching(self, dry_run: Callable[[], None]) -> Iterator[None]:
         """Context manager: on the first unknown problem, builds the plans of all problems in parallel.
 
         dry_run: requests the plans needed next; meanwhile, unknown problems get placeholder plans with estimated times.
@@ -179,23 +179,23 @@ class Tuner(TuningStore):
         finally:
             self._compiling.dry_run = before
 
-    def _best(self, question: Question, sizes: Mapping[str, int], exhaustive: bool) -> Timed | No:
-        asked = _Asked(question, sizes)
+    def _best(self, request: PlanRequest, sizes: Mapping[str, int], exhaustive: bool) -> TimedPlan | No:
+        asked = _SizedRequest(request, sizes)
         with self.lock:
             known = self._known(asked, exhaustive)
             if known is not None:
                 return known
             if self._asked is not None:
-                self._asked[question.problem, exhaustive] = asked
-                return Timed(1.0 + question.problem.flops / GUESS, {}, lambda: _Guessed(str(question.problem)))
-            if self._compiling.dry_run is not None and not self._hurried(exhaustive):
+                self._asked[request.problem, exhaustive] = asked
+                return TimedPlan(1.0 + request.problem.flops / RATE, {}, lambda: _Placeholder(str(request.problem)))
+            if self._compiling.dry_run is not None and not self._over_budget(exhaustive):
                 self._prepare()
                 known = self._known(asked, exhaustive)
             return self._measured(asked, exhaustive) if known is None else known
 
-    def _known(self, asked: _Asked, exhaustive: bool) -> Timed | No | None:
+    def _known(self, asked: _SizedRequest, exhaustive: bool) -> TimedPlan | No | None:
         """Returns the result known for a problem, from memory or disk; measures again if its plan no longer exists."""
-        question, problem = asked.question, asked.question.problem
+        request, problem = asked.request, asked.request.problem
         found = self.found.get((problem, True)) or self.found.get((problem, exhaustive))
         if found is not None:
             return found
@@ -212,16 +212,16 @@ class Tuner(TuningStore):
             if not isinstance(plan, No) and plan.choice.get("version") == kept["choice"].get("version"):
                 return plan
             with self.lock:
-                again = self._timed(asked, exhaustive, question.plans(self.libraries))
+                again = self._timed(asked, exhaustive, request.plans(self.libraries))
             if isinstance(again, No):
                 raise DeviceError(f"{problem!r}: {again.why}")
             return again.plan
 
-        return self._found(problem, exhaustive, Timed(float(kept["us"]), kept["choice"], make))
+        return self._found(problem, exhaustive, TimedPlan(float(kept["us"]), kept["choice"], make))
 
-    def _found(self, problem: Any, exhaustive: bool, answer: Timed | No) -> Timed | No:
+    def _found(self, problem: Any, exhaustive: bool, answer: TimedPlan | No) -> TimedPlan | No:
         self.found[problem, exhaustive] = answer
-        if len(self.found) > KNOWN:
+        if len(self.found) > MOST_PLANS:
             self.found.popitem(last=False)
         return answer
 
@@ -234,7 +234,7 @@ class Tuner(TuningStore):
         assert dry_run is not None
         failed: set[tuple[Any, bool]] = set()
         for _ in range(DRY_RUNS):
-            asked: dict[tuple[Any, bool], _Asked] = {}
+            asked: dict[tuple[Any, bool], _SizedRequest] = {}
             self._asked = asked
             try:
                 dry_run()
@@ -245,28 +245,28 @@ class Tuner(TuningStore):
             unknown = {key: one for key, one in asked.items() if key not in failed}
             if len(unknown) < 2:
                 return
-            answers = self.builders.answers([one.question for one in unknown.values()])
+            answers = self.builders.submit([one.request for one in unknown.values()])
             for (key, one), plans in zip(unknown.items(), answers, strict=True):
                 try:
                     self._found(*key, self._timed(one, key[1], plans()))
                 except MgxError:  # raised again if the emission requests this problem
                     failed.add(key)
 
-    def _measured(self, asked: _Asked, exhaustive: bool) -> Timed | No:
-        problem = asked.question.problem
-        if self._hurried(exhaustive):
-            plan = self.libraries.plan(problem) if asked.question.fall_back else No("no ready-made kernel")
-            made = plan if isinstance(plan, No) else Timed.of(plan, _guessed(problem))
+    def _measured(self, asked: _SizedRequest, exhaustive: bool) -> TimedPlan | No:
+        problem = asked.request.problem
+        if self._over_budget(exhaustive):
+            plan = self.libraries.plan(problem) if asked.request.fall_back else No("no ready-made kernel")
+            made = plan if isinstance(plan, No) else TimedPlan.of(plan, _estimated_us(problem))
         else:
-            made = self._timed(asked, exhaustive, asked.question.plans(self.libraries))
+            made = self._timed(asked, exhaustive, asked.request.plans(self.libraries))
         return self._found(problem, exhaustive, made)
 
-    def _timed(self, asked: _Asked, exhaustive: bool, plans: Sequence[Any] | No) -> Timed | No:
+    def _timed(self, asked: _SizedRequest, exhaustive: bool, plans: Sequence[Any] | No) -> TimedPlan | No:
         """Times several plans and stores the fastest."""
-        problem = asked.question.problem
+        problem = asked.request.problem
         if isinstance(plans, No):  # a refusal takes as long to find as plans take to build, so it is stored too
             free, total = self.device.memory()
-            if free >= total // SPARE:  # with less, lack of memory may be the reason
+            if free >= total // LOW_MEMORY:  # with less, lack of memory may be the reason
                 versions = self.libraries.versions(problem)
                 self.keep(repr(problem), {"refused": plans.why, "versions": versions, "exhaustive": exhaustive})
             return plans
@@ -275,13 +275,13 @@ class Tuner(TuningStore):
             return No(f"none of {len(plans)} plans could be launched for {problem!r}")
         plan, us = best
         self.keep(repr(problem), {"choice": dict(plan.choice), "us": us, "exhaustive": exhaustive})
-        return Timed.of(plan, us)
+        return TimedPlan.of(plan, us)
 
 
-class _Asked(NamedTuple):
+class _SizedRequest(NamedTuple):
     """A request and the bytes of its operands by launch parameter."""
 
-    question: Question
+    request: PlanRequest
     sizes: Mapping[str, int]
 
 
@@ -291,7 +291,7 @@ class _Compiling(threading.local):
     dry_run: Callable[[], None] | None = None
 
 
-class _Guessed:
+class _Placeholder:
     """Placeholder for a plan during a dry run."""
 
     workspace = 0
@@ -301,9 +301,9 @@ class _Guessed:
         self.choice: dict[str, Any] = {}
 
 
-def _guessed(problem: Any) -> float:
+def _estimated_us(problem: Any) -> float:
     """Returns estimated microseconds of a plan that has not been timed."""
-    return 5.0 + float(problem.flops) / GUESS
+    return 5.0 + float(problem.flops) / RATE
 
 
 def _space(x: Matrix, rows: int, columns: int, batch: int) -> int:

@@ -13,7 +13,7 @@ from mgx_core import Watch
 from .compile.build import build
 from .compile.source import parameter_codes
 from .runtime import Device, DeviceArray, Launch
-from .runtime.choice import EMULATED, Choice, decider
+from .runtime.conditional_graph import EMULATED, ConditionalGraph, decider
 
 __all__ = ["DeviceWatch"]
 
@@ -105,7 +105,7 @@ class DeviceWatch(Watch):
     def changed(self) -> bool:
         return bool(self._told[0])
 
-    def checks(self, choice: Choice) -> list[Callable[[int], None]]:
+    def checks(self, choice: ConditionalGraph) -> list[Callable[[int], None]]:
         """Returns the calls that set a graph's condition to 1 if the contents have changed."""
         decide = self._decide.bind((1,), (32,), 0, (self._state.address + 24, choice.condition))
         return [self._launch(), decide]

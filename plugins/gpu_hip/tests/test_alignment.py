@@ -230,4 +230,4 @@ def test_the_library_is_not_given_a_bias_whose_rows_have_gaps_between_elements(k
     assert not isinstance(attention_graph(row_by_row), No)
     inside = AttentionProblem.packed(1, heads, keys, keys, 64, bias=lens, bias_strides=(1, 1, keys * heads, heads))
     refused = attention_graph(inside)
-    assert isinstance(refused, No) and "next to each other" in refused.why
+    assert isinstance(refused, No) and "unit stride within a row" in refused.why

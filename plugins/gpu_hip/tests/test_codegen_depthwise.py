@@ -130,7 +130,7 @@ def test_refusals_say_why() -> None:
     p = [body.add_parameter(n, Shape.of(dt.float32, t.lens)) for n, t in (("x", x), ("w", w))]
     body.add_return([body.add(Convolution(group=8), *p)])
     y = tensor("float32", (1, 8, 3, 3))
-    assert "channels-last" in str(generate(Group(tag="convolution"), [x, w], [y], traits(), [body]))
+    assert "channels last" in str(generate(Group(tag="convolution"), [x, w], [y], traits(), [body]))
 
 
 @pytest.mark.parametrize("wave", [32, 64])

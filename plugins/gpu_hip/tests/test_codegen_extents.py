@@ -13,8 +13,8 @@ import mgx_core as mgx
 from mgx_core.errors import No
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.extents import SymbolicInt, arguments, plain
+from mgx_gpu_hip.codegen.generators import source_of
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.codegen.writing import source_of
 
 
 def test_polynomials_are_one_however_they_were_made() -> None:

@@ -17,7 +17,7 @@ from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.convolutions import library_convolution
 from mgx_gpu_hip.steps import KernelStep, LibraryStep
 from mgx_gpu_hip.target import GpuTarget
-from mgx_gpu_hip.tuning import Timed
+from mgx_gpu_hip.tuning import TimedPlan
 
 ODD = 12.0  # microseconds where channels are no whole vectors
 
@@ -28,17 +28,17 @@ class Tuner:
     def __init__(self, us: float) -> None:
         self.us = us
 
-    def guess(self, problem: Any, exhaustive: bool) -> None:
+    def estimate(self, problem: Any, exhaustive: bool) -> None:
         return None  # everything is timed
 
-    def _timed(self, problem: Any, odd: bool) -> Timed:
+    def _timed(self, problem: Any, odd: bool) -> TimedPlan:
         plan = SimpleNamespace(name=str(problem), problem=problem, workspace=0, choice={"library": "stand-in"})
-        return Timed.of(plan, ODD if odd else self.us)
+        return TimedPlan.of(plan, ODD if odd else self.us)
 
-    def gemm(self, problem: Any, compiled: bool, exhaustive: bool) -> Timed:
+    def gemm(self, problem: Any, compiled: bool, exhaustive: bool) -> TimedPlan:
         return self._timed(problem, problem.k % 8 > 0)
 
-    def convolution(self, problem: Any, exhaustive: bool) -> Timed | No:
+    def convolution(self, problem: Any, exhaustive: bool) -> TimedPlan | No:
         return self._timed(problem, problem.dims[1] % 8 > 0) if set(problem.kernel) != {1} else No("none")
 
 

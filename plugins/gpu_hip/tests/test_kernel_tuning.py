@@ -183,7 +183,7 @@ class Untimed:
     def __init__(self, budget: int) -> None:
         self.budget = budget
 
-    def expecting(self, dry_run: Any) -> Any:
+    def prefetching(self, dry_run: Any) -> Any:
         return contextlib.nullcontext()
 
     def narrow(self, problem: Any, exhaustive: bool) -> No:
@@ -192,5 +192,5 @@ class Untimed:
     def done(self, open_extents: bool = False) -> None:
         pass
 
-    def asked(self) -> dict[str, Any]:
+    def choices_made(self) -> dict[str, Any]:
         return {}

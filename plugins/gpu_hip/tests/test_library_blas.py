@@ -10,7 +10,7 @@ import pytest
 from mgx_core import dtype
 from mgx_core.errors import DeviceError, No, ParameterError
 from mgx_gpu_hip.library import Activation, GemmProblem, Matrix
-from mgx_gpu_hip.library.blas_tables import CUBLASLT, HIPBLASLT, BlasTable
+from mgx_gpu_hip.library.blas_constants import CUBLASLT, HIPBLASLT, BlasTable
 from mgx_gpu_hip.library.gemm import Blas
 
 RELU = Activation("relu")

@@ -13,10 +13,10 @@ from mgx_gpu_hip.library import Activation, AttentionProblem, ConvProblem, GemmP
 from mgx_gpu_hip.library.attention import attention_graph
 from mgx_gpu_hip.library.convolution import channels_last, conv_graph
 from mgx_gpu_hip.library.cudnn import EXACT, NARROW, Cudnn, notes_for
+from mgx_gpu_hip.library.cudnn_constants import Attr, Kind, Note
 from mgx_gpu_hip.library.cudnn_graph import Convolve, Graph, MatMul, Pointwise, Reduce
 from mgx_gpu_hip.library.cudnn_plan import CudnnPlan
 from mgx_gpu_hip.library.cudnn_problems import gemm_graph
-from mgx_gpu_hip.library.cudnn_tables import Attr, Kind, Note
 
 RELU = Activation("relu")
 CONV = ConvProblem((1, 8, 6, 6), 16, (3, 3), pads=((1, 1), (1, 1)), epilogue=("bias", RELU))

@@ -92,7 +92,7 @@ def test_an_unknown_architecture_is_named() -> None:
     program = mgx.Program()
     m = program.get_main_module()
     m.add_return([m.add(mgx.op("relu"), m.add_parameter("x", mgx.Shape("float", [2])))])
-    with pytest.raises(DeviceError, match=r"an architecture is one of .*got 'gfx1'"):
+    with pytest.raises(DeviceError, match=r"an architecture must be one of .*got 'gfx1'"):
         program.compile(GpuTarget(), target="gfx1")
 
 

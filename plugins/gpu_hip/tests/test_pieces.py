@@ -12,7 +12,7 @@ from growing_decoder import WIDTH, close, decoder, fed
 import mgx_core as mgx
 from mgx_core.run.pieces import RUNS, WHOLE, PiecesRunner
 from mgx_core.types.dim import symbol
-from mgx_gpu_hip import recordings
+from mgx_gpu_hip import graph_cache
 from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.runner import GpuRunner
 from mgx_gpu_hip.runtime import DeviceArray, available
@@ -52,7 +52,7 @@ def test_results_of_changing_lengths_are_right_and_stay_as_they_are(target: GpuT
 def test_a_length_that_comes_again_records_nothing_but_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs are recorded for pieces that no length touches, at addresses that stay; not for the attention to a cache."""
     program, recorded = decoder(LAYERS, GpuTarget("host", 1)), []
-    record = recordings.Recordings._record
+    record = graph_cache.GraphCache._capture
 
     def noting(self: Any, *given: Any) -> Any:
         recorded.append(self)
@@ -60,7 +60,7 @@ def test_a_length_that_comes_again_records_nothing_but_what_comes_again(monkeypa
 
     for length in range(1, WHOLE + 1):
         program.run(fed(LAYERS, length))
-    monkeypatch.setattr(recordings.Recordings, "_record", noting)
+    monkeypatch.setattr(graph_cache.GraphCache, "_capture", noting)
     program.run(fed(LAYERS, 20))
     assert isinstance(runner(program), PiecesRunner) and not recorded
     program.run(fed(LAYERS, 21))

@@ -15,7 +15,7 @@ from mgx_gpu_hip.plans import PLANS
 from mgx_gpu_hip.plans.products import library_product
 from mgx_gpu_hip.steps import KernelStep, LibraryStep
 from mgx_gpu_hip.target import GpuTarget
-from mgx_gpu_hip.tuning import Timed
+from mgx_gpu_hip.tuning import TimedPlan
 
 UNPADDED = 12.0  # microseconds of a product whose rows are no whole vectors
 
@@ -26,9 +26,9 @@ class Tuner:
     def __init__(self, us: float) -> None:
         self.us = us
 
-    def gemm(self, problem: Any, compiled: bool, exhaustive: bool) -> Timed:
+    def gemm(self, problem: Any, compiled: bool, exhaustive: bool) -> TimedPlan:
         plan = SimpleNamespace(name=str(problem), problem=problem, workspace=0, choice={"library": "stand-in"})
-        return Timed.of(plan, UNPADDED if problem.k % 8 else self.us)
+        return TimedPlan.of(plan, UNPADDED if problem.k % 8 else self.us)
 
 
 def emitted(batch: int, k: int, n: int, us: float) -> tuple[GpuEmitter, list[Any], Any]:

@@ -192,7 +192,7 @@ def test_programs_stay_on_the_device(target: GpuTarget, of: str, count: Any) -> 
 def test_regions_of_nothing_are_left_to_the_host() -> None:
     ins = [tensor("float32", (2, 3, 0, 4)), tensor("float32", (1, 4)), tensor("int64", (1,))]
     found = generate(made(), ins, [tensor("float32", (1, 3, 3, 4))], traits())
-    assert isinstance(found, No) and "without elements" in found.why
+    assert isinstance(found, No) and "requires an operand with elements" in found.why
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -14,7 +14,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.types.memory_limit import ALIGNMENT
-from mgx_gpu_hip import bound_steps, recordings
+from mgx_gpu_hip import bound_steps, graph_cache
 from mgx_gpu_hip import runner as running
 from mgx_gpu_hip.emitter import DEVICE_ALIGNMENT
 from mgx_gpu_hip.guarded import BackwardsTarget, GuardedTarget
@@ -119,7 +119,7 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
     program, given, _ = program_of(build)
     (instance,) = program.executable.instances()
     called: list[tuple[str, str]] = []
-    kernels, on_host = bound_steps._kernel_calls, recordings.Recordings._on_host
+    kernels, on_host = bound_steps._kernel_calls, graph_cache.GraphCache._on_host
 
     def bound(step: Any, *args: Any) -> Any:
         called.append((step.kernel, "target"))
@@ -130,7 +130,7 @@ def test_the_placement_names_what_is_called(build: Build, monkeypatch: pytest.Mo
         on_host(self, step, *args)
 
     monkeypatch.setattr(bound_steps, "_kernel_calls", bound)
-    monkeypatch.setattr(recordings.Recordings, "_on_host", hosted)
+    monkeypatch.setattr(graph_cache.GraphCache, "_on_host", hosted)
     program.run(given)
     steps = instance.plan.steps
     assert Counter(called) == Counter((s.kernel, "host" if isinstance(s, HostStep) else "target") for s in steps)
@@ -148,7 +148,7 @@ def test_public_models_hold_what_is_planned(path: Path, monkeypatch: pytest.Monk
     """$MGX_TEST_MODELS holds NAME.onnx and NAME.in.npz; nothing is compiled."""
 
     def nothing(self: Any, kept: Any) -> None:
-        self.named, self.codes, self.functions = [], [], {}
+        self.step_sources, self.codes, self.functions = [], [], {}
 
     monkeypatch.setattr(running.GpuRunner, "_load", nothing)
     monkeypatch.setattr("mgx_gpu_hip.offline.build", lambda *args, **options: [])

@@ -137,7 +137,7 @@ def texts_behind(program: mgx.Program, x: Any, counts: range) -> set[str]:
     runner, texts = program.executable.instances()[0].runner, set[str]()
     for count in counts:
         program.run({"x": x, "keep": np.arange(len(x)) < count})
-        texts |= {named.text for later in runner.continuation.runners() for named in later.named}
+        texts |= {named.text for later in runner.continuation.runners() for named in later.step_sources}
     return texts
 
 

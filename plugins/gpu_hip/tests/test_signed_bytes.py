@@ -101,7 +101,7 @@ class Recorder:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def expecting(self, dry_run: Any) -> Any:
+    def prefetching(self, dry_run: Any) -> Any:
         return contextlib.nullcontext()
 
     def narrow(self, problem: Any, exhaustive: bool) -> No:

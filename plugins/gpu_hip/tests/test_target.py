@@ -14,8 +14,8 @@ from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.compile import build as builder
-from mgx_gpu_hip.named import Named
 from mgx_gpu_hip.runtime import DeviceArray
+from mgx_gpu_hip.step_sources import StepSource
 from mgx_gpu_hip.target import GpuTarget
 
 rng = np.random.default_rng(7)
@@ -283,7 +283,7 @@ def test_kernels_compile_for_an_amd_device(either_wave: GpuTarget) -> None:
     program, given, _ = compiled(build, either_wave)
     program.run(given)
     steps = program.executable.instances()[0].runner.schedule.steps
-    codes = builder.build([Named(s) for s in steps], "gfx90a")
+    codes = builder.build([StepSource(s) for s in steps], "gfx90a")
     assert len(codes) == len(steps) and all(c.image for c in codes)
 
 

@@ -87,7 +87,7 @@ def test_another_process_does_not_measure_again(tuned, way) -> None:
     library = Library()
     second = tuned(library, "a" if way == "disk" else "b")
     if way == "file":
-        second.learn(first.asked())
+        second.learn(first.choices_made())
     found = second.gemm(PROBLEM)
     assert (found.us, library.asked) == (4.0, [])  # to compare it, nothing has to be made
     assert found.plan is library.all["second"]
@@ -99,7 +99,7 @@ def test_a_plan_of_another_version_is_measured_again(tuned) -> None:
     first.gemm(PROBLEM)
     library = Library("2")
     second = tuned(library, "b")
-    second.learn(first.asked())
+    second.learn(first.choices_made())
     assert second.gemm(PROBLEM).plan is library.all["second"]
     assert library.asked == ["second", "all"]
 
@@ -123,7 +123,7 @@ def test_another_process_does_not_ask_again_what_was_refused(tuned, way) -> None
     library = Refusing()
     second = tuned(library, "a" if way == "disk" else "b")
     if way == "file":
-        second.learn(first.asked())
+        second.learn(first.choices_made())
     assert second.gemm(PROBLEM).why == "no such product"
     assert not library.asked
 
@@ -162,9 +162,9 @@ def test_programs_that_run_rarely_take_known_choices_and_the_librarys(tuned, exh
     tuner = tuned(library)
     tuner.gemm(PROBLEM, exhaustive=exhaustive)
     spare = tuner.untimed()
-    assert spare.guess(PROBLEM, exhaustive) is None
-    assert (spare.guess(OTHER, exhaustive) or 0) > 5.0
-    assert tuner.guess(OTHER, exhaustive) is None  # it would measure
+    assert spare.estimate(PROBLEM, exhaustive) is None
+    assert (spare.estimate(OTHER, exhaustive) or 0) > 5.0
+    assert tuner.estimate(OTHER, exhaustive) is None  # it would measure
     assert spare.gemm(PROBLEM, exhaustive=exhaustive).plan is library.all["second"]
     for _ in range(2):
         assert spare.gemm(OTHER, exhaustive=exhaustive).plan is library.all["first"]
@@ -177,7 +177,7 @@ def test_a_plan_that_cannot_be_had_any_more_is_an_error(tuned) -> None:
     first.gemm(PROBLEM)
     none: Any = SimpleNamespace(plan=lambda *_: No("gone"), plans=lambda *_: No("gone"), versions=lambda _: "2")
     second = tuned(none, "b")
-    second.learn(first.asked())
+    second.learn(first.choices_made())
     with pytest.raises(DeviceError, match="gone"):
         _ = second.gemm(PROBLEM).plan
 
@@ -216,7 +216,7 @@ def test_what_will_be_asked_is_prepared_by_threads_with_handles_of_their_own(tun
         assert tuner.gemm(PROBLEM).us > 0
         assert tuner.gemm(OTHER).plan.workspace == 0
 
-    with tuner.expecting(dry_run):
+    with tuner.prefetching(dry_run):
         found = [tuner.gemm(p) for p in (PROBLEM, OTHER)]
     assert [f.us for f in found] == [4.0, 4.0]
     assert (library.asked, [o.asked for o in others]) == ([], [["all"], ["all"]])
@@ -225,7 +225,7 @@ def test_what_will_be_asked_is_prepared_by_threads_with_handles_of_their_own(tun
 def test_one_unknown_problem_needs_no_threads(tuned) -> None:
     library = Library()
     tuner = tuned(library)
-    with tuner.expecting(lambda: tuner.gemm(PROBLEM)):
+    with tuner.prefetching(lambda: tuner.gemm(PROBLEM)):
         assert tuner.gemm(PROBLEM).us == 4.0
     assert library.asked == ["all"]
 
@@ -240,7 +240,7 @@ def test_answers_lead_to_questions_that_are_prepared_too(tuned) -> None:
             if tuner.gemm(first).us == 4.0:
                 tuner.gemm(then)
 
-    with tuner.expecting(ask):
+    with tuner.prefetching(ask):
         ask()
     assert library.asked == ["all"] * 4
     assert len(tuner.found) == 4
@@ -253,7 +253,7 @@ def test_a_dry_run_that_fails_leaves_the_questions_to_the_program(tuned) -> None
     def fail() -> None:
         raise DeviceError("no such kernel")
 
-    with tuner.expecting(fail):
+    with tuner.prefetching(fail):
         assert tuner.gemm(PROBLEM).us == 4.0
 
 
@@ -269,7 +269,7 @@ def test_a_problem_that_fails_while_it_is_prepared_fails_only_where_it_is_asked_
 
     library.plans = plans
     tuner = tuned(library)
-    with tuner.expecting(lambda: [tuner.gemm(p) for p in (OTHER, PROBLEM)]):
+    with tuner.prefetching(lambda: [tuner.gemm(p) for p in (OTHER, PROBLEM)]):
         assert tuner.gemm(PROBLEM).us == 4.0
         assert library.asked == ["all", "all"]
         with pytest.raises(DeviceError, match="no memory"):
@@ -279,7 +279,7 @@ def test_a_problem_that_fails_while_it_is_prepared_fails_only_where_it_is_asked_
 def test_compilations_at_the_same_time_leave_nothing_behind(tuned) -> None:
     tuner = tuned(Library())
     ran: list[str] = []
-    first, second = (tuner.expecting(lambda name=name: ran.append(name)) for name in ("first", "second"))
+    first, second = (tuner.prefetching(lambda name=name: ran.append(name)) for name in ("first", "second"))
     with ThreadPoolExecutor(1) as thread:
         first.__enter__()
         thread.submit(second.__enter__).result()

@@ -11,7 +11,7 @@ from mgx_core.ir.graph import Graph
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.context import GpuContext
 from mgx_gpu_hip.runner import GpuRunner
-from mgx_gpu_hip.runtime.choice import Choice
+from mgx_gpu_hip.runtime.conditional_graph import ConditionalGraph
 from mgx_gpu_hip.watch import DeviceWatch
 
 RNG = np.random.default_rng(0)
@@ -121,7 +121,7 @@ def test_every_byte_counts(context, size):
             other[at + place] ^= 1 << int(RNG.integers(8))
             for bytes_there, differs in ((data, False), (other, True)):
                 context.copy(bytes_there, whole)
-                for call in watch.checks(Choice(context.device)):
+                for call in watch.checks(ConditionalGraph(context.device)):
                     call(0)
                 context.finish()
                 assert watch.changed is differs

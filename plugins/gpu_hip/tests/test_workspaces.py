@@ -12,7 +12,7 @@ import pytest
 
 from mgx_core.targets.values import Buffer
 from mgx_gpu_hip.bound_steps import BoundStep
-from mgx_gpu_hip.recordings import _recorded
+from mgx_gpu_hip.graph_cache import _capture_steps
 from mgx_gpu_hip.runtime import open_device
 from mgx_gpu_hip.runtime.graph import Graph
 from mgx_gpu_hip.runtime.symbols import C_TYPES, CALLS
@@ -139,7 +139,7 @@ def test_a_counter_in_the_part_of_an_earlier_step_is_cleared_before_its_own_step
         BoundStep(s, [*(lambda handle, a=a: fill(4096 + a, 0, 4) for a in fills), lambda handle: recorded.append(None)])  # type: ignore[misc]
         for s, fills in zip(steps, cleared, strict=True)
     ]
-    graph = _recorded(bound, {id(steps[0].workspace): 4096}, device, SimpleNamespace(handle=7))  # type: ignore[arg-type]
+    graph = _capture_steps(bound, {id(steps[0].workspace): 4096}, device, SimpleNamespace(handle=7))  # type: ignore[arg-type]
     assert [f.address - 4096 for _, f in graph.fills()] == [0, 2 * HEAD]
 
 
@@ -171,7 +171,7 @@ def test_counters_are_cleared_once_for_all_steps() -> None:
         for s in steps
     ]
     stream = device.stream()
-    graph = _recorded(bound, {id(whole): memory.address}, device, stream)
+    graph = _capture_steps(bound, {id(whole): memory.address}, device, stream)
     assert graph.nodes() == 7 if device.kind == "cuda" else 9  # copies, and one node that clears
     made = graph.instantiate()
     for _ in range(2):

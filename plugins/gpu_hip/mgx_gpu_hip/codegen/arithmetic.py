@@ -11,7 +11,7 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.reduce import ReduceAll, ReduceMin
 from mgx_core.ops.rotary import RotaryEmbedding
 
-from .elements import Coordinates, carried, each_element, offset_of
+from .elements import Coordinates, as_unsigned, each_element, offset_of
 from .primitives import constant
 from .reduce import fused_reduce
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
@@ -63,7 +63,7 @@ def eye_like(op: Any, y: Tensor, traits: DeviceTraits) -> KernelSource:
 def trilu(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource:
     x, k = [*xs, None][:2]
     assert x is not None
-    x, y = carried(x), carried(ys[0])
+    x, y = as_unsigned(x), as_unsigned(ys[0])
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         bound = f"{op.k}" if k is None else "(i64)p1[0]"

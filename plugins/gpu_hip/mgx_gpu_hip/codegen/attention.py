@@ -5,8 +5,8 @@ from __future__ import annotations
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .attention_few import few_queries, streams
-from .attention_floats import floats
+from .attention_decode import few_queries, streams
+from .attention_fma import floats
 from .attention_pattern import Pattern
 from .attention_split import split_keys, waves_for
 from .attention_tiles import tiles

@@ -26,11 +26,11 @@ from mgx_core.rules.constants import scalar_of
 from mgx_core.rules.outline import through_views
 from mgx_core.types.dtype import DType
 
-from .after_product import Finish, after_product
 from .bodies import VIEWS, Access, Body, flat, through_chain
 from .expressions import store_value
 from .extents import remembered
 from .geometry import offset_code
+from .product_epilogue import FusedEpilogue, product_epilogue
 from .source import NAME, Tensor, stored
 
 __all__ = ["Pattern", "from_group", "from_op"]
@@ -59,13 +59,13 @@ class Pattern:
     k: Access
     v: Access
     o: tuple[int, ...]
-    score: Finish | None = None
+    score: FusedEpilogue | None = None
     lines: list[str] = field(default_factory=list)
     keep: str = ""
     present: bool = False
     causal: bool = False
     sees: str = ""
-    after: Finish | None = None
+    after: FusedEpilogue | None = None
     after_module: Module | None = None
 
     @property
@@ -155,7 +155,7 @@ def from_group(module: Module, inputs: Sequence[Tensor], out: Tensor) -> Pattern
         if after is not None:
             pattern.after, pattern.after_module = after
         if softmax.inputs[0] is not first:
-            pattern.score = after_product(module, [first], inputs, dims, outputs=softmax.inputs)
+            pattern.score = product_epilogue(module, [first], inputs, dims, outputs=softmax.inputs)
     except UnsupportedError as error:
         return No(str(error))
     return pattern
@@ -176,7 +176,7 @@ def _weights(softmax: Instruction, second: Instruction) -> str:
 
 def _way_out(
     module: Module, second: Instruction, inputs: Sequence[Tensor], out: Tensor
-) -> tuple[tuple[int, ...], tuple[Finish, Module] | None]:
+) -> tuple[tuple[int, ...], tuple[FusedEpilogue, Module] | None]:
     """Returns the output's strides along the axes of the second product, and `Pattern.after`."""
     chain: list[Instruction] = []
     at = module.outputs[0]
@@ -215,7 +215,7 @@ def _way_out(
 
 def _finish(
     work: Sequence[Instruction], second: Instruction, module: Module, inputs: Sequence[Tensor], out: Tensor
-) -> tuple[Finish, Module]:
+) -> tuple[FusedEpilogue, Module]:
     """Returns the epilogue of the second product, in the layout of `out`, with operands that are scalars or rows of channels."""
     made = Module("after")
     given, index = [Tensor.of(Shape.of(second.shape.dtype, out.lens))], [-1]
@@ -238,7 +238,7 @@ def _finish(
             operands[-1] = made.add(Multibroadcast(out_lens=out.lens), operands[-1])
         at = made.add(ins.op, *operands)
     made.add_return([at])
-    finish = Finish(Body.of(made, given), tuple(given), tuple(index))
+    finish = FusedEpilogue(Body.of(made, given), tuple(given), tuple(index))
     if any(any(a.strides[:-1]) for a in finish.reads()) or not out.shape.standard():
         raise UnsupportedError("operands of the epilogue vary along other axes than the last")
     return finish, made
@@ -273,7 +273,7 @@ def from_op(op: Any, inputs: Sequence[Tensor | None], out: Tensor) -> Pattern | 
     return pattern
 
 
-def _masked_scores(pattern: Pattern, op: Any, mask: Tensor | None) -> Finish:
+def _masked_scores(pattern: Pattern, op: Any, mask: Tensor | None) -> FusedEpilogue:
     """Returns `Pattern.score` of the `attention` op: scale, softcap and mask, which is input 3 of the kernel."""
     made = Module("score")
     _, g, r = pattern.batch
@@ -303,7 +303,7 @@ def _masked_scores(pattern: Pattern, op: Any, mask: Tensor | None) -> Finish:
             closed = full(-math.inf)  # the score of a masked key may be infinite or NaN
             at = made.add(Where(), made.add(Equal(), wide, closed), closed, made.add(Add(), at, wide))
     made.add_return([at])
-    return Finish(Body.of(made, given), tuple(given), tuple(index))
+    return FusedEpilogue(Body.of(made, given), tuple(given), tuple(index))
 
 
 def _windows(pattern: Pattern, op: Any, lengths: Tensor | None, offsets: Tensor | None) -> list[str]:

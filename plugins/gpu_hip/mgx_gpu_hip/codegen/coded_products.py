@@ -10,10 +10,10 @@ from typing import Any, Final
 from mgx_core import No
 
 from ..join_rows import FEW
-from .after_product import Finish, stored_results
 from .coded_tiles import CodedTiles
 from .geometry import ceil_div, decompose
 from .pointwise import one_launch
+from .product_epilogue import FusedEpilogue, stored_results
 from .source import DeviceTraits, KernelSource, Tensor, read, stored
 
 __all__ = ["coded_product"]
@@ -55,7 +55,7 @@ def _split(n: int, groups: int, parts: int, traits: DeviceTraits) -> _Split | No
 
 
 def coded_product(
-    op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, after: Finish | None = None
+    op: Any, xs: Sequence[Tensor | None], ys: Sequence[Tensor], traits: DeviceTraits, after: FusedEpilogue | None = None
 ) -> KernelSource | No:
     """a [.., k], codes [n, bytes], scale [n, blocks] and optional zero points like it, all row-major, to results [.., n].
 
@@ -154,7 +154,14 @@ def _lines(
 
 
 def _finished(
-    ys: Sequence[Tensor], after: Finish | None, rows: int, n: int, parts: int, together: int, block: int, apart: int
+    ys: Sequence[Tensor],
+    after: FusedEpilogue | None,
+    rows: int,
+    n: int,
+    parts: int,
+    together: int,
+    block: int,
+    apart: int,
 ) -> list[str]:
     """Returns statements that add the sums of a block's waves and store the epilogue's results."""
     each = block // parts

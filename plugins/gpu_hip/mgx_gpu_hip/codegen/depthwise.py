@@ -11,11 +11,11 @@ from mgx_core import Module, No
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.convolution import Convolution
 
-from .after_product import Finish, after_product, stored_vectors
 from .bodies import flat
 from .geometry import Reader, ceil_div, decompose, index_type, load_code, offset_code
 from .movement import inner_axis, straight
 from .pointwise import one_launch, threads_of
+from .product_epilogue import FusedEpilogue, product_epilogue, stored_vectors
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored
 
 __all__ = ["depthwise", "depthwise_group"]
@@ -32,7 +32,7 @@ def depthwise_group(module: Module, inputs: Sequence[Tensor], y: Tensor, traits:
         return No("the group has several results")
     x, w = at = tuple(places[i] for i in anchor.inputs)
     try:
-        after = after_product(body, [anchor], inputs, anchor.shape.lens())
+        after = product_epilogue(body, [anchor], inputs, anchor.shape.lens())
         return depthwise(anchor.op, inputs[x], inputs[w], y, traits, inputs, at, after)
     except UnsupportedError as error:
         return No(str(error))
@@ -46,7 +46,7 @@ def depthwise(
     traits: DeviceTraits,
     inputs: Sequence[Tensor] | None = None,
     at: tuple[int, ...] = (0, 1),
-    after: Finish | None = None,
+    after: FusedEpilogue | None = None,
 ) -> KernelSource | No:
     """Generates a kernel for filters of one channel each, x and y channels last.  Weights are read as vectors if contiguous.
 
@@ -157,7 +157,9 @@ def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits) -> Tile:
     return Tile(width, strip, 1)
 
 
-def _results(y: Tensor, names: Sequence[str], tall: int, strip: int, width: int, after: Finish | None) -> list[str]:
+def _results(
+    y: Tensor, names: Sequence[str], tall: int, strip: int, width: int, after: FusedEpilogue | None
+) -> list[str]:
     """Returns statements that apply the epilogue and store the results."""
     lines: list[str] = []
     for axis, name, place, count in ((2, "line", "o", tall), (3, "col", "r", strip)):

@@ -12,12 +12,12 @@ from .geometry import decompose, index_type, load_code, memory_order, offset_cod
 from .pointwise import each_item
 from .source import DeviceTraits, KernelSource, Tensor, finish, pointers, stored
 
-__all__ = ["Moved", "carried", "each_element", "each_move", "offset_of", "pointers"]
+__all__ = ["Moved", "as_unsigned", "each_element", "each_move", "offset_of", "pointers"]
 
 _CARRIERS = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 
 
-def carried(x: Tensor) -> Tensor:
+def as_unsigned(x: Tensor) -> Tensor:
     """Returns the same memory as unsigned integers, for kernels that only copy elements.  Errors: KeyError for other sizes."""
     return x._replace(dtype=_CARRIERS[x.dtype.size])
 

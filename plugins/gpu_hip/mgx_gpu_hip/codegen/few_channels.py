@@ -13,10 +13,10 @@ from typing import Final
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .after_product import Finish, stored_vectors
 from .few_channels_tiles import RUN, Filters, Tile, tiles_by_time
 from .geometry import aligned, ceil_div, offset_code
 from .pointwise import one_launch
+from .product_epilogue import FusedEpilogue, stored_vectors
 from .source import DeviceTraits, KernelSource, Tensor, stored
 
 __all__ = ["few_channels"]
@@ -28,7 +28,7 @@ AT_ONCE: Final = 4  # pixels that a thread loads before it stores the first
 def few_channels(
     xs: Sequence[Tensor | None],
     ys: Sequence[Tensor],
-    after: Finish | None,
+    after: FusedEpilogue | None,
     filters: Filters,
     traits: DeviceTraits,
     tile: Tile | int = 0,
@@ -53,7 +53,7 @@ def few_channels(
         if tile >= len(tiles):
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
-    text = _Text(x, w, ys, after, tile, traits, (high, wide))
+    text = _Writer(x, w, ys, after, tile, traits, (high, wide))
     blocks = min(text.tiles, traits.sm_count * tile.resident(traits))
     grid = (blocks, ceil_div(columns, tile.columns), 1)
     flops = 2 * ys[0].elements * filters.channels * math.prod(filters.kernel)
@@ -63,7 +63,7 @@ def few_channels(
     )
 
 
-class _Text:
+class _Writer:
     """Generates the source of one kernel."""
 
     def __init__(
@@ -71,7 +71,7 @@ class _Text:
         x: Tensor,
         w: Tensor,
         ys: Sequence[Tensor],
-        after: Finish | None,
+        after: FusedEpilogue | None,
         tile: Tile,
         traits: DeviceTraits,
         image: tuple[int, int],

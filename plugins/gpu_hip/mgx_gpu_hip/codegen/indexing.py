@@ -8,7 +8,7 @@ from typing import Any
 from mgx_core import dtype as dt
 from mgx_core.ops.axes import normalize
 
-from .elements import Coordinates, Moved, carried, each_element, each_move, offset_of
+from .elements import Coordinates, Moved, as_unsigned, each_element, each_move, offset_of
 from .movement import inner_axis, straight
 from .source import DeviceTraits, KernelSource, Tensor
 
@@ -22,7 +22,7 @@ def position(indices: Tensor, at: Sequence[str], pointer: str = "p1") -> str:
 
 
 def gather(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     axis, k = normalize(op.axis, len(x.lens)), len(indices.lens)
 
     def found(at: Coordinates) -> Moved:
@@ -46,7 +46,7 @@ def _moved(word: str, inputs: list[Tensor], y: Tensor, traits: DeviceTraits, fou
 
 
 def gather_elements(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     axis = normalize(op.axis, len(x.lens))
 
     def found(at: Coordinates) -> Moved:
@@ -59,7 +59,7 @@ def gather_elements(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: Devi
 
 
 def gathernd(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     b, k = op.batch_dims, indices.lens[-1]
     lead = len(indices.lens) - 1
 
@@ -79,7 +79,7 @@ def gathernd(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTrait
 def onehot(
     op: Any, indices: Tensor, values: Tensor, y: Tensor, traits: DeviceTraits, values_at: int = 1
 ) -> KernelSource:
-    values, y = carried(values), carried(y)
+    values, y = as_unsigned(values), as_unsigned(y)
     axis = normalize(op.axis, len(y.lens))
     n = y.lens[axis]
 
@@ -94,7 +94,7 @@ def onehot(
 
 
 def scan_slice(op: Any, x: Tensor, index: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     axis = normalize(op.axis, len(x.lens))
     n = x.lens[axis]
 
@@ -110,7 +110,7 @@ def scan_slice(op: Any, x: Tensor, index: Tensor, y: Tensor, traits: DeviceTrait
 
 
 def reverse_sequence(op: Any, x: Tensor, lengths: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     batch, time = op.batch_and_time(len(x.lens))
 
     def found(at: Coordinates) -> Moved:

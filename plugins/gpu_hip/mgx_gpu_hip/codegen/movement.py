@@ -17,7 +17,7 @@ from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsquee
 from mgx_core.ops.scalar import convert
 from mgx_core.types.shape import row_major
 
-from .elements import Coordinates, Moved, carried, each_move, offset_of
+from .elements import Coordinates, Moved, as_unsigned, each_move, offset_of
 from .extents import plain
 from .geometry import aligned, decompose, index_type, memory_order, merge, offset_code, store_code
 from .pointwise import each_item, pointwise
@@ -28,7 +28,7 @@ __all__ = ["concat", "copy", "pad", "remapped", "reverse", "slices", "tile", "wi
 
 def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> KernelSource:
     """Copies x to the layout of y: equal extents, other strides."""
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     module = Module("copy")
     module.add_return([module.add_parameter("x", Shape.of(x.dtype, x.lens))])
     return pointwise(module, [x], [y], traits, word)
@@ -41,7 +41,7 @@ def window(
     (x, *others), (y,) = xs, ys
     if any(o is not None for o in others) and not isinstance(op, (Broadcast, BroadcastForDot, Multibroadcast)):
         return No("an attribute of the view is known only at run time")
-    if x is None or not supported(carried(x).dtype):
+    if x is None or not supported(as_unsigned(x).dtype):
         return No(f"{op.name} does not support elements of {0 if x is None else x.dtype.size} bytes")
     if isinstance(op, (Contiguous, Layout)):
         return copy(x, y, traits, op.name)
@@ -99,7 +99,7 @@ def remapped(
 
 def slices(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     """Copies a slice, of any steps."""
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     maps: list[Map | None] = [None] * len(x.lens)
     for axis, start, end, step in op.ranges(len(x.lens), op.starts, op.ends, op.axes, op.steps):
         at = range(x.lens[axis])[int(start) : int(end) : step]
@@ -117,13 +117,13 @@ def _stepped(start: int, step: int) -> Map | None:
 
 
 def reverse(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     axes = normalize_all(op.axes, len(x.lens))
     return remapped("reverse", x, y, traits, [_stepped(n - 1, -1) if a in axes else None for a, n in enumerate(x.lens)])
 
 
 def tile(x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     maps: list[Map | None] = [None if n == m else _modulo(n) for n, m in zip(x.lens, y.lens, strict=True)]
     return remapped("tile", x, y, traits, maps)
 
@@ -149,7 +149,7 @@ def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | N
     left = [n + min(b, 0) + min(e, 0) for n, b, e in zip(x.lens, begins, ends, strict=True)]
     if mode != "constant" and y.elements and min(left, default=1) <= 0:
         return No(f"an axis of {x.lens} has no elements to repeat in mode {mode!r}")
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     maps: list[Map | None] = []
     for n, b, e in zip(x.lens, begins, ends, strict=True):
         maps.append(None if b == e == 0 else _border(mode, n, b, e))
@@ -182,7 +182,7 @@ def _border(mode: str, n: int, begin: int, end: int) -> Map:
 def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """Concatenates tensors in one launch."""
     axis = normalize(op.axis, len(y.lens))
-    xs, y = [carried(x) for x in xs], carried(y)
+    xs, y = [as_unsigned(x) for x in xs], as_unsigned(y)
     if y.elements == 0:
         return finish("concat", "", [], xs, [y])
     order = memory_order(y.strides, y.lens)

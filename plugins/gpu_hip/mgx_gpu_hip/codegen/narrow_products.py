@@ -9,13 +9,13 @@ from typing import Final
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .after_product import Finish, stored_vectors
 from .geometry import aligned, ceil_div, decompose, merge
-from .narrow_joint import JOINT_ROOM, JOINTLY, joint_loop
 from .narrow_operands import CHUNK, Loader, Product, Windows
 from .narrow_tiles import Tile, tiles_by_time
+from .narrow_warpgroup import WARPGROUP_SHARED, WARPGROUP_TYPES, warpgroup_loop
 from .narrow_zero_points import ZeroPoints
 from .pointwise import one_launch
+from .product_epilogue import FusedEpilogue, stored_vectors
 from .source import DeviceTraits, KernelSource, Tensor, stored
 
 __all__ = ["NARROW", "Windows", "narrow_product"]
@@ -26,7 +26,7 @@ NARROW: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2, dt.float8_
 def narrow_product(
     xs: Sequence[Tensor | None],
     ys: Sequence[Tensor],
-    after: Finish | None,
+    after: FusedEpilogue | None,
     windows: Windows | None,
     traits: DeviceTraits,
     tile: Tile | int = 0,
@@ -48,12 +48,12 @@ def narrow_product(
         return No("an extent is 0")
     zeros = ZeroPoints(p, sums, x_zero, w_zero)
     if isinstance(tile, int):
-        joint = not (zeros.of_rows or zeros.summed) and {x.dtype, w.dtype} <= {*JOINTLY}
+        joint = not (zeros.of_rows or zeros.summed) and {x.dtype, w.dtype} <= {*WARPGROUP_TYPES}
         tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer, joint)
         if tile >= len(tiles):
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
-    text = _Text(p, tile, traits.wave, ys, after, zeros)
+    text = _Writer(p, tile, traits.wave, ys, after, zeros)
     grid = (ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows), 1, math.prod(p.batch))
     flops = 2 * p.rows * p.columns * p.depth * math.prod(p.batch)
     word = f"narrow_{'convolution' if windows else 'product'}_{tile.rows}x{tile.columns}"
@@ -74,11 +74,11 @@ def _product(x: Tensor, w: Tensor, y: Tensor, windows: Windows | None) -> Produc
     return Product(x, w, (windows.group,), (y.lens[0], *y.lens[2:]), columns, depth, windows)
 
 
-class _Text:
+class _Writer:
     """Generates the source of one kernel."""
 
     def __init__(
-        self, p: Product, tile: Tile, wave: int, ys: Sequence[Tensor], after: Finish | None, zeros: ZeroPoints
+        self, p: Product, tile: Tile, wave: int, ys: Sequence[Tensor], after: FusedEpilogue | None, zeros: ZeroPoints
     ) -> None:
         self.p, self.tile, self.wave, self.ys, self.after, self.zeros = p, tile, wave, ys, after, zeros
         self.threads = tile.waves * wave
@@ -93,9 +93,9 @@ class _Text:
             "const u32 wave = threadIdx.x / WAVE;",
             f"const u32 part = wave % {t.apart}u, wr = wave / {t.apart}u / {t.across}u * {16 * self.down}u, "
             f"wc = wave / {t.apart}u % {t.across}u * {16 * self.across}u;",
-            *(JOINT_ROOM if t.joint else ["SHARED_DYNAMIC(u8, room);"]),
+            *(WARPGROUP_SHARED if t.joint else ["SHARED_DYNAMIC(u8, room);"]),
             *Loader(self.p, t, self.wave, self.zeros.x_zero is not None).lines(),
-            *(joint_loop(self.p, t) if t.joint else self.loop()),
+            *(warpgroup_loop(self.p, t) if t.joint else self.loop()),
             *self.stage(),
             *self.results(),
         ]

@@ -49,7 +49,7 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
     given = [x, w, r, bias, lens, h0, c0, peephole]
     names, buffers = pointers(given, ys)
     text = activation_functions(op, fast=True)
-    text += kernel(NAME, [*names, "const float* inputs"], _Text(op, given, ys, columns).lines(), threads)
+    text += kernel(NAME, [*names, "const float* inputs"], _Writer(op, given, ys, columns).lines(), threads)
     product, before, space = input_products(op, x, w, traits)
     grid = (ceil_div(b, columns), directions, 1)
     launches = [before, KernelLaunch(NAME, grid, (threads, 1, 1), (*buffers, Buffer("scratch", 0)))]
@@ -57,7 +57,7 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
     return finish(op.name, text + product, launches, given, ys, scratch=[space], flops=flops)
 
 
-class _Text:
+class _Writer:
     """Generates the source of one kernel."""
 
     def __init__(self, op: Any, given: Sequence[Tensor | None], ys: Sequence[Tensor], columns: int) -> None:

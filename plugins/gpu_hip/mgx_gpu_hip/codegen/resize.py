@@ -9,7 +9,7 @@ import numpy as np
 from mgx_core import No
 from mgx_core.ops.resize import Axis, weighed_in
 
-from .elements import Coordinates, Moved, carried, each_element, each_move, offset_of
+from .elements import Coordinates, Moved, as_unsigned, each_element, each_move, offset_of
 from .geometry import nest
 from .movement import inner_axis, straight
 from .primitives import constant
@@ -66,7 +66,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
             outside[axis] = True
             before += _table("i32", f"out{axis}", (at < 0) | (at > plan.size - 1))
     if nearest and not cropped:
-        cx, cy = carried(x), carried(y)
+        cx, cy = as_unsigned(x), as_unsigned(y)
 
         def found(at: Coordinates) -> Moved:
             place = [f"(u32){NAME}_at{a}[{c}]" if a in taps else c for a, c in enumerate(at)]

@@ -10,7 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.ops.axes import normalize
 from mgx_core.targets.values import packed_strides
 
-from .elements import carried, offset_of, pointers
+from .elements import as_unsigned, offset_of, pointers
 from .geometry import ceil_div, decompose, memory_order, merge, offset_code, vector_width
 from .indexing import position
 from .pointwise import kernel, threads_of
@@ -52,7 +52,7 @@ def _converted(
 
 def _copy(x: Tensor, y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     """y = x, as the first launch."""
-    return _converted(f"{NAME}_copy", carried(x), Buffer("input", 0), carried(y), Buffer("output", 0), traits)
+    return _converted(f"{NAME}_copy", as_unsigned(x), Buffer("input", 0), as_unsigned(y), Buffer("output", 0), traits)
 
 
 def _zeros(y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
@@ -147,7 +147,7 @@ def _width(updates: Tensor, to: Tensor, traits: DeviceTraits) -> int:
 
 def _prepared(op: Any, xs: list[Tensor], y: Tensor, which: tuple[int, ...]) -> tuple[list[Tensor], Tensor] | No:
     if op.reduction == "none":
-        return [carried(x) if n in which else x for n, x in enumerate(xs)], carried(y)
+        return [as_unsigned(x) if n in which else x for n, x in enumerate(xs)], as_unsigned(y)
     if xs[0].dtype not in _ATOMIC:
         return No(f"no atomic {op.reduction} for {xs[0].dtype}")
     return xs, y
@@ -209,7 +209,7 @@ def max_unpool(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTra
         return No(f"indices {list(indices.lens)} into {list(dims)} for a result of {list(y.lens)}")
     if x.elements and not 0 < size < 1 << 32:
         return No(f"a result of {size} elements is too large")
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     at = [f"c{a}" for a in range(len(x.lens))]
     setup, places = decompose("g", dims, "t")
     body = [f"const u32 g = (u32)wrapped({position(indices, at)}, {size});", *setup]
@@ -221,7 +221,7 @@ def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: D
     """Writes a run of new entries into a cache."""
     cache, update, start = [*xs, None][:3]
     assert cache is not None and update is not None
-    y = carried(ys[0])
+    y = as_unsigned(ys[0])
     axis = normalize(op.axis, len(cache.lens))
     n = cache.lens[axis]
     at = [f"c{a}" for a in range(len(update.lens))]
@@ -231,7 +231,7 @@ def tensor_scatter(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: D
         f"const u32 t = (u32)m::mod(g, (i64){n});" if op.mode == "circular" else f"const u32 t = (u32)wrapped(g, {n});"
     )
     place = offset_of(y, ["t" if a == axis else c for a, c in enumerate(at)])
-    given = [carried(cache), carried(update), *([] if start is None else [start])]
+    given = [as_unsigned(cache), as_unsigned(update), *([] if start is None else [start])]
     first, value = _copy(given[0], y, traits), f"p1[{offset_of(update, at)}]"
     return _written("tensor_scatter", first, given, y, update.lens, body, "none", value, place, traits)
 
@@ -242,7 +242,7 @@ def concat_past_present(
     """Generates a kernel that appends new keys or values to a cache: one launch selects each row's source."""
     from .elements import each_element
 
-    x, old, y = carried(present), carried(past), carried(y)
+    x, old, y = as_unsigned(present), as_unsigned(past), as_unsigned(y)
     s, c = x.lens[2], old.lens[2]
 
     def element(at: Any) -> tuple[list[str], list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 from mgx_core import No
 from mgx_core.ops.window import per_axis, sides
 
-from .elements import Coordinates, carried, each_element, offset_of
+from .elements import Coordinates, as_unsigned, each_element, offset_of
 from .geometry import ceil_div, nest
 from .pointwise import one_launch
 from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
@@ -39,7 +39,7 @@ class Windows:
 
 def unfold(x: Tensor, y: Tensor, w: Windows) -> KernelSource:
     """x [n, c, h, w] of any strides to y [n * image, width], row-major."""
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     n, c, high, wide = x.lens
     kh, kw = w.kernel
     size = 16 // x.dtype.size

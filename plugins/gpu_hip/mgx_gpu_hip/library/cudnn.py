@@ -16,11 +16,11 @@ from mgx_core import dtype
 from mgx_core.errors import DeviceError, No
 from mgx_core.types.dtype import DType
 
+from .cudnn_constants import CUDNN, SIGNATURES, STATUSES, Attr, Behavior, Heuristic, Kind, Note, Type
 from .cudnn_descriptor import Descriptor
 from .cudnn_graph import Graph
 from .cudnn_operations import operation_graph
 from .cudnn_plan import CudnnPlan
-from .cudnn_tables import CUDNN, SIGNATURES, STATUSES, Attr, Behavior, Heuristic, Kind, Note, Type
 from .loading import Api, find, out
 
 __all__ = ["EXACT", "NARROW", "Cudnn", "notes_for"]

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from mgx_core.errors import DeviceError
 
-from .cudnn_tables import Attr, Kind, Type
+from .cudnn_constants import Attr, Kind, Type
 from .loading import Api, out
 
 __all__ = ["Backend", "Descriptor"]

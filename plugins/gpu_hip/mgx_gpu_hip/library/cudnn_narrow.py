@@ -9,7 +9,7 @@ from typing import TypeAlias
 from mgx_core import dtype
 from mgx_core.types.dtype import DType
 
-from ..coarse_gelu import ERF, SATURATED
+from ..approximate_gelu import ERF, SATURATED
 from .convolution import channels_last
 from .cudnn_graph import Convolve, Graph, MatMul, Tensor, packed
 from .epilogue import Activation

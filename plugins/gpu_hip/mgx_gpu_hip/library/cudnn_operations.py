@@ -7,9 +7,9 @@ from typing import Final
 
 from mgx_core import dtype
 
+from .cudnn_constants import CROSS_CORRELATION, DATA_TYPES, POINTWISE, REDUCTION, Attr, Kind, Type
 from .cudnn_descriptor import Backend, Descriptor
 from .cudnn_graph import Convolve, Graph, MatMul, Node, Pointwise, Reduce, Tensor
-from .cudnn_tables import CROSS_CORRELATION, DATA_TYPES, POINTWISE, REDUCTION, Attr, Kind, Type
 
 __all__ = ["operation_graph"]
 

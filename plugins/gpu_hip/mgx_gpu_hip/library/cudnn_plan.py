@@ -10,9 +10,9 @@ from mgx_core import dtype
 from mgx_core.errors import ParameterError
 from mgx_core.types.dtype import DType
 
+from .cudnn_constants import Attr, Kind, Type
 from .cudnn_descriptor import Backend, Descriptor
 from .cudnn_graph import Graph
-from .cudnn_tables import Attr, Kind, Type
 
 __all__ = ["CudnnPlan"]
 

@@ -11,10 +11,10 @@ from mgx_core.errors import No
 from .attention import AttentionProblem, attention_graph
 from .convolution import ConvProblem, conv_graph
 from .cudnn import Cudnn, notes_for
+from .cudnn_constants import DATA_TYPES, Note
 from .cudnn_graph import Graph
 from .cudnn_narrow import NarrowProblem, narrow_graph
 from .cudnn_plan import CudnnPlan
-from .cudnn_tables import DATA_TYPES, Note
 from .epilogue import residual_first
 from .gemm_problem import GemmProblem, Matrix
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mgx_core.errors import DeviceError, No, ParameterError
 
-from .blas_tables import SIGNATURES, BlasTable
+from .blas_constants import SIGNATURES, BlasTable
 from .epilogue import split, words
 from .gemm_problem import GemmProblem, Matrix
 from .loading import Api, find, out

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mgx_core.errors import DeviceError, No, ParameterError
 
-from .blas_tables import ROCM_ROOTS
+from .blas_constants import ROCM_ROOTS
 from .convolution import ConvProblem, channels_last
 from .epilogue import Activation, split
 from .loading import Api, Source, find, out

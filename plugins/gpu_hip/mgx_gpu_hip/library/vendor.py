@@ -10,7 +10,7 @@ from mgx_core.errors import DeviceError, No, UnsupportedError
 
 from . import cudnn_problems
 from .attention import AttentionProblem
-from .blas_tables import CUBLASLT, HIPBLASLT, BlasTable
+from .blas_constants import CUBLASLT, HIPBLASLT, BlasTable
 from .convolution import ConvProblem
 from .cudnn import Cudnn
 from .cudnn_narrow import NarrowProblem

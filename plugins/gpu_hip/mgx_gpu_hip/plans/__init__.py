@@ -10,15 +10,15 @@ from . import (
     convolutions,
     depthwise,
     few_channels,
+    fused_gemv,
+    gemv,
     generated,
-    joined_rows,
+    horizontal_fusion,
     loops,
     narrow_library,
     narrow_products,
     products,
     recurrent,
-    side_by_side,
-    single_rows,
     views,
 )
 
@@ -26,9 +26,9 @@ __all__ = ["PLANS"]
 
 PLANS: Kernels = (
     views.PLANS
-    + single_rows.PLANS
-    + joined_rows.PLANS
-    + side_by_side.PLANS
+    + gemv.PLANS
+    + fused_gemv.PLANS
+    + horizontal_fusion.PLANS
     + products.PLANS
     + few_channels.PLANS
     + convolutions.PLANS

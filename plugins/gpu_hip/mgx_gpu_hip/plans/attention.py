@@ -24,8 +24,8 @@ from mgx_core.targets.values import Value
 from ..codegen.attention import attention_kernel
 from ..codegen.attention_pattern import Pattern, from_group, from_op
 from ..codegen.bodies import Access, flat
+from ..codegen.generators import Inputs, computing
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.writing import Inputs, computing
 from ..emitter import DEVICE_ALIGNMENT, LIBRARY_ALIGNMENT, GpuEmitter, tensor_of
 from ..library.attention import AttentionProblem
 from .loops import write_pointwise

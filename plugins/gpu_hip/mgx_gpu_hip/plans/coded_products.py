@@ -16,12 +16,12 @@ from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
-from ..codegen.after_product import after_product
 from ..codegen.bodies import flat
 from ..codegen.coded_products import coded_product
 from ..codegen.coded_tiles import lane_bytes, tiled_codes, tiled_numbers
+from ..codegen.generators import Inputs, computing
+from ..codegen.product_epilogue import product_epilogue
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.writing import Inputs, computing
 from ..emitter import GpuEmitter, tensor_of
 from ..join_rows import CODED, FEW
 from .offer import offer
@@ -76,7 +76,7 @@ def write_finished(
     fixed = flat(tail.modules[0])
     parameters = list(fixed.parameters.values())
     joints = [parameters[tail.inputs.index(part)] for part in sums]
-    return coded_product(product.op, xs, ys, traits, after_product(fixed, joints, xs[4:], ys[0].lens, 4))
+    return coded_product(product.op, xs, ys, traits, product_epilogue(fixed, joints, xs[4:], ys[0].lens, 4))
 
 
 def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]:

@@ -20,14 +20,14 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 
+from ..codegen.generators import static
 from ..codegen.movement import pad
 from ..codegen.unfold import Windows, unfold
-from ..codegen.writing import static
 from ..emitter import GpuEmitter, tensor_of
 from ..library.convolution import ConvProblem
 from ..library.gemm_problem import GemmProblem, Matrix
 from ..steps import LibraryStep
-from ..tuning import Timed
+from ..tuning import TimedPlan
 from .epilogues import Steps, read_group
 from .offer import offer
 from .products import BANDWIDTH, COPY, FLOATS, rounded_columns, timed_product
@@ -79,7 +79,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     if problem.is_depthwise and (dtype is dt.float32 or (x.shape.rank == 4 and not e.exhaustive)):
         raise Refused("the generated depthwise kernel is faster than the libraries'")
     tuner = e.context.tuner
-    guess = None if tuner is None else tuner.guess(problem, e.exhaustive)
+    guess = None if tuner is None else tuner.estimate(problem, e.exhaustive)
     # before the library searches its engines, which may take 0.2 s
     if guess is not None and guess > _generated_us(problem):
         raise Refused("the cost model expects a generated kernel to be faster")
@@ -169,7 +169,7 @@ class Route:
     us: time including estimates for copies; dense: the groups' weights form one block-diagonal matrix.
     """
 
-    timed: Timed
+    timed: TimedPlan
     us: float
     channels: int = 0
     product: bool = False
@@ -184,7 +184,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     constant = e.is_constant(w)
     if tuner is None:
         plan = libraries.plan(p)
-        return plan if isinstance(plan, No) else Route(Timed.of(plan, 0.0), 0.0, p.dims[1])
+        return plan if isinstance(plan, No) else Route(TimedPlan.of(plan, 0.0), 0.0, p.dims[1])
     routes: list[Route] = []
     refused: No | None = None
     odd = p.groups == 1 and p.dims[1] % VECTOR and p.dtype is not dt.float32 and constant

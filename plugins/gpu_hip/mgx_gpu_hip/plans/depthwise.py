@@ -17,8 +17,8 @@ from mgx_core.types.shape import AnyShape
 from ..codegen.bodies import flat
 from ..codegen.convolution import convolution
 from ..codegen.depthwise import depthwise_group
+from ..codegen.generators import Inputs, spread
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.writing import Inputs, spread
 from ..emitter import GpuEmitter
 from .convolutions import laid_channels_last
 from .offer import emit_generated, offer

@@ -22,8 +22,8 @@ from mgx_core.types.shape import AnyShape
 
 from ..codegen.few_channels import few_channels
 from ..codegen.few_channels_tiles import MOST_CHANNELS, RUN, Filters, runs_of
+from ..codegen.generators import Inputs
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from .offer import offer
 from .product_groups import ProductGroup

@@ -13,10 +13,10 @@ from mgx_core.rules.decomposition import decomposed
 from mgx_core.types.shape import AnyShape
 
 from ..codegen.bodies import is_reduction, single
+from ..codegen.generators import Inputs
 from ..codegen.pointwise import pointwise
 from ..codegen.reduce import fused_reduce
 from ..codegen.source import DeviceTraits, KernelSource, Tensor, entry_word
-from ..codegen.writing import Inputs
 from .offer import generated
 
 __all__ = ["DECOMPOSED", "PLANS"]

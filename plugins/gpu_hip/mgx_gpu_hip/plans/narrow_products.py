@@ -20,10 +20,10 @@ from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
+from ..codegen.generators import Inputs
 from ..codegen.narrow_operands import CHUNK, Windows
 from ..codegen.narrow_products import NARROW, narrow_product
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from .convolutions import laid_channels_last
 from .offer import offer

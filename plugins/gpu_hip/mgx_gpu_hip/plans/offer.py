@@ -18,7 +18,7 @@ from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
 from ..codegen.extents import marked
-from ..codegen.writing import Write
+from ..codegen.generators import Generator
 from ..emitter import GpuEmitter
 from ..kernel import GpuKernel
 
@@ -30,7 +30,7 @@ def offer(
     *ops: type[Operation],
     name: str,
     when: Check | None = None,
-    write: Write | None = None,
+    write: Generator | None = None,
     open_axis: Callable[[Any], int] | None = None,
 ) -> Callable[[Emit], Emit]:
     """Decorator: registers an emit function as `mgx_core.targets.emitted.offer` does; declines strings and complex numbers.
@@ -48,7 +48,7 @@ def offer(
 
 
 def generated(
-    table: Kernels, write: Write, *ops: type[Operation], name: str = "generated", when: Check | None = None
+    table: Kernels, write: Generator, *ops: type[Operation], name: str = "generated", when: Check | None = None
 ) -> None:
     """Registers kernels whose source `write` generates for the given operands."""
 
@@ -58,7 +58,7 @@ def generated(
     offer(table, *ops, name=name, when=when, write=write)(emit)
 
 
-def counting(table: Kernels, write: Write, op: type[Operation], open_axis: Callable[[Any], int]) -> None:
+def counting(table: Kernels, write: Generator, op: type[Operation], open_axis: Callable[[Any], int]) -> None:
     """Registers kernels that count their rows: slices of the result along `open_axis`."""
 
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
@@ -78,7 +78,7 @@ def counting(table: Kernels, write: Write, op: type[Operation], open_axis: Calla
     offer(table, op, name="generated", write=write, open_axis=open_axis)(emit)
 
 
-def emit_generated(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def emit_generated(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Emits a generated kernel with newly allocated results.  Errors: Refused."""
     if any(isinstance(a, tuple) for a in args):
         raise Refused("an operand is a tuple")

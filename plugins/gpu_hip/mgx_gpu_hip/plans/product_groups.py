@@ -12,9 +12,9 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.shape import TupleShape
 
-from ..codegen.after_product import Finish, after_product
 from ..codegen.bodies import flat
-from ..codegen.writing import Inputs
+from ..codegen.generators import Inputs
+from ..codegen.product_epilogue import FusedEpilogue, product_epilogue
 from ..emitter import GpuEmitter
 
 __all__ = ["ProductGroup", "group_results"]
@@ -79,9 +79,9 @@ class ProductGroup:
         """Returns the operands of the epilogue; None for others, unless their extents must be passed (`known` is False)."""
         return [v if used or not known(v) else None for v, used in zip(args, self.read_behind(), strict=True)]
 
-    def finish(self, given: Inputs, dims: Sequence[int], first: int) -> Finish:
+    def finish(self, given: Inputs, dims: Sequence[int], first: int) -> FusedEpilogue:
         """Returns the epilogue for a generator; given, first: its operands, and the index of the first."""
-        return after_product(self.body, [self.joint], given, dims, first)
+        return product_epilogue(self.body, [self.joint], given, dims, first)
 
 
 def group_results(e: GpuEmitter, body: Module) -> tuple[Results, list[Value]]:

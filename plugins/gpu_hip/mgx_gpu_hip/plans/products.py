@@ -20,11 +20,11 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 
+from ..codegen.generators import static
 from ..codegen.movement import pad
-from ..codegen.writing import static
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm_problem import GemmProblem, Matrix
-from ..tuning import Timed
+from ..tuning import TimedPlan
 from .epilogues import Steps, read_group
 from .offer import offer
 
@@ -183,7 +183,7 @@ def _bias(array: Array, columns: int, more: int) -> Array:
     return np.pad(np.moveaxis(array, axis, -1).reshape(-1, columns)[0], (0, more))
 
 
-def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) -> Timed | No:
+def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) -> TimedPlan | No:
     """Returns the fastest library plan; compiled: including kernels compiled for the problem."""
     tuner, libraries = e.context.tuner, e.context.libraries
     assert libraries is not None
@@ -191,7 +191,7 @@ def timed_product(e: GpuEmitter, problem: GemmProblem, compiled: bool = True) ->
         found = tuner.gemm(problem, compiled, e.exhaustive)
     else:
         plan = libraries.plan(problem)
-        found = plan if isinstance(plan, No) else Timed.of(plan, 0.0)
+        found = plan if isinstance(plan, No) else TimedPlan.of(plan, 0.0)
     if isinstance(found, No):
         return found
     if problem.a.dtype is dt.float32 and problem.compute == "f32" and found.choice.get("library") == "cudnn":

@@ -9,9 +9,9 @@ from mgx_core import Kernels, Module
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.targets.kernel_emission import Results
 
+from ..codegen.generators import Generator, computing
 from ..codegen.recurrent import evenly_spaced, recurrent
 from ..codegen.recurrent_resident import resident
-from ..codegen.writing import Write, computing
 from ..emitter import GpuEmitter
 from .offer import emit_generated, offer
 
@@ -20,7 +20,7 @@ __all__ = ["PLANS"]
 PLANS = Kernels("gpu")
 
 
-def _laid_out(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def _laid_out(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Emits with time steps outermost in memory; batch-major inputs are copied."""
     x, w, r, *rest = args
     if not evenly_spaced(x.lens, x.strides):
@@ -28,7 +28,7 @@ def _laid_out(e: GpuEmitter, write: Write, op: Any, modules: Sequence[Module], a
     return emit_generated(e, write, op, modules, [x, w, e.row_major(r), *rest])
 
 
-def _plan(name: str, write: Write) -> None:
+def _plan(name: str, write: Generator) -> None:
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         return _laid_out(e, write, op, modules, args)
 

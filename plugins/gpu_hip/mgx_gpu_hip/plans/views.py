@@ -16,8 +16,8 @@ from mgx_core.targets.values import Value, packed_strides
 from mgx_core.targets.view_steps import VIEWS, emit_item
 
 from ..codegen import movement
+from ..codegen.generators import static
 from ..codegen.geometry import memory_order
-from ..codegen.writing import static
 from ..emitter import GpuEmitter
 from .offer import generated, offer
 

@@ -2,9 +2,9 @@
 
 from .device import Device, NullDevice, Properties, open_device, properties_of
 from .driver import DRIVERS, Driver, available, in_use, load_driver
-from .exchange import DeviceArray, import_array, is_device_array
 from .failures import CallError, OutOfMemoryError
 from .graph import Graph, GraphExec
+from .interop import DeviceArray, import_array, is_device_array
 from .memory import DeviceBuffer, PinnedBuffer
 from .module import Function, Launch, Module
 from .stream import Event, Stream

@@ -16,8 +16,8 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import row_major
+from mgx_gpu_hip.codegen.generators import source_of
 from mgx_gpu_hip.codegen.source import Buffer, DeviceTraits, KernelSource, Tensor
-from mgx_gpu_hip.codegen.writing import source_of
 from mgx_gpu_hip.kernel import GpuKernel
 from mgx_gpu_hip.plans import PLANS
 

@@ -10,13 +10,13 @@ from typing import Final
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .after_product import Finish, stored_results
 from .geometry import aligned, ceil_div
-from .made_rows import MadeRow, made_row
 from .pointwise import one_launch
+from .product_epilogue import FusedEpilogue, stored_results
+from .row_prologue import RowPrologue, row_prologue
 from .source import DeviceTraits, KernelSource, Tensor, read, stored
 
-__all__ = ["TYPES", "single_row"]
+__all__ = ["TYPES", "gemv"]
 
 THREADS: Final = 128  # per block, which shares a column's sum
 LOADS: Final = 8  # vectors of weights that a thread loads ahead of the row's computation, in kernels with a prologue
@@ -45,12 +45,12 @@ class _Columns:
         return "c" if self.parts == 1 else f"(c / {self.together}u * {self.apart}u + c % {self.together}u)"
 
 
-def single_row(
+def gemv(
     xs: Sequence[Tensor | None],
     ys: Sequence[Tensor],
-    after: Finish | None,
+    after: FusedEpilogue | None,
     traits: DeviceTraits,
-    made: MadeRow | None = None,
+    made: RowPrologue | None = None,
 ) -> KernelSource | No:
     """Generates a kernel for x [.., 1, k] times w [n, k]^T.
 
@@ -143,11 +143,11 @@ def _sums(t: str, of: dt.DType, k: int, step: int, columns: _Columns) -> list[st
 
 
 def _sums_of_made(
-    made: MadeRow, of: dt.DType, k: int, step: int, columns: _Columns, threads: int, traits: DeviceTraits
+    made: RowPrologue, of: dt.DType, k: int, step: int, columns: _Columns, threads: int, traits: DeviceTraits
 ) -> list[str] | No:
     """As `_sums`, for a row that each block computes itself, while its weights are being loaded."""
     turns = ceil_div(k, threads * step)
-    row = made_row(made, threads, turns, step, traits)
+    row = row_prologue(made, threads, turns, step, traits)
     if isinstance(row, No):
         return row
     t, count = stored(of), columns.count

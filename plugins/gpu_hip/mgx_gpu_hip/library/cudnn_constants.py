@@ -7,7 +7,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from .blas_tables import CUBLASLT, CUDA_ROOTS, CUDA_WHEELS
+from .blas_constants import CUBLASLT, CUDA_ROOTS, CUDA_WHEELS
 from .loading import Source
 
 __all__ = ["CUDNN", "DATA_TYPES", "POINTWISE", "SIGNATURES", "Attr", "Behavior", "Heuristic", "Kind", "Note", "Type"]

@@ -16,9 +16,9 @@ from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
-from ..codegen.single_rows import TYPES, single_row
+from ..codegen.gemv import TYPES, gemv
+from ..codegen.generators import Inputs
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from ..join_rows import LEAST
 from .offer import offer
@@ -33,10 +33,10 @@ def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
     if not modules:
-        return single_row(xs, ys, None, traits)
+        return gemv(xs, ys, None, traits)
     given = xs[2:]
     after = ProductGroup.fixed(modules[0], given).finish(given, ys[0].lens, 2)
-    return single_row(xs, ys, after, traits)
+    return gemv(xs, ys, after, traits)
 
 
 @offer(PLANS, Dot, name="single row")

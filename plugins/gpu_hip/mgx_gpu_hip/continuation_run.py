@@ -15,7 +15,7 @@ from mgx_core.targets.values import Value
 from .runtime import DeviceArray
 from .staging import Staging
 
-__all__ = ["Handover"]
+__all__ = ["ContinuationRun"]
 
 
 class FirstPart(Protocol):
@@ -38,7 +38,7 @@ class FirstPart(Protocol):
     def start(self, args: Sequence[Any]) -> list[Any]: ...
 
 
-class Handover:
+class ContinuationRun:
     """The first part of a program and its continuation; values passed between them stay in device memory."""
 
     def __init__(self, first: FirstPart, following: Continuation[Any]) -> None:
@@ -56,7 +56,7 @@ class Handover:
             whole = following.whole(first.continued_whole) if following.outputs else None
             if whole is not None:  # runs for the largest extents, without waiting for the numbers
                 with whole.lock:
-                    kept += whole.start(self._handed(args, following.most))
+                    kept += whole.start(self._arguments(args, following.most))
                     counts, _ = self._read_back(args)
                     number = dict(zip(following.symbols, counts, strict=True))
                     assert following.rows is not None
@@ -68,9 +68,9 @@ class Handover:
                     first.device.default_stream.wait()
             else:
                 counts, values = self._read_back(args)
-                made = following.run(self._handed(args, counts), values, first.continued, as_it_lies)
+                made = following.run(self._arguments(args, counts), values, first.continued, in_memory_order)
                 if not first.inner:
-                    made = [self._handed_out(v) for v in made]
+                    made = [self._own_result(v) for v in made]
             later = dict(zip(following.outputs, made, strict=True))
             results = [self._output(out, args, later, counts) for out in first.module.outputs]
             first.device.default_stream.wait()
@@ -89,9 +89,9 @@ class Handover:
             return args[first.parameters.index(out)]
         if out in self.following.counted:
             return self._counted(self.following.counted.index(out), counts)
-        return self._left(first.wanted.index(out))
+        return self._first_output(first.wanted.index(out))
 
-    def _left(self, n: int, rows: int | None = None) -> Any:
+    def _first_output(self, n: int, rows: int | None = None) -> Any:
         """Returns an output of the first part; rows: number of valid rows along the outermost axis.
 
         For a part inside a run, it stays in the memory that the next run overwrites.
@@ -101,7 +101,7 @@ class Handover:
             return first.staging.held(n, rows)
         return first.staging.result(n, first.offload_copy, None if rows is None else 0, rows or 0)
 
-    def _handed_out(self, value: Any) -> Any:
+    def _own_result(self, value: Any) -> Any:
         """Returns a result of the continuation in memory that no later run overwrites."""
         if not isinstance(value, DeviceArray):
             return value
@@ -114,7 +114,7 @@ class Handover:
     def _counted(self, at: int, counts: Sequence[int]) -> Any:
         """Returns the result of an op that counted its rows, moved from outermost in memory to their axis."""
         axis = self.following.axes[at]
-        value = self._left(self._rows_at(at), counts[at])
+        value = self._first_output(self._rows_at(at), counts[at])
         if axis == 0:
             return value
         if isinstance(value, DeviceArray):
@@ -140,7 +140,7 @@ class Handover:
         stream.wait()
         return [min(int(c[0]), most) for c, most in zip(counts, self.following.most, strict=True)], values
 
-    def _handed(self, args: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+    def _arguments(self, args: Sequence[Any], counts: Sequence[int]) -> list[Any]:
         """Returns the arguments of the continuation, in place."""
         first = self.first
         found: list[Any] = []
@@ -157,7 +157,7 @@ class Handover:
         return found
 
 
-def as_it_lies(value: Any) -> Lying:
+def in_memory_order(value: Any) -> Lying:
     """Returns an argument or result with its axes in memory order (counted rows are outermost)."""
     if not isinstance(value, DeviceArray):
         array = np.ascontiguousarray(value)

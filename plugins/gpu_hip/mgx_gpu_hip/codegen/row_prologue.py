@@ -13,11 +13,11 @@ from .reductions import Plan
 from .row_passes import RowShape, RowWriter
 from .source import DeviceTraits
 
-__all__ = ["MadeRow", "made_row"]
+__all__ = ["RowPrologue", "row_prologue"]
 
 
 @dataclass(frozen=True)
-class MadeRow:
+class RowPrologue:
     """A reduction over one row, with the surrounding pointwise work, one of whose results is kept in registers.
 
     held: index of that result; stored: number of results that the kernel stores, the first ones of `plan`.
@@ -41,7 +41,7 @@ class MadeRow:
         return MOST_KEPT
 
 
-def made_row(made: MadeRow, threads: int, turns: int, width: int, traits: DeviceTraits) -> list[str] | No:
+def row_prologue(made: RowPrologue, threads: int, turns: int, width: int, traits: DeviceTraits) -> list[str] | No:
     """Returns statements that compute a thread's part of `row`: `width` adjacent elements in each of `turns` iterations.
 
     The first block stores the results to be stored.

@@ -12,18 +12,18 @@ from mgx_core.ops.operation import Operation
 from .extents import arguments
 from .source import DeviceTraits, KernelSource, Tensor, supported, tensors
 
-__all__ = ["Inputs", "Write", "carrying", "computing", "picking", "source_of", "spread", "static"]
+__all__ = ["Inputs", "Generator", "copying", "computing", "non_empty", "source_of", "spread", "static"]
 
 Inputs: TypeAlias = "Sequence[Tensor | None]"
 Answer: TypeAlias = "KernelSource | No"
 # generator: from an op, its operands, results, device traits and sub-modules to the kernel
-Write: TypeAlias = "Callable[[Any, Inputs, Sequence[Tensor], DeviceTraits, Sequence[Module]], Answer]"
+Generator: TypeAlias = "Callable[[Any, Inputs, Sequence[Tensor], DeviceTraits, Sequence[Module]], Answer]"
 
 LONGEST: Final = (1 << 32) - (1 << 16)  # elements along an axis: kernels count them in 32 bits, in steps of a block
 
 
 def source_of(
-    write: Write,
+    write: Generator,
     op: Operation,
     inputs: Sequence[Shape | Tensor | None],
     outputs: Sequence[Shape | Tensor],
@@ -44,7 +44,7 @@ def source_of(
         return No(recorder.fixed(made.why)) if isinstance(made, No) else made
 
 
-def carrying(function: Callable[..., Answer]) -> Write:
+def copying(function: Callable[..., Answer]) -> Generator:
     """Adapts ``function(op, inputs, outputs, traits)`` of an op that only copies elements, of a size with an integer type."""
 
     def write(
@@ -57,7 +57,7 @@ def carrying(function: Callable[..., Answer]) -> Write:
     return write
 
 
-def static(count: int, function: Callable[..., Answer]) -> Write:
+def static(count: int, function: Callable[..., Answer]) -> Generator:
     """Adapts ``function(op, *inputs, *outputs, traits)`` of an op with `count` inputs, without run-time attributes."""
 
     def write(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> Answer:
@@ -65,10 +65,10 @@ def static(count: int, function: Callable[..., Answer]) -> Write:
             return No(f"{op.name} does not support attributes known only at run time")
         return function(op, *xs[:count], *ys, traits)
 
-    return carrying(write)
+    return copying(write)
 
 
-def computing(function: Callable[..., Answer]) -> Write:
+def computing(function: Callable[..., Answer]) -> Generator:
     """Adapts ``function(op, inputs, outputs, traits)`` of an op that computes with its elements."""
 
     def write(
@@ -87,12 +87,12 @@ def _too_long(op: Any, operands: Inputs) -> No | None:
     return None if found is None else No(f"{op.name} does not support an axis of {found} elements")
 
 
-def spread(function: Callable[..., Answer]) -> Write:
+def spread(function: Callable[..., Answer]) -> Generator:
     """Adapts ``function(op, *inputs, *outputs, traits)`` of an op that computes with its elements."""
     return computing(lambda op, xs, ys, traits: function(op, *xs, *ys, traits))
 
 
-def picking(write: Write) -> Write:
+def non_empty(write: Generator) -> Generator:
     """Restricts `write` to operands with elements, for an op whose results are elements of its first operand."""
 
     def checked(

@@ -6,10 +6,10 @@ from mgx_core.targets.schedule import Schedule
 
 from .steps import KernelStep
 
-__all__ = ["Named", "kernel_steps"]
+__all__ = ["StepSource", "kernel_steps"]
 
 
-class Named:
+class StepSource:
     """A kernel step's source with the kernel's name and the nodes that the step comes from."""
 
     def __init__(self, step: KernelStep) -> None:

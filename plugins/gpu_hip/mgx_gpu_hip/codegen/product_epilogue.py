@@ -16,7 +16,7 @@ from mgx_core.ops.convert import Convert
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.pointwise import Add, Min, Mul
 
-from ..coarse_gelu import ERF, SATURATED
+from ..approximate_gelu import ERF, SATURATED
 from .bodies import VIEWS, Access, Body, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
@@ -24,11 +24,11 @@ from .geometry import Reader, index_type, offset_code, store_code
 from .reductions import element_value
 from .source import Tensor, computed, stored, written
 
-__all__ = ["Finish", "after_product", "stored_results", "stored_vectors"]
+__all__ = ["FusedEpilogue", "product_epilogue", "stored_results", "stored_vectors"]
 
 
 @dataclass(frozen=True)
-class Finish:
+class FusedEpilogue:
     """Pointwise work on sums: `body` has the sums as its first inputs, and the `given` tensors as inputs from `index` on.
 
     sums: how many it reads per result, from adjacent parts of one product.
@@ -77,7 +77,9 @@ class Finish:
         return loads, lines.lines, results
 
 
-def stored_results(ys: Sequence[Tensor], after: Finish | None, places: Sequence[str], first: int = 0) -> list[str]:
+def stored_results(
+    ys: Sequence[Tensor], after: FusedEpilogue | None, places: Sequence[str], first: int = 0
+) -> list[str]:
     """Returns statements that write the results at one position, from its sums `whole0` and so on.
 
     places: coordinates along the last axes of the results; first: index of the first of `ys` among the kernel's results.
@@ -101,7 +103,7 @@ def stored_results(ys: Sequence[Tensor], after: Finish | None, places: Sequence[
 
 def stored_vectors(
     ys: Sequence[Tensor],
-    after: Finish | None,
+    after: FusedEpilogue | None,
     strides: Sequence[Sequence[int]],
     places: Sequence[str],
     width: int,
@@ -134,14 +136,14 @@ def stored_vectors(
     ]
 
 
-def after_product(
+def product_epilogue(
     body: Module,
     joints: Sequence[Instruction],
     inputs: Sequence[Tensor | None],
     dims: Sequence[int],
     first: int = 0,
     outputs: Sequence[Instruction] = (),
-) -> Finish:
+) -> FusedEpilogue:
     """Returns the computation of a flat group after `joints`, over the extents `dims`: the product, its reshape, or slices of it.
 
     inputs: the group's, the first of which is input `first` of the kernel; outputs: values to compute, by default the group's.
@@ -174,7 +176,7 @@ def after_product(
         return went[ins]
 
     made.add_return([take(o) for o in outputs])
-    return Finish(Body.of(made, given), tuple(given), tuple(index), len(joints))
+    return FusedEpilogue(Body.of(made, given), tuple(given), tuple(index), len(joints))
 
 
 def _coarse_gelu(made: Module, x: Instruction) -> Instruction:

@@ -13,7 +13,7 @@ from .geometry import ceil_div, decompose, offset_code
 from .pointwise import one_launch
 from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, finish, read
 
-__all__ = ["extreme"]
+__all__ = ["argminmax"]
 
 
 def _pair(kind: str, largest: bool, nan_first: bool, last: bool = False) -> str:
@@ -30,7 +30,7 @@ DEV bool {NAME}_before({NAME}_pair a, {NAME}_pair b) {{
 """
 
 
-def extreme(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+def argminmax(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """argmax and argmin."""
     axis = normalize(op.axis, len(x.lens))
     n, kind = x.lens[axis], computed(x.dtype)

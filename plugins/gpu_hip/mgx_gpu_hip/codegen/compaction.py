@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from mgx_core.ops.axes import normalize
 
-from .elements import carried, offset_of, pointers
+from .elements import as_unsigned, offset_of, pointers
 from .geometry import ceil_div, decompose, offset_code
 from .pointwise import kernel, threads_of
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
@@ -109,7 +109,7 @@ def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) 
 
 def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) -> KernelSource:
     """y with as many slices as the condition has entries; count int64 [1]: the number written."""
-    x, y = carried(x), carried(y)
+    x, y = as_unsigned(x), as_unsigned(y)
     total = condition.elements
     axis = 0 if op.axis is None else normalize(op.axis, len(x.lens))
     test = [f"hit = p0[i * {condition.strides[0]}u];"]

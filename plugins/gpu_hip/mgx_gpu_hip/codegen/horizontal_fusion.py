@@ -11,7 +11,7 @@ from mgx_core import No
 from .pointwise import kernel
 from .source import NAME, Arg, Buffer, Chained, KernelLaunch, KernelSource, Tensor, finish
 
-__all__ = ["side_by_side"]
+__all__ = ["fuse_horizontally"]
 
 _HEAD: Final = re.compile(r"KERNEL\([^)]*\) (\w+)\(([^)]*)\) \{\n")
 _WAITS: Final = ("  grid_wait();\n", "  if (chained) grid_done();\n")
@@ -19,7 +19,7 @@ _TOGETHER: Final = re.compile(r"__syncthreads|SHARED|WAVE|wave_|block_|lane_id|a
 MOST_ARGUMENTS: Final = 64
 
 
-def side_by_side(
+def fuse_horizontally(
     sources: Sequence[KernelSource], inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
 ) -> KernelSource | No:
     """Returns a kernel that does the work of all `sources`, which must be independent.

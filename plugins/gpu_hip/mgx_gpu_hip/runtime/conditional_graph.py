@@ -12,7 +12,7 @@ from .driver_context import DriverContext
 from .graph import Graph
 from .module import Function, Module
 
-__all__ = ["EMULATED", "Choice", "decider"]
+__all__ = ["EMULATED", "ConditionalGraph", "decider"]
 
 CONDITIONAL: Final = 13  # CUgraphNodeType
 ASSIGN_DEFAULT: Final = 1  # the condition is reset to its default at each launch
@@ -50,7 +50,7 @@ KERNEL(32) decide(const u32* number, u32* condition) {
 """
 
 
-class Choice:
+class ConditionalGraph:
     """A graph under construction; `condition` is zero at the start of each launch.
 
     Errors: DeviceError if the driver does not support conditional nodes (see `possible`).

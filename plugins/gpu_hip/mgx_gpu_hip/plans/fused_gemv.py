@@ -13,18 +13,18 @@ from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
-from ..codegen.after_product import Finish, after_product
 from ..codegen.bodies import Body, flat
-from ..codegen.made_rows import MadeRow
+from ..codegen.gemv import gemv
+from ..codegen.generators import Inputs
+from ..codegen.product_epilogue import FusedEpilogue, product_epilogue
 from ..codegen.reductions import Plan
-from ..codegen.single_rows import single_row
+from ..codegen.row_prologue import RowPrologue
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.writing import Inputs
 from ..emitter import GpuEmitter
 from ..join_rows import JOINED
+from .gemv import operands_of_row
 from .offer import offer
 from .product_groups import ProductGroup, group_results
-from .single_rows import operands_of_row
 
 __all__ = ["PLANS"]
 
@@ -94,7 +94,7 @@ class _Parts(NamedTuple):
         return [n for n in found if n is not None]
 
 
-def _made(parts: _Parts, body: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> MadeRow:
+def _made(parts: _Parts, body: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> RowPrologue:
     """Returns the reduction, with the stored results first."""
     assert parts.reduction is not None
     held, stored = parts.made_by(parts.row[2]), parts.stored(body)
@@ -105,10 +105,10 @@ def _made(parts: _Parts, body: Module, inputs: Sequence[Tensor], outputs: Sequen
     module.replace_return([module.outputs[n] for n in order])
     module = flat(module)
     results = [*outputs[: len(stored)], *(Tensor.of(s) for s in shapes[len(stored) :])]
-    return MadeRow(Plan(Body.of(module, inputs), list(inputs), results, "row"), order.index(held), len(stored))
+    return RowPrologue(Plan(Body.of(module, inputs), list(inputs), results, "row"), order.index(held), len(stored))
 
 
-def _finish(parts: _Parts, given: Inputs, dims: Sequence[int], first: int) -> Finish | None:
+def _finish(parts: _Parts, given: Inputs, dims: Sequence[int], first: int) -> FusedEpilogue | None:
     behind = parts.behind()
     if behind is None:
         return None
@@ -118,7 +118,7 @@ def _finish(parts: _Parts, given: Inputs, dims: Sequence[int], first: int) -> Fi
     fixed = flat(module)
     parameters = list(fixed.parameters.values())
     joints = [parameters[inputs.index(p)] for p in parts.parts]
-    return after_product(fixed, joints, given, dims, first)
+    return product_epilogue(fixed, joints, given, dims, first)
 
 
 def write(
@@ -127,10 +127,10 @@ def write(
     """xs: the row or the operands of its reduction, then the weights, then the operands of the epilogue."""
     parts = _Parts.of(modules[0])
     if parts.reduction is None:
-        return single_row(xs, ys, _finish(parts, xs[2:], ys[-1].lens, 2), traits)
+        return gemv(xs, ys, _finish(parts, xs[2:], ys[-1].lens, 2), traits)
     before = len(parts.reduction.inputs)
     made = _made(parts, modules[0], [x for x in xs[:before] if x is not None], ys)
-    return single_row(xs, ys, _finish(parts, xs[before + 1 :], ys[-1].lens, before + 1), traits, made)
+    return gemv(xs, ys, _finish(parts, xs[before + 1 :], ys[-1].lens, before + 1), traits, made)
 
 
 @offer(

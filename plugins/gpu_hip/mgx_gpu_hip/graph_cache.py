@@ -16,24 +16,24 @@ from .runtime import Device, DeviceArray, DeviceBuffer, Function, Graph, GraphEx
 from .steps import CalledStep, DeviceStep, HostStep, LibraryStep
 from .workspaces import HEAD
 
-__all__ = ["GRAPHS", "Recording", "Recordings", "captured", "enqueue"]
+__all__ = ["GRAPHS", "CapturedGraph", "GraphCache", "captured", "enqueue"]
 
 GRAPHS = 8  # maximum number of cached graphs
 VARYING = 6  # distinct address sets after which arguments are copied instead: a copy takes less time than a capture
 
 
-class Recording(NamedTuple):
-    """A captured graph, None if the steps run one by one; alone: steps to enqueue while a stream is captured."""
+class CapturedGraph(NamedTuple):
+    """A captured graph, None if the steps run one by one; eager: steps to enqueue while a stream is captured."""
 
     graph: GraphExec | None
     steps: list[BoundStep]
-    alone: list[BoundStep]
+    eager: list[BoundStep]
 
 
-NONE = Recording(None, [], [])
+NONE = CapturedGraph(None, [], [])
 
 
-class Recordings:
+class GraphCache:
     """LRU cache of graphs of a program's steps; programs with called steps (Python functions) run step by step.
 
     addresses: of all buffers by id, arguments and results in our staging memory; held: buffers of arguments and results, which
@@ -52,11 +52,11 @@ class Recordings:
         self.steps, self.device, self.functions = steps, device, functions
         self.addresses, self.held, self.overlap = addresses, held, overlap
         self.hosted = any(isinstance(s, CalledStep) for s in steps)
-        self._kept: OrderedDict[Any, Recording] = OrderedDict()
-        self._met: OrderedDict[Any, None] = OrderedDict()  # recent keys without a graph
-        self._sound = False  # every step has run once without an error
+        self._kept: OrderedDict[Any, CapturedGraph] = OrderedDict()
+        self._seen: OrderedDict[Any, None] = OrderedDict()  # recent keys without a graph
+        self._warmed_up = False  # every step has run once without an error
 
-    def found(self, given: Mapping[int, int], places: Mapping[int, int]) -> Recording:
+    def found(self, given: Mapping[int, int], places: Mapping[int, int]) -> CapturedGraph:
         """Returns the entry for argument and result addresses by index; an empty one if none is cached."""
         return self._kept.get(_key(given, places), NONE)
 
@@ -68,32 +68,32 @@ class Recordings:
         """Returns the most recently captured graph; None before the first, and where steps run one by one."""
         return next(reversed(self._kept.values())).graph if self._kept else None
 
-    def execute_sparingly(self, given: Mapping[int, int], places: Mapping[int, int], stream: Stream) -> None:
+    def execute_lazily(self, given: Mapping[int, int], places: Mapping[int, int], stream: Stream) -> None:
         """Enqueues all steps; captures a graph only when addresses recur, since most address sets occur once."""
         key = _key(given, places)
-        if self.hosted or key in self._kept or key in self._met:
+        if self.hosted or key in self._kept or key in self._seen:
             self.execute(given, places, stream)
             return
-        self._met[key] = None
-        while len(self._met) > GRAPHS:
-            self._met.popitem(last=False)
+        self._seen[key] = None
+        while len(self._seen) > GRAPHS:
+            self._seen.popitem(last=False)
         steps = bound_steps(self.steps, self._bound(given, places), self.functions, self.device, self.overlap)
-        if self._sound:
+        if self._warmed_up:
             enqueue(steps, stream.handle)
         else:
-            self._try_out(steps, stream)
+            self._warm_up(steps, stream)
 
     def execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
         key = _key(given, places)
         found = self._kept.get(key)
         if found is None:
-            found = self._record(given, places, stream)
+            found = self._capture(given, places, stream)
             self._kept[key] = found
             while len(self._kept) > GRAPHS:
                 self._kept.popitem(last=False)
         if found.graph is not None:
             if stream.handle and stream.captured():
-                enqueue(found.alone, stream.handle)
+                enqueue(found.eager, stream.handle)
             else:
                 found.graph.launch(stream.handle)
             return
@@ -105,9 +105,9 @@ class Recordings:
             for call in calls:
                 call(stream.handle)
 
-    def _record(self, given: Mapping[int, int], places: Mapping[int, int], after: Stream) -> Recording:
+    def _capture(self, given: Mapping[int, int], places: Mapping[int, int], after: Stream) -> CapturedGraph:
         graph, steps = self.graph(given, places, after)
-        return Recording(None if graph is None else graph.instantiate(), steps, steps)
+        return CapturedGraph(None if graph is None else graph.instantiate(), steps, steps)
 
     def graph(
         self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
@@ -122,8 +122,8 @@ class Recordings:
             return None, steps
         own = self.device.stream()
         own.after(after)
-        self._try_out(steps, own)
-        return _recorded(steps, addresses, self.device, own), steps
+        self._warm_up(steps, own)
+        return _capture_steps(steps, addresses, self.device, own), steps
 
     def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
         """Returns the addresses of all buffers, with the caller's for arguments and results that are used in place."""
@@ -134,16 +134,16 @@ class Recordings:
                 addresses[id(b)] = places_of[b.index]
         return addresses
 
-    def _try_out(self, steps: Sequence[BoundStep], stream: Stream) -> None:
+    def _warm_up(self, steps: Sequence[BoundStep], stream: Stream) -> None:
         """Runs all steps without capture, since libraries initialise lazily; the first run waits after each to locate errors."""
         for step, calls in steps:
             with naming(step):
                 for call in calls:
                     call(stream.handle)
-                if not self._sound:
+                if not self._warmed_up:
                     stream.wait()
         stream.wait()
-        self._sound = True
+        self._warmed_up = True
 
     def _on_host(self, step: HostStep, addresses: Mapping[int, int], stream: Any) -> None:
         stream.wait()
@@ -176,7 +176,7 @@ def enqueue(steps: Sequence[BoundStep], stream: int) -> None:
             call(stream)
 
 
-def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: Device, stream: Stream) -> Graph:
+def _capture_steps(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: Device, stream: Stream) -> Graph:
     """Captures all steps; merges the memset nodes of library counters into one.
 
     Libraries reset a counter at the start of their workspace before each launch.  One memset at the first of them covers all.
@@ -198,8 +198,8 @@ def _recorded(steps: Sequence[BoundStep], addresses: Mapping[int, int], device: 
     own: set[int] = set()  # counters inside the window of their own step, which no earlier step writes
     for step, calls in (steps[n] for n in users):
         assert isinstance(step, LibraryStep) and step.window is not None
-        alone = captured(calls, device, stream)
-        own.update(_counters(alone, start + step.window, HEAD).values())
+        eager = captured(calls, device, stream)
+        own.update(_counters(eager, start + step.window, HEAD).values())
     graph = captured([*_calls(steps[: users[0]]), clear, *_calls(steps[users[0] :])], device, stream)
     for node, address in _counters(graph, start, size).items():
         if address in own:

@@ -11,16 +11,16 @@ from .narrow_operands import Product
 from .narrow_tiles import ALIGNED, Tile
 from .source import stored
 
-__all__ = ["JOINTLY", "JOINT_ROOM", "joint_loop"]
+__all__ = ["WARPGROUP_TYPES", "WARPGROUP_SHARED", "warpgroup_loop"]
 
-JOINTLY: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2)  # types supported by wgmma
-JOINT_ROOM: Final = (
+WARPGROUP_TYPES: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2)  # types supported by wgmma
+WARPGROUP_SHARED: Final = (
     "SHARED_DYNAMIC(u8, given);",
     f"u8* const room = given + ({ALIGNED}u - (u32)((u64)given % {ALIGNED}u)) % {ALIGNED}u;",
 )
 
 
-def joint_loop(p: Product, t: Tile) -> list[str]:
+def warpgroup_loop(p: Product, t: Tile) -> list[str]:
     """Returns the main loop of a warpgroup tile: multiplications are in flight while the next steps are loaded.
 
     wgmma accumulates 8-bit floats with some 14 bits of mantissa, so the sums of each step are added up in float32.

@@ -16,11 +16,11 @@ from mgx_core import Instruction, Launch, Module, No, Operation, Shape
 from mgx_core.cache import Recent
 
 from .extents import SymbolicInt, text_of
+from .generators import Generator, source_of
 from .source import DeviceTraits, KernelLaunch, KernelSource, Number, Tensor
-from .traced import Follow, Trace, Traced
-from .writing import Write, source_of
+from .tracing import Follow, Trace, Traced
 
-__all__ = ["Answer", "Texts"]
+__all__ = ["Answer", "SourceCache"]
 
 KEPT: Final = 512  # maximum number of cached kernels
 VARIANTS: Final = 8  # maximum traces per kernel, one per set of decisions
@@ -238,7 +238,7 @@ class _Kept:
         return often and self.traceable and len(self.variants) < VARIANTS
 
 
-class Texts:
+class SourceCache:
     """Cache of kernels that are requested repeatedly with different extents."""
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class Texts:
 
     def answer(
         self,
-        write: Write,
+        write: Generator,
         op: Operation,
         inputs: Sequence[Tensor | None],
         outputs: Sequence[Tensor],

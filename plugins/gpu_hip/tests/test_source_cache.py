@@ -12,12 +12,12 @@ from kernel_trial import tensor, traits
 import mgx_core as mgx
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import row_major
-from mgx_gpu_hip.codegen import texts
+from mgx_gpu_hip.codegen import source_cache
 from mgx_gpu_hip.codegen.extents import SymbolicInt, arguments
+from mgx_gpu_hip.codegen.generators import source_of
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.codegen.texts import Texts
-from mgx_gpu_hip.codegen.traced import Trace, Traced
-from mgx_gpu_hip.codegen.writing import source_of
+from mgx_gpu_hip.codegen.source_cache import SourceCache
+from mgx_gpu_hip.codegen.tracing import Trace, Traced
 from mgx_gpu_hip.target import GpuTarget
 
 
@@ -115,7 +115,7 @@ def test_numbers_of_another_trace_count_by_their_values() -> None:
 def test_errors_of_what_follows_are_no_answer() -> None:
     trace, t = traced()
     assert 7 // (t - 79) == 7
-    assert texts._followed(trace.follow([t]), [SymbolicInt.symbol("t", 79)]) is None
+    assert source_cache._followed(trace.follow([t]), [SymbolicInt.symbol("t", 79)]) is None
 
 
 def opened(lens: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
@@ -134,7 +134,7 @@ def test_what_has_no_key_is_written_each_time() -> None:
         written.append(form)
         return mgx.No("not now")
 
-    kept, x = Texts(), opened((7, 8), ("n", ""))
+    kept, x = SourceCache(), opened((7, 8), ("n", ""))
     for _ in range(3):
         answer = kept.answer(write, Form(), [x], [x], traits(32), [])  # type: ignore[arg-type]
         assert isinstance(answer, mgx.No) and answer.why == "not now"
@@ -144,7 +144,7 @@ def test_what_has_no_key_is_written_each_time() -> None:
 def test_a_text_for_the_same_extents_is_written_once() -> None:
     from mgx_gpu_hip.plans.loops import write_pointwise
 
-    kept, op, written = Texts(), mgx.op("add"), []
+    kept, op, written = SourceCache(), mgx.op("add"), []
 
     def write(op: Any, xs: Any, *given: Any) -> Any:
         written.append(xs[0].lens[0])
@@ -161,7 +161,7 @@ def test_a_text_for_the_same_extents_is_written_once() -> None:
 def test_no_set_of_extents_waits_for_many_traces() -> None:
     from mgx_gpu_hip.plans.loops import write_pointwise
 
-    kept, traces = Texts(), []
+    kept, traces = SourceCache(), []
 
     def write(op: Any, xs: Any, *given: Any) -> Any:
         if type(xs[0].lens[0]) is Traced:
@@ -188,7 +188,7 @@ def test_a_text_is_written_again_for_other_answers_alone(wave: int) -> None:
         written.append(given[1][0].lens[0])
         return write_pointwise(*given)
 
-    kept, op, rng = Texts(), mgx.op("add"), np.random.default_rng(3)
+    kept, op, rng = SourceCache(), mgx.op("add"), np.random.default_rng(3)
     for n in [int(n) for n in rng.integers(1, 4000, 60)]:
         x = opened((n, 8), ("n", ""))
         made = kept.answer(write, op, [x, x], [x], traits(wave), [])
@@ -202,7 +202,7 @@ def test_an_attribute_that_equals_an_extent_once_is_no_extent_elsewhere() -> Non
     def write(op: Any, xs: Any, ys: Any, traits: Any, modules: Any) -> Any:
         return concat(op, xs, ys[0], traits)
 
-    kept, op = Texts(), mgx.op("concat", axis=0)
+    kept, op = SourceCache(), mgx.op("concat", axis=0)
     for n, end in [(8, 4), (9, 4), (10, 4), (11, 4), (4, 4), (11, 11), (12, 12), (13, 13), (14, 14), (15, 4), (16, 16)]:
         xs, y = [opened((n, 3), ("n", "")), opened((end, 3), ("", ""))], opened((n + end, 3), ("m", ""))
         made = kept.answer(write, op, xs, [y], traits(32), [])
@@ -271,23 +271,23 @@ def test_programs_give_for_any_extents_what_a_fresh_one_gives(
 ) -> None:
     """What a trace gives is compared with what is written, and the results with those of other executables."""
     served: list[bool] = []
-    found = texts._Kept.found
+    found = source_cache._Kept.found
 
     def noted(self: Any, roots: Any) -> Any:
         made = found(self, roots)
         served.append(made is not None)
         return made
 
-    monkeypatch.setattr(texts._Kept, "found", noted)
-    monkeypatch.setattr(texts, "RARE", 1)
-    answer = Texts.answer
+    monkeypatch.setattr(source_cache._Kept, "found", noted)
+    monkeypatch.setattr(source_cache, "RARE", 1)
+    answer = SourceCache.answer
 
-    def compared(self: Texts, *given: Any) -> Any:
+    def compared(self: SourceCache, *given: Any) -> Any:
         made = answer(self, *given)
         assert made == source_of(*given)
         return made
 
-    monkeypatch.setattr(Texts, "answer", compared)
+    monkeypatch.setattr(SourceCache, "answer", compared)
 
     def compiled(target: Any) -> mgx.Program:
         program = mgx.Program()

@@ -11,10 +11,10 @@ from mgx_core.ops.control import Group
 from mgx_core.targets.group_checks import tagged
 from mgx_core.targets.kernel_emission import Results
 
+from ..codegen.horizontal_fusion import fuse_horizontally
 from ..codegen.limits import require_limits
-from ..codegen.side_by_side import side_by_side
 from ..emitter import GpuEmitter, tensor_of
-from ..join_launches import BESIDE
+from ..join_launches import HORIZONTAL
 from ..steps import KernelStep
 from .offer import offer
 
@@ -23,8 +23,8 @@ __all__ = ["PLANS"]
 PLANS = Kernels("gpu")
 
 
-@offer(PLANS, Group, name="side by side", when=tagged(BESIDE, "one of instructions side by side"))
-def emit_beside(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+@offer(PLANS, Group, name="side by side", when=tagged(HORIZONTAL, "a group of independent instructions"))
+def emit_fused(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Emits one launch."""
     e.uncacheable()  # merges the steps of its members
     first = len(e.steps)
@@ -40,7 +40,10 @@ def emit_beside(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
     sources = tuple(s.source for s in steps)
     source = or_refused(
-        e.once((side_by_side, *(s.text for s in sources), tuple(xs), tuple(ys)), lambda: side_by_side(sources, xs, ys))
+        e.once(
+            (fuse_horizontally, *(s.text for s in sources), tuple(xs), tuple(ys)),
+            lambda: fuse_horizontally(sources, xs, ys),
+        )
     )
     require_limits(source, e.context.traits)
     del e.steps[first:]
