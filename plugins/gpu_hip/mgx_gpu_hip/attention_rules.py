@@ -38,7 +38,7 @@ def heads_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
     if any(u not in members and u is not i for m in members for u in m.users):
         return No("the scores or weights have other uses")
     if len(members) > MOST:
-        return No(f"more than {MOST} instructions lie between the products")
+        return No(f"more than {MOST} instructions are between the products")
     went: dict[Instruction, Instruction] = {}
 
     def split(x: Instruction) -> Instruction:

@@ -32,7 +32,7 @@ class PlanRequest(NamedTuple):
         several = self.many(libraries)
         if several and not isinstance(several, No):
             return several
-        single = libraries.plan(self.problem) if self.fall_back else No("no ready-made kernel")
+        single = libraries.plan(self.problem) if self.fall_back else No("no prebuilt kernel")
         return single if isinstance(single, No) else [single]
 
 

@@ -255,7 +255,7 @@ class Tuner(TuningStore):
     def _measured(self, asked: _SizedRequest, exhaustive: bool) -> TimedPlan | No:
         problem = asked.request.problem
         if self._over_budget(exhaustive):
-            plan = self.libraries.plan(problem) if asked.request.fall_back else No("no ready-made kernel")
+            plan = self.libraries.plan(problem) if asked.request.fall_back else No("no prebuilt kernel")
             made = plan if isinstance(plan, No) else TimedPlan.of(plan, _estimated_us(problem))
         else:
             made = self._timed(asked, exhaustive, asked.request.plans(self.libraries))

@@ -1,6 +1,6 @@
-// Scheduler of the emulated device.  Threads run until they wait for their wave or their block; what hides on a real device
-// is made visible: shared memory starts as NaN and ends at a guard page, copies to shared memory arrive as late as allowed,
-// a barrier that some threads never reach is an error, and the order of threads can be changed; backwards means blocks, too.
+// Scheduler of the emulated device.  Threads run until they wait for their wave or their block.  Faults that a real device hides are
+// made visible: shared memory is initialised to NaN and ends at a guard page, asynchronous copies complete as late as allowed,
+// a barrier that some threads never reach is an error, and the order of threads (in reverse order: of blocks, too) is configurable.
 #include "device.h"
 
 #include <pthread.h>
@@ -51,18 +51,18 @@ struct Region {
 
 Emulator emu;
 Fiber fibers[MOST_THREADS];
-int made;                        // fibers that have a stack
-Fiber* of[MOST_THREADS];         // the fiber that a thread is suspended on
+int made;                        // fibers with a stack
+Fiber* of[MOST_THREADS];         // the fiber on which a thread is suspended
 std::vector<Fiber*> idle;
 State state[MOST_THREADS];
-unsigned exchanges[MOST_THREADS];          // how many a thread has made in this block
-unsigned stamp[2][MOST_THREADS];           // the number of the exchange that a slot belongs to
+unsigned exchanges[MOST_THREADS];          // shuffles made by a thread in this block
+unsigned stamp[2][MOST_THREADS];           // index of the shuffle that owns a slot
 alignas(64) char given[2][MOST_THREADS][64];
 Copies copies[MOST_THREADS];
 std::vector<Region> regions;
 int current, threads, wave_width;
 unsigned long block_number;
-size_t dynamic_bytes, shared_used, declared;  // declared: of these, by kernels themselves
+size_t dynamic_bytes, shared_used, declared;  // declared: static shared memory, a part of shared_used
 bool any_copies;
 const EmuKernel* kernel;
 void** arguments;
@@ -94,7 +94,7 @@ void body() {
 void arm(Fiber* f) {
   if (!f->stack) {
     f->stack = (char*)mmap(nullptr, STACK + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    mprotect(f->stack, PAGE, PROT_NONE);  // a kernel's own arrays that are too large run into this
+    mprotect(f->stack, PAGE, PROT_NONE);  // guard page below the stack: catches overflow by large local arrays
     f->stack += PAGE;
   }
 #if defined(__x86_64__)
@@ -146,7 +146,7 @@ void resume(int t) {
   }
 }
 
-// the table
+// the table of functions
 void barrier() { wait(AT_BARRIER); }
 void wave_sync() { wait(AT_WAVE); }
 const char* gather(const void* value, unsigned bytes) {
@@ -302,7 +302,7 @@ void run_block(const Order& order) {
 struct sigaction old_actions[64];
 const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE};
 void on_signal(int number, siginfo_t* info, void* context) {
-  if (!inside || !pthread_equal(owner, pthread_self())) {  // somebody else's fault
+  if (!inside || !pthread_equal(owner, pthread_self())) {  // a fault of another thread
     struct sigaction& old = old_actions[number];
     if (old.sa_flags & SA_SIGINFO) return old.sa_sigaction(number, info, context);
     sigaction(number, &old, nullptr);
@@ -376,7 +376,7 @@ int launch(const EmuKernel& k, int wave, EmuDim grid, EmuDim block, size_t share
       emu.block = {unsigned(at % grid.x), unsigned(at / grid.x % grid.y), unsigned(at / grid.x / grid.y)};
       run_block(order);
     }
-  } else {  // the fibers are in the middle of things: start all of them afresh
+  } else {  // the fibers are suspended inside the failed kernel: recreate all of them
     idle.clear();
     for (int i = 0; i < made; ++i) arm(&fibers[i]), idle.push_back(&fibers[i]);
     memset(of, 0, sizeof of);

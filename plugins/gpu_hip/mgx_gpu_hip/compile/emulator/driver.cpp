@@ -1,7 +1,7 @@
-// The emulated device behind the calls of the HIP runtime, each named with the prefix that API gives (host by default).
-// Device 0 has waves of 64 lanes, device 1 of 32.  Streams run in order and at once; capture records, a graph replays.  Modules are shared objects made from the kernel text.
-// Every allocation starts as 0xff (NaN) and ends at a page that must not be touched.  Tests may ask for another poison, for
-// allocations that begin at such a page (SetGuard), and for memory that a launch may only read or not touch (Protect).
+// The emulated device behind the API of the HIP runtime, with another prefix (host by default).
+// Device 0 has waves of 64 lanes, device 1 of 32.  Streams are synchronous; capture records calls, a graph replays them.  Modules are
+// shared objects compiled from kernel source.  Allocations are filled with 0xff (NaN) and end at a guard page.  Tests may set another
+// fill byte, a guard page in front of allocations (SetGuard), and access rights of kernels to an allocation (Protect).
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ const int OUT_OF_MEMORY = 2, NO_BINARY = 209, NOT_FOUND = 500, NOT_READY = 600, 
 const size_t PAGE = 4096;
 enum Access { NOTHING, READ, WRITE };
 
-/* What callers hold by handles; listed, so that who looks for lost memory sees that the driver still has it. */
+/* Objects behind handles; kept in a list so that leak checkers see them as reachable. */
 struct Held {
   Held() { list(this, true); }
   Held(const Held&) : Held() {}
@@ -56,7 +56,7 @@ struct Held {
 struct Block {
   size_t bytes, mapped;
   char* base;
-  unsigned char canary;  // fills the pages next to the bytes
+  unsigned char canary;  // fills the padding between the bytes and the guard page
   int access;
 };
 struct Operation {
@@ -65,7 +65,7 @@ struct Operation {
 };
 struct Graph : Held {
   std::vector<Operation> operations;
-  std::vector<std::shared_ptr<u32>> conditions;  // zero when a launch begins
+  std::vector<std::shared_ptr<u32>> conditions;  // zero at the start of a launch
 };
 struct Stream : Held {
   Graph* capture = nullptr;
@@ -80,12 +80,12 @@ struct Function {
 struct Module : Held {
   void* library;
   int wave;
-  std::vector<Function> functions;  // all of them, so that a handle to one lasts as long as its module
+  std::vector<Function> functions;  // of the module's lifetime, which handles to them refer to
 };
 
 Stream null_stream;
 std::map<Handle, Block> heap;
-std::map<Handle, size_t> pinned;  // host memory that the device reaches
+std::map<Handle, size_t> pinned;  // host memory accessible to the device
 std::mutex heap_lock;
 size_t used;
 int order_of_threads;
@@ -125,7 +125,7 @@ int bad_range(const char* what, Handle p, size_t n) {
   snprintf(last_fault, sizeof last_fault, "%s of %zu bytes at %p, which is not inside one allocation", what, n, (void*)p);
   return 1;
 }
-void describe(const void* address, char* text, size_t size) {  // runs in a signal handler of the thread that launched
+void describe(const void* address, char* text, size_t size) {  // called in a signal handler of the launching thread
   Handle a = (Handle)address;
   for (auto& [p, b] : heap)
     if (a >= (Handle)b.base - PAGE && a < (Handle)b.base + b.mapped + PAGE) {
@@ -136,7 +136,7 @@ void describe(const void* address, char* text, size_t size) {  // runs in a sign
   snprintf(text, size, ", which is in no allocation");
 }
 bool damaged(Handle p, const Block& b) {
-  if (b.access == NOTHING) return false;  // was looked at when it became so
+  if (b.access == NOTHING) return false;  // checked when it was protected
   const unsigned char *at = (const unsigned char*)p, *last = (const unsigned char*)b.base + b.mapped;
   const unsigned char* end = last - (at + b.bytes) > 64 ? at + b.bytes + 64 : last;
   for (const unsigned char* c = at + b.bytes; c < end; ++c)
@@ -167,9 +167,9 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 
 extern "C" {
 void API(SetOrder)(int order) { order_of_threads = order; }
-// Allocations to come start as this byte; before: they begin, and do not end, at a page that must not be touched.
+// Sets the fill byte of later allocations; before: the guard page precedes instead of follows them.
 void API(SetGuard)(int byte, int before) { poison = (unsigned char)byte, guard_before = before; }
-// What kernels may do with an allocation from now on: 0 nothing, 1 read, 2 read and write.
+// Sets the access of kernels to an allocation: 0 none, 1 read, 2 read and write.
 int API(Protect)(Handle p, int access) {
   std::lock_guard<std::mutex> hold(heap_lock);
   auto i = heap.find(p);
@@ -180,7 +180,7 @@ int API(Protect)(Handle p, int access) {
   b.access = access;
   return bad ? overwritten(p, b) : 0;
 }
-const char* API(LastFault)() {  // tells each fault once
+const char* API(LastFault)() {  // returns each fault once
   static thread_local char told[sizeof last_fault];
   memcpy(told, last_fault, sizeof told);
   *last_fault = 0;
@@ -215,7 +215,7 @@ int API(GetDeviceCount)(int* n) { return *n = DEVICES, 0; }
 int API(DeviceGet)(int* d, int i) { return *d = i, i < 0 || i >= DEVICES ? 101 : 0; }
 int API(DeviceGetName)(char* b, int n, int d) { return snprintf(b, n, "emulated device, wave %d", WAVES[d]), 0; }
 int API(DeviceGetAttribute)(int* v, int a, int d) {
-  switch (a) {  // numbers of HIP's enumeration
+  switch (a) {  // values of HIP's enumeration
     case 63: *v = 4; return 0;
     case 74: *v = WAVES[d] == 64 ? 65536 : 49152; return 0;
     case 87: *v = WAVES[d]; return 0;
@@ -271,7 +271,7 @@ int API(MemGetAddressRange)(Handle* base, size_t* bytes, Handle p) {
 struct IpcHandle {
   char bytes[64];
 };
-// Memory of another process is an object of shared memory, whose name is the handle.
+// Memory shared between processes is a shared-memory object, whose name is the handle.
 int API(IpcOpenMemHandle)(Handle* p, IpcHandle handle, u32) {
   char path[80] = "/dev/shm/";
   size_t length = strnlen(handle.bytes, sizeof handle.bytes);
@@ -361,13 +361,13 @@ int API(EventElapsedTime)(float* ms, Handle a, Handle b) {
 }
 int API(EventDestroy)(Handle e) { return delete (Event*)e, 0; }
 
-int API(ModuleLoadData)(Handle* m, Handle image) {  // the image is ELF: its size follows from its section table
+int API(ModuleLoadData)(Handle* m, Handle image) {  // the size of the ELF image follows from its section table
   auto* e = (const Elf64_Ehdr*)image;
   if (memcmp(e->e_ident, ELFMAG, SELFMAG)) return NO_BINARY;
   size_t n = e->e_shoff + size_t(e->e_shentsize) * e->e_shnum;
   const char* folder = getenv("TMPDIR");
   static std::atomic<int> count{0};
-  char path[512];  // a new path each time, since dlopen knows what it has loaded by path
+  char path[512];  // a new path each time, since dlopen identifies libraries by path
   snprintf(path, sizeof path, "%s/kernels-%d-XXXXXX", folder && *folder ? folder : "/tmp", count++);
   int file = mkstemp(path);
   bool ok = file >= 0 && write(file, (const void*)image, n) == (ssize_t)n;
@@ -402,7 +402,7 @@ int API(ModuleGetFunction)(Handle* f, Handle m, const char* name) {
 }
 int API(ModuleLaunchKernel)(Handle f, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 shared, Handle s, Handle params, Handle) {
   auto* fn = (Function*)f;
-  std::vector<std::vector<char>> values;  // the arguments as they are now
+  std::vector<std::vector<char>> values;  // copies of the arguments
   for (int i = 0; fn->kernel->sizes[i]; ++i) {
     const char* at = ((const char**)params)[i];
     values.emplace_back(at, at + fn->kernel->sizes[i]);
@@ -462,7 +462,7 @@ int API(GraphConditionalHandleCreate)(Handle* condition, Handle g, Handle, u32, 
   all.push_back(std::make_shared<u32>(0));
   return *condition = (Handle)all.back().get(), 0;
 }
-// A node that runs a graph if a condition is not zero, with the parameters of CUDA's, whose other kinds are refused.
+// A conditional node (type if), with CUDA's parameters; other types are rejected.
 int API(GraphAddNode)(Handle* node, Handle g, Handle*, size_t, char* given) {
   struct Parameters {
     int type, reserved[3];

@@ -1,4 +1,4 @@
-// What a kernel sees of the emulated device.  The kernel's shared object is handed the device's table when it is loaded.
+// The kernel's view of the emulated device.  A kernel's shared object is passed the device's table of functions when it is loaded.
 #pragma once
 #define __global__
 #define __device__
@@ -12,16 +12,16 @@ struct Emulator {
   EmuDim thread, block, block_dim, grid_dim;
   void (*barrier)();
   void (*wave_sync)();
-  void (*exchange)(const void* value, unsigned bytes, unsigned lane, void* out);  // the value that another lane gives
-  const char* (*gather)(const void* value, unsigned bytes);                       // all lanes' values, 64 bytes apart
+  void (*exchange)(const void* value, unsigned bytes, unsigned lane, void* out);  // shuffle: another lane's value
+  const char* (*gather)(const void* value, unsigned bytes);                       // all lanes' values, at a stride of 64 bytes
   unsigned long long (*ballot)(bool value);
-  void* (*shared)(const void* key, unsigned long bytes);  // the block's array for a declaration; key 0: dynamic
+  void* (*shared)(const void* key, unsigned long bytes);  // the block's array of a SHARED declaration; key 0: dynamic
   void (*async_copy)(void* shared, const void* global);
   void (*async_commit)();
   void (*async_wait)(int left);
   void (*misaligned)(const void* address, int bytes);
 };
-// one entry per kernel: how to call it with pointers to its arguments, and their sizes up to a 0
+// one entry per kernel: a call wrapper, taking pointers to the arguments, and the arguments' sizes up to a 0
 struct EmuKernel {
   const char* name;
   void (*call)(void**);
@@ -37,7 +37,7 @@ static inline void __syncthreads() { emulator->barrier(); }
 static inline void __threadfence() {}
 
 namespace emu {
-namespace {  // else g++ makes `sizes` unique in the process, and no library that has it is ever unloaded
+namespace {  // otherwise g++ emits `sizes` as a unique symbol, which prevents unloading the library
 template <int... I> struct indices {};
 template <int N, int... I> struct count : count<N - 1, N - 1, I...> {};
 template <int... I> struct count<0, I...> { typedef indices<I...> type; };

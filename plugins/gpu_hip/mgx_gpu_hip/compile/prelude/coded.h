@@ -1,6 +1,6 @@
-// Words of unsigned codes as 16-bit floats for matrix units, four or eight codes at once, less their zero points, exactly.
+// Unsigned 4- or 8-bit codes to 16-bit floats for matrix units, four or eight codes at once, minus their zero points, exactly.
 namespace coded {
-// a * b + c of both halves of a word, rounded once.
+// a * b + c for both halves of a word, rounded once.
 template <class T> DEV u32 fma2(u32 a, u32 b, u32 c) {
 #if GPU_CUDA
   u32 r;
@@ -16,22 +16,22 @@ template <class T> DEV u32 fma2(u32 a, u32 b, u32 c) {
   return pair_of<T>(part[0], part[1]);
 #endif
 }
-// A zero point as it is taken off codes in the lowest digits of a number (`plain`), and of half_t off codes four digits above (`high`).
+// A zero point as subtracted from codes in the lowest bits of a number (`plain`), and from half_t of codes four bits above (`high`).
 template <class T, int BITS> struct Zero { u32 plain, high; };
 template <class T, int BITS> DEV Zero<T, BITS> zero_of(float z) {
   const float base = is_bf16<T>::value ? 128.f : 1024.f;
   return {pair_of<T>(-base - z, -base - z), pair_of<T>(-64.f - z, -64.f - z)};
 }
-// The codes at bits 0 and 16 of a word shifted by SHIFT, with the number that they are the lowest digits of taken off.
+// Converts the codes at bits 0 and 16 of a word shifted by SHIFT, and subtracts the number whose lowest bits they replaced.
 template <class T, int BITS, int SHIFT> DEV u32 numbers(u32 word, const Zero<T, BITS>& zero) {
   constexpr u32 MASK = BITS == 4 ? 0x000f000fu : 0x00ff00ffu;
   if constexpr (is_bf16<T>::value) return fma2<T>(((word >> SHIFT) & MASK) | 0x43004300u, 0x3f803f80u, zero.plain);
   else if constexpr (BITS == 4 && SHIFT % 8 == 4) return fma2<T>(((word >> (SHIFT - 4)) & (MASK << 4)) | 0x64006400u, 0x2c002c00u, zero.high);
   else return fma2<T>(((word >> SHIFT) & MASK) | 0x64006400u, 0x3c003c00u, zero.plain);
 }
-// Adds the products of a word of codes of columns g and g + 8 with the 32 / BITS elements of a row at the same places.
+// Adds the products of a word of codes of columns g and g + 8 with the 32 / BITS elements of a row at the same positions.
 template <class T, int BITS> DEV void add(float* sum, u32 low, u32 high, const Zero<T, BITS>& zl, const Zero<T, BITS>& zh, const u32* x) {
-  constexpr int HALF = 8 / BITS;  // words of x in half a word of codes
+  constexpr int HALF = 8 / BITS;  // words of x per half word of codes
   u32 a[4], b[2];
   if constexpr (BITS == 4) {
     a[0] = numbers<T, BITS, 0>(low, zl), a[1] = numbers<T, BITS, 0>(high, zh);

@@ -1,14 +1,15 @@
-// Four waves multiply 64 rows of bytes with N columns, both in shared memory: rows of 128 bytes of k from a multiple of 1024
-// bytes on, the 16 bytes that are the q-th of row r at place q ^ r % 8.  The waves' first is a multiple of four.
+// Warpgroup products (Hopper's wgmma): four waves multiply 64 rows of bytes by N columns, both in shared memory, as rows of 128 bytes
+// of k, aligned to 1024 bytes and swizzled: the q-th 16 bytes of row r are at position q ^ r % 8.  The first wave's index is a
+// multiple of four.
 //   group_mma<A, B, N>(c, a, b, k, add): starts the product of 32 bytes from k on; c: the sums of this wave's 16 rows in pieces of
-//                                        16 columns, an nfrag_c each; without `add` they begin at zero
-//   group_begin: before the first of some; group_commit closes a set of them
-//   group_wait<M>: waits until at most M sets are under way; group_hold(c, n): sums are not read before it
-//   group_shared: what this thread wrote to shared memory is seen by products after a barrier
-// Hopper's units do it; elsewhere lanes multiply, which is there for tests.
+//                                        16 columns, an nfrag_c each; without `add` they start at zero
+//   group_begin: precedes a set of products; group_commit ends it
+//   group_wait<M>: waits until at most M sets are in flight; group_hold(c, n): keeps reads of the sums after it
+//   group_shared: fence: makes this thread's writes to shared memory visible to products after a barrier
+// Elsewhere lanes multiply, for tests.
 #if GPU_CUDA && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace unit {
-DEV u64 group_piece(const u8* p) {  // of rows of 128 bytes in that order, eight of them every 1024 bytes
+DEV u64 group_piece(const u8* p) {  // address of 16 bytes in that layout; eight rows per 1024 bytes
   u32 at = (u32)__cvta_generic_to_shared(p);
   return (u64)(at >> 4 & 0x3fffu) | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62;
 }

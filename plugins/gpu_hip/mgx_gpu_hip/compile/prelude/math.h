@@ -1,5 +1,5 @@
-// Scalar functions: namespace m for float and double (and integers where they make sense), as mgx's primitives define them;
-// namespace fast for float where 1e-6 is enough.
+// Scalar functions: namespace m for float and double (and integers where applicable), as mgx's primitives define them;
+// namespace fast for float with an error of 1e-6.
 #if GPU_CUDA || (GPU_HIP && !defined(GPU_BARE))
 #define GPU_LIBM(f) ::f
 #elif GPU_HOST && !defined(SOFT_MATH)
@@ -27,7 +27,7 @@ DEV double copysign(double a, double b) { return ::copysign(a, b); }
 DEV float fmod(float a, float b) { return ::fmodf(a, b); }
 DEV double fmod(double a, double b) { return ::fmod(a, b); }
 DEV float abs(float x) { return ::fabsf(x); }
-DEV float within(float x, float low, float high) { return ::fminf(::fmaxf(x, low), high); }  // a bound for NaN
+DEV float within(float x, float low, float high) { return ::fminf(::fmaxf(x, low), high); }  // NaN becomes a bound
 DEV double abs(double x) { return ::fabs(x); }
 #else
 DEV float floor(float x) { return __builtin_floorf(x); }
@@ -64,7 +64,7 @@ template <class T> DEV T floor(T x) { return x; }
 template <class T> DEV T ceil(T x) { return x; }
 template <class T> DEV T trunc(T x) { return x; }
 template <class T> DEV T round(T x) { return x; }
-template <class T> DEV T sign(T x) { return x > (T)0 ? (T)1 : x < (T)0 ? (T)-1 : x; }  // NaN and zeros stay
+template <class T> DEV T sign(T x) { return x > (T)0 ? (T)1 : x < (T)0 ? (T)-1 : x; }  // NaN and zeros are returned unchanged
 template <class T> DEV T min(T a, T b) { return a < b || isnan(a) ? a : b; }
 template <class T> DEV T max(T a, T b) { return a > b || isnan(a) ? a : b; }
 DEV float min(float a, float b) {
@@ -87,18 +87,18 @@ DEV float max(float a, float b) {
 }
 DEV float div(float a, float b) { return a / b; }
 DEV double div(double a, double b) { return a / b; }
-// a / b for a constant b whose rounded reciprocal is r: the quotient is corrected by its remainder, as a division does it.
+// a / b for a constant b with rounded reciprocal r: the quotient is corrected by its remainder, so that it equals the division.
 DEV float div_by(float a, float b, float r) {
   float q = a * r;
   float corrected = fma(fma(-q, b, a), r, q);
   return m::abs(q) < 3e38f ? corrected : q;  // infinities and NaN have no remainder
 }
-// The nearest integer (ties to even) of x, of a / b as in div_by, held between two whole bounds below 2^20; `none` for NaN.  The
-// sum with 1.5 * 2^23 has it in its last bits: the units that round and convert take four times as long as an addition.
+// The nearest integer (ties to even) of x, or of a / b as in div_by, clamped to integer bounds below 2^20; `none` for NaN.
+// Adding 1.5 * 2^23 leaves it in the low bits: the conversion units are four times slower than an addition.
 DEV i32 last_bits(float held) { return bits_as<i32>(held + 12582912.f) - 0x4b400000; }
 DEV i32 nearest(float x, float low, float high, i32 none = 0) { return x == x ? last_bits(within(x, low, high)) : none; }
 DEV i32 nearest_quotient(float a, float b, float r, float low, float high, i32 none = 0) {
-  const float held = within(a, low * b, high * b), q = held * r;  // outside, the quotient is the bound or beyond
+  const float held = within(a, low * b, high * b), q = held * r;  // outside the bounds, the clamped operand gives the bound
   return a == a ? last_bits(fma(fma(-q, b, held), r, q)) : none;
 }
 template <class T> DEV T div(T a, T b) { return b == (T)0 ? (T)0 : (T)-1 < (T)0 && b == (T)-1 ? (T)(0ull - (u64)a) : (T)(a / b); }
@@ -121,7 +121,7 @@ template <class T, class S> DEV T shift_left(T a, S b) {
 template <class T, class S> DEV T shift_right(T a, S b) {
   return b < (S)0 || (u64)b >= sizeof(T) * 8 ? (a < (T)0 ? (T)-1 : (T)0) : (T)(a >> (u32)b);
 }
-template <class T> DEV T pow(T a, T b) {  // integers, wrapping; a negative power leaves what truncation leaves
+template <class T> DEV T pow(T a, T b) {  // integers, wrapping; negative powers truncate
   if (b < (T)0) {
     if (a == (T)1) return 1;
     if ((T)-1 < (T)0 && a == (T)-1) return b & 1 ? (T)-1 : (T)1;
@@ -202,7 +202,7 @@ DEV float tanh(float x) {
   float small = x * (1.f + s * (-0.333333333f + s * (0.133333333f + s * (-0.0539682540f + s * 0.0218694885f))));
   return a < 0.3f ? small : m::copysign(t, x);
 }
-// Abramowitz and Stegun 7.1.26 (absolute error 1.5e-7), a power series near 0 where that would lose digits.
+// Abramowitz and Stegun 7.1.26 (absolute error 1.5e-7); a power series near 0, where it would lose precision.
 DEV float erf(float x) {
   float a = m::abs(x), t = rcp(1.f + 0.3275911f * a);
   float p = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;

@@ -1,11 +1,11 @@
-// Matrix units: D = A B + C on 16 x 16 x 16 pieces of half_t or bf16_t with float sums, one piece a wave.
+// Matrix units: D = A B + C on 16 x 16 x 16 pieces of half_t or bf16_t with float sums, one piece per wave.
 //   frag_a<T>, frag_b<T>     operands, loaded from row-major memory of leading dimension ld (elements, a multiple of 8)
-//   frag_c                   sums: c.x[i], i < FRAG_C, stands for element (frag_row(i), frag_col(i))
-//   frag_load_runs<BYTES, LOW, HIGH>  A whose rows are two runs of eight elements in shared memory, `low` and `high` elements behind where
-//                            the row begins: rows[i] for row run_row<BYTES>(i) of a lane, i < run_rows<BYTES>::count.  Elements behind
-//                            the first LOW and HIGH of a run count as zeros, whatever they are; BYTES divides all addresses.
-// FRAG picks the instruction: 1 mma.sync (NVIDIA), 2 MFMA (CDNA), 3 WMMA (RDNA3), 0 none.  The host emulates 1 at wave 32 and
-// 2 at wave 64 lane for lane, so that the index code of each is run without the device.
+//   frag_c                   sums: c.x[i], i < FRAG_C, is element (frag_row(i), frag_col(i))
+//   frag_load_runs<BYTES, LOW, HIGH>  A with rows of two runs of eight elements in shared memory, `low` and `high` elements after the
+//                            start of the row: rows[i] for row run_row<BYTES>(i) of a lane, i < run_rows<BYTES>::count.  Elements
+//                            after the first LOW and HIGH of a run are replaced by zeros; all addresses are multiples of BYTES.
+// FRAG selects the instruction: 1 mma.sync (NVIDIA), 2 MFMA (CDNA), 3 WMMA (RDNA3), 0 none.  The host emulates 1 at wave 32 and
+// 2 at wave 64 lane by lane, so that the index code of each is tested without the device.
 #ifndef FRAG
 #if GPU_CUDA && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)
 #define FRAG 1
@@ -24,7 +24,7 @@ template <class T> struct is_bf16 { static constexpr bool value = same_type<T, b
 template <class T> DEV u32 pair(T lo, T hi) { return lo.x | (u32)hi.x << 16; }
 template <class T> DEV u32 pair_of(float lo, float hi) { return pair(convert<T>(lo), convert<T>(hi)); }
 
-// ---------------------------------------------------------------- instructions, or their emulation lane for lane
+// ---------------------------------------------------------------- instructions, or their lane-by-lane emulation
 namespace unit {
 #if GPU_HOST
 template <class T> struct two { u32 a[4], b[2]; };
@@ -53,7 +53,7 @@ template <class T> DEV void mma(float* c, const u32* a, const u32* b) {
     for (int k = 0; k < 16; ++k) c[j] += row[j / 2][k] * col[j % 2][k];
 #endif
 }
-// Four 8 x 8 pieces of 16-bit elements from shared memory; lane i gives the address of row i % 8 of piece i / 8.
+// Four 8 x 8 pieces of 16-bit elements from shared memory; lane i holds the address of row i % 8 of piece i / 8.
 template <bool TRANSPOSE> DEV void ldmatrix(u32* w, const void* row) {
 #if GPU_CUDA
   u32 at = (u32)__cvta_generic_to_shared(row);
@@ -138,11 +138,11 @@ template <class T> DEV f8 wmma(const T* a, const T* b, f8 c) {
 #if FRAG == 1
 #define FRAG_C 8
 #define FRAG_ROWS 2    // rows of C of which a lane holds elements
-#define FRAG_SHARERS 4  // neighbouring lanes (xor 1, 2, ..) that hold the rest of these rows
+#define FRAG_SHARERS 4  // adjacent lanes (xor 1, 2, ..) that hold the rest of these rows
 template <class T> struct frag_a { u32 w[4]; };
 template <class T> struct frag_b { u32 w[4]; };
 struct frag_c { float x[8]; };
-DEV u32 frag_slot(u32 i) { return i / 2 % 2; }                                  // which of the lane's rows element i is in
+DEV u32 frag_slot(u32 i) { return i / 2 % 2; }                                  // which of the lane's rows contains element i
 DEV u32 frag_slot_row(u32 s) { return lane_id() / 4 + 8 * s; }
 DEV u32 frag_col(u32 i) { return i / 4 * 8 + lane_id() % 4 * 2 + i % 2; }
 template <class T> DEV void frag_load_a(frag_a<T>& f, const T* p, u32 ld) {
@@ -177,7 +177,7 @@ template <class T> DEV void frag_load_bt_shared(frag_b<T>& f, const T* p, u32 ld
   u32 l = lane_id();
   unit::ldmatrix<false>(f.w, p + (l / 16 * 8 + l % 8) * ld + l / 8 % 2 * 8);
 }
-// Runs of eight (see below).  Words of two neighbours, of which those from element N of the run on are zeros.
+// Runs of eight (see above).  Loads pairs of adjacent elements, with zeros from element N of the run on.
 template <int BYTES> struct run_rows { static constexpr int count = BYTES % 16 ? 2 : 1; };
 template <int BYTES> DEV u32 run_row(u32 i) { return BYTES % 16 ? lane_id() / 4 + 8 * i : lane_id() % 16; }
 template <int N> DEV u32 first_of_run(u32 w) {
@@ -202,7 +202,7 @@ template <class T> DEV void frag_mma(frag_c& c, const frag_a<T>& a, const frag_b
 }
 #define FRAG_LEFT 4
 template <class T> DEV void frag_mma_left(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) { unit::mma<T>(c.x, a.w, b.w); }
-// The sums as a left operand (rounded to T).  scratch: 16 x 16 T of shared memory per wave; unused here.
+// Converts sums to a left operand (rounded to T).  scratch: 16 x 16 T of shared memory per wave; unused here.
 template <class T> DEV void frag_c_to_a(frag_a<T>& a, const frag_c& c, T*) {
   UNROLL for (int i = 0; i < 4; ++i) a.w[i] = pair_of<T>(c.x[i * 2], c.x[i * 2 + 1]);
 }
@@ -271,7 +271,7 @@ template <class T> DEV void frag_c_to_a(frag_a<T>& a, const frag_c& c, T* scratc
   frag_load_a(a, scratch, 16);
 }
 #else
-// Without matrix units operands lie like sums, element j * WAVE + lane, and lanes fetch what they need from each other.
+// Without matrix units operands are laid out like sums, element j * WAVE + lane, and lanes shuffle the elements they need.
 #define FRAG_C (256 / WAVE)
 #define FRAG_ROWS FRAG_C
 #define FRAG_SHARERS 16
@@ -298,8 +298,8 @@ template <int BYTES, int LOW, int HIGH, class T> DEV void frag_load_runs(frag_a<
   UNROLL for (u32 j = 0; j < FRAG_C; ++j)
     f.x[j] = k % 8 < (k < 8 ? LOW : HIGH) ? p[rows[j] + (k < 8 ? low + k : high + k - 8)] : zero;
 }
-// A loop over the rows of B that moves them up, so that registers keep constant indices: written out, an attention kernel has 100 KB
-// of code and takes a minute to compile.
+// A loop over the rows of B that shifts them, so that registers have constant indices: unrolled, an attention kernel has 100 KB of
+// code and takes a minute to compile.
 template <class T> DEV void frag_mma(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) {
   constexpr u32 rows = WAVE / 16;
   const u32 l = lane_id();
@@ -318,7 +318,7 @@ template <class T> DEV void frag_c_to_a(frag_a<T>& a, const frag_c& c, T*) {
 #endif
 
 #if FRAG != 1
-// The first FRAG_LEFT sums hold columns 0 to 7; frag_mma_left need not compute the others.
+// The first FRAG_LEFT sums are columns 0 to 7; frag_mma_left may skip the others.
 #define FRAG_LEFT FRAG_C
 template <class T> DEV void frag_mma_left(frag_c& c, const frag_a<T>& a, const frag_b<T>& b) { frag_mma(c, a, b); }
 template <class T> DEV void frag_load_a_shared(frag_a<T>& f, const T* p, u32 ld) { frag_load_a(f, p, ld); }
@@ -329,7 +329,7 @@ DEV u32 frag_row(u32 i) { return frag_slot_row(frag_slot(i)); }
 DEV void frag_fill(frag_c& c, float v) {
   UNROLL for (int i = 0; i < FRAG_C; ++i) c.x[i] = v;
 }
-// Combines a value per row over the lanes that share the row; every one of them gets the result.
+// Reduces a value per row over the lanes that share the row; each of them gets the result.
 template <class Op> DEV float frag_row_reduce(float v) { return wave_reduce<Op, FRAG_SHARERS>(v); }
 template <class T> DEV void frag_store(const frag_c& c, T* p, u32 ld) {
   UNROLL for (u32 i = 0; i < FRAG_C; ++i) p[frag_row(i) * ld + frag_col(i)] = convert<T>(c.x[i]);

@@ -1,4 +1,4 @@
-// Memory: vectors that move in one access, copies to shared memory that run by themselves, atomics.
+// Memory: vector accesses, asynchronous copies to shared memory, atomics.
 template <class T, int N> struct alignas(sizeof(T) * N) vec { T v[N]; };
 
 namespace words {
@@ -17,7 +17,7 @@ template <class V, class W> union both {
 };
 }  // namespace words
 
-// ldv<T, N>(p): N elements at p, which must be aligned to their size of 1, 2, 4, 8 or 16 bytes; stv(p, v) stores them.
+// ldv<T, N>(p): loads N elements at p, aligned to their total size of 1, 2, 4, 8 or 16 bytes; stv(p, v) stores them.
 template <class T, int N> DEV vec<T, N> ldv(const void* p) {
   typedef typename words::of<sizeof(T) * N>::type W;
 #if GPU_HOST
@@ -37,8 +37,8 @@ template <class T, int N> DEV void stv(void* p, vec<T, N> v) {
   *(W*)p = u.w;
 }
 
-// 16 bytes from global to shared memory, zeros if not `valid`; arrives when async_wait says so, seen by others after a barrier.
-// async_commit closes a group; async_wait<N> waits until at most N of the thread's newest groups are under way.
+// Copies 16 bytes from global to shared memory, zeros if not `valid`; complete after async_wait, visible to other threads after a
+// barrier.  async_commit ends a group; async_wait<N> waits until at most N of the thread's newest groups are in flight.
 DEV void async_copy16(void* shared, const void* global, bool valid = true) {
 #if GPU_CUDA && __CUDA_ARCH__ >= 800
   u32 to = (u32)__cvta_generic_to_shared(shared);
@@ -68,7 +68,7 @@ template <int N> DEV void async_wait() {
 #endif
 }
 
-// Atomics on global or shared memory; each gives the value before.
+// Atomics on global or shared memory; each returns the previous value.
 namespace atomics {
 template <class T> struct bits_of;
 template <> struct bits_of<float> { typedef u32 type; };
@@ -92,12 +92,12 @@ template <class Op, class T> DEV T update(T* p, T v) {
   do {
     expected = seen;
     const U now = bits_as<U>(Op::f(bits_as<T>(expected), v));
-    if (now == expected) break;  // nothing to write: most values are no new extreme
+    if (now == expected) break;  // no write needed: most values are not a new extreme
     seen = swap((U*)p, expected, now);
   } while (seen != expected);
   return bits_as<T>(seen);
 }
-// 16-bit elements: through the 32-bit word that holds them.
+// 16-bit elements: by compare-and-swap on the containing 32-bit word.
 template <class Op, class T> DEV T update16(T* p, T v) {
   u32* word = (u32*)((u64)p & ~3ull);
   u32 shift = (u32)((u64)p & 2) * 8, seen = *(volatile u32*)word, expected;
@@ -110,7 +110,7 @@ template <class Op, class T> DEV T update16(T* p, T v) {
   T out = {(u16)(seen >> shift)};
   return out;
 }
-// Both elements of an aligned word.
+// Both elements of an aligned word at once.
 template <class Op, class T> DEV void update_two(T* p, T a, T b) {
   u32 seen = *(volatile u32*)p, expected;
   do {
@@ -149,7 +149,7 @@ DEV u32 atomic_add(u32* p, u32 v) { return __atomic_fetch_add(p, v, __ATOMIC_REL
 DEV i64 atomic_add(i64* p, i64 v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEV u64 atomic_add(u64* p, u64 v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 #endif
-// Neighbours in global memory, aligned as their vector is.
+// Adjacent elements in global memory, aligned to their total size.
 #define GPU_ATOMICS(NAME, OP)                                                                       \
   template <class T, int N> DEV void NAME(T* p, vec<T, N> v) {                                      \
     if constexpr (same_type<T, half_t>::value || same_type<T, bf16_t>::value) {                     \

@@ -1,8 +1,8 @@
-// Matrix units on bytes: D = A B + C on pieces of 16 rows, 16 columns and 32 bytes of k; sums in i32, or float for 8-bit floats.
-//   nfrag<T>      an operand of i8, u8 or an 8-bit float, loaded from shared memory in which k is innermost (rows at multiples of 16)
-//   nfrag_c<S>    sums: c.x[i], i < FRAG_C, stands for element (frag_row(i), frag_col(i)), as in frag_c
-// Units that have no unsigned operand get bytes less 128: nfrag_bias<T>() is what was taken away.  Floats that a unit lacks are
-// multiplied as halves, which hold every 8-bit float exactly.
+// Matrix units for 8-bit types: D = A B + C on pieces of 16 rows, 16 columns and 32 bytes of k; sums in i32, or float for 8-bit floats.
+//   nfrag<T>      an operand of i8, u8 or an 8-bit float, loaded from shared memory with k innermost (rows aligned to 16 bytes)
+//   nfrag_c<S>    sums: c.x[i], i < FRAG_C, is element (frag_row(i), frag_col(i)), as in frag_c
+// Units without unsigned operands get bytes less 128: nfrag_bias<T>() is the amount subtracted.  8-bit floats that a unit does not
+// support are multiplied as half_t, which represents them exactly.
 template <class T> struct narrow_sum { typedef float type; };
 template <> struct narrow_sum<i8> { typedef i32 type; };
 template <> struct narrow_sum<u8> { typedef i32 type; };
@@ -22,7 +22,7 @@ template <class T> DEV typename narrow_sum<T>::type number_of(T v) {
   if constexpr (is_byte<T>::value) return (i32)v;
   else return to_f(v);
 }
-// Four bytes of 8-bit floats as two words of halves.
+// Converts four 8-bit floats to two words of half_t.
 template <class T> DEV u32 halves(u32 w, u32 pair) {
   u32 two = w >> (16 * pair);
 #if GPU_CUDA && __CUDA_ARCH__ >= 890
@@ -231,7 +231,7 @@ template <class A, class B, class S> DEV void nfrag_mma(nfrag_c<S>& c, const nfr
   unit::wmma8<A, B>(c.x, a.w + 4, b.w + 4);
 }
 #else
-// Without matrix units every lane reads what its sums need where it lies.
+// Without matrix units each lane reads the operands of its sums from shared memory.
 template <class T> struct nfrag { const u8* p; u32 ld; };
 template <class T> DEV void nfrag_load_a(nfrag<T>& f, const u8* p, u32 ld) { f.p = p, f.ld = ld; }
 template <class T> DEV void nfrag_load_b(nfrag<T>& f, const u8* p, u32 ld) { f.p = p, f.ld = ld; }
@@ -253,7 +253,7 @@ template <class A, class B, class S> DEV void nfrag_mma(nfrag_c<S>& c, const nfr
 }
 #endif
 
-// Sums to shared memory, in rows of `ld`, which is even as the address is.
+// Stores sums to shared memory, in rows of `ld`; ld and the address are even.
 template <class S> DEV void nfrag_store(S* p, u32 ld, const nfrag_c<S>& c) {
 #if FRAG == 1
   UNROLL for (u32 i = 0; i < FRAG_C; i += 2) {
@@ -265,7 +265,7 @@ template <class S> DEV void nfrag_store(S* p, u32 ld, const nfrag_c<S>& c) {
 #endif
 }
 
-// 16 bytes to shared memory, `fill` in every byte if not `valid`; arrives like async_copy16.
+// Copies 16 bytes to shared memory, `fill` in every byte if not `valid`; completes like async_copy16.
 DEV void narrow_copy16(void* shared, const void* global, bool valid, u32 fill) {
   if (valid || fill == 0) {
     async_copy16(shared, global, valid);

@@ -1,8 +1,8 @@
-// Where the kernel text runs: qualifiers, indices, barriers, shared memory.
+// Platforms of the kernel source: qualifiers, indices, barriers, shared memory.
 //   HIP   hipRTC, or plain clang -x hip without ROCm's headers (-DGPU_BARE)
 //   CUDA  NVRTC or nvcc
-//   HOST  any C++17 host compiler; emulator/kernel.h supplies the device
-// -DWAVE=32|64 comes from the device's properties.
+//   HOST  any C++17 host compiler; emulator/kernel.h is the device
+// -DWAVE=32|64 is the device's wave width.
 #pragma once
 #if defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
 #define GPU_HIP 1
@@ -75,11 +75,11 @@ static __device__ __forceinline__ void __threadfence() { __builtin_amdgcn_fence(
 #include "kernel.h"
 #endif
 
-// DEV: a device function.  KERNEL(most threads in a block) name(parameters) { ... }
+// DEV: a device function.  KERNEL(maximum threads per block) name(parameters) { ... }
 #define DEV static __device__ __forceinline__
 #define KERNEL(...) extern "C" __global__ __launch_bounds__(__VA_ARGS__) void
 
-// SHARED(float, tile, [32][33]);  SHARED_DYNAMIC(char, bytes): `bytes` points at the launch's dynamic shared memory, 16-aligned.
+// SHARED(float, tile, [32][33]);  SHARED_DYNAMIC(char, bytes): `bytes` is the launch's dynamic shared memory, aligned to 16.
 #if GPU_HOST
 #define SHARED(type, name, dims)                                                                             \
   typedef type name##_shared_type dims;                                                                      \
@@ -87,14 +87,14 @@ static __device__ __forceinline__ void __threadfence() { __builtin_amdgcn_fence(
   name##_shared_type& name = *(name##_shared_type*)emulator->shared(&name##_shared_key, sizeof(name##_shared_type))
 #define SHARED_DYNAMIC(type, name) type* name = (type*)emulator->shared(0, 0)
 #else
-// alignas comes first: clang 17, which ROCm 6.0 has, takes it nowhere else
+// alignas comes first: clang 17 (ROCm 6.0) accepts it only there
 #define SHARED(type, name, dims) alignas(16) __shared__ type name dims
 struct alignas(16) shared_word { u64 low, high; };
 extern __shared__ shared_word gpu_dynamic_shared[];
 #define SHARED_DYNAMIC(type, name) type* name = (type*)gpu_dynamic_shared
 #endif
 
-// The lane's number in its wave, and the wave's in its block; blocks are waves along x first.
+// Index of the lane in its wave, and of the wave in its block; waves are consecutive threads along x.
 DEV u32 thread_id() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 #if GPU_HIP
 DEV u32 lane_id() { return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0)) & (WAVE - 1); }
@@ -103,7 +103,7 @@ DEV u32 lane_id() { return thread_id() % WAVE; }
 #endif
 DEV u32 wave_id() { return thread_id() / WAVE; }
 
-// All lanes of a wave wait for each other and see each other's shared memory.
+// Barrier and memory fence for the lanes of a wave.
 DEV void wave_sync() {
 #if GPU_CUDA
   __syncwarp();
@@ -116,8 +116,8 @@ DEV void wave_sync() {
 #endif
 }
 
-// A launch that may overlap the kernel before it (runtime: Launch(overlap=True)) waits here before it touches what others
-// write or read; grid_done() lets the next one start early, which must be a kernel that waits so (see codegen: Chained).
+// Programmatic dependent launch: a kernel launched with overlap (runtime: Launch(overlap=True)) calls grid_wait() before it accesses
+// memory that other kernels write or read; grid_done() lets the next kernel start early, which must call grid_wait() (see Chained).
 DEV void grid_wait() {
 #if GPU_CUDA && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -132,7 +132,7 @@ DEV void grid_done() {
 template <class A, class B> struct same_type { static constexpr bool value = false; };
 template <class A> struct same_type<A, A> { static constexpr bool value = true; };
 
-// The same bits as another type of the same size.
+// Reinterprets the bits as another type of the same size.
 template <class To, class From> DEV To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From), "sizes differ");
 #if GPU_CUDA

@@ -1,6 +1,6 @@
-// Elementary functions without a device library: double precision to about 1e-15, float through it where no instruction serves.
+// Elementary functions without a device library: double precision to about 1e-15; float through double unless an instruction exists.
 namespace soft {
-DEV double scale2(double x, int n) {  // x * 2**n without overflow in between
+DEV double scale2(double x, int n) {  // x * 2**n without intermediate overflow
   n = n < -2100 ? -2100 : n > 2100 ? 2100 : n;
   for (; n > 1000; n -= 1000) x *= bits_as<double>((u64)(1023 + 1000) << 52);
   for (; n < -1000; n += 1000) x *= bits_as<double>((u64)(1023 - 1000) << 52);

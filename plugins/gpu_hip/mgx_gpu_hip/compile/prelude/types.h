@@ -1,4 +1,4 @@
-// Element types that C++ lacks, and conversion between any two element types.
+// Element types missing in C++, and conversion between any two element types.
 struct half_t { u16 x; };
 struct bf16_t { u16 x; };
 template <int EXP, int MAN, bool FNUZ> struct fp8_t { u8 x; };
@@ -38,7 +38,7 @@ DEV bf16_t to_b(float f) {
   return b;
 }
 
-// fp8: infinities and NaNs as the OCP and FNUZ formats have them; values out of range become infinity, or NaN without one.
+// fp8: infinities and NaNs as in the OCP and FNUZ formats; values out of range become infinity, or NaN if the format has none.
 template <int E, int M, bool Z> DEV float to_f(fp8_t<E, M, Z> v) {
 #if GPU_CUDA && __CUDA_ARCH__ >= 890
   if constexpr (!Z) {
@@ -71,9 +71,9 @@ template <int E, int M, bool Z> DEV fp8_t<E, M, Z> to_f8(float f) {
     u16 two;
     if constexpr (M == 3) asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(f));
     else asm("cvt.rn.satfinite.e5m2x2.f32 %0,%1,%2;" : "=h"(two) : "f"(0.f), "f"(f));
-    const u32 beyond = sign | (M == 3 || a > 0x7f800000u ? nan : 0x7cu);  // where the instruction saturates; a choice, no branch
+    const u32 beyond = sign | (M == 3 || a > 0x7f800000u ? nan : 0x7cu);  // where the instruction saturates; a select, no branch
     const float size = bits_as<float>(a);
-    out.x = (u8)((M == 3 ? size <= 464.f : size < 61440.f) ? two : beyond);  // half a unit beyond the largest goes to the even
+    out.x = (u8)((M == 3 ? size <= 464.f : size < 61440.f) ? two : beyond);  // half an ulp beyond the largest rounds to even
     return out;
   }
 #endif
@@ -81,7 +81,7 @@ template <int E, int M, bool Z> DEV fp8_t<E, M, Z> to_f8(float f) {
   if (a > 0x7f800000u) return out;
   int e = (int)(a >> 23) - 127;
   int low = 1 - bias;                                   // exponent of the smallest normal number
-  int drop = 23 - M + (e < low ? low - e : 0);          // bits of the significand that are rounded away
+  int drop = 23 - M + (e < low ? low - e : 0);          // bits of the significand rounded away
   u32 sig = (a & 0x7fffffu) | (a >> 23 ? 0x800000u : 0), r = 0;
   if (drop < 26) {
     u32 rest = sig & ((1u << drop) - 1), half = 1u << (drop - 1);
@@ -98,7 +98,7 @@ template <int E, int M, bool Z> DEV fp8_t<E, M, Z> to_f8(float f) {
   return out;
 }
 
-// The type in which an element type is computed.
+// The type used to compute with an element type.
 template <class T> struct wide_of { typedef T type; };
 template <> struct wide_of<half_t> { typedef float type; };
 template <> struct wide_of<bf16_t> { typedef float type; };
@@ -135,7 +135,7 @@ template <class To> struct converter {
   template <class From> DEV To from(From v) { return (To)v; }
   template <class F> DEV To real(F v) {
     if (!(v == v)) return 0;
-    // the first number beyond: a power of two, which every float type holds; conversions to double would take longest
+        // the first number out of range: a power of two, exact in every float type; conversions via double would be slowest
     const bool negative = (To)-1 < (To)0;
     const F top = sizeof(To) == 8 ? (negative ? (F)9223372036854775808.0 : (F)18446744073709551616.0)
                                   : (F)(1ull << (8 * sizeof(To) - negative) % 64);

@@ -1,4 +1,4 @@
-// Lanes of a wave exchanging values; reductions over a wave, a part of it, or a block.  All lanes of the wave must take part.
+// Shuffles between lanes of a wave; reductions over a wave, a part of it, or a block.  All lanes of the wave must participate.
 namespace lanes {
 #if GPU_CUDA
 DEV u32 get(u32 v, u32 lane) { return __shfl_sync(0xffffffffu, v, lane); }
@@ -10,7 +10,7 @@ DEV u32 flip(u32 v, u32 mask) { return get(v, lane_id() ^ mask); }
 DEV u32 get(u32 v, u32 lane) { u32 out; emulator->exchange(&v, 4, lane, &out); return out; }
 DEV u32 flip(u32 v, u32 mask) { return get(v, lane_id() ^ mask); }
 #endif
-// A value of up to 32 bytes as words.
+// A value of up to 32 bytes, word by word.
 template <class T, class F> DEV T by_words(T v, F f) {
   constexpr int n = (sizeof(T) + 3) / 4;
   u32 w[n] = {};
@@ -25,10 +25,10 @@ struct flipper { u32 mask; __device__ u32 operator()(u32 v) const { return flip(
 
 template <class T> DEV T wave_get(T v, u32 lane) { return lanes::by_words(v, lanes::getter{lane}); }          // v of another lane
 template <class T> DEV T wave_xor(T v, u32 mask) { return lanes::by_words(v, lanes::flipper{mask}); }         // of lane ^ mask
-template <class T> DEV T wave_down(T v, u32 n) { u32 l = lane_id(); return wave_get(v, l + n < WAVE ? l + n : l); }  // own beyond the end
+template <class T> DEV T wave_down(T v, u32 n) { u32 l = lane_id(); return wave_get(v, l + n < WAVE ? l + n : l); }  // its own value beyond the end
 template <class T> DEV T wave_up(T v, u32 n) { u32 l = lane_id(); return wave_get(v, l >= n ? l - n : l); }
 
-// One bit a lane.
+// One bit per lane.
 DEV u64 wave_ballot(bool v) {
 #if GPU_CUDA
   return __ballot_sync(0xffffffffu, v);
@@ -74,24 +74,24 @@ struct Min {
   template <class T> DEV T f(T a, T b) { return m::min(a, b); }
 };
 
-// Over groups of W neighbouring lanes (a power of two up to WAVE); every lane gets its group's result.
+// Reduces over groups of W adjacent lanes (a power of two up to WAVE); each lane gets its group's result.
 template <class Op, int W = WAVE, class T> DEV T wave_reduce(T v) {
   UNROLL for (int mask = W / 2; mask; mask >>= 1) v = Op::f(v, wave_xor(v, mask));
   return v;
 }
-// Over the block; every thread gets the result.  scratch: shared, room for 32 values; blocks of whole waves only.
+// Reduces over the block; each thread gets the result.  scratch: shared, 32 values; whole waves only.
 template <class Op, class T> DEV T block_reduce(T v, T* scratch) {
   v = wave_reduce<Op>(v);
   u32 waves = blockDim.x * blockDim.y * blockDim.z / WAVE;
   if (waves <= 1) return v;
   u32 lane = lane_id();
-  __syncthreads();  // scratch may still be read from before
+  __syncthreads();  // scratch may still be in use by an earlier reduction
   if (lane == 0) scratch[wave_id()] = v;
   __syncthreads();
   v = lane < waves ? scratch[lane] : Op::template id<T>();
   return wave_reduce<Op>(v);
 }
-// Inclusive prefix over the wave.
+// Inclusive prefix scan over the wave.
 template <class Op, class T> DEV T wave_scan(T v) {
   u32 lane = lane_id();
   UNROLL for (int n = 1; n < WAVE; n <<= 1) {
