@@ -26,7 +26,7 @@ from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.kernel import Kernel
 from mgx_gpu_hip.codegen.few_channels_tiles import microseconds, runs_of, tiles_by_time
 from mgx_gpu_hip.kernel_tuning import GpuTuning
-from mgx_gpu_hip.plans.few_channels import PLACES, offer_tile
+from mgx_gpu_hip.plans.few_channels import TILE_RANKS, offer_tile
 from mgx_gpu_hip.runtime import DeviceArray
 from mgx_gpu_hip.target import GpuTarget
 
@@ -99,7 +99,7 @@ class Stems(GpuTarget):
 
     def kernels(self, context: Any) -> Kernels:
         more = Kernels("gpu")
-        for place in range(PLACES, self.tiles):
+        for place in range(TILE_RANKS, self.tiles):
             offer_tile(more, place)
         return super().kernels(context) + more
 

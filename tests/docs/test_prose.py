@@ -41,7 +41,7 @@ ORDER = re.compile(
 )
 BANNED = re.compile(
     r"\b(?:whoever|somebody|nobody|anybody|anew|spoken|unsettled|settled|alike|to be had|takes? away|taken away"
-    r"|(?:known|only|or) while running|the rules circle|cannot meet|required kinds"
+    r"|(?:known|only|or) while running|the rules circle|cannot meet|required kinds|ready-made|kernel texts?"
     r"|(?<!there )(?:is|are) no (?!longer|more|less|\w+er\b))\b",
     re.IGNORECASE,
 )

@@ -17,9 +17,16 @@ from .emitter import LIBRARY_ALIGNMENT
 from .runtime import Device, Function, Launch
 from .steps import CalledStep, KernelStep, LibraryStep
 
-__all__ = ["BoundStep", "bound_steps", "codes", "naming", "required_alignment"]
+__all__ = ["BoundStep", "bound_steps", "naming_errors", "required_alignment", "struct_codes"]
 
-CODES: Final = {"u32": "I", "i32": "i", "u64": "Q", "i64": "q", "float": "f", "double": "d"}  # struct format characters
+STRUCT_CODES: Final = {
+    "u32": "I",
+    "i32": "i",
+    "u64": "Q",
+    "i64": "q",
+    "float": "f",
+    "double": "d",
+}  # struct format characters
 
 
 class BoundStep(NamedTuple):
@@ -111,7 +118,7 @@ def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[
     operands = {word: addresses[id(v.buffer)] + v.byte_offset for word, v in step.operands.items()}
     for word, address in operands.items():
         if address % step.aligns[word]:
-            with naming(step):
+            with naming_errors(step):
                 raise DeviceError(f"{word} must be aligned to {step.aligns[word]} bytes, got {address:#x}")
     workspace = None if step.workspace is None else addresses[id(step.workspace)] + (step.window or 0)
     return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
@@ -131,13 +138,13 @@ def required_alignment(steps: Iterable[Step]) -> dict[int, int]:
     return found
 
 
-def codes(args: Sequence[Any]) -> str:
+def struct_codes(args: Sequence[Any]) -> str:
     """Returns the struct format of a launch's arguments, with P for addresses."""
-    return "".join("P" if isinstance(a, KernelBuffer) else CODES[a.ctype] for a in args)
+    return "".join("P" if isinstance(a, KernelBuffer) else STRUCT_CODES[a.ctype] for a in args)
 
 
 @contextmanager
-def naming(step: Step) -> Iterator[None]:
+def naming_errors(step: Step) -> Iterator[None]:
     """Context manager that adds the kernel, the package it comes from and its source nodes to device errors."""
     try:
         yield

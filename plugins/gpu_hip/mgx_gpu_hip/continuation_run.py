@@ -98,14 +98,14 @@ class ContinuationRun:
         """
         first = self.first
         if first.inner:
-            return first.staging.held(n, rows)
+            return first.staging.staged(n, rows)
         return first.staging.result(n, first.offload_copy, None if rows is None else 0, rows or 0)
 
     def _own_result(self, value: Any) -> Any:
         """Returns a result of the continuation in memory that no later run overwrites."""
         if not isinstance(value, DeviceArray):
             return value
-        return value.to_host() if self.first.offload_copy else self.first.staging.copied(value)
+        return value.to_host() if self.first.offload_copy else self.first.staging.copy_of(value)
 
     def _rows_at(self, at: int) -> int:
         """Returns the output index of the rows of counted op `at`; their count is the next output."""

@@ -75,7 +75,7 @@ class GpuEmitter(Emitter):
         self.items: list[Item] = []  # the rest, cut into segments and host ops, if no continuation runs it
         self._on_device: set[Instruction] = set()  # instructions of `items` that run on the device
         # shapes with symbols restored, by ids of both shapes, which are stored too so that no id is reused
-        self._marked: dict[tuple[int, int], tuple[Shape, Shape, Any]] = {}
+        self._symbolic_shapes: dict[tuple[int, int], tuple[Shape, Shape, Any]] = {}
 
     @classmethod
     def of(
@@ -155,7 +155,7 @@ class GpuEmitter(Emitter):
 
     def finish(self) -> None:
         super().finish()
-        self._marked.clear()
+        self._symbolic_shapes.clear()
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:
         if ins in self._on_device or (self.continuation is not None and ins not in self.dynamic):
@@ -171,9 +171,9 @@ class GpuEmitter(Emitter):
         if not isinstance(value, Value) or value.shape is ins.result:
             return value
         key = id(value.shape), id(ins.result)
-        known = self._marked.get(key)
+        known = self._symbolic_shapes.get(key)
         if known is None:
-            known = self._marked[key] = marked(value.shape, ins.result), value.shape, ins.result
+            known = self._symbolic_shapes[key] = marked(value.shape, ins.result), value.shape, ins.result
         shape = known[0]
         return value if shape is value.shape else Value(shape, value.buffer, value.offset)
 
@@ -194,7 +194,7 @@ class GpuEmitter(Emitter):
         )
         return super().make_literal(rows.array, (rows, owner))
 
-    def made_constant(self, value: Value, key: Sequence[Hashable], make: Callable[[Array], Array]) -> Value | None:
+    def derived_constant(self, value: Value, key: Sequence[Hashable], make: Callable[[Array], Array]) -> Value | None:
         """Returns `make` of a constant, computed once per key for all instances of the program; None if not a constant."""
         if not self.is_constant(value):
             return None
@@ -216,7 +216,7 @@ class GpuEmitter(Emitter):
     def packed(self, value: Value, strides: Sequence[int]) -> Value:
         """Returns a value in dense strides: constants are converted now, other values by a copy kernel at run time."""
         order = tuple(sorted(range(len(strides)), key=lambda a: -strides[a]))
-        made = self.made_constant(value, ("packed", order), lambda array: array.transpose(order))
+        made = self.derived_constant(value, ("packed", order), lambda array: array.transpose(order))
         if made is None:
             return self.copy(value, strides)
         return Value(Shape(value.shape.dtype, value.lens, strides), made.buffer)
@@ -242,12 +242,12 @@ class GpuEmitter(Emitter):
         outputs: Sequence[Value],
     ) -> None:
         """Adds a generated kernel.  Errors: Refused with the generator's reason."""
-        source = self.written(write, op, modules, inputs, outputs)
+        source = self.generate(write, op, modules, inputs, outputs)
         if source.extents:
             raise Refused("its extents depend on data")
         self.launch(source, inputs, outputs)
 
-    def written(
+    def generate(
         self,
         write: Generator,
         op: Operation,

@@ -11,7 +11,7 @@ import numpy as np
 from mgx_core.targets.schedule import Step
 from mgx_core.targets.values import Buffer, Value
 
-from .bound_steps import BoundStep, bound_steps, naming
+from .bound_steps import BoundStep, bound_steps, naming_errors
 from .runtime import Device, DeviceArray, DeviceBuffer, Function, Graph, GraphExec, Stream
 from .steps import CalledStep, DeviceStep, HostStep, LibraryStep
 from .workspaces import HEAD
@@ -137,7 +137,7 @@ class GraphCache:
     def _warm_up(self, steps: Sequence[BoundStep], stream: Stream) -> None:
         """Runs all steps without capture, since libraries initialise lazily; the first run waits after each to locate errors."""
         for step, calls in steps:
-            with naming(step):
+            with naming_errors(step):
                 for call in calls:
                     call(stream.handle)
                 if not self._warmed_up:
@@ -165,7 +165,7 @@ class GraphCache:
             space = shape.element_space() * shape.dtype.size
             return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, value.lens, value.strides)
 
-        with naming(step):
+        with naming_errors(step):
             step.function([array(v) for v in step.given], [array(v) for v in step.outputs])
 
 

@@ -18,7 +18,7 @@ from mgx_core.errors import DeviceError
 from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.values import Buffer, Value
 
-from .bound_steps import BoundStep, bound_steps, naming
+from .bound_steps import BoundStep, bound_steps, naming_errors
 from .codegen.source import KernelSource
 from .compile.source import most_threads
 from .context import GpuContext
@@ -131,7 +131,7 @@ class _Steps(GraphCache):
         for step, results, others in zip(self.steps, one, other, strict=True):
             for n, (a, b) in enumerate(zip(results, others, strict=True)):
                 if a != b:
-                    with naming(step):
+                    with naming_errors(step):
                         raise DeviceError(f"result {n} depends on uninitialised memory")
 
     execute_lazily = execute
@@ -149,7 +149,7 @@ class _Steps(GraphCache):
         try:
             for step, calls in steps:
                 self._protect(access, {**dict.fromkeys(step.reads, READ), **dict.fromkeys(step.writes, WRITE)})
-                with naming(step):
+                with naming_errors(step):
                     if isinstance(step, HostStep):
                         self._on_host(step, bound, stream)
                     elif isinstance(step, DeviceStep):

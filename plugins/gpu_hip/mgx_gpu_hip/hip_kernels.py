@@ -13,7 +13,7 @@ from mgx_core import Module, No, Operation, ParameterError, Shape, TupleShape
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 
-from .codegen.source import Arg, Buffer, KernelLaunch, KernelSource, Number, stored
+from .codegen.source import Arg, Buffer, KernelLaunch, KernelSource, Number, storage_type
 from .compile.source import Parameter, kernels, signature
 from .emitter import GpuEmitter
 from .kernel import GpuKernel
@@ -165,7 +165,7 @@ def _arguments(
     for p, value in zip(parameters, values, strict=False):
         size = SIZES.get(p.type.removesuffix("*"))
         if value is not None and size is not None and size != value.shape.dtype.size:
-            raise ParameterError(f"{where}: {p.name} must point to {stored(value.shape.dtype)}, got {p.type}")
+            raise ParameterError(f"{where}: {p.name} must point to {storage_type(value.shape.dtype)}, got {p.type}")
     found: list[Arg] = [Buffer("input", n) if n < inputs else Buffer("output", n - inputs) for n in range(len(values))]
     found += [Buffer("scratch", n) for n in range(scratch)]
     for p, number in zip(parameters[pointers:], numbers, strict=True):

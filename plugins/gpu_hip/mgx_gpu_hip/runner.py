@@ -16,7 +16,7 @@ from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.types.memory_limit import ALIGNMENT
 
-from .bound_steps import BoundStep, codes, required_alignment
+from .bound_steps import BoundStep, required_alignment, struct_codes
 from .compile.build import build
 from .continuation_run import ContinuationRun
 from .device_segments import KEEPING, worth_launches
@@ -135,7 +135,7 @@ class GpuRunner(Runner):
             found = loaded.get(id(step.source))
             if found is None:
                 module = self.device.load(code.image)
-                found = {la.entry: module.function(la.entry, codes(la.args)) for la in step.source.launches}
+                found = {la.entry: module.function(la.entry, struct_codes(la.args)) for la in step.source.launches}
                 loaded[id(step.source)] = found
             self.functions[id(step)] = found
 
@@ -161,7 +161,7 @@ class GpuRunner(Runner):
         if self.inner:
             with self.lock:
                 self._kept = self.start(args)
-                return [self.staging.held(n) for n in range(len(self.outputs))]
+                return [self.staging.staged(n) for n in range(len(self.outputs))]
         return self._run_device(args, self.offload_copy, range(len(self.outputs)))
 
     def run_some(self, args: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
@@ -252,7 +252,7 @@ class GpuRunner(Runner):
         with self.lock:
             self.device.activate()
             given, self._kept = self.staging.stage(args, self.device.default_stream)
-            results = [self.staging.fresh(n, places.get(n)) for n in range(len(self.outputs))]
+            results = [self.staging.destination(n, places.get(n)) for n in range(len(self.outputs))]
             direct = {n: result.address for n, result in enumerate(results)}
             self.graphs.execute_lazily(given, direct, self.device.default_stream)
             return results
@@ -276,7 +276,7 @@ class GpuRunner(Runner):
                 results = outputs[stream] = [Argument.from_value(v) for v in self.staging.results({}, stream)]
             results = results.copy()
             for name, n in named.items():  # created per call: cached objects must not keep the caller's memory alive
-                results[n] = self.staging.placed(n, places[n], parameters[name])
+                results[n] = self.staging.wrap(n, places[n], parameters[name])
             with lock:
                 enqueued(stream)
                 self._kept = list(parameters.values())

@@ -79,26 +79,26 @@ class Staging:
                 return array
             stream.wait()
             return np.ascontiguousarray(array[(*[slice(None)] * axis, slice(rows))])
-        fresh = self.copied(DeviceArray(held, out.shape.dtype, lens))
+        fresh = self.copy_of(DeviceArray(held, out.shape.dtype, lens))
         if axis is not None and not first:
             cut = [rows if a == axis else d for a, d in enumerate(lens)]
             return DeviceArray(fresh.buffer, fresh.dtype, cut, fresh.strides)
         return fresh
 
-    def copied(self, value: DeviceArray) -> DeviceArray:
+    def copy_of(self, value: DeviceArray) -> DeviceArray:
         """Enqueues a copy of a contiguous value to newly allocated memory."""
         size = int(np.prod(value.dims, dtype=np.int64)) * value.dtype.size
         fresh = self.device.allocate(max(size, 16))
         self.device.default_stream.copy(fresh.address, value.address, size)
         return DeviceArray(fresh, value.dtype, value.dims, value.strides)
 
-    def held(self, n: int, rows: int | None = None) -> DeviceArray:
+    def staged(self, n: int, rows: int | None = None) -> DeviceArray:
         """Returns an output in its staging buffer, valid until the next run; rows: valid rows along the outermost axis."""
         out = self.outputs[n]
         lens = out.lens if rows is None else [rows, *out.lens[1:]]
         return DeviceArray(self.memory["output", n], out.shape.dtype, lens)
 
-    def fresh(self, n: int, place: Any) -> DeviceArray:
+    def destination(self, n: int, place: Any) -> DeviceArray:
         """Returns memory for an output: `place` if its type, shape and alignment fit, otherwise newly allocated memory."""
         out = self.outputs[n]
         alike = isinstance(place, DeviceArray) and place.dtype == out.shape.dtype and place.dims == tuple(out.lens)
@@ -111,7 +111,7 @@ class Staging:
         """True if the steps may write a result directly to the caller's memory, which is aligned as they require."""
         return bool(place.address % self.output_align[n] == 0)
 
-    def placed(self, n: int, address: int, owner: Any) -> Argument:
+    def wrap(self, n: int, address: int, owner: Any) -> Argument:
         """Returns a result at an address of the caller's; owner: keeps that memory alive."""
         out = self.outputs[n]
         buffer = DeviceBuffer(self.device, address, out.buffer.bytes, owner)

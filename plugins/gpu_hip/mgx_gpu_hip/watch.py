@@ -22,7 +22,7 @@ VECTOR: Final = 16  # bytes per access
 BLOCKS: Final = 8  # per multiprocessor; limits the bandwidth taken from the program that runs concurrently
 
 # pieces: address, number of vectors and number of trailing bytes of each.  state: sum so far, blocks finished, initial digest,
-# changed flag.  told: flag in host memory, set once the digest differs.
+# changed flag.  flag: flag in host memory, set once the digest differs.
 DIGEST: Final = """
 DEV u64 mixed(u64 x) {
   x ^= x >> 32;
@@ -35,7 +35,7 @@ DEV u64 both(vec<u64, 2> v, u64 place) {
   u64 key = place * 0x9e3779b97f4a7c15ull;
   return mixed(v.v[0] ^ key) + mixed(v.v[1] ^ ~key);
 }
-KERNEL(256) watch_digest(const u64* pieces, u32 count, u64* state, u32* told, u32 first) {
+KERNEL(256) watch_digest(const u64* pieces, u32 count, u64* state, u32* flag, u32 first) {
   SHARED(u64, sums, [256]);
   u64 sum = 0;
   for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
@@ -68,7 +68,7 @@ KERNEL(256) watch_digest(const u64* pieces, u32 count, u64* state, u32* told, u3
   state[1] = 0;
   if (first) state[2] = all;
   state[3] = all != state[2];
-  if (state[3]) *told = 1;
+  if (state[3]) *flag = 1;
 }
 """
 
@@ -112,8 +112,8 @@ class DeviceWatch(Watch):
 
     def _launch(self, first: bool = False) -> Launch:
         blocks = max(1, min(self._count, self.device.properties.units * BLOCKS))
-        state, told = self._state.address, self._pinned.address
-        return self._digest.bind((blocks,), (256,), 0, (self._pieces.address, self._count, state, told, int(first)))
+        state, flag = self._state.address, self._pinned.address
+        return self._digest.bind((blocks,), (256,), 0, (self._pieces.address, self._count, state, flag, int(first)))
 
 
 def _pieces(array: DeviceArray) -> Iterator[tuple[int, int, int]]:

@@ -22,7 +22,7 @@ from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.guarded import BackwardsTarget, GuardedTarget
 from mgx_gpu_hip.kernel import GpuKernel
 from mgx_gpu_hip.plans import PLANS
-from mgx_gpu_hip.plans.few_channels import ordered
+from mgx_gpu_hip.plans.few_channels import order_weights
 from mgx_gpu_hip.target import GpuTarget
 
 UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
@@ -80,7 +80,7 @@ def operands(name: str, of: str, kind: str, last: bool) -> Any:
     x = rng.integers(-4, 5, x_lens).astype(dt.of(kind).numpy)
     w = rng.integers(-2, 3, w_lens).astype(dt.of(of).numpy)
     exact = op.compute(x.astype(np.float32), w.astype(np.float32))
-    packed = ordered(w, filters)
+    packed = order_weights(w, filters)
     ins = [tensor(kind, x_lens, channels_last(x_lens) if last else None), tensor(of, packed.shape)]
     out = tensor(of, exact.shape, channels_last(exact.shape))
     return filters, x, packed, ins, out, exact
@@ -130,7 +130,7 @@ def test_tiles_with_all_rows_of_the_window_and_some(shape: Any, wave: int) -> No
     assert isinstance(source, KernelSource) and source.grid[0] < 3 * 17 * 23 // (tile.high * tile.wide)
     for order in ("forward", "backward"):
         got = launched(
-            source, x.astype(np.float16), ordered(w.astype(np.float16), filters), ins, out, wave, order=order
+            source, x.astype(np.float16), order_weights(w.astype(np.float16), filters), ins, out, wave, order=order
         )
         np.testing.assert_array_equal(got.astype(np.float32), exact)
 
@@ -148,7 +148,7 @@ def test_what_lies_behind_a_run_does_not_count(unit: str) -> None:
     out = tensor("float16", (1, 8, 4, 4), channels_last((1, 8, 4, 4)))
     source = few_channels(ins, [out], None, filters, DeviceTraits(wave=wave, sm_count=1))
     assert isinstance(source, KernelSource)
-    got = launched(source, x, ordered(w, filters), ins, out, wave, (f"-DFRAG={kind}",))
+    got = launched(source, x, order_weights(w, filters), ins, out, wave, (f"-DFRAG={kind}",))
     assert np.isnan(got[..., 1]).all() and np.isinf(got[..., 2]).all()
     for place in (0, 3):
         wanted = x[..., place * 7 : place * 7 + 7].astype(np.float32).sum((1, 3))

@@ -115,7 +115,7 @@ def test_numbers_of_another_trace_count_by_their_values() -> None:
 def test_errors_of_what_follows_are_no_answer() -> None:
     trace, t = traced()
     assert 7 // (t - 79) == 7
-    assert source_cache._followed(trace.follow([t]), [SymbolicInt.symbol("t", 79)]) is None
+    assert source_cache._replay(trace.follow([t]), [SymbolicInt.symbol("t", 79)]) is None
 
 
 def opened(lens: tuple[int, ...], names: tuple[str, ...]) -> Tensor:

@@ -11,7 +11,7 @@ from mgx_core.ops.reduce import Argmax
 from .elements import Coordinates, each_element, offset_of
 from .geometry import ceil_div, decompose, offset_code
 from .pointwise import one_launch
-from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, finish, read
+from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, finish, to_compute
 
 __all__ = ["argminmax"]
 
@@ -33,7 +33,7 @@ DEV bool {NAME}_before({NAME}_pair a, {NAME}_pair b) {{
 def argminmax(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """argmax and argmin."""
     axis = normalize(op.axis, len(x.lens))
-    n, kind = x.lens[axis], computed(x.dtype)
+    n, kind = x.lens[axis], compute_type(x.dtype)
     if n >= 1 << 31:
         return No(f"{op.name} does not support an axis of {n} elements")
     pair = _pair(kind, isinstance(op, Argmax), True, op.select_last_index)
@@ -44,7 +44,7 @@ def argminmax(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
             return [
                 f"{NAME}_pair best = {{0, -1}};",
                 f"for (u32 j = 0; j < {n}u; ++j) {{",
-                f"  const {NAME}_pair now = {{{read(f'p0[{offset_of(x, place)}]', x.dtype)}, (i32)j}};",
+                f"  const {NAME}_pair now = {{{to_compute(f'p0[{offset_of(x, place)}]', x.dtype)}, (i32)j}};",
                 f"  if ({NAME}_before(now, best)) best = now;",
                 "}",
             ], ["(i64)best.i"]
@@ -66,7 +66,7 @@ def argminmax(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
         *setup,
         f"{NAME}_pair best = {{0, -1}};",
         f"for (u32 j = lane; j < {n}u; j += {lanes}u) {{",
-        f"  const {NAME}_pair now = {{{read(f'p0[{base} + j]', x.dtype)}, (i32)j}};",
+        f"  const {NAME}_pair now = {{{to_compute(f'p0[{base} + j]', x.dtype)}, (i32)j}};",
         f"  if ({NAME}_before(now, best)) best = now;",
         "}",
         *_join(),

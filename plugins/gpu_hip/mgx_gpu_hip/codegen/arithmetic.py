@@ -14,7 +14,7 @@ from mgx_core.ops.rotary import RotaryEmbedding
 from .elements import Coordinates, as_unsigned, each_element, offset_of
 from .primitives import constant
 from .reduce import fused_reduce
-from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
+from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute, to_storage
 
 __all__ = ["dynamic_range", "eye_like", "logical", "lrn", "rotary", "trilu"]
 
@@ -44,18 +44,18 @@ def dynamic_range(
 ) -> KernelSource | No:
     if op.length is None:
         return No("the length of the range is unknown")
-    kind = computed(y.dtype)
+    kind = compute_type(y.dtype)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        value = f"{read('p0[0]', start.dtype)} + ({kind})(i64){at[0]} * {read('p2[0]', delta.dtype)}"
-        return [], [written(f"({kind})({value})", y.dtype)]
+        value = f"{to_compute('p0[0]', start.dtype)} + ({kind})(i64){at[0]} * {to_compute('p2[0]', delta.dtype)}"
+        return [], [to_storage(f"({kind})({value})", y.dtype)]
 
     return each_element("dynamic_range", [start, None, delta], [y], traits, element, unroll=1)
 
 
 def eye_like(op: Any, y: Tensor, traits: DeviceTraits) -> KernelSource:
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        return [], [written(f"({computed(y.dtype)})((i64){at[1]} - (i64){at[0]} == {op.k})", y.dtype)]
+        return [], [to_storage(f"({compute_type(y.dtype)})((i64){at[1]} - (i64){at[0]} == {op.k})", y.dtype)]
 
     return each_element("eye_like", [None], [y], traits, element)
 
@@ -68,13 +68,13 @@ def trilu(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTrai
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         bound = f"{op.k}" if k is None else "(i64)p1[0]"
         keep = f"(i64){at[-1]} - (i64){at[-2]} {'>=' if op.upper else '<='} {bound}"
-        return [], [f"{keep} ? p0[{offset_of(x, at)}] : ({stored(y.dtype)})0"]
+        return [], [f"{keep} ? p0[{offset_of(x, at)}] : ({storage_type(y.dtype)})0"]
 
     return each_element("trilu", [x, k], [y], traits, element)
 
 
 def lrn(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
     before, after = (op.size - 1) // 2, op.size // 2
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
@@ -84,13 +84,13 @@ def lrn(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
             f"for (i32 j = -{before}; j <= {after}; ++j) {{",
             f"  const i32 c = (i32){at[1]} + j;",
             f"  if ((u32)c >= {x.lens[1]}u) continue;",
-            f"  const {kind} v = {read(f'p0[{offset_of(x, place)}]', x.dtype)};",
+            f"  const {kind} v = {to_compute(f'p0[{offset_of(x, place)}]', x.dtype)};",
             "  power += v * v;",
             "}",
             f"const {kind} base = {constant(op.bias, kind)} + {constant(op.alpha / op.size, kind)} * power;",
         ]
-        own = read(f"p0[{offset_of(x, at)}]", x.dtype)
-        return lines, [written(f"{own} / m::pow(base, {constant(op.beta, kind)})", y.dtype)]
+        own = to_compute(f"p0[{offset_of(x, at)}]", x.dtype)
+        return lines, [to_storage(f"{own} / m::pow(base, {constant(op.beta, kind)})", y.dtype)]
 
     return each_element("lrn", [x], [y], traits, element, unroll=4)
 
@@ -107,7 +107,7 @@ def rotary(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTra
         positions, ids = None, (2, 3)
     assert x is not None and cos is not None and sin is not None
     half = cos.lens[-1]
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
     s = x.lens[2]
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
@@ -129,16 +129,16 @@ def rotary(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTra
         elif positions is not None:
             lines.append(f"const i64 at = wrapped((i64)p3[{offset_of(positions, [b, row])}], {cos.lens[0]});")
         angle = [b, row, "pair"] if len(cos.lens) == 3 else ["(u32)at", "pair"]
-        mine = read(f"p0[{offset_of(x, at)}]", x.dtype)
-        theirs = read(f"p0[{offset_of(x, [b, h, row, 'other'])}]", x.dtype)
+        mine = to_compute(f"p0[{offset_of(x, at)}]", x.dtype)
+        theirs = to_compute(f"p0[{offset_of(x, [b, h, row, 'other'])}]", x.dtype)
         lines += [
             f"{kind} v = {mine};",
             f"if ({e} < {2 * half}u) {{",
-            f"  const {kind} o = {theirs}, c = {read(f'p{ids[0]}[{offset_of(cos, angle)}]', cos.dtype)}, "
-            f"z = {read(f'p{ids[1]}[{offset_of(sin, angle)}]', sin.dtype)};",
+            f"  const {kind} o = {theirs}, c = {to_compute(f'p{ids[0]}[{offset_of(cos, angle)}]', cos.dtype)}, "
+            f"z = {to_compute(f'p{ids[1]}[{offset_of(sin, angle)}]', sin.dtype)};",
             "  v = second ? z * o + c * v : c * v - z * o;",
             "}",
         ]
-        return lines, [written("v", y.dtype)]
+        return lines, [to_storage("v", y.dtype)]
 
     return each_element(op.name, xs, [y], traits, element)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .attention_decode import few_queries, streams
-from .attention_fma import floats
+from .attention_decode import can_vectorize, decode_attention
+from .attention_fma import fma_attention
 from .attention_pattern import Pattern
 from .attention_split import split_keys, waves_for
-from .attention_tiles import tiles
+from .attention_tiles import tiled_attention
 from .source import DeviceTraits, KernelSource, finish
 
 __all__ = ["attention_kernel"]
@@ -23,11 +23,11 @@ def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         return finish("attention", "", [], p.inputs, [p.out])
     if p.t == 0:
         return No("there are no keys")
-    if p.s <= 4 and streams(p, traits):
-        return few_queries(p, traits)
+    if p.s <= 4 and can_vectorize(p, traits):
+        return decode_attention(p, traits)
     if p.d > 256 or p.e > 256:
         return No(f"heads of {p.d} and {p.e} elements are too large")
     if types == {dt.float32}:
-        return floats(p, traits)
+        return fma_attention(p, traits)
     waves = waves_for(p, traits)
-    return split_keys(p, traits, waves) if waves > 1 else tiles(p, traits)
+    return split_keys(p, traits, waves) if waves > 1 else tiled_attention(p, traits)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from .attention_parts import attended, batch_setup, flops, heads, logit, out_setup, result
+from .attention_parts import batch_setup, flops, heads, key_bound, logit, out_setup, result
 from .attention_pattern import Pattern
 from .elements import pointers
 from .geometry import aligned, ceil_div, decompose
 from .pointwise import kernel, one_launch
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, read
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, to_compute
 
-__all__ = ["few_queries", "streams"]
+__all__ = ["can_vectorize", "decode_attention"]
 
 TOGETHER: Final = 4  # keys that a team loads before it uses the first
 
 
-def streams(p: Pattern, traits: DeviceTraits) -> bool:
+def can_vectorize(p: Pattern, traits: DeviceTraits) -> bool:
     """Returns True if parts of a wave can read keys and values as whole vectors."""
     step = 16 // p.dtype.size
     lanes = p.d // step if step else 0
@@ -24,7 +24,7 @@ def streams(p: Pattern, traits: DeviceTraits) -> bool:
     return p.d == p.e and p.d % step == 0 and lanes & (lanes - 1) == 0 and lanes <= traits.wave and fits
 
 
-def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
+def decode_attention(p: Pattern, traits: DeviceTraits) -> KernelSource:
     """A team of lanes reads a key and its value; a query's keys are split over blocks, whose results a second launch merges."""
     t, step = p.word, 16 // p.dtype.size
     lanes = p.d // step
@@ -34,7 +34,7 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
     splits = max(1, min(ceil_div(p.t, 4 * teams), ceil_div(2 * traits.sm_count, total)))
     share = ceil_div(p.t, splits)
     split = splits > 1
-    bound, limit = attended(p, "row", 1)
+    bound, limit = key_bound(p, "row", 1)
     lines = [
         f"const u32 team = threadIdx.x / {lanes}u, lane = threadIdx.x % {lanes}u;  // {lanes} lanes read a key",
         f"const u32 row = blockIdx.y % {p.s}u, head = blockIdx.y / {p.s}u;",
@@ -43,7 +43,7 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
         f"const vec<{t}, {step}> qv = ldv<{t}, {step}>(q + (u64)row * {p.q.strides[-2]}u + lane * {step});",
         f"float top = (float)-m::inf(), sum = 0.f, acc[{step}] = {{}};",
         f"const u32 low = blockIdx.x * {share}u, high = low + {share}u < {limit} ? low + {share}u : {limit};",
-        *_over_keys(p, t, step, lanes, teams),
+        *_key_loop(p, t, step, lanes, teams),
         f"SHARED(float, tops, [{teams}]);",
         f"SHARED(float, sums, [{teams}]);",
         f"SHARED(float, accs, [{teams}][{p.d}]);",
@@ -105,9 +105,9 @@ def few_queries(p: Pattern, traits: DeviceTraits) -> KernelSource:
     )
 
 
-def _over_keys(p: Pattern, t: str, step: int, lanes: int, teams: int) -> list[str]:
+def _key_loop(p: Pattern, t: str, step: int, lanes: int, teams: int) -> list[str]:
     """Returns the loop over a block's keys, which computes each team's maximum logit, sum of weights and weighted values."""
-    product = f"{read('qv.v[i]', p.dtype)} * {read('kv[u].v[i]', p.dtype)}"
+    product = f"{to_compute('qv.v[i]', p.dtype)} * {to_compute('kv[u].v[i]', p.dtype)}"
     return [
         f"for (u32 at = low; at < high; at += {teams * TOGETHER}u) {{",
         f"  vec<{t}, {step}> kv[{TOGETHER}], vv[{TOGETHER}];",
@@ -137,7 +137,7 @@ def _over_keys(p: Pattern, t: str, step: int, lanes: int, teams: int) -> list[st
         f"    if (at + u * {teams}u + team >= high) break;  // 0 times an infinite value is NaN",
         "    const float w = m::exp(dots[u] - base);",
         "    sum += w;",
-        f"    UNROLL for (int i = 0; i < {step}; ++i) acc[i] += w * {read('vv[u].v[i]', p.dtype)};",
+        f"    UNROLL for (int i = 0; i < {step}; ++i) acc[i] += w * {to_compute('vv[u].v[i]', p.dtype)};",
         "  }",
         "}",
     ]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, result
+from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, logit, result
 from .attention_pattern import Pattern
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource
 
-__all__ = ["floats"]
+__all__ = ["fma_attention"]
 
 
-def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
+def fma_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     """Generates a kernel for blocks of queries and keys: 256 threads as 16 x 16, each with a few rows and columns.
 
     Operands are read from shared memory in vectors of four if the head sizes allow.
@@ -40,7 +40,7 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"  UNROLL for (int c = 0; c < {out}; ++c) acc[r][c] = 0.f;",
         "}",
     ]
-    before, limit = attended(p, "first", queries)
+    before, limit = key_bound(p, "first", queries)
     lines += before
     sums, column = _weighted(rows, keys, out, lv, lw, p.e)
     place = f"o[(u64)row * {p.o[-2]}u + (u64)({column}) * {p.o[-1]}u]"
@@ -67,7 +67,7 @@ def floats(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         f"      if ({column} < {p.e}u) {result(p, 'acc[r][c] / sum[r]', 'sum[r]', place, f'({column})')}",
         "}",
     ]
-    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), 256)
+    return finish_kernel(p, lines, (ceil_div(p.s, queries), heads(p), 1), 256)
 
 
 def _scores(d: int, rows: int, columns: int, ld: int) -> list[str]:

@@ -11,9 +11,9 @@ from .attention_pattern import Pattern
 from .bodies import Access
 from .geometry import aligned, decompose
 from .pointwise import one_launch
-from .source import NAME, KernelSource, stored, written
+from .source import NAME, KernelSource, storage_type, to_storage
 
-__all__ = ["attended", "batch_setup", "copy_tile", "finished", "flops", "heads", "logit", "out_setup", "result"]
+__all__ = ["batch_setup", "copy_tile", "finish_kernel", "flops", "heads", "key_bound", "logit", "out_setup", "result"]
 
 IN_FLIGHT: Final = 8  # elements that a thread loads before it stores the first, if vectors are not possible
 
@@ -42,7 +42,7 @@ def batch_setup(p: Pattern, index: str) -> list[str]:
 def out_setup(p: Pattern) -> list[str]:
     """Returns statements that set `o`, the offset of a head's results, and `channel`, its first channel in a row."""
     channel = [f"const u32 channel = ({p.out_base()}) % {p.out.lens[-1]}u;"] if p.rows else []
-    return [f"{stored(p.out.dtype)}* const o = q0 + ({p.out_base()});", *channel]
+    return [f"{storage_type(p.out.dtype)}* const o = q0 + ({p.out_base()});", *channel]
 
 
 def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
@@ -66,7 +66,7 @@ def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0) -> list[str]:
     ]
 
 
-def attended(p: Pattern, first: str, queries: int) -> tuple[list[str], str]:
+def key_bound(p: Pattern, first: str, queries: int) -> tuple[list[str], str]:
     """Returns code that computes an upper bound of the keys attended by `queries` queries from `first` on, and its expression.
 
     Keys beyond the bound are not read: in a cache they may be uninitialised.
@@ -87,7 +87,7 @@ def result(p: Pattern, value: str, total: str, place: str, column: str) -> str:
     """
     value = f"({total} {p.sees} ? {value} : 0.f)" if p.sees else value
     if p.after is None:
-        return f"{place} = {written(value, p.out.dtype)};"
+        return f"{place} = {to_storage(value, p.out.dtype)};"
     given = [value, f"channel + {column}" if p.rows else "0", place, *(f"p{n}" for n in p.rows)]
     return f"{NAME}_finished({', '.join(given)});"
 
@@ -99,7 +99,7 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
     thread: index of a thread among the `threads` that copy.
     """
     tensor, strides = p.tensor(access), access.strides
-    t = stored(tensor.dtype)
+    t = storage_type(tensor.dtype)
     step = 16 // tensor.dtype.size
     if aligned(tensor, strides, access.offset, step) and real % step == 0 and columns % step == 0:
         head = [
@@ -140,7 +140,7 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
     ]
 
 
-def finished(
+def finish_kernel(
     p: Pattern, lines: list[str], grid: tuple[int, int, int], threads: int, blocks: int = 0, shared: int = 0
 ) -> KernelSource | No:
     """Returns the complete kernel; grid: tiles of queries, heads, 1; shared: bytes of dynamic shared memory."""

@@ -31,7 +31,7 @@ from .expressions import store_value
 from .extents import remembered
 from .geometry import offset_code
 from .product_epilogue import FusedEpilogue, product_epilogue
-from .source import NAME, Tensor, stored
+from .source import NAME, Tensor, storage_type
 
 __all__ = ["Pattern", "from_group", "from_op"]
 
@@ -76,7 +76,7 @@ class Pattern:
     @property
     def word(self) -> str:
         """The operands' C type."""
-        return stored(self.dtype)
+        return storage_type(self.dtype)
 
     @property
     def rows(self) -> list[int]:
@@ -89,9 +89,9 @@ class Pattern:
             return ""
         strides = [a.strides[-1:] for a in self.after.reads()]
         loads, work, (made,) = self.after.code(["sum"], strides, ["channel"], "u32")
-        rows = "".join(f", const {stored(self.tensor(Access(n, (), 0)).dtype)}* p{n}" for n in self.rows)
+        rows = "".join(f", const {storage_type(self.tensor(Access(n, (), 0)).dtype)}* p{n}" for n in self.rows)
         body = [*loads, *work, f"y = {store_value(made, self.out.dtype)};"]
-        text = f"DEV void {NAME}_finished(float sum, u32 channel, {stored(self.out.dtype)}& y{rows}) {{\n"
+        text = f"DEV void {NAME}_finished(float sum, u32 channel, {storage_type(self.out.dtype)}& y{rows}) {{\n"
         return text + "".join(f"  {line}\n" for line in body) + "}\n"
 
     @property

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import attended, batch_setup, copy_tile, finished, heads, result
+from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, result
 from .attention_pattern import Pattern
-from .attention_tiles import begun, scored, weighed
+from .attention_tiles import accumulate_values, compute_scores, load_queries
 from .extents import SymbolicInt, plain
 from .geometry import aligned, ceil_div
-from .source import DeviceTraits, KernelSource, stored
+from .source import DeviceTraits, KernelSource, storage_type
 
 __all__ = ["split_keys", "waves_for"]
 
@@ -17,7 +17,7 @@ ROWS = 16  # queries per block
 KEYS = 64  # keys per tile
 
 
-def _taken(p: Pattern, waves: int) -> int:
+def _shared_bytes(p: Pattern, waves: int) -> int:
     """Returns bytes of shared memory: the queries, and per wave keys, values and a piece of the weights."""
     d, e = _wide(p.d), _wide(p.e)
     return 2 * (ROWS * (d + 8) + waves * (KEYS * (d + e + 16) + 256))
@@ -33,7 +33,7 @@ def waves_for(p: Pattern, traits: DeviceTraits) -> int:
     if symbolic or ceil_div(p.s, 2 * ROWS) * heads(p) >= traits.sm_count:
         return 1
     waves = int(plain(min(4, ceil_div(p.t, KEYS))))
-    while waves > 1 and _taken(p, waves) > traits.shared_most:
+    while waves > 1 and _shared_bytes(p, waves) > traits.shared_most:
         waves -= 1
     return waves
 
@@ -43,7 +43,7 @@ def split_keys(p: Pattern, traits: DeviceTraits, waves: int) -> KernelSource | N
     t, d, e = p.word, _wide(p.d), _wide(p.e)
     ldk, ldv = d + 8, e + 8
     threads, each = waves * traits.wave, KEYS * (ldk + ldv)
-    before, limit = attended(p, "first", ROWS)
+    before, limit = key_bound(p, "first", ROWS)
     copies = [
         *copy_tile(p, p.k, "these", "k", KEYS, p.d, "key", limit, d, ldk, traits.wave, "lane_id()"),
         "async_commit();",
@@ -65,26 +65,26 @@ def split_keys(p: Pattern, traits: DeviceTraits, waves: int) -> KernelSource | N
         *(f"  {x}" for x in copies),
         "}",
         "__syncthreads();",
-        *begun(p, "queries", ldk),
+        *load_queries(p, "queries", ldk),
         f"for (u32 key = wave * {KEYS}u; key < {limit}; key += {waves * KEYS}u) {{",
         f"  if (key >= {waves * KEYS}u) {{  // the first were read with the queries",
         "    wave_sync();",
         *(f"    {x}" for x in copies),
         "    wave_sync();",
         "  }",
-        *(f"  {x}" for x in scored(p, KEYS, ldk, "first", ROWS)),
+        *(f"  {x}" for x in compute_scores(p, KEYS, ldk, "first", ROWS)),
         "  async_wait<0>();",
         "  wave_sync();",
-        *(f"  {x}" for x in weighed(p, KEYS, ldv)),
+        *(f"  {x}" for x in accumulate_values(p, KEYS, ldv)),
         "}",
-        *_joined(p, waves, each, ROWS * ldk, threads),
+        *_merge(p, waves, each, ROWS * ldk, threads),
     ]
-    return finished(p, lines, (ceil_div(p.s, ROWS), heads(p), 1), threads, 0, _taken(p, waves))
+    return finish_kernel(p, lines, (ceil_div(p.s, ROWS), heads(p), 1), threads, 0, _shared_bytes(p, waves))
 
 
-def _joined(p: Pattern, waves: int, each: int, start: int, threads: int) -> list[str]:
+def _merge(p: Pattern, waves: int, each: int, start: int, threads: int) -> list[str]:
     """Returns statements that merge all waves' sums; each wave stages its own in the shared memory of its keys."""
-    t, e = stored(p.out.dtype), _wide(p.e)
+    t, e = storage_type(p.out.dtype), _wide(p.e)
     width = 8 if p.e % 8 == 0 and aligned(p.out, p.o, 0, 8) else 1
     across = e // width
     place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from mgx_core import No
 
-from .attention_parts import attended, batch_setup, copy_tile, finished, heads, logit, result
+from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, logit, result
 from .attention_pattern import Pattern
 from .extents import plain
 from .geometry import aligned, ceil_div
-from .source import DeviceTraits, KernelSource, stored
+from .source import DeviceTraits, KernelSource, storage_type
 
-__all__ = ["begun", "scored", "tiles", "weighed"]
+__all__ = ["accumulate_values", "compute_scores", "load_queries", "tiled_attention"]
 
 
-def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
+def tiled_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     t = p.word
     d, e = ceil_div(p.d, 16) * 16, ceil_div(p.e, 16) * 16
     keys = 64 if max(d, e) <= 128 else 32
@@ -38,7 +38,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     apart = plain(queries * ldk) if own else 0
     total = taken(buffers) + 2 * apart
     asked = 0 if total <= traits.shared_bytes else total
-    before, limit = attended(p, "first", queries)
+    before, limit = key_bound(p, "first", queries)
 
     def load_keys(first: str, target: str) -> list[str]:
         return copy_tile(p, p.k, target, "k", keys, p.d, first, limit, d, ldk, threads)
@@ -82,7 +82,7 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     lines += [
         wait if own else "async_wait<0>();",
         "__syncthreads();",
-        *begun(p, f"queries + wave * 16 * {ldk}", ldk),
+        *load_queries(p, f"queries + wave * 16 * {ldk}", ldk),
     ]
     if buffers == 2 and not own:
         lines += ["__syncthreads();", *load_keys("0u", "keys[0]"), "async_commit();"]
@@ -91,23 +91,23 @@ def tiles(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         wait,
         "__syncthreads();",
         f"const {t}* const these = {now};",
-        *scored(p, keys, ldk, "first + wave * 16", queries),
+        *compute_scores(p, keys, ldk, "first + wave * 16", queries),
         arrived,
         "__syncthreads();",
-        *weighed(p, keys, ldv),
+        *accumulate_values(p, keys, ldv),
     ]
     vectors = own and p.e % 8 == 0 and aligned(p.out, p.o, 0, 8)
     lines += [
         f"for (u32 key = 0; key < {limit}; key += {keys}u) {{",
         *(f"  {line}" for line in loop),
         "}",
-        *(_stored_in_vectors(p, ldk, e // 16) if vectors else _stored(p, e // 16)),
+        *(_store_vectors(p, ldk, e // 16) if vectors else _store(p, e // 16)),
     ]
     blocks = 4 if waves == 4 and max(d, e) <= 64 else 0
-    return finished(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
+    return finish_kernel(p, lines, (ceil_div(p.s, queries), heads(p), 1), threads, blocks, asked)
 
 
-def begun(p: Pattern, queries: str, ld: int) -> list[str]:
+def load_queries(p: Pattern, queries: str, ld: int) -> list[str]:
     """Returns statements that load a wave's queries to registers and initialise its sums.
 
     queries: their address in shared memory; ld: elements between queries.
@@ -123,7 +123,7 @@ def begun(p: Pattern, queries: str, ld: int) -> list[str]:
     ]
 
 
-def scored(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str]:
+def compute_scores(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str]:
     """Returns statements that compute the scores of a tile of keys (`these`), and the factors that rescale earlier sums.
 
     first: the query of the wave's first row; queries: per block.
@@ -158,7 +158,7 @@ def scored(p: Pattern, keys: int, ld: int, first: str, queries: int) -> list[str
     ]
 
 
-def weighed(p: Pattern, keys: int, ld: int) -> list[str]:
+def accumulate_values(p: Pattern, keys: int, ld: int) -> list[str]:
     """Returns statements that convert a tile's scores to weights and accumulate the weighted `values`."""
     t, nk, ne = p.word, keys // 16, ceil_div(p.e, 16)
     return [
@@ -179,7 +179,7 @@ def weighed(p: Pattern, keys: int, ld: int) -> list[str]:
     ]
 
 
-def _stored(p: Pattern, pieces: int) -> list[str]:
+def _store(p: Pattern, pieces: int) -> list[str]:
     """Returns statements that normalise and store each sum."""
     place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"
     return [
@@ -195,9 +195,9 @@ def _stored(p: Pattern, pieces: int) -> list[str]:
     ]
 
 
-def _stored_in_vectors(p: Pattern, ld: int, pieces: int) -> list[str]:
+def _store_vectors(p: Pattern, ld: int, pieces: int) -> list[str]:
     """Returns statements that do so through the shared memory of a wave's own queries, 16 bytes per thread."""
-    t, across = stored(p.out.dtype), p.e // 8
+    t, across = storage_type(p.out.dtype), p.e // 8
     place = f"own[frag_row(i) * {ld} + j * 16 + frag_col(i)]"
     result_of = result(p, "of[j].x[i] * share", "total", place, "j * 16 + frag_col(i)")
     return [

@@ -13,8 +13,8 @@ from ..join_rows import FEW
 from .coded_tiles import CodedTiles
 from .geometry import ceil_div, decompose
 from .pointwise import one_launch
-from .product_epilogue import FusedEpilogue, stored_results
-from .source import DeviceTraits, KernelSource, Tensor, read, stored
+from .product_epilogue import FusedEpilogue, store_results
+from .source import DeviceTraits, KernelSource, Tensor, storage_type, to_compute
 
 __all__ = ["coded_product"]
 
@@ -127,7 +127,7 @@ def _lines(
         f"    const u32 column = (n0 + c) / {each}u * {apart}u + (result < {apart}u ? result : {apart - 1}u);",
         f"    w[c] = ldv<u32, {words}>(p1 + (u64)column * {codes.lens[1]}u + g * {size}u);",
         f"    const u32 at = column * {blocks}u + g * {in_group}u / {op.block_size}u;",
-        f"    s[c] = {read('p2[at]', scale.dtype)};",
+        f"    s[c] = {to_compute('p2[at]', scale.dtype)};",
         f"    z[c] = {point};",
         "  }",
         f"  UNROLL for (u32 i = 0; i < {words}; ++i) {{",
@@ -179,7 +179,7 @@ def _finished(
         f"  if (m0 + m >= {rows}u || n >= {n // parts}u) continue;",
         *(f"  {line}" for line in wholes),
         "  const u32 row = m0 + m;",
-        *(f"  {line}" for line in [*setup, *stored_results(ys, after, [*names, "n"])]),
+        *(f"  {line}" for line in [*setup, *store_results(ys, after, [*names, "n"])]),
         "}",
     ]
 
@@ -200,7 +200,7 @@ def _numbers(bits: int) -> list[str]:
 
 def _row(a: Tensor, count: int, group: int, rows: int, k: int, together: int) -> list[str]:
     """Returns statements that read the row elements matching a word's codes, divided by the power of two of their bit."""
-    t = stored(a.dtype)
+    t = storage_type(a.dtype)
     line = "m0 + m" if rows % together == 0 else f"(m0 + m < {rows}u ? m0 + m : {rows - 1}u)"
     lines = [f"const {t}* const from = p0 + (u64)({line}) * {k}u + first;", f"float x[{count}];"]
     whole = count * a.dtype.size
@@ -208,10 +208,10 @@ def _row(a: Tensor, count: int, group: int, rows: int, k: int, together: int) ->
     if k % group == 0 and a.align % min(whole, 16) == 0 and (k * a.dtype.size) % min(whole, 16) == 0:
         width = min(count, step)
         lines += [f"const vec<{t}, {width}> y{i} = ldv<{t}, {width}>(from + {i});" for i in range(0, count, width)]
-        lines += [f"x[{j}] = {read(f'y{j // width * width}.v[{j % width}]', a.dtype)};" for j in range(count)]
+        lines += [f"x[{j}] = {to_compute(f'y{j // width * width}.v[{j % width}]', a.dtype)};" for j in range(count)]
     else:
         lines.append(
-            f"UNROLL for (u32 j = 0; j < {count}; ++j) x[j] = first + j < {k}u ? {read('from[j]', a.dtype)} : 0.f;"
+            f"UNROLL for (u32 j = 0; j < {count}; ++j) x[j] = first + j < {k}u ? {to_compute('from[j]', a.dtype)} : 0.f;"
         )
     half = count // 2
     bits = 32 // count

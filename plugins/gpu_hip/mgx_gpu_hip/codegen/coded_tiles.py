@@ -11,7 +11,7 @@ from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 
 from .geometry import ceil_div
-from .source import DeviceTraits, Tensor, read, stored
+from .source import DeviceTraits, Tensor, storage_type, to_compute
 
 __all__ = ["CodedTiles", "lane_bytes", "tiled_codes", "tiled_numbers"]
 
@@ -134,7 +134,7 @@ class CodedTiles:
             f"      const u64 place = (u64)tile * {self.pieces}u + piece;",
             f"      w[c][i] = ldv<u32, {self.size // 4}>(p1 + ((place * 2u + i % 2u) * {LANES}u + lane) * {self.size}u);",
             f"      const u64 at = place * {COLUMNS}u + i % 2u * 8u + g;",
-            f"      s[c][i] = {read('p2[at]', self.scale.dtype)};",
+            f"      s[c][i] = {to_compute('p2[at]', self.scale.dtype)};",
             *(["      z[c][i] = (float)p3[at];"] if self.zero is not None else []),
             "    }",
             "  }",
@@ -170,7 +170,7 @@ class CodedTiles:
     def _added(self, source: str, last: str) -> list[str]:
         """Returns statements that add the products of the codes held in registers."""
         bits, lane, piece = self.bits, self.lane, SHARERS * self.lane
-        t, step = stored(self.kind), min(8, lane)
+        t, step = storage_type(self.kind), min(8, lane)
 
         def zero(column: str) -> str:
             point = f"z[c][{column}]" if self.zero is not None else f"{1 << (bits - 1)}.f"

@@ -9,7 +9,7 @@ from mgx_core.ops.axes import normalize
 from .elements import as_unsigned, offset_of, pointers
 from .geometry import ceil_div, decompose, offset_code
 from .pointwise import kernel, threads_of
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, storage_type, to_compute
 from .topk import exchanges
 
 __all__ = ["compress", "nonmaxsuppression", "nonzero"]
@@ -19,7 +19,7 @@ TILE: Final = 64  # boxes compared at once, one bit of a word each
 SORTED: Final = 2048  # boxes that are sorted in shared memory
 
 
-def _counting(
+def _count_and_scan(
     condition: list[str], total: int, parameter: str, given: Buffer, traits: DeviceTraits
 ) -> tuple[str, list[KernelLaunch]]:
     """Returns two kernels: selected elements per block, and the scan of these (the total in `count`).
@@ -69,7 +69,7 @@ def _counting(
     ]
 
 
-def _place(condition: list[str], total: int, traits: DeviceTraits, write: list[str]) -> list[str]:
+def _store_selected(condition: list[str], total: int, traits: DeviceTraits, write: list[str]) -> list[str]:
     """Returns statements that store each selected element at its position `at`."""
     return [
         f"const u32 i = blockIdx.x * {BLOCK}u + threadIdx.x;",
@@ -96,11 +96,11 @@ def nonzero(op: Any, x: Tensor, y: Tensor, count: Tensor, traits: DeviceTraits) 
     strides = x.strides or (0,)
     setup, names = decompose("i", lens, "c")
     at = offset_code(names, strides, 0, "u64")
-    condition = [*setup, f"hit = {read(f'p0[{at}]', x.dtype)} != 0;"]
+    condition = [*setup, f"hit = {to_compute(f'p0[{at}]', x.dtype)} != 0;"]
     write = [*setup, *(f"q0[{a * y.strides[0]}ull + (u64)at * {y.strides[1]}u] = {c};" for a, c in enumerate(names))]
-    blocks, parameter, given = ceil_div(total, BLOCK), f"const {stored(x.dtype)}* RESTRICT p0", Buffer("input", 0)
-    text, launches = _counting(condition, total, parameter, given, traits)
-    lines = _place(condition, total, traits, write)
+    blocks, parameter, given = ceil_div(total, BLOCK), f"const {storage_type(x.dtype)}* RESTRICT p0", Buffer("input", 0)
+    text, launches = _count_and_scan(condition, total, parameter, given, traits)
+    lines = _store_selected(condition, total, traits, write)
     text += kernel(NAME, [parameter, "i64* RESTRICT q0", "const u32* starts"], lines, BLOCK)
     args = (given, Buffer("output", 0), Buffer("scratch", 0))
     launches.append(KernelLaunch(NAME, (blocks, 1, 1), (BLOCK, 1, 1), args))
@@ -114,8 +114,8 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
     axis = 0 if op.axis is None else normalize(op.axis, len(x.lens))
     test = [f"hit = p0[i * {condition.strides[0]}u];"]
     parameter, given = "const bool* RESTRICT p0", Buffer("input", 1)
-    text, launches = _counting(test, total, parameter, given, traits)
-    lines = _place(test, total, traits, ["kept[at] = i;"])
+    text, launches = _count_and_scan(test, total, parameter, given, traits)
+    lines = _store_selected(test, total, traits, ["kept[at] = i;"])
     text += kernel(f"{NAME}_list", [parameter, "const u32* starts", "u32* kept"], lines, BLOCK)
     elements = y.elements
     setup, names = decompose("i", y.lens, "c")
@@ -135,7 +135,7 @@ def compress(op: Any, x: Tensor, condition: Tensor, y: Tensor, count: Tensor, tr
         *more,
         f"q0[{offset_code(names, y.strides, 0, 'u64')}] = p1[{source}];",
     ]
-    t = stored(x.dtype)
+    t = storage_type(x.dtype)
     text += kernel(
         NAME, [f"const {t}* RESTRICT p1", f"{t}* RESTRICT q0", "const u32* kept", "const i64* count"], lines, threads
     )
@@ -164,15 +164,15 @@ def nonmaxsuppression(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits
     b, c, n = scores.lens
     classes = max(c, 1)
     threads = min(1024, traits.max_threads)
-    score = read(f"p1[{offset_of(scores, ['b', 'c', 'i'], True)}]", scores.dtype)
-    ratio = "0.f" if overlap is None else read("p3[0]", overlap.dtype)
+    score = to_compute(f"p1[{offset_of(scores, ['b', 'c', 'i'], True)}]", scores.dtype)
+    ratio = "0.f" if overlap is None else to_compute("p3[0]", overlap.dtype)
     lines = [
         f"const u32 b = blockIdx.x / {classes}u, c = blockIdx.x % {classes}u;",
         f"u32* const mine = picked + (u64)blockIdx.x * {n}u;",
         f"const i64 limit = {'0' if most is None else '(i64)p2[0]'};",
         f"const float ratio = (float){ratio};",
-        *_ordered(score, None if least is None else read("p4[0]", least.dtype), n, threads),
-        *_picked(_corners(boxes, op.center_point_box), threads, traits.wave),
+        *_sort(score, None if least is None else to_compute("p4[0]", least.dtype), n, threads),
+        *_select(_corners(boxes, op.center_point_box), threads, traits.wave),
         "if (threadIdx.x == 0) counts[blockIdx.x] = found;",
     ]
     names, buffers = pointers(given, [])
@@ -215,7 +215,7 @@ DEV bool {NAME}_covers(const float* a, const float* b, float ratio) {{  // two b
     )  # fmt: skip
 
 
-def _ordered(score: str, least: str | None, n: int, threads: int) -> list[str]:
+def _sort(score: str, least: str | None, n: int, threads: int) -> list[str]:
     """Returns statements that sort the `all` boxes scored above `least`, in `items`, whose low halves are box indices.
 
     Padding up to a power of two, which is less than 2 n, is sorted last.
@@ -242,7 +242,7 @@ def _ordered(score: str, least: str | None, n: int, threads: int) -> list[str]:
     ]
 
 
-def _picked(box: list[str], threads: int, wave: int) -> list[str]:
+def _select(box: list[str], threads: int, wave: int) -> list[str]:
     """Returns statements that select boxes in order, `found` of them, to `mine`.
 
     The boxes of a tile are compared with all boxes selected before, and with each other, one bit per pair; one thread then
@@ -297,7 +297,7 @@ def _picked(box: list[str], threads: int, wave: int) -> list[str]:
 
 def _corners(boxes: Tensor, centre: bool) -> list[str]:
     """Returns statements that load the box at `place` to `box`: its lower corner, its upper corner, its area."""
-    x, y, w, h = (read(f"p0[{offset_of(boxes, ['b', 'place', str(k)], True)}]", boxes.dtype) for k in range(4))
+    x, y, w, h = (to_compute(f"p0[{offset_of(boxes, ['b', 'place', str(k)], True)}]", boxes.dtype) for k in range(4))
     corners = (
         f"  const float x = {x}, y = {y}, w = {w} / 2, h = {h} / 2;",
         "  box[0] = x - w; box[1] = y - h; box[2] = x + w; box[3] = y + h;",

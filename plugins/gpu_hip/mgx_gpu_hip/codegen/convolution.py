@@ -10,14 +10,14 @@ from mgx_core import No
 from .depthwise import depthwise
 from .elements import Coordinates, each_element, offset_of
 from .geometry import nest
-from .source import DeviceTraits, KernelSource, Tensor, computed, read, written
+from .source import DeviceTraits, KernelSource, Tensor, compute_type, to_compute, to_storage
 
 __all__ = ["backwards", "convolution"]
 
 
 def _summed(x: Tensor, w: Tensor, at: str, by: str, inner: int) -> list[str]:
     """Returns a loop that adds the products of a group's channels, at given offsets of image and weights."""
-    product = f"{read(f'p0[{at}]', x.dtype)} * {read(f'p1[{by}]', w.dtype)}"
+    product = f"{to_compute(f'p0[{at}]', x.dtype)} * {to_compute(f'p1[{by}]', w.dtype)}"
     return [f"for (u32 c = 0; c < {inner}u; ++c)", f"  acc += {product};"]
 
 
@@ -30,7 +30,7 @@ def convolution(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) 
     found = depthwise(op, x, w, y, traits)
     if isinstance(found, KernelSource):
         return found
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         lines = [f"{kind} acc = 0;", f"const u32 group = {at[1]} / {outer}u;"]
@@ -45,7 +45,9 @@ def convolution(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) 
         ]
         xs = offset_of(x, [at[0], f"(group * {inner}u + c)", *(f"(u32)s{i}" for i in range(rank))])
         ws = offset_of(w, [at[1], "c", *(f"(u32)j{i}" for i in range(rank))])
-        return [*lines, *nest(heads, _summed(x, w, xs, ws, inner))], [written(f"({computed(y.dtype)})acc", y.dtype)]
+        return [*lines, *nest(heads, _summed(x, w, xs, ws, inner))], [
+            to_storage(f"({compute_type(y.dtype)})acc", y.dtype)
+        ]
 
     return each_element("convolution", [x, w], [y], traits, element, unroll=1, flops=flops)
 
@@ -55,7 +57,7 @@ def backwards(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) ->
     rank = len(x.lens) - 2
     stride, dilation, begins, _, _ = op.plan(rank, w.lens[2:])
     inner, outer = x.lens[1] // op.group, w.lens[1]
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         lines = [f"{kind} acc = 0;", f"const u32 group = {at[1]} / {outer}u, own = {at[1]} % {outer}u;"]
@@ -70,7 +72,9 @@ def backwards(op: Any, x: Tensor, w: Tensor, y: Tensor, traits: DeviceTraits) ->
         ]
         xs = offset_of(x, [at[0], f"(group * {inner}u + c)", *(f"s{i}" for i in range(rank))])
         ws = offset_of(w, [f"(group * {inner}u + c)", "own", *(f"(u32)j{i}" for i in range(rank))])
-        return [*lines, *nest(heads, _summed(x, w, xs, ws, inner))], [written(f"({computed(y.dtype)})acc", y.dtype)]
+        return [*lines, *nest(heads, _summed(x, w, xs, ws, inner))], [
+            to_storage(f"({compute_type(y.dtype)})acc", y.dtype)
+        ]
 
     flops = 2 * x.elements * math.prod(w.lens[1:])
     return each_element("convolution_backwards", [x, w], [y], traits, element, unroll=1, flops=flops)

@@ -15,8 +15,8 @@ from .bodies import flat
 from .geometry import Reader, ceil_div, decompose, index_type, load_code, offset_code
 from .movement import inner_axis, straight
 from .pointwise import one_launch, threads_of
-from .product_epilogue import FusedEpilogue, product_epilogue, stored_vectors
-from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored
+from .product_epilogue import FusedEpilogue, product_epilogue, store_vectors
+from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute
 
 __all__ = ["depthwise", "depthwise_group"]
 
@@ -69,7 +69,7 @@ def depthwise(
         return No(f"{filters} filters per channel do not fill vectors")
     width, strip, tall = tile_of(width, y, sw, traits)
     tall = tall if dh == 1 else 1
-    kind, narrow, channels = computed(x.dtype), stored(x.dtype), max(1, width // filters)
+    kind, narrow, channels = compute_type(x.dtype), storage_type(x.dtype), max(1, width // filters)
     strips = ceil_div(wide, strip)
     dims = [n, ceil_div(high, tall), strips, c // width]
     setup, names = decompose("i", dims, "c")
@@ -114,8 +114,8 @@ def depthwise(
                 for r in range(strip):
                     for t in range(kw):
                         if r * sw + t * dw == s:
-                            weight = read(weights.element(f"f{o}_{t}_"), w.dtype)
-                            product = f"{read(own, x.dtype)} * {weight}"
+                            weight = to_compute(weights.element(f"f{o}_{t}_"), w.dtype)
+                            product = f"{to_compute(own, x.dtype)} * {weight}"
                             lines.append(f"    UNROLL for (int k = 0; k < {width}; ++k) acc[{o}][{r}][k] += {product};")
             lines.append("  }")
         lines.append("}")
@@ -171,5 +171,5 @@ def _results(
         [s[a] for a in (0, 2, 3, 1)] for s in (y.strides, *(a.strides for a in (after.reads() if after else ())))
     ]
     places = [names[0], "line", "col", names[3]]
-    stores = stored_vectors([y], after, strides, places, width, "acc[o][r][k]")
+    stores = store_vectors([y], after, strides, places, width, "acc[o][r][k]")
     return [*lines, *(f"  {line}" for line in stores), "}", "}"]

@@ -9,7 +9,7 @@ from mgx_core import No
 from .elements import offset_of
 from .geometry import decompose
 from .pointwise import one_launch
-from .source import DeviceTraits, KernelSource, Tensor, finish, read, written
+from .source import DeviceTraits, KernelSource, Tensor, finish, to_compute, to_storage
 
 __all__ = ["determinant"]
 
@@ -25,7 +25,7 @@ def determinant(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
     if not matrices:
         return finish("det", "", [], [x], [y])
     setup, names = decompose("blockIdx.x", y.lens, "c")
-    element = read(f"p0[{offset_of(x, [*names, 'r', 'k'], True)}]", x.dtype)
+    element = to_compute(f"p0[{offset_of(x, [*names, 'r', 'k'], True)}]", x.dtype)
     lines = [
         *setup,
         f"SHARED(double, a, [{max(n * n, 1)}]);",
@@ -64,4 +64,4 @@ def determinant(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
 
 
 def _rounded(y: Tensor) -> str:
-    return "product" if y.dtype.size == 8 else written("(float)product", y.dtype)
+    return "product" if y.dtype.size == 8 else to_storage("(float)product", y.dtype)

@@ -10,9 +10,9 @@ from mgx_core import dtype as dt
 
 from .geometry import decompose, index_type, load_code, memory_order, offset_code, store_code, vector_width
 from .pointwise import each_item
-from .source import DeviceTraits, KernelSource, Tensor, finish, pointers, stored
+from .source import DeviceTraits, KernelSource, Tensor, finish, pointers, storage_type
 
-__all__ = ["Moved", "as_unsigned", "each_element", "each_move", "offset_of", "pointers"]
+__all__ = ["ElementSource", "as_unsigned", "each_element", "each_move", "offset_of", "pointers"]
 
 _CARRIERS = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 
@@ -23,7 +23,7 @@ def as_unsigned(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Moved:
+class ElementSource:
     """The source of adjacent elements: statements, address, and the condition under which it is not `fill`."""
 
     lines: list[str]
@@ -34,7 +34,7 @@ class Moved:
     def value(self, y: Tensor) -> str:
         """Returns the expression of one element, as an element of y."""
         value = f"*({self.pointer})"
-        return f"{self.condition} ? {value} : ({stored(y.dtype)}){self.fill}" if self.condition else value
+        return f"{self.condition} ? {value} : ({storage_type(y.dtype)}){self.fill}" if self.condition else value
 
 
 Coordinates = Sequence[str]  # expressions, one per axis of the output
@@ -104,7 +104,7 @@ def each_element(
     if width > 1:
         at[threads.inner] = "e"
         body, values = element(at)
-        lines += [f"vec<{stored(y.dtype)}, {width}> out{n};" for n, y in enumerate(outputs)]
+        lines += [f"vec<{storage_type(y.dtype)}, {width}> out{n};" for n, y in enumerate(outputs)]
         lines += [f"UNROLL for (int k = 0; k < {width}; ++k) {{", "  const u32 e = e0 + k;", *(f"  {x}" for x in body)]
         lines += [f"  out{n}.v[k] = {value};" for n, value in enumerate(values)]
         lines.append("}")
@@ -121,7 +121,7 @@ def each_move(
     inputs: Sequence[Tensor | None],
     y: Tensor,
     traits: DeviceTraits,
-    found: Callable[[Coordinates], Moved],
+    found: Callable[[Coordinates], ElementSource],
     widest: int,
     before: str = "",
     moved: int | None = None,
@@ -138,7 +138,7 @@ def each_move(
     threads = _Threads([y], widest) if widest > 1 and y.elements else None
     if threads is None or threads.width == 1:
         return each_element(word, inputs, [y], traits, element, before, 8 if threads is None else 1, moved=moved)
-    source, t, width = found(threads.at), stored(y.dtype), threads.width
+    source, t, width = found(threads.at), storage_type(y.dtype), threads.width
     load = f"{load_code(y, width)}({source.pointer})"
     lines = [*threads.lines, *source.lines, f"vec<{t}, {width}> out0;"]
     if source.condition:

@@ -14,7 +14,7 @@ from mgx_core.types.dtype import float32, int8, uint8
 from .bodies import Access, Body, Source
 from .expressions import Lines, Value, pointwise_value, store_value
 from .primitives import constant, nearest_quotient
-from .source import Tensor, computed, read, stored
+from .source import Tensor, compute_type, storage_type, to_compute
 
 __all__ = ["Evaluator", "body_function"]
 
@@ -81,7 +81,7 @@ class Evaluator:
             if value.number is not None:
                 return None
             made = f"m::nearest({', '.join([value.code, *held])})"
-        kind = computed(to)
+        kind = compute_type(to)
         return Value(self.lines.let(kind, f"({kind})({made}{f' + {int(zero)}' if zero else ''})"), kind)
 
     def _member(self, source: Source, cls: type[Pointwise]) -> Instruction | None:
@@ -106,15 +106,15 @@ def body_function(name: str, body: Body, inputs: list[Tensor], outputs: list[Ten
         if isinstance(source, Access):
             of = types[reads.index(source)]
             code = f"x{reads.index(source)}"
-            value = read(code, of)
+            value = to_compute(code, of)
             if value == code:
-                return Value(code, computed(of))
+                return Value(code, compute_type(of))
             return Value(lines.let("float", value), "float", code, of)
         return None
 
     evaluator = Evaluator(body, lines, leaf)
     stores = [f"y{i} = {store_value(evaluator.value(s), outputs[i].dtype)};" for i, s in enumerate(body.outputs)]
-    parameters = [f"{stored(of)} x{i}" for i, of in enumerate(types)]
-    parameters += [f"{stored(o.dtype)}& y{i}" for i, o in enumerate(outputs)]
+    parameters = [f"{storage_type(of)} x{i}" for i, of in enumerate(types)]
+    parameters += [f"{storage_type(o.dtype)}& y{i}" for i, o in enumerate(outputs)]
     text = f"DEV void {name}({', '.join(parameters)}) {{\n"
     return text + "".join(f"  {line}\n" for line in (*lines.lines, *stores)) + "}\n", reads

@@ -15,7 +15,7 @@ from mgx_core.ops.scalar import PRIMITIVES, Attr, Call, Cast, Const, Expr, Input
 from mgx_core.types.dtype import DType
 
 from .primitives import FAST, FLOATS, HIP, constant, quotient
-from .source import computed, stored, supported, written
+from .source import compute_type, storage_type, supported, to_storage
 
 __all__ = ["Lines", "Value", "convert", "literal_value", "pointwise_value", "store_value"]
 
@@ -62,7 +62,7 @@ def pointwise_value(op: Pointwise, inputs: Sequence[Value], result: DType, lines
     like = inputs[0].ctype if inputs else "float"
     lines.fast = result.kind == "f" and result.bits <= 16 and not isinstance(op, Convert)
     value = _walk(type(op).scalar, op, inputs, like, lines)
-    if value.ctype != computed(result):
+    if value.ctype != compute_type(result):
         value = convert(value, result, lines)
     if value.number is not None or value.packed:
         return value
@@ -163,7 +163,7 @@ def convert(v: Value, to: DType, lines: Lines) -> Value:
     """Returns a value as another element type, by the rules of `scalar.convert`."""
     if not supported(to):
         raise UnsupportedError(f"kernels do not support {to}")
-    kind = computed(to)
+    kind = compute_type(to)
     if v.number is not None:
         number = v.number
         if to.kind == "b":
@@ -182,7 +182,7 @@ def convert(v: Value, to: DType, lines: Lines) -> Value:
         single = code if v.ctype == "float" else f"(float){code}"
         if v.packed and v.packed_as is to:
             return v
-        packed = lines.let(stored(to), written(single, to))
+        packed = lines.let(storage_type(to), to_storage(single, to))
         return Value(lines.let("float", f"to_f({packed})"), "float", packed, to)
     return Value(code if v.ctype == kind else lines.let(kind, f"({kind}){code}"), kind)
 
@@ -191,7 +191,7 @@ def store_value(v: Value, to: DType) -> str:
     """Returns the stored form of a value with result type `to`."""
     if v.number is not None and to.bits >= 32:
         return v.code
-    return v.packed if v.packed and v.packed_as is to else written(v.code, to)
+    return v.packed if v.packed and v.packed_as is to else to_storage(v.code, to)
 
 
 def literal_value(array: Any, of: DType) -> Value:
@@ -199,5 +199,5 @@ def literal_value(array: Any, of: DType) -> Value:
     from mgx_core.ops.scalar import widen
 
     number = widen(np.asarray(array)).reshape(-1)[0].item()
-    kind = computed(of)
+    kind = compute_type(of)
     return Value(constant(number, kind), kind, number=number)

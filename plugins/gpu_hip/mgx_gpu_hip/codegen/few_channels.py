@@ -16,8 +16,8 @@ from mgx_core import dtype as dt
 from .few_channels_tiles import RUN, Filters, Tile, tiles_by_time
 from .geometry import aligned, ceil_div, offset_code
 from .pointwise import one_launch
-from .product_epilogue import FusedEpilogue, stored_vectors
-from .source import DeviceTraits, KernelSource, Tensor, stored
+from .product_epilogue import FusedEpilogue, store_vectors
+from .source import DeviceTraits, KernelSource, Tensor, storage_type
 
 __all__ = ["few_channels"]
 
@@ -77,7 +77,7 @@ class _Writer:
         image: tuple[int, int],
     ) -> None:
         self.x, self.w, self.ys, self.after, self.tile, self.f = x, w, ys, after, tile, tile.filters
-        self.image, self.t, self.wave = image, stored(w.dtype), traits.wave
+        self.image, self.t, self.wave = image, storage_type(w.dtype), traits.wave
         self.threads = tile.waves * traits.wave
         self.down_tiles, self.across_tiles = ceil_div(image[0], tile.high), ceil_div(image[1], tile.wide)
         self.tiles = ys[0].lens[0] * self.down_tiles * self.across_tiles
@@ -165,7 +165,7 @@ class _Writer:
     def load_image(self) -> list[str]:
         """Returns a function that copies the pixels of a tile, or of some rows of its windows, to shared memory."""
         t, f, x = self.tile, self.f, self.x
-        source = stored(x.dtype)
+        source = storage_type(x.dtype)
         return [
             f"const {source} none = {{0}};",
             f"const {self.t} zero = {{0}};",
@@ -297,7 +297,7 @@ class _Writer:
             "    }",
         ]
         strides = [_inside(x) for x in (*(y.strides for y in ys), *(a.strides for a in accesses))]
-        stores = stored_vectors(ys, self.after, strides, places, width)
+        stores = store_vectors(ys, self.after, strides, places, width)
         lines += [f"    {line}" for line in stores]
         return [*lines, "  }", "}"]
 

@@ -12,9 +12,9 @@ from mgx_core import dtype as dt
 
 from .geometry import aligned, ceil_div
 from .pointwise import one_launch
-from .product_epilogue import FusedEpilogue, stored_results
+from .product_epilogue import FusedEpilogue, store_results
 from .row_prologue import RowPrologue, row_prologue
-from .source import DeviceTraits, KernelSource, Tensor, read, stored
+from .source import DeviceTraits, KernelSource, Tensor, storage_type, to_compute
 
 __all__ = ["TYPES", "gemv"]
 
@@ -50,51 +50,51 @@ def gemv(
     ys: Sequence[Tensor],
     after: FusedEpilogue | None,
     traits: DeviceTraits,
-    made: RowPrologue | None = None,
+    prologue: RowPrologue | None = None,
 ) -> KernelSource | No:
     """Generates a kernel for x [.., 1, k] times w [n, k]^T.
 
-    xs: x, or the operands of `made`, which computes it, then w, then the operands of `after`; ys: results that `made` stores,
-    then results whose last axis is that of the sums, or of one part of them if `after` takes several.
+    xs: x, or the operands of `prologue`, which computes it, then w, then the operands of `after`; ys: results that `prologue`
+    stores, then results whose last axis is that of the sums, or of one part of them if `after` takes several.
     """
-    before = 1 if made is None else made.operands
+    before = 1 if prologue is None else prologue.operands
     x, w = xs[0], xs[before]
-    results = ys if made is None else ys[made.stored :]
+    results = ys if prologue is None else ys[prologue.stored :]
     assert x is not None and w is not None
     n, k = w.lens
     parts = 1 if after is None else after.sums
     step = 16 // w.dtype.size
-    of = x.dtype if made is None else made.dtype
+    of = x.dtype if prologue is None else prologue.dtype
     if of not in TYPES or of is not w.dtype:
         return No(f"the kernel does not multiply {of} and {w.dtype}")
     if any(prod(y.lens) * parts != n or y.lens[-1] * parts != n for y in results):
         return No("there is more than one row")
     if k % step or not aligned(w, w.strides, 0, step):
         return No(f"rows of {k} elements are not a multiple of 16 bytes")
-    if made is None:
+    if prologue is None:
         if prod(x.lens) != k:
             return No("there is more than one row")
         if not aligned(x, [x.strides[-1]], 0, step):
             return No("the row is not contiguous in vectors of 16 bytes")
         together = 2 if k * parts < THREADS * step and n // parts % 2 == 0 else 1
         columns, threads = _Columns(together, parts, n // parts), THREADS
-        sums: list[str] | No = _sums(stored(w.dtype), w.dtype, k, step, columns)
+        sums: list[str] | No = _sums(storage_type(w.dtype), w.dtype, k, step, columns)
     else:
-        threads = THREADS if k <= THREADS * made.most else 2 * THREADS
+        threads = THREADS if k <= THREADS * prologue.most else 2 * THREADS
         columns = _wide_columns(ceil_div(k, threads * step), n, parts, traits)
-        sums = _sums_of_made(made, w.dtype, k, step, columns, threads, traits)
+        sums = _prologue_sums(prologue, w.dtype, k, step, columns, threads, traits)
     if isinstance(sums, No):
         return sums
     lines = [
         f"const u32 first = blockIdx.x * {columns.together}u;",
-        f"const {stored(w.dtype)}* const w = p{before} + (u64)first * {k}u;",
+        f"const {storage_type(w.dtype)}* const w = p{before} + (u64)first * {k}u;",
         f"float acc[{columns.count}] = {{}};",
         *sums,
         *_whole(columns, threads, traits.wave),
         *(["const u32 k = 0;"] if after else []),
-        *stored_results(results, after, ["column"], len(ys) - len(results)),
+        *store_results(results, after, ["column"], len(ys) - len(results)),
     ]
-    word = "single_row" if made is None else "single_row_made"
+    word = "single_row" if prologue is None else "single_row_made"
     return one_launch(word, lines, xs, ys, ceil_div(columns.apart, columns.together), threads, flops=2 * n * k)
 
 
@@ -123,7 +123,7 @@ def _sums(t: str, of: dt.DType, k: int, step: int, columns: _Columns) -> list[st
         ]
 
     def added(part: int) -> list[str]:
-        product = f"{read(f'a{part}.v[j]', of)}, {read(f'b{part}[c].v[j]', of)}"
+        product = f"{to_compute(f'a{part}.v[j]', of)}, {to_compute(f'b{part}[c].v[j]', of)}"
         return [
             f"UNROLL for (u32 c = 0; c < {count}; ++c)",
             f"  UNROLL for (u32 j = 0; j < {step}; ++j) acc[c] = m::fma({product}, acc[c]);",
@@ -142,15 +142,15 @@ def _sums(t: str, of: dt.DType, k: int, step: int, columns: _Columns) -> list[st
     ]
 
 
-def _sums_of_made(
-    made: RowPrologue, of: dt.DType, k: int, step: int, columns: _Columns, threads: int, traits: DeviceTraits
+def _prologue_sums(
+    prologue: RowPrologue, of: dt.DType, k: int, step: int, columns: _Columns, threads: int, traits: DeviceTraits
 ) -> list[str] | No:
     """As `_sums`, for a row that each block computes itself, while its weights are being loaded."""
     turns = ceil_div(k, threads * step)
-    row = row_prologue(made, threads, turns, step, traits)
+    row = row_prologue(prologue, threads, turns, step, traits)
     if isinstance(row, No):
         return row
-    t, count = stored(of), columns.count
+    t, count = storage_type(of), columns.count
     inside = f"if (turn * {threads}u + threadIdx.x < {k // step}u)" if k % (threads * step) else ""
     place = f"w + (u64){columns.row} * {k}u + (turn * {threads}u + threadIdx.x) * {step}u"
     return [
@@ -161,7 +161,7 @@ def _sums_of_made(
         f"UNROLL for (u32 turn = 0; turn < {turns}; ++turn) {inside}",
         f"  UNROLL for (u32 c = 0; c < {count}; ++c)",
         f"    UNROLL for (u32 j = 0; j < {step}; ++j)",
-        f"      acc[c] = m::fma(row[turn * {step} + j], {read('b[turn][c].v[j]', of)}, acc[c]);",
+        f"      acc[c] = m::fma(row[turn * {step} + j], {to_compute('b[turn][c].v[j]', of)}, acc[c]);",
     ]
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .source import Tensor, stored
+from .source import Tensor, storage_type
 
 __all__ = [
     "Loop", "Reader", "ceil_div", "decompose", "distance", "index_type", "merge", "nest", "offset_code",
@@ -131,12 +131,12 @@ def distance(step: int, width: int) -> str:
 
 def load_code(x: Tensor, width: int) -> str:
     """Returns the function that loads `width` adjacent elements."""
-    return f"{'ldv' if width * x.dtype.size <= 16 else 'load_many'}<{stored(x.dtype)}, {width}>"
+    return f"{'ldv' if width * x.dtype.size <= 16 else 'load_many'}<{storage_type(x.dtype)}, {width}>"
 
 
 def store_code(x: Tensor, width: int) -> str:
     """Returns the function that stores `width` adjacent elements."""
-    return f"{'stv' if width * x.dtype.size <= 16 else 'store_many'}<{stored(x.dtype)}, {width}>"
+    return f"{'stv' if width * x.dtype.size <= 16 else 'store_many'}<{storage_type(x.dtype)}, {width}>"
 
 
 class Reader:
@@ -157,7 +157,7 @@ class Reader:
 
     def lines(self, name: str, pointer: str, at: str) -> list[str]:
         """Returns statements that read into `name`; `at`: offset of the first element."""
-        t = stored(self.x.dtype)
+        t = storage_type(self.x.dtype)
         if self.how == "one":
             return [f"const {t} {name} = {pointer}[{at}];"]
         if self.how == "vector":

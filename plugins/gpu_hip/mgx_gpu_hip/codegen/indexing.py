@@ -8,7 +8,7 @@ from typing import Any
 from mgx_core import dtype as dt
 from mgx_core.ops.axes import normalize
 
-from .elements import Coordinates, Moved, as_unsigned, each_element, each_move, offset_of
+from .elements import Coordinates, ElementSource, as_unsigned, each_element, each_move, offset_of
 from .movement import inner_axis, straight
 from .source import DeviceTraits, KernelSource, Tensor
 
@@ -25,9 +25,9 @@ def gather(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTraits)
     x, y = as_unsigned(x), as_unsigned(y)
     axis, k = normalize(op.axis, len(x.lens)), len(indices.lens)
 
-    def found(at: Coordinates) -> Moved:
+    def found(at: Coordinates) -> ElementSource:
         lines = [f"const u32 g = (u32)wrapped({position(indices, at[axis : axis + k])}, {x.lens[axis]});"]
-        return Moved(lines, f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + k :]])})")
+        return ElementSource(lines, f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + k :]])})")
 
     return _moved("gather", [x, indices], y, traits, found, _source_axis(x, y, axis, k))
 
@@ -49,11 +49,11 @@ def gather_elements(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: Devi
     x, y = as_unsigned(x), as_unsigned(y)
     axis = normalize(op.axis, len(x.lens))
 
-    def found(at: Coordinates) -> Moved:
+    def found(at: Coordinates) -> ElementSource:
         lines = [f"const u32 g = (u32)wrapped({position(indices, at)}, {x.lens[axis]});"]
         place = [*at[:axis], "g", *at[axis + 1 :]]
         # x may be longer than the indices along other axes, so its own strides are used
-        return Moved(lines, f"p0 + ({offset_of(x, place)})")
+        return ElementSource(lines, f"p0 + ({offset_of(x, place)})")
 
     return _moved("gather_elements", [x, indices], y, traits, found, 1)
 
@@ -63,13 +63,13 @@ def gathernd(op: Any, x: Tensor, indices: Tensor, y: Tensor, traits: DeviceTrait
     b, k = op.batch_dims, indices.lens[-1]
     lead = len(indices.lens) - 1
 
-    def found(at: Coordinates) -> Moved:
+    def found(at: Coordinates) -> ElementSource:
         lines = [
             f"const u32 g{j} = (u32)wrapped({position(indices, [*at[:lead], str(j)])}, {x.lens[b + j]});"
             for j in range(k)
         ]
         place = [*at[:b], *(f"g{j}" for j in range(k)), *at[lead:]]
-        return Moved(lines, f"p0 + ({offset_of(x, place)})")
+        return ElementSource(lines, f"p0 + ({offset_of(x, place)})")
 
     inner = inner_axis(y)
     width = straight(x, inner - lead + b + k) if inner >= lead else 1
@@ -98,9 +98,9 @@ def scan_slice(op: Any, x: Tensor, index: Tensor, y: Tensor, traits: DeviceTrait
     axis = normalize(op.axis, len(x.lens))
     n = x.lens[axis]
 
-    def found(at: Coordinates) -> Moved:
+    def found(at: Coordinates) -> ElementSource:
         place = f"{n - 1} - (i64)p1[0]" if op.direction else "(i64)p1[0]"
-        return Moved(
+        return ElementSource(
             [f"const u32 g = (u32)wrapped({place}, {n});"],
             f"p0 + ({offset_of(x, [*at[:axis], 'g', *at[axis + 1 :]])})",
         )
@@ -113,13 +113,13 @@ def reverse_sequence(op: Any, x: Tensor, lengths: Tensor, y: Tensor, traits: Dev
     x, y = as_unsigned(x), as_unsigned(y)
     batch, time = op.batch_and_time(len(x.lens))
 
-    def found(at: Coordinates) -> Moved:
+    def found(at: Coordinates) -> ElementSource:
         lines = [
             f"const i64 length = (i64)p1[{offset_of(lengths, [at[batch]])}];",
             f"const i32 m = length < {x.lens[time]} ? (i32)length : {x.lens[time]};",
             f"const u32 g = (i32){at[time]} < m ? (u32)(m - 1 - (i32){at[time]}) : {at[time]};",
         ]
-        return Moved(lines, f"p0 + ({offset_of(x, ['g' if a == time else c for a, c in enumerate(at)])})")
+        return ElementSource(lines, f"p0 + ({offset_of(x, ['g' if a == time else c for a, c in enumerate(at)])})")
 
     inner = inner_axis(y)
     return _moved(

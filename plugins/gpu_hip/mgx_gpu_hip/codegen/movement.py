@@ -17,13 +17,13 @@ from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsquee
 from mgx_core.ops.scalar import convert
 from mgx_core.types.shape import row_major
 
-from .elements import Coordinates, Moved, as_unsigned, each_move, offset_of
+from .elements import Coordinates, ElementSource, as_unsigned, each_move, offset_of
 from .extents import plain
 from .geometry import aligned, decompose, index_type, memory_order, merge, offset_code, store_code
 from .pointwise import each_item, pointwise
-from .source import DeviceTraits, KernelSource, Tensor, finish, stored, supported
+from .source import DeviceTraits, KernelSource, Tensor, finish, storage_type, supported
 
-__all__ = ["concat", "copy", "pad", "remapped", "reverse", "slices", "tile", "window"]
+__all__ = ["concat", "copy", "copy_mapped", "pad", "reverse", "slices", "tile", "window"]
 
 
 def copy(x: Tensor, y: Tensor, traits: DeviceTraits, word: str = "copy") -> KernelSource:
@@ -74,13 +74,13 @@ def straight(x: Tensor, axis: int) -> int:
 Map = Callable[[str, str], tuple[str, str]]
 
 
-def remapped(
+def copy_mapped(
     word: str, x: Tensor, y: Tensor, traits: DeviceTraits, maps: Sequence[Map | None], fill: str = "0"
 ) -> KernelSource:
     """y[c] = x[map(c)] per axis (None: identity), `fill` where a map's condition is false."""
     inner = inner_axis(y)
 
-    def found(at: Coordinates) -> Moved:
+    def found(at: Coordinates) -> ElementSource:
         source, conditions, lines = [], [], []
         for a, m in enumerate(maps):
             signed = "i32" if x.lens[a] < 1 << 31 and y.lens[a] < 1 << 31 else "i64"
@@ -91,7 +91,7 @@ def remapped(
             source.append(code)
             if condition:
                 conditions.append(condition.replace("@", code))
-        return Moved(lines, f"p0 + ({offset_of(x, source)})", " && ".join(conditions), fill)
+        return ElementSource(lines, f"p0 + ({offset_of(x, source)})", " && ".join(conditions), fill)
 
     width = straight(x, inner) if inner >= 0 and maps[inner] is None else 1
     return each_move(word, [x], y, traits, found, width)
@@ -104,7 +104,7 @@ def slices(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     for axis, start, end, step in op.ranges(len(x.lens), op.starts, op.ends, op.axes, op.steps):
         at = range(x.lens[axis])[int(start) : int(end) : step]
         maps[axis] = _stepped(at.start, step)
-    return remapped("slice", x, y, traits, maps)
+    return copy_mapped("slice", x, y, traits, maps)
 
 
 def _stepped(start: int, step: int) -> Map | None:
@@ -119,13 +119,15 @@ def _stepped(start: int, step: int) -> Map | None:
 def reverse(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     x, y = as_unsigned(x), as_unsigned(y)
     axes = normalize_all(op.axes, len(x.lens))
-    return remapped("reverse", x, y, traits, [_stepped(n - 1, -1) if a in axes else None for a, n in enumerate(x.lens)])
+    return copy_mapped(
+        "reverse", x, y, traits, [_stepped(n - 1, -1) if a in axes else None for a, n in enumerate(x.lens)]
+    )
 
 
 def tile(x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
     x, y = as_unsigned(x), as_unsigned(y)
     maps: list[Map | None] = [None if n == m else _modulo(n) for n, m in zip(x.lens, y.lens, strict=True)]
-    return remapped("tile", x, y, traits, maps)
+    return copy_mapped("tile", x, y, traits, maps)
 
 
 def _modulo(n: int) -> Map:
@@ -153,7 +155,7 @@ def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | N
     maps: list[Map | None] = []
     for n, b, e in zip(x.lens, begins, ends, strict=True):
         maps.append(None if b == e == 0 else _border(mode, n, b, e))
-    return remapped("pad", x, y, traits, maps, fill)
+    return copy_mapped("pad", x, y, traits, maps, fill)
 
 
 def _border(mode: str, n: int, begin: int, end: int) -> Map:
@@ -220,7 +222,7 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
     scale = width if not tail else 1
     setup, names = decompose("i", dims, "c")
     index = index_type(*xs, y)
-    t = stored(y.dtype)
+    t = storage_type(y.dtype)
     kind = f"vec<{t}, {width}>" if width > 1 else t
     lines = [*setup, f"{kind} v;"]
     begin = 0

@@ -8,7 +8,7 @@ from typing import Final
 
 from .geometry import ceil_div, decompose, merge, offset_code
 from .narrow_tiles import Tile
-from .source import Tensor, stored
+from .source import Tensor, storage_type
 
 __all__ = ["CHUNK", "Loader", "Product", "Windows"]
 
@@ -91,7 +91,7 @@ class Loader:
         ]
 
     def zeros(self) -> list[str]:
-        types = {"a": stored(self.p.x.dtype), "b": stored(self.p.w.dtype)}
+        types = {"a": storage_type(self.p.x.dtype), "b": storage_type(self.p.w.dtype)}
         lines = [f"const u32 pad_{n} = 0x01010101u * (u32)nfrag_bias<{t}>();" for n, t in types.items()]
         if self.p.windows is not None:
             zero = "(u8)p3[0]" if self.zero else "0u"

@@ -15,8 +15,8 @@ from .narrow_tiles import Tile, tiles_by_time
 from .narrow_warpgroup import WARPGROUP_SHARED, WARPGROUP_TYPES, warpgroup_loop
 from .narrow_zero_points import ZeroPoints
 from .pointwise import one_launch
-from .product_epilogue import FusedEpilogue, stored_vectors
-from .source import DeviceTraits, KernelSource, Tensor, stored
+from .product_epilogue import FusedEpilogue, store_vectors
+from .source import DeviceTraits, KernelSource, Tensor, storage_type
 
 __all__ = ["NARROW", "Windows", "narrow_product"]
 
@@ -82,7 +82,7 @@ class _Writer:
     ) -> None:
         self.p, self.tile, self.wave, self.ys, self.after, self.zeros = p, tile, wave, ys, after, zeros
         self.threads = tile.waves * wave
-        self.a, self.b = stored(p.x.dtype), stored(p.w.dtype)
+        self.a, self.b = storage_type(p.x.dtype), storage_type(p.w.dtype)
         self.down, self.across = tile.rows // tile.down // 16, tile.columns // tile.across // 16
 
     def lines(self) -> list[str]:
@@ -226,7 +226,7 @@ class _Writer:
             *(f"  {line}" for part in range(t.apart) for line in self.read_sums(part)),
         ]
         lines += [f"  {line}" for line in self.zeros.correction(width)]
-        lines += [f"  {line}" for line in stored_vectors(self.ys, self.after, flat, names, width)]
+        lines += [f"  {line}" for line in store_vectors(self.ys, self.after, flat, names, width)]
         return [*lines, "}"]
 
     @property

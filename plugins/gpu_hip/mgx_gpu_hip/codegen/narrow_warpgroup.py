@@ -9,9 +9,9 @@ from mgx_core import dtype as dt
 from .geometry import ceil_div
 from .narrow_operands import Product
 from .narrow_tiles import ALIGNED, Tile
-from .source import stored
+from .source import storage_type
 
-__all__ = ["WARPGROUP_TYPES", "WARPGROUP_SHARED", "warpgroup_loop"]
+__all__ = ["WARPGROUP_SHARED", "WARPGROUP_TYPES", "warpgroup_loop"]
 
 WARPGROUP_TYPES: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2)  # types supported by wgmma
 WARPGROUP_SHARED: Final = (
@@ -30,7 +30,7 @@ def warpgroup_loop(p: Product, t: Tile) -> list[str]:
     pending = int(whole and t.stages > 3)  # multiplications in flight while the next ones are issued
     ahead = t.stages - 1 - pending
     each = f"UNROLL for (int j = 0; j < {across}; ++j)"
-    product = f"group_mma<{stored(p.x.dtype)}, {stored(p.w.dtype)}, {t.columns}>"
+    product = f"group_mma<{storage_type(p.x.dtype)}, {storage_type(p.w.dtype)}, {t.columns}>"
     lines = [
         f"nfrag_c<{p.sum}> acc[1][{across}];",
         f"{each} nfrag_zero(acc[0][j]);",

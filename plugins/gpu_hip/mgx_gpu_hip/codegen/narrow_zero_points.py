@@ -8,7 +8,7 @@ from mgx_core import dtype as dt
 
 from .geometry import decompose, offset_code
 from .narrow_operands import Product
-from .source import Tensor, stored
+from .source import Tensor, storage_type
 
 __all__ = ["ZeroPoints"]
 
@@ -49,7 +49,7 @@ class ZeroPoints:
     def without_bias(self, which: str, zero: str) -> str:
         """Returns a zero point as the units see it, less 128 if they take uint8 that way; which: x or w."""
         of = self.p.x.dtype if which == "x" else self.p.w.dtype
-        return f"{zero} - nfrag_bias<{stored(of)}>()"
+        return f"{zero} - nfrag_bias<{storage_type(of)}>()"
 
     def zero_of_x(self, row: str) -> list[str]:
         """Returns statements that declare zero_x, the zero point of a row of x."""
@@ -93,7 +93,7 @@ class ZeroPoints:
         inner = ["const u32 column = n0 + c + k;"]
         inner += [*self.zero_of_w("column"), f"const i32 zw = {self.without_bias('w', 'zero_w')};"]
         if self.of_columns and self.sums is not None:
-            z = f"p2[column{self.group}] - nfrag_bias<{stored(self.p.w.dtype)}>() * (i32){self.p.depth}"
+            z = f"p2[column{self.group}] - nfrag_bias<{storage_type(self.p.w.dtype)}>() * (i32){self.p.depth}"
             inner.append(f"v[k] -= (i32)((u32)zx * (u32)({z}));")
         inner.append(f"v[k] += (i32)((u32)zx * (u32)zw * {self.p.depth}u);")
         return [*lines, f"UNROLL for (int k = 0; k < {width}; ++k) {{", *(f"  {line}" for line in inner), "}"]

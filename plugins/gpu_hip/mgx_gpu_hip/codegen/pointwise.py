@@ -36,7 +36,7 @@ from .source import (
     entry_word,
     finish,
     pointers,
-    stored,
+    storage_type,
 )
 
 __all__ = ["each_item", "kernel", "one_launch", "pointwise", "threads_of"]
@@ -139,7 +139,7 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
         fast.append(f"{NAME}_at({', '.join(call)});")
     else:
         for n, y in enumerate(plan.outputs):
-            fast.append(f"vec<{stored(y.dtype)}, {width}> b{n};")
+            fast.append(f"vec<{storage_type(y.dtype)}, {width}> b{n};")
             call.append(f"b{n}.v[k]")
         fast.append(f"UNROLL for (int k = 0; k < {width}; ++k) {NAME}_at({', '.join(call)});")
         fast += [
@@ -270,7 +270,7 @@ def _tiled(plan: _Plan, traits: DeviceTraits, across: int) -> tuple[str, KernelL
         )  # fmt: skip
 
     for n, size in zip(through, sizes, strict=True):
-        t = stored(plan.inputs[plan.accesses[n].index].dtype)
+        t = storage_type(plan.inputs[plan.accesses[n].index].dtype)
         lines.append(f"SHARED({t}, tile{n}, [{side}][{side + (2 if size <= 2 else 1)}]);")
     lines += [
         f"for (u32 j = threadIdx.y; j < {side}; j += 8)  // along the inputs' memory",

@@ -14,7 +14,7 @@ from .movement import inner_axis, straight
 from .pointwise import one_launch, threads_of
 from .primitives import constant
 from .reduce import fused_reduce
-from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
+from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute, to_storage
 
 __all__ = ["max_pool_indices", "pooling"]
 
@@ -70,7 +70,7 @@ class _Windows:
 
 def _parts(op: Any, x: Tensor, windows: _Windows) -> tuple[str, str, list[str], str]:
     """Returns the initial accumulator, its update with `v`, statements after the loops, and the result."""
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
     if op.mode == "max":
         return f"Max::id<{kind}>()", "acc = Max::f(acc, v);", [], "acc"
     if op.mode == "average":
@@ -90,7 +90,7 @@ def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
         return fused_reduce(module, [x], [y], traits, f"pool_{op.mode}")
     word = f"pool_{op.mode}"
     flops = y.elements * math.prod(windows.lengths)
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
     start, update, after, result = _parts(op, x, windows)
     inner = inner_axis(y)
     width = straight(x, 1) if inner == 1 else 1
@@ -103,8 +103,10 @@ def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         place = offset_of(x, [at[0], at[1], *(f"(u32)s{i}" for i in range(windows.rank))])
-        body = [f"const {kind} v = {read(f'p0[{place}]', x.dtype)};", update]
-        return [*windows.starts(at), f"{kind} acc = {start};", *windows.loops(body), *after], [written(result, y.dtype)]
+        body = [f"const {kind} v = {to_compute(f'p0[{place}]', x.dtype)};", update]
+        return [*windows.starts(at), f"{kind} acc = {start};", *windows.loops(body), *after], [
+            to_storage(result, y.dtype)
+        ]
 
     return each_element(word, [x], [y], traits, element, unroll=4, flops=flops)
 
@@ -113,7 +115,7 @@ def _channels(
     word: str, windows: _Windows, x: Tensor, y: Tensor, traits: DeviceTraits, width: int, parts: Any
 ) -> KernelSource:
     start, update, after, result = parts
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
     order = [a for a in memory_order(y.strides, y.lens) if a != 1]
     dims = [*(y.lens[a] for a in order), y.lens[1] // width]
     setup, names = decompose("i", dims, "c")
@@ -122,9 +124,9 @@ def _channels(
     base = offset_code([at[0], at[1]], [x.strides[0], x.strides[1]], 0, index, width)
     place = offset_code([f"({index})s{i}" for i in range(windows.rank)] + ["0"], [*x.strides[2:], 0], 0, index)
     body = [
-        f"const vec<{stored(x.dtype)}, {width}> a = {load_code(x, width)}(x0 + ({place}));",
+        f"const vec<{storage_type(x.dtype)}, {width}> a = {load_code(x, width)}(x0 + ({place}));",
         f"UNROLL for (int k = 0; k < {width}; ++k) {{",
-        f"  const {kind} v = {read('a.v[k]', x.dtype)};",
+        f"  const {kind} v = {to_compute('a.v[k]', x.dtype)};",
         f"  {update.replace('acc', 'acc[k]')}",
         "}",
     ]
@@ -134,13 +136,13 @@ def _channels(
         "if (i >= n) return;",
         *setup,
         *windows.starts([at[a] for a in range(len(y.lens))]),
-        f"const {stored(x.dtype)}* const x0 = p0 + ({base});",
+        f"const {storage_type(x.dtype)}* const x0 = p0 + ({base});",
         f"{kind} acc[{width}];",
         f"UNROLL for (int k = 0; k < {width}; ++k) acc[k] = {start};",
         *windows.loops(body),
         *after,
-        f"vec<{stored(y.dtype)}, {width}> b;",
-        f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {written(result.replace('acc', 'acc[k]'), y.dtype)};",
+        f"vec<{storage_type(y.dtype)}, {width}> b;",
+        f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {to_storage(result.replace('acc', 'acc[k]'), y.dtype)};",
         f"{store_code(y, width)}(q0 + ({target}), b);",
     ]
     count = math.prod(dims)
@@ -152,7 +154,7 @@ def _channels(
 def max_pool_indices(op: Any, x: Tensor, y: Tensor, where: Tensor, traits: DeviceTraits) -> KernelSource:
     """Generates max pooling with the index of the first maximum."""
     windows = _Windows(op, x, y)
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
     steps = [
         math.prod(windows.dims[i + 1 :]) if op.storage_order == 0 else math.prod(windows.dims[:i])
         for i in range(windows.rank)
@@ -162,11 +164,11 @@ def max_pool_indices(op: Any, x: Tensor, y: Tensor, where: Tensor, traits: Devic
         place = offset_of(x, [at[0], at[1], *(f"(u32)s{i}" for i in range(windows.rank))])
         flat = " + ".join(f"s{i} * {s}" for i, s in enumerate(steps))
         body = [
-            f"const {kind} v = {read(f'p0[{place}]', x.dtype)};",
+            f"const {kind} v = {to_compute(f'p0[{place}]', x.dtype)};",
             f"if (best < 0 || v > top || (v != v && top == top)) {{ top = v; best = {flat}; }}",
         ]
         image = f"((i64){at[0]} * {x.lens[1]} + {at[1]}) * {math.prod(windows.dims)}"
         lines = [*windows.starts(at), f"{kind} top = Max::id<{kind}>();", "i64 best = -1;", *windows.loops(body)]
-        return lines, [written("top", y.dtype), f"{image} + best"]
+        return lines, [to_storage("top", y.dtype), f"{image} + best"]
 
     return each_element("max_pool_indices", [x], [y, where], traits, element, unroll=1)

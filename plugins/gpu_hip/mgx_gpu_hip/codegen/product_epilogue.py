@@ -22,9 +22,9 @@ from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, index_type, offset_code, store_code
 from .reductions import element_value
-from .source import Tensor, computed, stored, written
+from .source import Tensor, compute_type, storage_type, to_storage
 
-__all__ = ["FusedEpilogue", "product_epilogue", "stored_results", "stored_vectors"]
+__all__ = ["FusedEpilogue", "product_epilogue", "store_results", "store_vectors"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FusedEpilogue:
         for n, (access, reader) in enumerate(zip(accesses, readers, strict=True)):
             at = offset_code(places, reader.strides, access.offset, offsets, width)
             loads += reader.lines(f"e{n}", f"p{self.index[access.index]}", at)
-        kind = computed(self.given[0].dtype)
+        kind = compute_type(self.given[0].dtype)
 
         def leaf(source: Source) -> Value | None:
             if not isinstance(source, Access):
@@ -77,7 +77,7 @@ class FusedEpilogue:
         return loads, lines.lines, results
 
 
-def stored_results(
+def store_results(
     ys: Sequence[Tensor], after: FusedEpilogue | None, places: Sequence[str], first: int = 0
 ) -> list[str]:
     """Returns statements that write the results at one position, from its sums `whole0` and so on.
@@ -89,7 +89,7 @@ def stored_results(
     loads: list[str] = []
     work: list[str] = []
     if after is None:
-        stores = [written("whole0", y.dtype) for y in ys]
+        stores = [to_storage("whole0", y.dtype) for y in ys]
     else:
         sums, strides = [f"whole{n}" for n in range(after.sums)], [a.strides[-axes:] for a in after.reads()]
         loads, work, values = after.code(sums, strides, places, index)
@@ -101,7 +101,7 @@ def stored_results(
     return [*loads, *work, *targets]
 
 
-def stored_vectors(
+def store_vectors(
     ys: Sequence[Tensor],
     after: FusedEpilogue | None,
     strides: Sequence[Sequence[int]],
@@ -117,7 +117,7 @@ def stored_vectors(
     loads: list[str] = []
     work: list[str] = []
     if after is None:
-        stores = [written(total, y.dtype) for y in ys]
+        stores = [to_storage(total, y.dtype) for y in ys]
     else:
         loads, work, values = after.code([total], strides[len(ys) :], places, index, width)
         stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
@@ -127,7 +127,7 @@ def stored_vectors(
     ]
     return [
         *loads,
-        *(f"vec<{stored(y.dtype)}, {width}> out{n};" for n, y in enumerate(ys)),
+        *(f"vec<{storage_type(y.dtype)}, {width}> out{n};" for n, y in enumerate(ys)),
         f"UNROLL for (int k = 0; k < {width}; ++k) {{",
         *(f"  {line}" for line in work),
         *(f"  out{n}.v[k] = {value};" for n, value in enumerate(stores)),
@@ -168,7 +168,7 @@ def product_epilogue(
         elif ins.is_literal and ins.literal is not None:
             went[ins] = made.add_literal(ins.literal)
         elif coarse and isinstance(ins.op, GeluErf):
-            went[ins] = _coarse_gelu(made, take(ins.inputs[0]))
+            went[ins] = _approximate_gelu(made, take(ins.inputs[0]))
         elif isinstance(ins.op, (Pointwise, *VIEWS)):
             went[ins] = made.add(ins.op, *map(take, ins.inputs))
         else:
@@ -179,7 +179,7 @@ def product_epilogue(
     return FusedEpilogue(Body.of(made, given), tuple(given), tuple(index), len(joints))
 
 
-def _coarse_gelu(made: Module, x: Instruction) -> Instruction:
+def _approximate_gelu(made: Module, x: Instruction) -> Instruction:
     """Returns GELU with an error of 2.5e-5, for 8-bit results: x P(N(0, 1) < x) = x sigmoid(x (a + b x^2 + c x^4)).
 
     An exact erf takes a third of the time of the product it follows.

@@ -10,7 +10,18 @@ from mgx_core import dtype as dt
 from .elements import pointers
 from .geometry import aligned, ceil_div, decompose, offset_code
 from .pointwise import kernel
-from .source import NAME, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored, written
+from .source import (
+    NAME,
+    DeviceTraits,
+    KernelLaunch,
+    KernelSource,
+    Tensor,
+    compute_type,
+    finish,
+    storage_type,
+    to_compute,
+    to_storage,
+)
 
 __all__ = ["product", "product_text"]
 
@@ -33,7 +44,7 @@ def product_text(name: str, a: Tensor, b: Tensor, y: Tensor, traits: DeviceTrait
     down, across = ceil_div(m, TILE), ceil_div(n, TILE)
     setup, names = decompose("batch", batch, "c")
     bases = [offset_code(names, t.strides[:-2], 0, "u64") for t in (a, b, y)]
-    ta, ty = stored(a.dtype), stored(y.dtype)
+    ta, ty = storage_type(a.dtype), storage_type(y.dtype)
     head = [
         f"const u32 col0 = blockIdx.x % {across}u * {TILE}u, tile = blockIdx.x / {across}u;",
         f"const u32 row0 = tile % {down}u * {TILE}u, batch = tile / {down}u;",
@@ -54,7 +65,7 @@ def _tile(
     t: Tensor, name: str, target: str, rows: int, columns: int, ld: int, first: tuple[str, str], threads: int
 ) -> list[str]:
     """Returns statements that copy a tile of the matrix `name` to shared memory as [rows][ld], with zeros beyond its extents."""
-    kind, step = stored(t.dtype), 16 // t.dtype.size
+    kind, step = storage_type(t.dtype), 16 // t.dtype.size
     high, wide = t.lens[-2:]
     inside = f"{first[0]} + r < {high}u && {first[1]} + c < {wide}u"
     if aligned(t, t.strides, 0, step) and wide % step == 0 and columns % step == 0 and ld % step == 0:
@@ -79,7 +90,7 @@ def _tile(
 
 def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
     """Returns the body for matrix units: four waves, each 32 x 32 of the tile."""
-    t = stored(a.dtype)
+    t = storage_type(a.dtype)
     m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
     turned = b.strides[-2] == 1 and b.strides[-1] != 1  # b is column-major
     la, lb = depth + 8, (depth if turned else TILE) + 8
@@ -118,14 +129,14 @@ def _matrix(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
         "  UNROLL for (int j = 0; j < 2; ++j)",
         "    UNROLL for (int e = 0; e < FRAG_C; ++e) {",
         "      const u32 row = row0 + wr + i * 16 + frag_row(e), col = col0 + wc + j * 16 + frag_col(e);",
-        f"      if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = {written('acc[i][j].x[e]', y.dtype)};",
+        f"      if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = {to_storage('acc[i][j].x[e]', y.dtype)};",
         "    }",
     ]
 
 
 def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[str]:
     """Returns the body for FMAs: 16 x 16 threads, each 4 x 4 of the tile."""
-    t, kind = stored(a.dtype), computed(a.dtype)
+    t, kind = storage_type(a.dtype), compute_type(a.dtype)
     m, n, k = y.lens[-2], y.lens[-1], a.lens[-1]
     step = 16 // a.dtype.size
     la, lb = depth + step, TILE + step
@@ -145,8 +156,8 @@ def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
         "  __syncthreads();",
         f"  UNROLL for (int d = 0; d < {depth}; ++d) {{",
         f"    {wide} av[4], bv[4];",
-        f"    UNROLL for (int i = 0; i < 4; ++i) av[i] = ({wide}){read(f'as[(ty + i * 16) * {la} + d]', a.dtype)};",
-        f"    UNROLL for (int j = 0; j < 4; ++j) bv[j] = ({wide}){read(f'bs[d * {lb} + tx + j * 16]', b.dtype)};",
+        f"    UNROLL for (int i = 0; i < 4; ++i) av[i] = ({wide}){to_compute(f'as[(ty + i * 16) * {la} + d]', a.dtype)};",
+        f"    UNROLL for (int j = 0; j < 4; ++j) bv[j] = ({wide}){to_compute(f'bs[d * {lb} + tx + j * 16]', b.dtype)};",
         "    UNROLL for (int i = 0; i < 4; ++i)",
         "      UNROLL for (int j = 0; j < 4; ++j) acc[i][j] += av[i] * bv[j];",
         "  }",
@@ -155,6 +166,6 @@ def _scalar(a: Tensor, b: Tensor, y: Tensor, threads: int, depth: int) -> list[s
         "  UNROLL for (int j = 0; j < 4; ++j) {",
         "    const u32 row = row0 + ty + i * 16, col = col0 + tx + j * 16;",
         f"    if (row < {m}u && col < {n}u) y[(u64)row * {sm}u + (u64)col * {sn}u] = "
-        f"{written(f'({computed(y.dtype)})acc[i][j]', y.dtype)};",
+        f"{to_storage(f'({compute_type(y.dtype)})acc[i][j]', y.dtype)};",
         "  }",
     ]

@@ -9,7 +9,7 @@ from mgx_core.ops.random import RandomNormal
 
 from .elements import Coordinates, each_element
 from .primitives import constant
-from .source import DeviceTraits, KernelSource, Tensor, stored, written
+from .source import DeviceTraits, KernelSource, Tensor, storage_type, to_storage
 
 __all__ = ["random"]
 
@@ -49,7 +49,11 @@ def random(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTra
             lines.append(
                 f"const double v = m::floor(@NAME@_unit(x) / {constant(unit, 'double')}) * {constant(unit, 'double')};"
             )
-        value = f"({stored(y.dtype)})v" if y.dtype.is_integer or y.dtype.bits >= 32 else written("(float)v", y.dtype)
+        value = (
+            f"({storage_type(y.dtype)})v"
+            if y.dtype.is_integer or y.dtype.bits >= 32
+            else to_storage("(float)v", y.dtype)
+        )
         return lines, [value]
 
     inputs: list[Tensor | None] = [seed._replace(dtype=_unsigned(bits)), None]

@@ -23,9 +23,9 @@ from .source import (
     Number,
     Tensor,
     finish,
-    read,
-    stored,
-    written,
+    storage_type,
+    to_compute,
+    to_storage,
 )
 
 __all__ = [
@@ -129,7 +129,7 @@ def unfit(op: Any, x: Tensor) -> No | None:
 def at(t: Tensor, n: int, *coordinates: str) -> str:
     """Returns code that reads an element of operand `n`."""
     terms = [f"(u64)({c}) * {k}u" for c, k in zip(coordinates, t.strides, strict=True)]
-    return read(f"p{n}[{' + '.join(terms)}]", t.dtype)
+    return to_compute(f"p{n}[{' + '.join(terms)}]", t.dtype)
 
 
 def input_products(op: Any, x: Tensor, w: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch, int]:
@@ -174,7 +174,7 @@ class _State:
         """Returns statements that load a thread's weights to registers, if they fit."""
         if not self.held:
             return []
-        t, v = stored(self.r.dtype), self.width
+        t, v = storage_type(self.r.dtype), self.width
         lines = [f"vec<{t}, {v}> held[{self.parts}][{self.gates}];"]
         for part in range(self.parts):
             load = f"held[{part}][g] = ldv<{t}, {v}>(p2 + {self.row('k')});"
@@ -184,7 +184,7 @@ class _State:
     def products(self, begin: str, together: int, sequences: int) -> list[str]:
         """Returns statements that accumulate sums[], by sequence and gate; begin: address of element k of sequence m's state."""
         every = f"UNROLL for (int g = 0; g < {self.gates}; ++g)"
-        t, v = stored(self.r.dtype), self.width
+        t, v = storage_type(self.r.dtype), self.width
         row = f"before + m * {self.hidden}u + k"
         loaded = f"load_many<float, {v}>({row})" if v > 4 else f"ldv<float, {v}>({row})"
         state = [
@@ -203,12 +203,12 @@ class _State:
             return [
                 f"for (u32 k = lane * {v}u; k < {self.hidden}u; k += WAVE * {v}u) {{",
                 *(f"  {line}" for line in state),
-                f"  {every} {{ {weights} {each} * {read('w.v[i]', self.r.dtype)}; }}",
+                f"  {every} {{ {weights} {each} * {to_compute('w.v[i]', self.r.dtype)}; }}",
                 "}",
             ]
         lines: list[str] = []
         for part in range(self.parts):
-            weight = read(f"held[{part}][g].v[i]", self.r.dtype)
+            weight = to_compute(f"held[{part}][g].v[i]", self.r.dtype)
             lines += [*self.inside(part), *state, f"{every} {each} * {weight};", "} }"]
         return lines
 
@@ -295,11 +295,11 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     lines += [
         f"if (lane < {together}u && n0 + lane < {b}u) {{",
         "  after[j] = now;",
-        f"  q0[{place}] = {written(f'({live} ? now : 0.f)', x.dtype)};",
+        f"  q0[{place}] = {to_storage(f'({live} ? now : 0.f)', x.dtype)};",
     ]
     if isinstance(op, Lstm):
         last = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), ys[1].strides, strict=True))
-        lines += ["  cells[j] = next;", f"  q1[{last}] = {written(last_cell('next', lens), x.dtype)};"]
+        lines += ["  cells[j] = next;", f"  q1[{last}] = {to_storage(last_cell('next', lens), x.dtype)};"]
     lines.append("}")
     names, buffers = pointers(given, ys)
     threads = 256

@@ -13,7 +13,7 @@ from .elements import pointers
 from .geometry import ceil_div
 from .pointwise import kernel
 from .recurrent import activation_functions, at, cell_code, input_products, last_cell, unfit
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, stored, written
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, storage_type, to_storage
 
 __all__ = ["resident"]
 
@@ -65,7 +65,7 @@ class _Writer:
         assert x is not None and r is not None
         self.op, self.r, self.ys, self.columns = op, r, ys, columns
         self.steps, self.batch, _ = x.lens
-        self.h, self.gates, self.t = op.hidden_size, op.gates, stored(x.dtype)
+        self.h, self.gates, self.t = op.hidden_size, op.gates, storage_type(x.dtype)
         self.long = isinstance(op, Lstm)
         self.used, self.multiply = ("FRAG_LEFT", "frag_mma_left") if columns == 8 else ("FRAG_C", "frag_mma")
 
@@ -189,7 +189,7 @@ class _Writer:
             *lines,
             f"state[e] = now{', memory[e] = next' if self.long else ''};",
             f"states[(step + 1) % 2][j * {LD} + column] = convert<{self.t}>(now);",
-            f"q0[{where}] = {written(result, y.dtype)};",
+            f"q0[{where}] = {to_storage(result, y.dtype)};",
         ]
 
     def last_cells(self) -> list[str]:
@@ -197,4 +197,6 @@ class _Writer:
             return []
         y = self.ys[1]
         where = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("d", "n", "j"), y.strides, strict=True))
-        return self.each_element([f"if (inside) q1[{where}] = {written(last_cell('memory[e]', self.lens), y.dtype)};"])
+        return self.each_element(
+            [f"if (inside) q1[{where}] = {to_storage(last_cell('memory[e]', self.lens), y.dtype)};"]
+        )

@@ -17,7 +17,7 @@ from .extents import SymbolicInt
 from .geometry import Reader, ceil_div, decompose, distance, offset_code, preferred_width, store_code, vector_width
 from .pointwise import kernel
 from .reductions import Plan, Reduction, element_value
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, computed, finish, stored
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, compute_type, finish, storage_type
 
 __all__ = ["columns_kernel"]
 
@@ -148,11 +148,11 @@ def _kernel(plan: Plan, shape: _Shape, passes: range, name: str) -> tuple[str, K
     for n in sorted(bases):
         access = plan.accesses[n]
         code = offset_code(names, plan.kept_strides(n), access.offset, plan.index, width)
-        lines.append(f"const {stored(plan.inputs[access.index].dtype)}* const x{n} = p{access.index} + ({code});")
+        lines.append(f"const {storage_type(plan.inputs[access.index].dtype)}* const x{n} = p{access.index} + ({code});")
     for n in range(len(plan.outputs)):
         if n not in plan.row_outputs:
             code = offset_code(names, plan.kept_strides(plan.output(n)), 0, plan.index, width)
-            lines.append(f"{stored(plan.outputs[n].dtype)}* const y{n} = q{n} + ({code});")
+            lines.append(f"{storage_type(plan.outputs[n].dtype)}* const y{n} = q{n} + ({code});")
     for n in row_reads:
         access = plan.accesses[n]
         code = offset_code(names, plan.kept_strides(n), access.offset, plan.index, width)
@@ -177,7 +177,7 @@ def _earlier(plan: Plan, shape: _Shape, first: int) -> list[str]:
         if r.at < first:
             part = f"part{r.number}[i * {plan.rows}u + g * {shape.width}u + k]"
             lines += [
-                f"{computed(r.ins.shape.dtype)} {r.name}[{shape.width}];",
+                f"{compute_type(r.ins.shape.dtype)} {r.name}[{shape.width}];",
                 f"UNROLL for (int k = 0; k < {shape.width}; ++k) {{",
                 f"  {r.ctype} sum = {r.identity};",
                 f"  for (u32 i = 0; i < {shape.splits}u; ++i) {r.combine('sum', part)}",
@@ -199,7 +199,7 @@ def _stored_rows(
         y, strides = plan.outputs[n], plan.kept_strides(plan.output(n))
         at = offset_code(names, strides, 0, plan.index, width)
         if Reader(y, strides, 0, width).how == "vector":
-            vectors.append(f"  vec<{stored(y.dtype)}, {width}> b{n};")
+            vectors.append(f"  vec<{storage_type(y.dtype)}, {width}> b{n};")
             each.append(f"    b{n}.v[k] = {code};")
             late.append(f"  {store_code(y, width)}(q{n} + ({at}), b{n});")
         else:
@@ -238,7 +238,7 @@ def _loop(
         y, at = plan.outputs[n], plan.output(n)
         strides = (*plan.reduced_strides(at), *plan.kept_strides(at))
         if width > 1 and Reader(y, strides, 0, width).how == "vector":
-            inner.append(f"vec<{stored(y.dtype)}, {width}> b{n};")
+            inner.append(f"vec<{storage_type(y.dtype)}, {width}> b{n};")
             body.append(f"b{n}.v[k] = {code};")
             late.append(f"if (live) {store_code(y, width)}(y{n} + ({places[n]}), b{n});")
         else:
@@ -261,10 +261,10 @@ def _down(plan: Plan, shape: _Shape, number: int, split: bool) -> list[str]:
     if shape.down == 1:
         value = r.result(f"acc{number}[k]", plan.length)
         return [
-            f"{computed(r.ins.shape.dtype)} {r.name}[{width}];",
+            f"{compute_type(r.ins.shape.dtype)} {r.name}[{width}];",
             f"UNROLL for (int k = 0; k < {width}; ++k) {r.name}[k] = {value};",
         ]
-    lds, kind = f"lds{number}", computed(r.ins.shape.dtype)
+    lds, kind = f"lds{number}", compute_type(r.ins.shape.dtype)
     lines = [
         f"SHARED({r.ctype}, {lds}, [{shape.down}][{shape.across * width}]);",
         f"UNROLL for (int k = 0; k < {width}; ++k) {lds}[threadIdx.y][threadIdx.x * {width} + k] = acc{number}[k];",

@@ -13,7 +13,7 @@ from .geometry import ceil_div, power_of_two, preferred_width, vector_width
 from .pointwise import kernel, threads_of
 from .reductions import Plan, Reduction
 from .row_passes import RowPass, RowShape, RowWriter
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, computed, finish
+from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, compute_type, finish
 
 __all__ = ["MOST_KEPT", "MOST_REGISTERS", "pass_lines", "rows_kernel"]
 
@@ -145,7 +145,7 @@ def _across(w: RowWriter, r: Reduction, block: bool) -> list[str]:
         lines = [f"{acc} = wave_reduce<{r.op}, {w.shape.threads}>({acc});"]
     else:
         lines = []
-    kind = computed(r.ins.shape.dtype)
+    kind = compute_type(r.ins.shape.dtype)
     return [*lines, f"const {kind} {r.name} = {r.result(acc, w.plan.length)};"]
 
 
@@ -213,7 +213,7 @@ def _earlier(plan: Plan, at: int, splits: int) -> list[str]:
             lines += [
                 f"{r.ctype} {acc} = {r.identity};",
                 f"for (u32 i = 0; i < {splits}u; ++i) {r.combine(acc, f'part{r.number}[i * {plan.rows}u + row]')}",
-                f"const {computed(r.ins.shape.dtype)} {r.name} = {r.result(acc, plan.length)};",
+                f"const {compute_type(r.ins.shape.dtype)} {r.name} = {r.result(acc, plan.length)};",
             ]
     return lines
 

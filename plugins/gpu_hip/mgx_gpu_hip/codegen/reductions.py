@@ -14,7 +14,7 @@ from .expressions import Lines, Value
 from .extents import SymbolicInt
 from .geometry import Loop, index_type, memory_order, merge
 from .primitives import FLOATS, UNSIGNED, constant
-from .source import Buffer, Tensor, computed, pointers, read
+from .source import Buffer, Tensor, compute_type, pointers, to_compute
 
 __all__ = ["Plan", "Reduction", "element_value"]
 
@@ -33,7 +33,7 @@ class Reduction:
 
     @classmethod
     def of(cls, ins: Instruction, number: int, at: int) -> Reduction:
-        kind = computed(ins.shape.dtype)
+        kind = compute_type(ins.shape.dtype)
         if kind not in FLOATS and isinstance(ins.op, ReduceMean):
             kind = "u64" if kind[0] == "u" else "i64"
         elif kind not in FLOATS and ins.op.combine in ("add", "mul"):
@@ -47,7 +47,7 @@ class Reduction:
     @property
     def kind(self) -> str:
         """The C type of the result."""
-        return computed(self.ins.shape.dtype)
+        return compute_type(self.ins.shape.dtype)
 
     @property
     def identity(self) -> str:
@@ -63,7 +63,7 @@ class Reduction:
 
     def result(self, code: str, count: int) -> str:
         """Returns the accumulated value as the op's result."""
-        kind = computed(self.ins.shape.dtype)
+        kind = compute_type(self.ins.shape.dtype)
         if isinstance(self.ins.op, ReduceMean):
             if self.ctype in FLOATS and isinstance(count, SymbolicInt):
                 return f"{code} / ({self.ctype}){count}"
@@ -168,7 +168,7 @@ class Plan:
 def element_value(access: Access, inputs: Sequence[Tensor], code: str, lines: Lines) -> Value:
     """Returns a stored element as a value."""
     of = inputs[access.index].dtype
-    value = read(code, of)
+    value = to_compute(code, of)
     if value == code:
-        return Value(lines.let(computed(of), code), computed(of))
+        return Value(lines.let(compute_type(of), code), compute_type(of))
     return Value(lines.let("float", value), "float", code, of)

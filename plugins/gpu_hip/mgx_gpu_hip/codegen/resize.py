@@ -9,11 +9,11 @@ import numpy as np
 from mgx_core import No
 from mgx_core.ops.resize import Axis, weighed_in
 
-from .elements import Coordinates, Moved, as_unsigned, each_element, each_move, offset_of
+from .elements import Coordinates, ElementSource, as_unsigned, each_element, each_move, offset_of
 from .geometry import nest
 from .movement import inner_axis, straight
 from .primitives import constant
-from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, read, stored, written
+from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute, to_storage
 
 __all__ = ["resize"]
 
@@ -40,7 +40,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
     box = [*op.roi] or [0.0] * len(axes) + [1.0] * len(axes)
     cropped = op.coordinate_transformation_mode == "tf_crop_and_resize"
     nearest = op.mode == "nearest"
-    kind = computed(x.dtype if nearest or x.dtype.is_float else weighed_in(x.dtype))
+    kind = compute_type(x.dtype if nearest or x.dtype.is_float else weighed_in(x.dtype))
     before, taps, outside = "", {}, {}
     for k, axis in enumerate(axes):
         plan = Axis(dims[k], targets[k], factors[k], box[k], box[k + len(axes)])
@@ -68,9 +68,9 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
     if nearest and not cropped:
         cx, cy = as_unsigned(x), as_unsigned(y)
 
-        def found(at: Coordinates) -> Moved:
+        def found(at: Coordinates) -> ElementSource:
             place = [f"(u32){NAME}_at{a}[{c}]" if a in taps else c for a, c in enumerate(at)]
-            return Moved([], f"p0 + ({offset_of(cx, place)})")
+            return ElementSource([], f"p0 + ({offset_of(cx, place)})")
 
         inner = inner_axis(cy)
         width = straight(cx, inner) if inner >= 0 and inner not in taps else 1
@@ -79,14 +79,14 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         heads = [[f"UNROLL for (int t{a} = 0; t{a} < {count}; ++t{a}) {{"] for a, count in taps.items()]
         place = [f"(u32){NAME}_at{a}[{at[a]} * {taps[a]} + t{a}]" if a in taps else at[a] for a in range(len(at))]
-        value = f"({kind}){read(f'p0[{offset_of(x, place)}]', x.dtype)}"
+        value = f"({kind}){to_compute(f'p0[{offset_of(x, place)}]', x.dtype)}"
         weights = "" if nearest else "".join(f" * {NAME}_by{a}[{at[a]} * {count} + t{a}]" for a, count in taps.items())
         lines = [f"{kind} acc = 0;", *nest(heads, [f"acc += {value}{weights};"])]
         if outside:
             test = " || ".join(f"{NAME}_out{a}[{at[a]}]" for a in outside)
             lines.append(f"if ({test}) acc = {constant(op.extrapolation_value, kind)};")
-        result = "acc" if y.dtype.kind == "f" else f"convert<{stored(y.dtype)}>(acc)"
-        return lines, [written(result, y.dtype)]
+        result = "acc" if y.dtype.kind == "f" else f"convert<{storage_type(y.dtype)}>(acc)"
+        return lines, [to_storage(result, y.dtype)]
 
     flops = y.elements * int(np.prod([*taps.values(), 2]))
     return each_element("resize", [x], [y], traits, element, before=before, unroll=4, flops=flops)

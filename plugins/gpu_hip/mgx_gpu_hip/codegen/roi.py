@@ -11,7 +11,7 @@ from .indexing import position
 from .movement import inner_axis
 from .pointwise import each_item
 from .primitives import constant
-from .source import NAME, DeviceTraits, KernelSource, Tensor, computed, finish, read, stored, written
+from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, finish, storage_type, to_compute, to_storage
 
 __all__ = ["roialign"]
 
@@ -60,13 +60,13 @@ def roialign(op: Any, x: Tensor, rois: Tensor, images: Tensor, y: Tensor, traits
     dims = [y.lens[a] // width if a == 1 else y.lens[a] for a in order]
     setup, names = decompose("i", dims, "c")
     at = {a: names[n] for n, a in enumerate(order)}
-    index, kind = index_type(x, y), computed(x.dtype)
+    index, kind = index_type(x, y), compute_type(x.dtype)
     base = offset_code(["image", at[1]], x.strides[:2], 0, index, width)
     lines = [
         *setup,
         *_region(op, x, rois, [at[a] for a in range(4)]),
         f"const u32 image = (u32)wrapped({position(images, [at[0]], 'p2')}, {x.lens[0]});",
-        f"const {stored(x.dtype)}* const x0 = p0 + ({base});",
+        f"const {storage_type(x.dtype)}* const x0 = p0 + ({base});",
         f"{kind} acc[{width}];",
         f"UNROLL for (int k = 0; k < {width}; ++k) acc[k] = {f'Max::id<{kind}>()' if op.mode == 'max' else '0'};",
         *_points(op, x, index, width),
@@ -88,7 +88,7 @@ def _region(op: Any, x: Tensor, rois: Tensor, at: list[str]) -> list[str]:
     """Returns statements that locate the thread's cell along both axes, `down` and `across`."""
     half = op.coordinate_transformation_mode == "half_pixel"
     scale = constant(op.spatial_scale, "double")
-    corners = [read(f"p1[{offset_of(rois, [at[0], str(k)])}]", rois.dtype) for k in range(4)]
+    corners = [to_compute(f"p1[{offset_of(rois, [at[0], str(k)])}]", rois.dtype) for k in range(4)]
     lines = [
         f"const double {name} = (double){code} * {scale}{' - 0.5' if half else ''};"
         for name, code in zip(("left", "top", "right", "bottom"), corners, strict=True)
@@ -110,7 +110,7 @@ def _region(op: Any, x: Tensor, rois: Tensor, at: list[str]) -> list[str]:
 
 def _points(op: Any, x: Tensor, index: str, width: int) -> list[str]:
     """Returns loops over the points inside that accumulate their neighbours in `acc`."""
-    kind, ratio, largest = computed(x.dtype), op.sampling_ratio, op.mode == "max"
+    kind, ratio, largest = compute_type(x.dtype), op.sampling_ratio, op.mode == "max"
     unroll = "UNROLL " if 0 < ratio <= MOST_UNROLLED else ""
     outside = "{ beyond = true; continue; }" if largest else "continue;"
     heads = [
@@ -128,7 +128,7 @@ def _points(op: Any, x: Tensor, index: str, width: int) -> list[str]:
     for n, (row, column) in enumerate((r, c) for r in ("low", "high") for c in ("low", "high")):
         place = offset_code([f"({index})row.{row}", f"({index})column.{column}", "0"], [*x.strides[2:], 0], 0, index)
         body += reader.lines(f"v{n}", "x0", place)
-        terms.append(f"{read(reader.element(f'v{n}'), x.dtype)} * (row{n // 2} * column{n % 2})")
+        terms.append(f"{to_compute(reader.element(f'v{n}'), x.dtype)} * (row{n // 2} * column{n % 2})")
     if largest:
         update = f"m::max(acc[k], m::max(m::max({terms[0]}, {terms[1]}), m::max({terms[2]}, {terms[3]})))"
     else:
@@ -139,20 +139,20 @@ def _points(op: Any, x: Tensor, index: str, width: int) -> list[str]:
 
 def _stored(op: Any, y: Tensor, at: list[str], index: str, width: int) -> list[str]:
     """Returns statements that finish the cell's channels and store them, as a vector if contiguous."""
-    kind = computed(y.dtype)
+    kind = compute_type(y.dtype)
     if op.mode == "max":
         value = f"(beyond ? m::max(acc[k], ({kind})0) : acc[k]) + ({kind})odd"
         lines = []
     else:
         value = f"acc[k] * part + ({kind})odd"
         lines = [f"const {kind} part = ({kind})(1.0 / (down.count * across.count));"]
-    value = written(value, y.dtype)
+    value = to_storage(value, y.dtype)
     strides = [y.strides[0], y.strides[2], y.strides[3], y.strides[1]]
     target = offset_code([at[0], at[2], at[3], at[1]], strides, 0, index, width)
     if width > 1 and aligned(y, strides, 0, width):
         return [
             *lines,
-            f"vec<{stored(y.dtype)}, {width}> b;",
+            f"vec<{storage_type(y.dtype)}, {width}> b;",
             f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {value};",
             f"{store_code(y, width)}(q0 + ({target}), b);",
         ]

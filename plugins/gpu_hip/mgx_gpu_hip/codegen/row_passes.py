@@ -11,7 +11,7 @@ from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, ceil_div, decompose, distance, offset_code, store_code
 from .reductions import Plan, Reduction, element_value
-from .source import DeviceTraits, Tensor, computed, read, stored
+from .source import DeviceTraits, Tensor, compute_type, storage_type, to_compute
 
 __all__ = ["RowPass", "RowShape", "RowWriter"]
 
@@ -142,7 +142,7 @@ class RowWriter:
         stores = {n: c for n, c in done.stores.items() if n != self.held or self.stores_held}
         for n in stores:
             if width > 1:
-                inner.append(f"vec<{stored(plan.outputs[n].dtype)}, {width}> b{n};")
+                inner.append(f"vec<{storage_type(plan.outputs[n].dtype)}, {width}> b{n};")
         body = list(done.element)
         if self.keep:
             body.insert(0, f"const int e = turn * {width} + k;" if width > 1 else "const int e = turn;")
@@ -150,7 +150,7 @@ class RowWriter:
             body.append(r.combine(f"acc{r.number}", code))
         places = {n: offset_code(names, plan.reduced_strides(plan.output(n)), 0, plan.index, width) for n in stores}
         if self.held in done.stores:
-            body.append(f"row[e] = {read(done.stores[self.held], plan.outputs[self.held].dtype)};")
+            body.append(f"row[e] = {to_compute(done.stores[self.held], plan.outputs[self.held].dtype)};")
         for n, code in stores.items():
             body.append(f"b{n}.v[k] = {code};" if width > 1 else f"{guard}y{n}[{places[n]}] = {code};")
         if width > 1:
@@ -192,19 +192,21 @@ class RowWriter:
         for n in reads:
             access = plan.accesses[n]
             code = offset_code(names, plan.kept_strides(n), access.offset, plan.index)
-            lines.append(f"const {stored(plan.inputs[access.index].dtype)}* const x{n} = p{access.index} + ({code});")
+            lines.append(
+                f"const {storage_type(plan.inputs[access.index].dtype)}* const x{n} = p{access.index} + ({code});"
+            )
         for n in outputs:
             code = offset_code(names, plan.kept_strides(plan.output(n)), 0, plan.index)
-            lines.append(f"{stored(plan.outputs[n].dtype)}* const y{n} = q{n} + ({code});")
+            lines.append(f"{storage_type(plan.outputs[n].dtype)}* const y{n} = q{n} + ({code});")
         for n in self.row_reads:
             access = plan.accesses[n]
             code = offset_code(names, plan.kept_strides(n), access.offset, plan.index)
-            lines.append(f"const {stored(plan.inputs[access.index].dtype)} r{n} = p{access.index}[{code}];")
+            lines.append(f"const {storage_type(plan.inputs[access.index].dtype)} r{n} = p{access.index}[{code}];")
         return lines
 
 
 def _ctype(source: Source, inputs: list[Tensor]) -> str:
     if isinstance(source, Access):
-        return computed(inputs[source.index].dtype)
+        return compute_type(inputs[source.index].dtype)
     assert isinstance(source, Instruction)
-    return computed(source.shape.dtype)
+    return compute_type(source.shape.dtype)

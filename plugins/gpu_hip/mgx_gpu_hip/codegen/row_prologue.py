@@ -41,18 +41,18 @@ class RowPrologue:
         return MOST_KEPT
 
 
-def row_prologue(made: RowPrologue, threads: int, turns: int, width: int, traits: DeviceTraits) -> list[str] | No:
+def row_prologue(prologue: RowPrologue, threads: int, turns: int, width: int, traits: DeviceTraits) -> list[str] | No:
     """Returns statements that compute a thread's part of `row`: `width` adjacent elements in each of `turns` iterations.
 
     The first block stores the results to be stored.
     """
-    plan = made.plan
+    plan = prologue.plan
     if plan.rows != 1 or plan.row_outputs or len(plan.reduced.dims) != 1:
         return No("the reduction is not over one row")
     if turns * width > MOST_KEPT or threads > traits.max_threads:
         return No(f"a row of {plan.length} elements is too long for each block to compute it")
     shape = RowShape(width, threads, turns, turns * threads * width == plan.length)
-    writer = RowWriter(plan, traits, shape, True, made.held, made.held < made.stored)
+    writer = RowWriter(plan, traits, shape, True, prologue.held, prologue.held < prologue.stored)
     if (len(writer.kept) + 1) * turns * width > MOST_REGISTERS:
         return No("the reduction needs too many registers for each block to compute the row")
     writer.restart()
@@ -61,5 +61,5 @@ def row_prologue(made: RowPrologue, threads: int, turns: int, width: int, traits
     return [
         "const u32 lane = threadIdx.x;",
         f"float row[{turns * width}] = {{}};",
-        *pass_lines(writer, passes, "0u", list(range(made.stored)), True, "if (blockIdx.x == 0) "),
+        *pass_lines(writer, passes, "0u", list(range(prologue.stored)), True, "if (blockIdx.x == 0) "),
     ]

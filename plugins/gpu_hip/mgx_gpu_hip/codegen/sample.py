@@ -14,7 +14,7 @@ from .geometry import ceil_div, decompose, index_type, load_code, memory_order, 
 from .movement import inner_axis, straight
 from .pointwise import each_item
 from .primitives import FLOATS
-from .source import DeviceTraits, KernelSource, Tensor, computed, finish, read, stored, written
+from .source import DeviceTraits, KernelSource, Tensor, compute_type, finish, storage_type, to_compute, to_storage
 
 __all__ = ["grid_sample"]
 
@@ -117,14 +117,14 @@ def _sum(op: Any, x: Tensor, rank: int, kind: str, index: str, channels: _Channe
     inner = [f"const {kind} w = ({kind})({' * '.join(f'w{a}[j{a}]' for a in every)});"]
     if channels.vector:
         inner.append(
-            f"const vec<{stored(x.dtype)}, {channels.width}> v = {load_code(x, channels.width)}(x0 + ({place}));"
+            f"const vec<{storage_type(x.dtype)}, {channels.width}> v = {load_code(x, channels.width)}(x0 + ({place}));"
         )
         value = "v.v[k]"
     else:
         step = f"{x.strides[1]}u" if index == "u32" else f"{x.strides[1]}ull"
-        inner.append(f"const {stored(x.dtype)}* const v = x0 + ({place});")
+        inner.append(f"const {storage_type(x.dtype)}* const v = x0 + ({place});")
         value = f"v[({index})k * {step}]"
-    term = f"({kind}){read(value, x.dtype)} * w"
+    term = f"({kind}){to_compute(value, x.dtype)} * w"
     if op.padding_mode == "zeros":  # the element read instead of one outside may be infinite
         inner.append(f"const bool on = {' && '.join(f'b{a}[j{a}]' for a in every)};")
         term = f"on ? {term} : ({kind})0"
@@ -156,7 +156,7 @@ def grid_sample(op: Any, x: Tensor, grid: Tensor, y: Tensor, traits: DeviceTrait
     kind = _summed(x)
     base = offset_of(x, [at[0], at[1], *("0u" for _ in range(rank))])
     lines += [
-        f"const {stored(x.dtype)}* const x0 = p0 + ({base});",
+        f"const {storage_type(x.dtype)}* const x0 = p0 + ({base});",
         f"{kind} acc[{channels.width}];",
         f"UNROLL for (int k = 0; k < {channels.width}; ++k) acc[k] = 0;",
         *_sum(op, x, rank, kind, index, channels),
@@ -168,19 +168,19 @@ def grid_sample(op: Any, x: Tensor, grid: Tensor, y: Tensor, traits: DeviceTrait
 
 def _summed(x: Tensor) -> str:
     """Returns the C type of the sums."""
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
     return kind if kind in FLOATS else "double"
 
 
 def _places(op: Any, x: Tensor, grid: Tensor, at: Sequence[str]) -> list[str]:
     """Returns statements that compute offsets and weights of the neighbours along each axis."""
     rank = len(x.lens) - 2
-    kind = computed(grid.dtype)
+    kind = compute_type(grid.dtype)
     wide = "double" if op.mode == "cubic" and _summed(x) == "double" else kind
     lines = []
     for a in range(rank):
         place = offset_of(grid, [at[0], *at[2:], f"{rank - 1 - a}u"])
-        lines.append(f"const {kind} g{a} = {read(f'p1[{place}]', grid.dtype)};")
+        lines.append(f"const {kind} g{a} = {to_compute(f'p1[{place}]', grid.dtype)};")
         lines += _source(op, a, x.lens[2 + a], kind)
         lines += _weights(op.mode, a, kind, wide)
         lines += _neighbours(op, a, x.lens[2 + a], x.strides[2 + a], index_type(x))
@@ -191,14 +191,17 @@ def _stored(y: Tensor, at: Sequence[str], kind: str, channels: _Channels) -> lis
     """Returns statements that store the sums."""
     value = "acc[k]"
     if y.dtype.kind != "f":
-        value = f"convert<{stored(y.dtype)}>({value})"
-    value, place = written(value, y.dtype), offset_of(y, at)
+        value = f"convert<{storage_type(y.dtype)}>({value})"
+    value, place = to_storage(value, y.dtype), offset_of(y, at)
     if channels.vector:
         return [
-            f"vec<{stored(y.dtype)}, {channels.width}> out;",
+            f"vec<{storage_type(y.dtype)}, {channels.width}> out;",
             f"{channels.head} out.v[k] = {value};",
             f"{store_code(y, channels.width)}(q0 + ({place}), out);",
         ]
     index = index_type(y)
     step = f"{y.strides[1]}u" if index == "u32" else f"{y.strides[1]}ull"
-    return [f"{stored(y.dtype)}* const out = q0 + ({place});", f"{channels.head} out[({index})k * {step}] = {value};"]
+    return [
+        f"{storage_type(y.dtype)}* const out = q0 + ({place});",
+        f"{channels.head} out[({index})k * {step}] = {value};",
+    ]

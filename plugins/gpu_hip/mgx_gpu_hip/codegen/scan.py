@@ -24,11 +24,11 @@ from .source import (
     KernelLaunch,
     KernelSource,
     Tensor,
-    computed,
+    compute_type,
     finish,
-    read,
-    stored,
-    written,
+    storage_type,
+    to_compute,
+    to_storage,
 )
 
 __all__ = ["prefix_scan"]
@@ -36,7 +36,7 @@ __all__ = ["prefix_scan"]
 BLOCK: Final = 256
 ITEMS: Final = 4  # adjacent elements that a thread of a block combines alone
 SHORT: Final = 64  # maximum length of lines for a thread each if they are not adjacent
-ABREAST: Final = 32  # minimum number of adjacent lines for a thread each
+ADJACENT: Final = 32  # minimum number of adjacent lines for a thread each
 LEAST: Final = {"block": 2 * BLOCK * ITEMS, "thread": 32}  # minimum elements of a part
 LONG: Final = {"block": 16384, "thread": 256}  # minimum length of lines to split: more launches cost more
 MOST: Final = 1024  # maximum parts of a line
@@ -73,8 +73,8 @@ class _Scan:
         ]
         return [
             *setup,
-            f"const {stored(self.x.dtype)}* const x = p0 + ({bases[0]});",
-            f"{stored(self.y.dtype)}* const y = q0 + ({bases[1]});",
+            f"const {storage_type(self.x.dtype)}* const x = p0 + ({bases[0]});",
+            f"{storage_type(self.y.dtype)}* const y = q0 + ({bases[1]});",
         ]
 
     def span(self, part: str) -> list[str]:
@@ -87,10 +87,10 @@ class _Scan:
     def value(self, j: str) -> str:
         """Returns the j-th element in scan order."""
         at = f"({self.n - 1}u - ({j}))" if self.op.reverse else f"({j})"
-        return f"({self.kind}){read(f'x[(u64){at} * {self.x.strides[self.axis]}u]', self.x.dtype)}"
+        return f"({self.kind}){to_compute(f'x[(u64){at} * {self.x.strides[self.axis]}u]', self.x.dtype)}"
 
     def result(self, code: str) -> str:
-        return written(f"({computed(self.y.dtype)})({code})", self.y.dtype)
+        return to_storage(f"({compute_type(self.y.dtype)})({code})", self.y.dtype)
 
     def target(self, j: str) -> str:
         at = f"({self.n - 1}u - ({j}))" if self.op.reverse else f"({j})"
@@ -104,10 +104,10 @@ def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
     rows = math.prod(m for a, m in enumerate(x.lens) if a != axis)
     if not rows or not n:
         return finish(op.name, "", [], [x], [y])
-    kind = computed(x.dtype)
+    kind = compute_type(x.dtype)
     kind = "double" if kind in FLOATS else UNSIGNED.get(kind, kind)
     how = "Sum" if isinstance(op, PrefixScanSum) else "Prod"
-    block = n >= SHORT and (x.strides[axis] == 1 or rows < ABREAST)
+    block = n >= SHORT and (x.strides[axis] == 1 or rows < ADJACENT)
     form, busy = ("block", 2 * traits.sm_count) if block else ("thread", 256 * traits.sm_count)
     parts, share, items = 1, n, ITEMS
     if how == "Prod" and kind in FLOATS:
@@ -118,10 +118,10 @@ def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
         share = ceil_div(ceil_div(n, unit), parts) * unit
         parts = ceil_div(n, share)
     scan = _Scan(op, x, y, axis, how, kind, rows, parts, share, items)
-    return _in_blocks(scan, traits) if block else _side_by_side(scan, traits)
+    return _line_per_block(scan, traits) if block else _line_per_thread(scan, traits)
 
 
-def _side_by_side(s: _Scan, traits: DeviceTraits) -> KernelSource:
+def _line_per_thread(s: _Scan, traits: DeviceTraits) -> KernelSource:
     """Returns kernels with one thread per line, or per part of it."""
     count = s.rows * s.parts
     threads = threads_of(count, traits)
@@ -154,7 +154,7 @@ def _side_by_side(s: _Scan, traits: DeviceTraits) -> KernelSource:
     return _launched(s, [(total, grid, threads), (leads, (s.rows, 1, 1), BLOCK), (body, grid, threads)])
 
 
-def _in_blocks(s: _Scan, traits: DeviceTraits) -> KernelSource:
+def _line_per_block(s: _Scan, traits: DeviceTraits) -> KernelSource:
     """Returns kernels with one block per line, or per part of it."""
     strides = [(t, [*(v for a, v in enumerate(t.strides) if a != s.axis), t.strides[s.axis]], 0) for t in (s.x, s.y)]
     items = s.items
@@ -166,12 +166,12 @@ def _in_blocks(s: _Scan, traits: DeviceTraits) -> KernelSource:
         load = [
             f"UNROLL for (int k = 0; k < {items}; ++k) own[k] = id;",
             "if (j < high) {",
-            f"  const vec<{stored(s.x.dtype)}, {items}> a = {_moved('ldv', s.x, items)}(x + ({first}));",
-            f"  UNROLL for (int k = 0; k < {items}; ++k) own[k] = ({s.kind}){read(f'a.v[{k}]', s.x.dtype)};",
+            f"  const vec<{storage_type(s.x.dtype)}, {items}> a = {_moved('ldv', s.x, items)}(x + ({first}));",
+            f"  UNROLL for (int k = 0; k < {items}; ++k) own[k] = ({s.kind}){to_compute(f'a.v[{k}]', s.x.dtype)};",
             "}",
         ]
         store = [
-            f"vec<{stored(s.y.dtype)}, {items}> b;",
+            f"vec<{storage_type(s.y.dtype)}, {items}> b;",
             f"UNROLL for (int k = 0; k < {items}; ++k) {{",
             *_item(s, f"b.v[{k}] = {{}};"),
             "}",
@@ -212,7 +212,7 @@ def _in_blocks(s: _Scan, traits: DeviceTraits) -> KernelSource:
 def _moved(function: str, x: Tensor, items: int) -> str:
     size = items * x.dtype.size
     many = {"ldv": "load_many", "stv": "store_many"}
-    return f"{function if size <= 16 else many[function]}<{stored(x.dtype)}, {items}>"
+    return f"{function if size <= 16 else many[function]}<{storage_type(x.dtype)}, {items}>"
 
 
 def _item(s: _Scan, put: str) -> list[str]:

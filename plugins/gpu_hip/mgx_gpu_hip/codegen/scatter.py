@@ -14,7 +14,18 @@ from .elements import as_unsigned, offset_of, pointers
 from .geometry import ceil_div, decompose, memory_order, merge, offset_code, vector_width
 from .indexing import position
 from .pointwise import kernel, threads_of
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, read, stored, written
+from .source import (
+    NAME,
+    Buffer,
+    DeviceTraits,
+    KernelLaunch,
+    KernelSource,
+    Tensor,
+    finish,
+    storage_type,
+    to_compute,
+    to_storage,
+)
 
 __all__ = ["concat_past_present", "max_unpool", "scatter", "scatternd", "tensor_scatter"]
 
@@ -35,17 +46,17 @@ def _converted(
     setup, names = decompose("i", dims, "c")
     threads = threads_of(total, traits)
     at = [offset_code(names, s, 0, "u64", width) for s in (froms, tos)]
-    value = "a.v[k]" if x.dtype is y.dtype else written(read("a.v[k]", x.dtype), y.dtype)
+    value = "a.v[k]" if x.dtype is y.dtype else to_storage(to_compute("a.v[k]", x.dtype), y.dtype)
     lines = [
         "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
         f"if (i >= {total}u) return;",
         *setup,
-        f"const vec<{stored(x.dtype)}, {width}> a = ldv<{stored(x.dtype)}, {width}>(p0 + ({at[0]}));",
-        f"vec<{stored(y.dtype)}, {width}> b;",
+        f"const vec<{storage_type(x.dtype)}, {width}> a = ldv<{storage_type(x.dtype)}, {width}>(p0 + ({at[0]}));",
+        f"vec<{storage_type(y.dtype)}, {width}> b;",
         f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {value};",
-        f"stv<{stored(y.dtype)}, {width}>(q0 + ({at[1]}), b);",
+        f"stv<{storage_type(y.dtype)}, {width}>(q0 + ({at[1]}), b);",
     ]
-    names = [f"const {stored(x.dtype)}* RESTRICT p0", f"{stored(y.dtype)}* RESTRICT q0"]
+    names = [f"const {storage_type(x.dtype)}* RESTRICT p0", f"{storage_type(y.dtype)}* RESTRICT q0"]
     grid = (ceil_div(total, threads), 1, 1)
     return kernel(name, names, lines, threads), KernelLaunch(name, grid, (threads, 1, 1), (source, target))
 
@@ -66,7 +77,7 @@ def _zeros(y: Tensor, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
         *setup,
         f"q0[{offset_code(names, y.strides if setup else (1,), 0, 'u64')}] = 0;",
     ]
-    text = kernel(f"{NAME}_zeros", [f"{stored(y.dtype)}* RESTRICT q0"], lines, threads)
+    text = kernel(f"{NAME}_zeros", [f"{storage_type(y.dtype)}* RESTRICT q0"], lines, threads)
     grid = (ceil_div(total, threads), 1, 1)
     return text, KernelLaunch(f"{NAME}_zeros", grid, (threads, 1, 1), (Buffer("output", 0),))
 
@@ -110,7 +121,7 @@ def _written(
 
 def _put(y: Tensor, sums: Tensor | None, reduction: str, value: str, place: str, width: int) -> list[str]:
     """Returns statements that store or combine the updates of one thread."""
-    t, to = stored(y.dtype), f"{'q0' if sums is None else 'sums'} + ({place})"
+    t, to = storage_type(y.dtype), f"{'q0' if sums is None else 'sums'} + ({place})"
     if width == 1:
         value = value if sums is None else f"to_f({value})"
         return [f"*({to}) = {value};" if reduction == "none" else f"atomic_{reduction}({to}, {value});"]
@@ -255,7 +266,7 @@ def concat_past_present(
         kept = (
             f"p2[{offset_of(old, at)}]"
             if c >= y.lens[2]
-            else f"({at[2]} < {c}u ? p2[{offset_of(old, at)}] : ({stored(y.dtype)})0)"
+            else f"({at[2]} < {c}u ? p2[{offset_of(old, at)}] : ({storage_type(y.dtype)})0)"
         )
         return lines, [f"fresh ? {new} : {kept}"]
 

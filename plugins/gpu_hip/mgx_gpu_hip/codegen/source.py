@@ -174,8 +174,8 @@ def entry_word(words: Sequence[str]) -> str:
 def pointers(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> tuple[list[str], list[Buffer]]:
     """Returns parameters p0.. and q0.. with their arguments; absent inputs are omitted."""
     given = [(i, x) for i, x in enumerate(inputs) if x is not None]
-    names = [f"const {stored(x.dtype)}* RESTRICT p{i}" for i, x in given]
-    names += [f"{stored(y.dtype)}* RESTRICT q{i}" for i, y in enumerate(outputs)]
+    names = [f"const {storage_type(x.dtype)}* RESTRICT p{i}" for i, x in given]
+    names += [f"{storage_type(y.dtype)}* RESTRICT q{i}" for i, y in enumerate(outputs)]
     return names, [*(Buffer("input", i) for i, _ in given), *(Buffer("output", i) for i in range(len(outputs)))]
 
 
@@ -231,12 +231,12 @@ _STORED: Final = {
 }  # fmt: skip
 
 
-def stored(of: DType) -> str:
+def storage_type(of: DType) -> str:
     """Returns the C type of elements in memory.  Errors: KeyError for unsupported types (see `supported`)."""
     return _STORED[of.name]
 
 
-def computed(of: DType) -> str:
+def compute_type(of: DType) -> str:
     """Returns the C type for computation: float for the narrow floats."""
     return "float" if of.kind == "f" and of.bits < 32 else _STORED[of.name]
 
@@ -246,15 +246,15 @@ def supported(*of: DType) -> bool:
     return all(t.name in _STORED for t in of)
 
 
-def read(code: str, of: DType) -> str:
+def to_compute(code: str, of: DType) -> str:
     """Returns a stored element as a computed value."""
     return f"to_f({code})" if of.kind == "f" and of.bits < 32 else code
 
 
-def written(code: str, of: DType) -> str:
+def to_storage(code: str, of: DType) -> str:
     """Returns a computed value as an element to store."""
     if of.kind != "f" or of.bits >= 32:
         return code
     if of.bits == 8:
-        return f"convert<{stored(of)}>({code})"
+        return f"convert<{storage_type(of)}>({code})"
     return f"to_h({code})" if of is dtype.float16 else f"to_b({code})"

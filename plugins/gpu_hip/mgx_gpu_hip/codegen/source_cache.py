@@ -225,7 +225,7 @@ class _Kept:
         if latest is not None and latest[0] == tuple(roots):
             return latest[1]
         for n, variant in enumerate(variants):
-            numbers = _followed(variant.follow, roots)
+            numbers = _replay(variant.follow, roots)
             if numbers is not None:
                 if n:
                     self.variants = [variant, *variants[:n], *variants[n + 1 :]]
@@ -274,15 +274,15 @@ class SourceCache:
         if self._traced * RARE < self._written and kept.worth_tracing():
             self._traced += 1
             kept.traces += 1
-            variant = None if isinstance(answer, No) else _traced(form, op, inputs, outputs, modules, make)
-            if variant is not None and _same(variant, form.roots, answer):
+            variant = None if isinstance(answer, No) else _trace(form, op, inputs, outputs, modules, make)
+            if variant is not None and _reproduces(variant, form.roots, answer):
                 kept.variants = [variant, *kept.variants]
             else:
                 kept.traceable = False
         return answer
 
 
-def _traced(
+def _trace(
     form: _Key,
     op: Operation,
     inputs: Sequence[Tensor | None],
@@ -303,9 +303,9 @@ def _traced(
         return None
 
 
-def _same(variant: _Variant, roots: Sequence[SymbolicInt], answer: Answer) -> bool:
+def _reproduces(variant: _Variant, roots: Sequence[SymbolicInt], answer: Answer) -> bool:
     """Returns True if a trace reproduces the kernel that was generated for these extents."""
-    numbers = _followed(variant.follow, roots)
+    numbers = _replay(variant.follow, roots)
     return numbers is not None and _with_numbers(variant.source, iter(numbers)) == answer
 
 
@@ -330,7 +330,7 @@ def _key(
     return key, form
 
 
-def _followed(follow: Follow, roots: Sequence[SymbolicInt]) -> tuple[Any, ...] | None:
+def _replay(follow: Follow, roots: Sequence[SymbolicInt]) -> tuple[Any, ...] | None:
     try:
         return follow(*map(int, roots))
     except (ArithmeticError, ValueError):  # where the generator itself would have failed

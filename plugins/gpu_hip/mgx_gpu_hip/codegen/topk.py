@@ -16,7 +16,18 @@ from mgx_core.ops.axes import normalize
 from .geometry import ceil_div, decompose, offset_code
 from .pointwise import each_item, kernel
 from .primitives import FLOATS
-from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, computed, finish, read, stored
+from .source import (
+    NAME,
+    Buffer,
+    DeviceTraits,
+    KernelLaunch,
+    KernelSource,
+    Tensor,
+    compute_type,
+    finish,
+    storage_type,
+    to_compute,
+)
 
 __all__ = ["exchanges", "topk"]
 
@@ -45,17 +56,17 @@ class _Lines(NamedTuple):
 
     @property
     def source(self) -> list[str]:
-        return [f"const {stored(self.x.dtype)}* const x = p0 + ({self.bases[0]});"]
+        return [f"const {storage_type(self.x.dtype)}* const x = p0 + ({self.bases[0]});"]
 
     @property
     def targets(self) -> list[str]:
         return [
-            f"{stored(self.x.dtype)}* const v = q0 + ({self.bases[1]});",
+            f"{storage_type(self.x.dtype)}* const v = q0 + ({self.bases[1]});",
             f"i64* const w = q1 + ({self.bases[2]});",
         ]
 
     def item(self, at: str) -> str:
-        return f"{NAME}_item_of({read(f'x[(u64){at} * {self.steps[0]}u]', self.x.dtype)}, {at})"
+        return f"{NAME}_item_of({to_compute(f'x[(u64){at} * {self.steps[0]}u]', self.x.dtype)}, {at})"
 
     def written(self, place: str, index: str) -> str:
         value = f"v[(u64){place} * {self.steps[1]}u] = x[(u64){index} * {self.steps[0]}u];"
@@ -74,7 +85,7 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
         offset_code(names, [s for a, s in enumerate(t.strides) if a != axis], 0, "u64") for t in (x, values, places)
     ]
     lines = _Lines(x, rows, n, k, setup, bases, [t.strides[axis] for t in (x, values, places)])
-    order = _order(computed(x.dtype), op.largest)
+    order = _order(compute_type(x.dtype), op.largest)
     outputs = [values, places]
     if n <= COUNTED:
         return each_item("topk", _counted(lines), [x], outputs, rows * n, traits, order)
@@ -133,7 +144,7 @@ def _sorted(lines: _Lines, order: str, outputs: Sequence[Tensor], traits: Device
     run = min(RUN, 1 << (int(n) - 1).bit_length())
     size = 16 if "struct" in order else 8
     runs, kept = ceil_div(n, run), k if k < run else run
-    t = stored(lines.x.dtype)
+    t = storage_type(lines.x.dtype)
     given, written = f"const {t}* RESTRICT p0", [f"{t}* RESTRICT q0", "i64* RESTRICT q1"]
     source, results = Buffer("input", 0), [Buffer("output", 0), Buffer("output", 1)]
     alone = runs == 1

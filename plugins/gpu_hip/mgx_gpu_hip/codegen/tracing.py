@@ -177,7 +177,7 @@ def _binary(sign: str, function: Callable[[Any, Any], Any], turned: bool) -> Cal
     return of
 
 
-def _compared(sign: str, function: Callable[[Any, Any], bool]) -> Callable[[Traced, Any], Any]:
+def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Callable[[Traced, Any], Any]:
     def of(self: Traced, other: Any) -> Any:
         given = _operand(self.trace, other)
         if given is None:
@@ -201,4 +201,4 @@ for _word, (_sign, _function) in _BINARY.items():
     setattr(Traced, f"__{_word}__", _binary(_sign, _function, False))
     setattr(Traced, f"__r{_word}__", _binary(_sign, _function, True))
 for _word, _sign in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}.items():
-    setattr(Traced, f"__{_word}__", _compared(_sign, getattr(operator, _word)))
+    setattr(Traced, f"__{_word}__", _comparison(_sign, getattr(operator, _word)))

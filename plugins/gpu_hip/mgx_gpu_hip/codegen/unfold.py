@@ -13,7 +13,7 @@ from mgx_core.ops.window import per_axis, sides
 from .elements import Coordinates, as_unsigned, each_element, offset_of
 from .geometry import ceil_div, nest
 from .pointwise import one_launch
-from .source import DeviceTraits, KernelSource, Tensor, computed, read, stored, written
+from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute, to_storage
 
 __all__ = ["Windows", "fold", "unfold"]
 
@@ -46,7 +46,7 @@ def unfold(x: Tensor, y: Tensor, w: Windows) -> KernelSource:
     step = math.gcd(size, c) if w.channels_inside and x.strides[1] == 1 else 1
     while step > 1 and (_misaligned(x, step) or w.width % step or y.align % (step * y.dtype.size)):
         step //= 2
-    t = stored(x.dtype)
+    t = storage_type(x.dtype)
     groups = w.width // step
     total = n * w.image[0] * w.image[1] * groups
     if w.channels_inside:
@@ -82,7 +82,7 @@ def fold(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | 
     stride, dilation = per_axis(op.stride, rank, "stride"), per_axis(op.dilation, rank, "dilation")
     before, _ = sides(op.padding, rank)
     counts = op.counts(y.lens[2:], block)
-    kind, size = computed(x.dtype), math.prod(block)
+    kind, size = compute_type(x.dtype), math.prod(block)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         heads = [
@@ -98,7 +98,7 @@ def fold(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | 
             inside = f"({inside} * {block[a]} + j{a})"
             window = f"({window} * {counts[a]} + t{a} / {stride[a]})"
         place = offset_of(x, [at[0], f"({at[1]} * {size}u + (u32){inside})", f"(u32){window}"])
-        loops = nest(heads, [f"sum += {read(f'p0[{place}]', x.dtype)};"])
-        return [f"{kind} sum = 0;", *loops], [written(f"({computed(y.dtype)})sum", y.dtype)]
+        loops = nest(heads, [f"sum += {to_compute(f'p0[{place}]', x.dtype)};"])
+        return [f"{kind} sum = 0;", *loops], [to_storage(f"({compute_type(y.dtype)})sum", y.dtype)]
 
     return each_element("col2im", [x], [y], traits, element, unroll=1)

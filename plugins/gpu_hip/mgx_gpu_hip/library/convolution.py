@@ -114,7 +114,7 @@ def channels_last(dims: tuple[int, ...], pitch: int) -> tuple[int, ...]:
     return (step, 1, *reversed(strides))
 
 
-def is_ready_made(steps: Epilogue) -> bool:
+def is_prebuilt(steps: Epilogue) -> bool:
     """Returns True if cuDNN has prebuilt engines for the steps: [residual], bias, [activation without parameters]."""
     parts = split(steps)
     if parts is None:
@@ -143,11 +143,11 @@ def conv_graph(p: ConvProblem) -> Graph | No:
     graph.nodes.append(Convolve(x, w, at, p.stride, p.dilation, tuple(before for before, _ in p.pads), compute))
     steps = residual_first(p.epilogue)
     if p.is_depthwise:
-        if steps and is_ready_made(steps):
+        if steps and is_prebuilt(steps):
             # the prebuilt engines for convolution, bias and activation take 6 to 14 times as long here as one compiled for the
             # graph; an extra node makes it a graph that they do not match
             at = graph.pointwise("identity", at)
-    elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and steps and not is_ready_made(steps):
+    elif p.dtype in (dtype.float32, dtype.float64) and not p.tf32 and steps and not is_prebuilt(steps):
         return No(
             f"cuDNN has no fast engine for {p}: in full precision only bias, residual with bias, and one plain activation"
         )

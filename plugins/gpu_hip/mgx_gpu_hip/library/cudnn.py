@@ -83,9 +83,9 @@ class Cudnn:
         return text.decode() if isinstance(text, bytes) else STATUSES.get(status, "unknown status")
 
     def error(self, call: str, status: int) -> DeviceError:
-        return DeviceError(f"{call}: {self._describe(status)} ({status}){self.last_words()}")
+        return DeviceError(f"{call}: {self._describe(status)} ({status}){self.last_error()}")
 
-    def last_words(self) -> str:
+    def last_error(self) -> str:
         """Returns the library's own message about its last failure, if any."""
         function = getattr(self.library, "cudnnGetLastErrorString", None)
         if function is None:
@@ -170,7 +170,7 @@ class Cudnn:
             descriptor.set(Attr.PLAN_ENGINE_CONFIG, Type.DESCRIPTOR, config)
             status = descriptor.try_finalize()
             if status:
-                yield No(f"{name}: cudnnBackendFinalize(PLAN): {self._describe(status)} ({status}){self.last_words()}")
+                yield No(f"{name}: cudnnBackendFinalize(PLAN): {self._describe(status)} ({status}){self.last_error()}")
                 continue
             plan = CudnnPlan(self, name, graph, descriptor, compiles)
             if plan.workspace > self.max_workspace:
@@ -179,7 +179,7 @@ class Cudnn:
                 )
                 continue
             yield plan
-        yield No(f"{name}: no (further) engine of cuDNN {self.version} serves this graph{self.last_words()}")
+        yield No(f"{name}: no (further) engine of cuDNN {self.version} serves this graph{self.last_error()}")
 
     def _new_plan(self) -> Descriptor:
         """Returns a plan descriptor for the current or the described device."""
@@ -196,7 +196,7 @@ class Cudnn:
         descriptor.set_bytes(Attr.PLAN_JSON, saved.encode())
         status = descriptor.try_finalize()
         if status:
-            return No(f"{name}: the saved plan was rejected: {self._describe(status)} ({status}){self.last_words()}")
+            return No(f"{name}: the saved plan was rejected: {self._describe(status)} ({status}){self.last_error()}")
         return CudnnPlan(self, name, graph, descriptor, False)
 
 

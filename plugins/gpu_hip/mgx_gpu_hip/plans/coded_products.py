@@ -59,16 +59,16 @@ def _operands(e: GpuEmitter, op: DequantDot, args: Sequence[Value | None], parts
         return plain
     used = k * op.bits // 8
     pieces = used // (4 * size)
-    made = [e.made_constant(codes, ("tiles", size, used, parts), lambda c: tiled_codes(c, size, used, parts))]
+    made = [e.derived_constant(codes, ("tiles", size, used, parts), lambda c: tiled_codes(c, size, used, parts))]
     for v in (scale, zero):
         numbers = ("tiles", pieces, parts)
-        made.append(None if v is None else e.made_constant(v, numbers, lambda c: tiled_numbers(c, pieces, parts)))
+        made.append(None if v is None else e.derived_constant(v, numbers, lambda c: tiled_numbers(c, pieces, parts)))
     if made[0] is None or made[1] is None or (zero is not None and made[2] is None):
         return plain
     return [a, *made]
 
 
-def write_finished(
+def write_fused(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
     """xs: the operands of the product, None for absent ones, then those of the epilogue."""
@@ -93,9 +93,9 @@ def _members(body: Module) -> tuple[Instruction, list[Instruction], Instruction]
     Group,
     name="coded",
     when=tagged(CODED, "a product with quantized weights and its epilogue"),
-    write=write_finished,
+    write=write_fused,
 )
-def emit_finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+def emit_fused(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits one launch."""
     body = modules[0]
     product, sums, tail = _members(body)
@@ -108,5 +108,5 @@ def emit_finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     given = _operands(e, product.op, operands, len(sums))
     given += [None if i in sums else e.value_of(i, env) for i in tail.inputs]
     results, outs = group_results(e, body)
-    e.kernel(write_finished, op, modules, given, outs)
+    e.kernel(write_fused, op, modules, given, outs)
     return results

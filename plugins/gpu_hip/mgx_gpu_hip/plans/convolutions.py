@@ -32,7 +32,7 @@ from .epilogues import Steps, read_group
 from .offer import offer
 from .products import BANDWIDTH, COPY, FLOATS, rounded_columns, timed_product
 
-__all__ = ["PLANS", "laid_channels_last"]
+__all__ = ["PLANS", "to_channels_last"]
 
 PLANS = Kernels("gpu")
 MOST_UNFOLDED: Final = 512 << 20  # bytes of an unfolded image
@@ -93,7 +93,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
             raise Refused("a convolution and a separate launch are faster than the library's fused convolution")
     operands = dict(epilogue.operands)
     if "residual" in operands:
-        operands["residual"] = laid_channels_last(e, operands["residual"])
+        operands["residual"] = to_channels_last(e, operands["residual"])
     operands = {word: e.aligned(value) for word, value in operands.items()}
     out = e.allocate(dtype, lens, channels_last(lens))
     _emit(e, problem, route, x, w, out, operands)
@@ -136,7 +136,7 @@ def _emit(
         if route.dense:
             w = _dense(e, w, problem.groups)
         wide = route.channels - x.lens[1]
-        given = _more_channels(e, x, wide) if wide else laid_channels_last(e, x)
+        given = _more_channels(e, x, wide) if wide else to_channels_last(e, x)
         weights = _more_channels(e, w, wide) if wide else w
         weights = e.packed(weights, channels_last(weights.lens))
         if route.product:
@@ -192,7 +192,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     widths = [p.dims[1]]
     if odd:
         widths += [n for n in (4, -(-p.dims[1] // VECTOR) * VECTOR) if n > p.dims[1]]
-    laid = {n: _laid_us(e, p, x, n) for n in widths}
+    laid = {n: _layout_us(e, p, x, n) for n in widths}
     for channels in widths:
         timed = tuner.convolution(replace(p, dims=(p.dims[0], channels, *p.dims[2:])), e.exhaustive)
         if isinstance(timed, No):
@@ -227,7 +227,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
     return min(routes, key=lambda r: r.us)
 
 
-def _laid_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
+def _layout_us(e: GpuEmitter, p: ConvProblem, x: Value, channels: int) -> float:
     """Returns estimated microseconds of converting an image to channels last and padding its channels; 0 if neither is needed."""
     more = channels - x.lens[1]
     there = x.lies(channels_last(x.lens)) if not more else _zeros_behind(e, x, more) is not None
@@ -261,7 +261,7 @@ def _unfolded_weights(e: GpuEmitter, w: Value, windows: Windows) -> Value:
         made[:, : flat.shape[1]] = flat
         return made
 
-    found = e.made_constant(w, ("unfolded", windows.channels_inside, windows.width), rows)
+    found = e.derived_constant(w, ("unfolded", windows.channels_inside, windows.width), rows)
     assert found is not None
     return found
 
@@ -277,7 +277,7 @@ def _dense(e: GpuEmitter, w: Value, groups: int) -> Value:
             made[rows, g * channels : (g + 1) * channels] = array[rows]
         return made
 
-    found = e.made_constant(w, ("dense", groups), spread)
+    found = e.derived_constant(w, ("dense", groups), spread)
     assert found is not None
     return found
 
@@ -286,7 +286,7 @@ def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     """Returns x with zero-padded channels, channels last."""
     lens = [x.lens[0], x.lens[1] + more, *x.lens[2:]]
     rank = len(lens)
-    made = e.made_constant(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
+    made = e.derived_constant(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))
     made = made or _zeros_behind(e, x, more)
     if made is not None:
         return made
@@ -326,7 +326,7 @@ def _zeros_behind(e: GpuEmitter, x: Value, more: int) -> Value | None:
     return Value(Shape(x.shape.dtype, lens, channels_last(lens)), x.buffer)
 
 
-def laid_channels_last(e: GpuEmitter, value: Value) -> Value:
+def to_channels_last(e: GpuEmitter, value: Value) -> Value:
     """Returns an image with unit stride along its channels: itself or a copy."""
     wanted = channels_last(value.lens)
     if value.lies(wanted):

@@ -20,7 +20,7 @@ from ..codegen.depthwise import depthwise_group
 from ..codegen.generators import Inputs, spread
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
-from .convolutions import laid_channels_last
+from .convolutions import to_channels_last
 from .offer import emit_generated, offer
 
 __all__ = ["PLANS"]
@@ -83,7 +83,7 @@ def emit_depthwise(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
 def _image(e: GpuEmitter, x: Value) -> Value:
     """Returns an image with unit stride along its channels; gaps between pixels are allowed, as rounded columns leave them."""
     gaps = x.strides[1] == 1 and x.strides[3] > x.lens[1] and all(s % 8 == 0 for a, s in enumerate(x.strides) if a != 1)
-    return e.aligned(x) if gaps else laid_channels_last(e, x)
+    return e.aligned(x) if gaps else to_channels_last(e, x)
 
 
 def _weights(e: GpuEmitter, w: Value) -> Value:

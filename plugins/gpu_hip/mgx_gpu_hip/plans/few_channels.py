@@ -32,7 +32,7 @@ __all__ = ["PLANS", "READ", "is_few_channels", "offer_tile"]
 
 PLANS = Kernels("gpu")
 OPERANDS: Final = 2  # number of kernel operands: image and weights
-PLACES: Final = 2  # number of tile sizes that are timed, best first by the cost model
+TILE_RANKS: Final = 2  # number of tile sizes that are timed, best first by the cost model
 MEASURED: Final = ("sm_90",)  # architectures on which it was measured against the library
 MOST_PREFERRED: Final = 4  # channels up to which the kernel is chosen without timing a library
 MOST_DEPTH: Final = 512  # elements of a window from which on the library's product of unfolded windows is faster
@@ -50,8 +50,8 @@ class Form:
     """Parameters of a kernel: the windows, whether an epilogue is fused, and the rank of the tile size."""
 
     filters: Filters
-    finished: bool
-    place: int = 0
+    fused: bool
+    tile_rank: int = 0
 
 
 def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module] = ()) -> No | None:
@@ -71,34 +71,36 @@ def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None], modules: S
 def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
-    if not op.finished:
-        return few_channels(xs, ys, None, op.filters, traits, op.place)
+    if not op.fused:
+        return few_channels(xs, ys, None, op.filters, traits, op.tile_rank)
     given = xs[OPERANDS:]
     made = ProductGroup.fixed(modules[0], given, Convolution).finish(given, ys[0].lens, OPERANDS)
-    return few_channels(xs, ys, made, op.filters, traits, op.place)
+    return few_channels(xs, ys, made, op.filters, traits, op.tile_rank)
 
 
-def offer_tile(table: Kernels, place: int) -> None:
+def offer_tile(table: Kernels, tile_rank: int) -> None:
     """Offers the kernel with the tile size of a rank; those beyond the first only where kernels are timed."""
-    name = "few channels" if not place else f"few channels, tile {place + 1}"
+    name = "few channels" if not tile_rank else f"few channels, tile {tile_rank + 1}"
 
-    def alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        return _emit(e, op, args, (), (), None, place)
+    def single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        return _emit(e, op, args, (), (), None, tile_rank)
 
-    def finished(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    def fused(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
         group = ProductGroup.of(modules[0], Convolution)
         if group.chain:
             raise Refused("an op between the convolution and its epilogue cannot be fused")
-        behind = group.behind(args, e.is_constant)
+        extra = group.epilogue_args(args, e.is_constant)
         env: dict[Instruction, Any] = dict(zip(group.body.parameters.values(), args, strict=True))
         x, w = group.anchor.inputs
-        return _emit(e, group.anchor.op, [_image(e, x, env), _made(e, w, env)], modules, behind, group.body, place)
+        return _emit(
+            e, group.anchor.op, [_image(e, x, env), _operand(e, w, env)], modules, extra, group.body, tile_rank
+        )
 
-    offer(table, Convolution, name=name, when=is_few_channels)(alone)
-    offer(table, Group, name=name, when=around(Convolution, when=is_few_channels, tag=Convolution.name))(finished)
+    offer(table, Convolution, name=name, when=is_few_channels)(single)
+    offer(table, Group, name=name, when=around(Convolution, when=is_few_channels, tag=Convolution.name))(fused)
 
 
-for n in range(PLACES):
+for n in range(TILE_RANKS):
     offer_tile(PLANS, n)
 
 
@@ -106,14 +108,14 @@ def _image(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Valu
     """Returns the image, or the operand of its conversion: the kernel converts on load."""
     if ins not in env and isinstance(ins.op, Convert) and ins.inputs[0].shape.dtype in READ:
         ins = ins.inputs[0]
-    return _made(e, ins, env)
+    return _operand(e, ins, env)
 
 
-def _made(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
+def _operand(e: GpuEmitter, ins: Instruction, env: dict[Instruction, Any]) -> Value:
     """Returns an operand's value; emits it if it is computed inside the group."""
     if ins not in env and not ins.is_literal:
         for i in ins.inputs:
-            _made(e, i, env)
+            _operand(e, i, env)
         env[ins] = e.emit(ins, env)
     value: Value = e.value_of(ins, env)
     return value
@@ -124,11 +126,11 @@ def _emit(
     op: Any,
     args: Sequence[Value],
     modules: Sequence[Module],
-    behind: Sequence[Value | None],
+    extra: Sequence[Value | None],
     body: Module | None,
-    place: int,
+    tile_rank: int,
 ) -> Results:
-    if place and not e.measured:
+    if tile_rank and not e.measured:
         raise Refused("it is only tried where kernels are timed")
     x, w = args
     dtype = w.shape.dtype
@@ -146,7 +148,7 @@ def _emit(
     filters = runs_of(int(w.lens[1]), two(w.lens[2:], 1), two(strides, 1), two(dilations, 1), two(begins, 0))
     if e.context.libraries is not None and not e.exhaustive and not _preferred(filters, rank, e.context.traits):
         raise Refused("a library was faster, or neither was measured")
-    weights = e.made_constant(w, ("few channels", filters), lambda array: ordered(array, filters))
+    weights = e.derived_constant(w, ("few channels", filters), lambda array: order_weights(array, filters))
     if weights is None:
         raise Refused("the weights are not constant")
     results = [lens] if body is None else [o.shape.lens() for o in body.outputs]
@@ -154,8 +156,8 @@ def _emit(
     if any(r != lens for r in results):
         raise Refused("the extents of the results differ from the convolution's")
     outs = [e.allocate(t, lens, channels_last(lens)) for t in types]
-    form = Form(filters, body is not None, place)
-    e.kernel(write, form, modules, [x, weights, *behind], outs)  # type: ignore[arg-type]
+    form = Form(filters, body is not None, tile_rank)
+    e.kernel(write, form, modules, [x, weights, *extra], outs)  # type: ignore[arg-type]
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
@@ -164,7 +166,7 @@ def _preferred(f: Filters, rank: int, traits: DeviceTraits) -> bool:
     return traits.arch in MEASURED and rank == 2 and f.channels <= MOST_PREFERRED and f.depth <= MOST_DEPTH
 
 
-def ordered(w: Array, f: Filters) -> Array:
+def order_weights(w: Array, f: Filters) -> Array:
     """Returns weights [o, c, (h,) w] as rows in the kernel's order of terms, zero-padded to a multiple of 16 rows."""
     high, wide = f.kernel
     turned = np.moveaxis(w.reshape(w.shape[0], w.shape[1], high, wide), 1, -1)  # [o, h, w, c]

@@ -52,7 +52,7 @@ class _Parts(NamedTuple):
             next((i for i in members if isinstance(i.op, PointwiseGroup)), None),
         )
 
-    def made_by(self, ins: Instruction) -> int | None:
+    def result_index(self, ins: Instruction) -> int | None:
         """Returns the index of the reduction's result that an instruction is, or is a view of; otherwise None."""
         while ins.op.reshapes and len(ins.inputs) == 1:
             ins = ins.inputs[0]
@@ -73,7 +73,7 @@ class _Parts(NamedTuple):
             at = at.inputs[0]
         return anchor, inner, self.product.inputs[list(inner.parameters.values()).index(at)]
 
-    def behind(self) -> tuple[Module, list[Instruction]] | None:
+    def epilogue(self) -> tuple[Module, list[Instruction]] | None:
         """Returns the module of the epilogue, and the instructions that its parameters represent."""
         if self.tail is not None:
             return self.tail.modules[0], list(self.tail.inputs)
@@ -85,19 +85,19 @@ class _Parts(NamedTuple):
         """Returns True if an instruction is an operand of the epilogue but neither a slice of the product nor its operand."""
         if self.tail is not None:
             return ins not in self.parts
-        used = ProductGroup.of(self.product.modules[0]).read_behind()
-        return any(i is ins and behind for behind, i in zip(used, self.product.inputs, strict=True))
+        reads = ProductGroup.of(self.product.modules[0]).epilogue_reads()
+        return any(i is ins and read for read, i in zip(reads, self.product.inputs, strict=True))
 
     def stored(self, body: Module) -> list[int]:
         """Returns the indices of the reduction's results that are results of the group; these come first."""
-        found = [self.made_by(o) for o in body.outputs]
+        found = [self.result_index(o) for o in body.outputs]
         return [n for n in found if n is not None]
 
 
-def _made(parts: _Parts, body: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> RowPrologue:
+def _prologue(parts: _Parts, body: Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> RowPrologue:
     """Returns the reduction, with the stored results first."""
     assert parts.reduction is not None
-    held, stored = parts.made_by(parts.row[2]), parts.stored(body)
+    held, stored = parts.result_index(parts.row[2]), parts.stored(body)
     assert held is not None
     order = stored if held in stored else [*stored, held]
     module = parts.reduction.modules[0].clone()
@@ -109,10 +109,10 @@ def _made(parts: _Parts, body: Module, inputs: Sequence[Tensor], outputs: Sequen
 
 
 def _finish(parts: _Parts, given: Inputs, dims: Sequence[int], first: int) -> FusedEpilogue | None:
-    behind = parts.behind()
-    if behind is None:
+    epilogue = parts.epilogue()
+    if epilogue is None:
         return None
-    module, inputs = behind
+    module, inputs = epilogue
     if parts.tail is None:
         return ProductGroup.of(module).finish(given, dims, first)
     fixed = flat(module)
@@ -129,8 +129,8 @@ def write(
     if parts.reduction is None:
         return gemv(xs, ys, _finish(parts, xs[2:], ys[-1].lens, 2), traits)
     before = len(parts.reduction.inputs)
-    made = _made(parts, modules[0], [x for x in xs[:before] if x is not None], ys)
-    return gemv(xs, ys, _finish(parts, xs[before + 1 :], ys[-1].lens, before + 1), traits, made)
+    prologue = _prologue(parts, modules[0], [x for x in xs[:before] if x is not None], ys)
+    return gemv(xs, ys, _finish(parts, xs[before + 1 :], ys[-1].lens, before + 1), traits, prologue)
 
 
 @offer(
@@ -165,9 +165,9 @@ def emit_joined(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
         given = list(operands_of_row(e, value(row), weights))
     else:
         given = [*(value(i) for i in parts.reduction.inputs), operands_of_row(e, None, weights)[0]]
-    behind = parts.behind()
-    if behind is not None:
-        given += [value(i) if parts.reads(i) else None for i in behind[1]]
+    epilogue = parts.epilogue()
+    if epilogue is not None:
+        given += [value(i) if parts.reads(i) else None for i in epilogue[1]]
     results, outs = group_results(e, body)
     e.kernel(write, op, modules, given, outs)
     return results

@@ -40,7 +40,7 @@ def write(
 
 
 @offer(PLANS, Dot, name="single row")
-def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+def emit_single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     """Emits one launch."""
     x, w = args
     given = operands_of_row(e, x, w)
@@ -56,7 +56,7 @@ def emit_group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     if any(o.shape.lens() != group.joint.shape.lens() for o in group.body.outputs):
         raise Refused("the extents of the results differ from the product's")
     (x, w), _ = group.operands(e, args)
-    given = [*operands_of_row(e, x, w), *group.behind(args)]
+    given = [*operands_of_row(e, x, w), *group.epilogue_args(args)]
     results, outs = group_results(e, group.body)
     e.kernel(write, op, modules, given, outs)
     return results
@@ -73,7 +73,7 @@ def operands_of_row(e: GpuEmitter, x: Value | None, w: Value) -> list[Value]:
     if prod(w.lens[-2:]) < LEAST:
         raise Refused("the weights are too small for memory bandwidth to dominate")
     flat_weights = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
-    rows = e.made_constant(flat_weights, ("rows of columns, not padded",), lambda a: np.swapaxes(a, -1, -2))
+    rows = e.derived_constant(flat_weights, ("rows of columns, not padded",), lambda a: np.swapaxes(a, -1, -2))
     if rows is None:
         raise Refused("the weights are not constant")
     return [rows] if x is None else [e.aligned(e.row_major(x)), rows]

@@ -26,7 +26,7 @@ from mgx_core.types.dtype import DType
 from ..codegen.narrow_tiles import microseconds, tiles_by_time
 from ..emitter import GpuEmitter
 from ..library.cudnn_narrow import NarrowProblem, Operand, Source, Step, gelu_by_tanh
-from .convolutions import laid_channels_last
+from .convolutions import to_channels_last
 from .narrow_products import narrow, narrow_group, summed_group
 from .offer import offer
 
@@ -42,7 +42,7 @@ TYPES: Final = (dt.int8, dt.float8_e4m3fn, dt.float8_e5m2)
 
 
 @offer(PLANS, QuantDot, QuantConvolution, name="library", when=narrow)
-def emit_alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+def emit_single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Emits one cuDNN call that stores the sums."""
     x, w = _operands(e, args)
     lens = op.infer(*(Shape(v.shape.dtype, v.lens) for v in (x, w))).lens()
@@ -139,7 +139,7 @@ def _convolution(
     )
     plan = _faster(e, problem, prod(lens) // lens[1], lens[1], prod(w.lens[1:]))
     out = e.allocate(to, lens, channels_last(lens))
-    given = {"x": laid_channels_last(e, x), "w": e.packed(w, channels_last(w.lens)), "y": out}
+    given = {"x": to_channels_last(e, x), "w": e.packed(w, channels_last(w.lens)), "y": out}
     e.library(plan, "y", given | ({} if steps is None else steps.values))
     return out
 
@@ -271,12 +271,12 @@ class _Steps:
         if varies in ([], [column]):
             n = lens[column] if varies else 1
             value = value.seen_as(0, Shape(value.shape.dtype, [n], [strides[column] or 1]))
-            wide = self.e.made_constant(value, ("single precision",), lambda array: array.astype(np.float32))
+            wide = self.e.derived_constant(value, ("single precision",), lambda array: array.astype(np.float32))
             value = self.e.aligned(self.e.row_major(value) if wide is None else wide)
             dims = tuple(n if a == form.column else 1 for a in range(form.rank))
             steps = channels_last(list(dims)) if form.rank == 4 else [n, n, 1]
         elif lens == self.joint.shape.lens() and len(varies) == sum(n != 1 for n in lens):
-            value = laid_channels_last(self.e, value) if form.rank == 4 else self.e.row_major(value)
+            value = to_channels_last(self.e, value) if form.rank == 4 else self.e.row_major(value)
             value = self.e.aligned(value)
             dims, steps = form.dims, list(form.strides)
         else:

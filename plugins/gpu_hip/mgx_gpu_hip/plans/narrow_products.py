@@ -25,7 +25,7 @@ from ..codegen.narrow_operands import CHUNK, Windows
 from ..codegen.narrow_products import NARROW, narrow_product
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
-from .convolutions import laid_channels_last
+from .convolutions import to_channels_last
 from .offer import offer
 from .product_groups import ProductGroup
 
@@ -34,7 +34,7 @@ __all__ = ["PLANS", "narrow", "narrow_group", "summed_group"]
 PLANS = Kernels("gpu")
 
 ANCHORS = (QuantDot, QuantConvolution)
-PLACES = 3  # number of tile sizes that are timed, best first by the cost model
+TILE_RANKS = 3  # number of tile sizes that are timed, best first by the cost model
 OPERANDS = 5  # kernel operands: x, w, column sums of w, zero points of x and w
 
 
@@ -42,12 +42,12 @@ OPERANDS = 5  # kernel operands: x, w, column sums of w, zero points of x and w
 class Form:
     """Parameters of a kernel: the windows of a convolution, whether an epilogue is fused, and the tile size.
 
-    place: rank of the tile size by estimated time.
+    tile_rank: rank of the tile size by estimated time.
     """
 
     windows: Windows | None
-    finished: bool = False
-    place: int = 0
+    fused: bool = False
+    tile_rank: int = 0
 
 
 def narrow(op: Operation, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
@@ -62,21 +62,21 @@ narrow_group = around(*ANCHORS, when=narrow)
 def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
-    if not op.finished:
-        return narrow_product(xs, ys, None, op.windows, traits, op.place)
+    if not op.fused:
+        return narrow_product(xs, ys, None, op.windows, traits, op.tile_rank)
     given = xs[OPERANDS:]
     finish = ProductGroup.fixed(modules[0], given, *ANCHORS).finish(given, ys[0].lens, OPERANDS)
-    return narrow_product(xs, ys, finish, op.windows, traits, op.place)
+    return narrow_product(xs, ys, finish, op.windows, traits, op.tile_rank)
 
 
-def emit_group(e: GpuEmitter, modules: Sequence[Module], args: Sequence[Value], place: int) -> Results:
+def emit_group(e: GpuEmitter, modules: Sequence[Module], args: Sequence[Value], tile_rank: int) -> Results:
     """Emits one launch with the epilogue."""
     group = summed_group(modules[0])
     if not any(isinstance(i.op, PointwiseGroup) for i in modules[0]):
         raise Refused("nothing follows the product")
     operands, _ = group.operands(e, args)
-    behind = group.behind(args, e.is_constant)
-    return _emit(e, group.anchor.op, operands, modules, behind, group.body, place)
+    extra = group.epilogue_args(args, e.is_constant)
+    return _emit(e, group.anchor.op, operands, modules, extra, group.body, tile_rank)
 
 
 def summed_group(body: Module) -> ProductGroup:
@@ -88,21 +88,21 @@ def summed_group(body: Module) -> ProductGroup:
     return group
 
 
-def _plan(place: int) -> None:
+def _plan(tile_rank: int) -> None:
     """Offers the kernels with the tile size of a rank; those beyond the first only where kernels are timed."""
-    name = "matrix units" if not place else f"matrix units, tile {place + 1}"
+    name = "matrix units" if not tile_rank else f"matrix units, tile {tile_rank + 1}"
 
-    def alone(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-        return _emit(e, op, args, (), (), None, place)
+    def single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
+        return _emit(e, op, args, (), (), None, tile_rank)
 
     def group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-        return emit_group(e, modules, args, place)
+        return emit_group(e, modules, args, tile_rank)
 
-    offer(PLANS, *ANCHORS, name=name, when=narrow)(alone)
+    offer(PLANS, *ANCHORS, name=name, when=narrow)(single)
     offer(PLANS, Group, name=name, when=narrow_group)(group)
 
 
-for n in range(PLACES):
+for n in range(TILE_RANKS):
     _plan(n)
 
 
@@ -111,11 +111,11 @@ def _emit(
     op: Any,
     args: Sequence[Value | None],
     modules: Sequence[Module],
-    behind: Sequence[Value | None],
+    extra: Sequence[Value | None],
     body: Module | None,
-    place: int,
+    tile_rank: int,
 ) -> Results:
-    if place and not e.measured:
+    if tile_rank and not e.measured:
         raise Refused("it is only tried where kernels are timed")
     x, w, x_zero, w_zero = (*args, None, None)[:4]
     assert x is not None and w is not None
@@ -140,8 +140,8 @@ def _emit(
         if len(operands[1].lens) > 2 and results[0] != lens:
             raise Refused("the epilogue reshapes a batch of products")
         outs = [e.allocate(t, r) for t, r in zip(types, results, strict=True)]
-    form = Form(form.windows, body is not None, place)
-    e.kernel(write, form, modules, [*operands, *zeros, *behind], outs)  # type: ignore[arg-type]
+    form = Form(form.windows, body is not None, tile_rank)
+    e.kernel(write, form, modules, [*operands, *zeros, *extra], outs)  # type: ignore[arg-type]
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
@@ -154,16 +154,16 @@ def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[F
     kernel = tuple(w.lens[2:])
     strides, dilations, begins, _ = op.sliding(x.lens[2:], kernel)
     order = (0, *range(2, rank + 2), 1)
-    matrix = e.made_constant(w, ("windows", order), lambda a: _padded(a.transpose(order).reshape(a.shape[0], -1)))
+    matrix = e.derived_constant(w, ("windows", order), lambda a: _padded(a.transpose(order).reshape(a.shape[0], -1)))
     sums = None
     if matrix is None:
         packed = e.copy(w, channels_last(w.lens))
         matrix = packed.seen_as(0, Shape(w.shape.dtype, [w.lens[0], prod(w.lens[1:])]))
     elif moved or x.shape.dtype is dt.uint8:
         axes = tuple(range(1, rank + 2))
-        sums = e.made_constant(w, ("sums", axes), lambda a: a.astype(np.int32).sum(axes, dtype=np.int32))
+        sums = e.derived_constant(w, ("sums", axes), lambda a: a.astype(np.int32).sum(axes, dtype=np.int32))
     if x.strides[1] != 1 and x.lens[1] != 1:
-        x = laid_channels_last(e, x)
+        x = to_channels_last(e, x)
     windows = Windows(kernel, strides, dilations, begins, op.group)
     return Form(windows), [x, matrix, sums]
 
@@ -173,7 +173,7 @@ def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: boo
     shared = all(n == 1 or not s for n, s in zip(w.lens[:-2], w.strides[:-2], strict=True))
     if shared and len(w.lens) > 2:
         w = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
-    packed = e.made_constant(w, ("rows of columns",), lambda a: _padded(np.swapaxes(a, -1, -2)))
+    packed = e.derived_constant(w, ("rows of columns",), lambda a: _padded(np.swapaxes(a, -1, -2)))
     sums = None
     if packed is None:
         order = [*range(len(w.lens) - 2), len(w.lens) - 1, len(w.lens) - 2]
@@ -181,7 +181,7 @@ def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: boo
         if packed.strides[-1] != 1 and packed.lens[-1] != 1:
             packed = e.copy(packed)
     elif shared and (moved or x.shape.dtype is dt.uint8):
-        sums = e.made_constant(w, ("sums of columns",), lambda a: a.astype(np.int32).sum(-2, dtype=np.int32))
+        sums = e.derived_constant(w, ("sums of columns",), lambda a: a.astype(np.int32).sum(-2, dtype=np.int32))
     if x.strides[-1] != 1 and x.lens[-1] != 1:
         x = e.copy(x)
     wide = [*lens[:-1], x.lens[-1]]

@@ -72,7 +72,7 @@ def counting(table: Kernels, write: Generator, op: type[Operation], open_axis: C
         rows_outermost = [axis, *(a for a in range(len(lens)) if a != axis)]
         found = e.allocate(result.dtype, lens, packed_strides(lens, rows_outermost))
         count = e.allocate(dt.int64, [1])
-        e.launch(e.written(write, op, modules, args, [found, count]), args, [found, count])
+        e.launch(e.generate(write, op, modules, args, [found, count]), args, [found, count])
         return found, count
 
     offer(table, op, name="generated", write=write, open_axis=open_axis)(emit)

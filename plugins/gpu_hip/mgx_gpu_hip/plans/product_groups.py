@@ -70,14 +70,16 @@ class ProductGroup:
                 env[ins] = e.emit(ins, env)
         return [e.value_of(i, env) for i in self.anchor.inputs], env
 
-    def read_behind(self) -> list[bool]:
+    def epilogue_reads(self) -> list[bool]:
         """Returns for each parameter True if the epilogue reads it."""
         skipped = {*self.before(), self.anchor, *self.chain}
         return [not all(u in skipped for u in p.users) for p in self.body.parameters.values()]
 
-    def behind(self, args: Sequence[Value], known: Callable[[Value], bool] = lambda v: True) -> list[Value | None]:
+    def epilogue_args(
+        self, args: Sequence[Value], known: Callable[[Value], bool] = lambda v: True
+    ) -> list[Value | None]:
         """Returns the operands of the epilogue; None for others, unless their extents must be passed (`known` is False)."""
-        return [v if used or not known(v) else None for v, used in zip(args, self.read_behind(), strict=True)]
+        return [v if used or not known(v) else None for v, used in zip(args, self.epilogue_reads(), strict=True)]
 
     def finish(self, given: Inputs, dims: Sequence[int], first: int) -> FusedEpilogue:
         """Returns the epilogue for a generator; given, first: its operands, and the index of the first."""

@@ -144,7 +144,7 @@ def _longer_rows(
     if isinstance(found, No) or found.us + copied >= us:
         return None
     rows = len(b.lens) - 2
-    tall = e.made_constant(b, ("rows", more), lambda array: _with_zeros(array, rows, more))
+    tall = e.derived_constant(b, ("rows", more), lambda array: _with_zeros(array, rows, more))
     if tall is None:
         return None
     wide = e.allocate(a.shape.dtype, [*a.lens[:-1], k + more])
@@ -162,11 +162,11 @@ def rounded_columns(e: GpuEmitter, weights: Value, axis: int, epilogue: Steps) -
     more = -columns % COLUMNS
     if not more or columns < 2 * COLUMNS or weights.shape.dtype.size != 2 or operands.keys() - {"bias"}:
         return None
-    wide = e.made_constant(weights, ("columns", axis, more), lambda array: _with_zeros(array, axis, more))
+    wide = e.derived_constant(weights, ("columns", axis, more), lambda array: _with_zeros(array, axis, more))
     if wide is None:
         return None
     if "bias" in operands:
-        found = e.made_constant(operands["bias"], ("bias", columns, more), lambda array: _bias(array, columns, more))
+        found = e.derived_constant(operands["bias"], ("bias", columns, more), lambda array: _bias(array, columns, more))
         if found is None:
             return None
         operands["bias"] = found

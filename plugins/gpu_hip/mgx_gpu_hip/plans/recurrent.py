@@ -20,7 +20,7 @@ __all__ = ["PLANS"]
 PLANS = Kernels("gpu")
 
 
-def _laid_out(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+def _time_major(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
     """Emits with time steps outermost in memory; batch-major inputs are copied."""
     x, w, r, *rest = args
     if not evenly_spaced(x.lens, x.strides):
@@ -30,7 +30,7 @@ def _laid_out(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[Module
 
 def _plan(name: str, write: Generator) -> None:
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-        return _laid_out(e, write, op, modules, args)
+        return _time_major(e, write, op, modules, args)
 
     offer(PLANS, Rnn, Gru, Lstm, name=name, write=write)(emit)
 
