@@ -262,7 +262,7 @@ class GpuEmitter(Emitter):
         xs, ys = [None if v is None else tensor_of(v) for v in inputs], [tensor_of(v) for v in outputs]
         key = (write, op, tuple(xs), tuple(ys), tuple(modules))
         return or_refused(
-            self.once(key, lambda: self.context.source_cache.answer(write, op, xs, ys, self.context.traits, modules))
+            self.once(key, lambda: self.context.source_cache.generate(write, op, xs, ys, self.context.traits, modules))
         )
 
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:

@@ -203,7 +203,7 @@ def _capture_steps(steps: Sequence[BoundStep], addresses: Mapping[int, int], dev
     graph = captured([*_calls(steps[: users[0]]), clear, *_calls(steps[users[0] :])], device, stream)
     for node, address in _counters(graph, start, size).items():
         if address in own:
-            graph.leave_out(node)
+            graph.remove(node)
     return graph
 
 
@@ -211,7 +211,7 @@ def _counters(graph: Graph, start: int, size: int) -> dict[int, int]:
     """Returns counter addresses by memset node, for counters cleared by a single node."""
     found = [
         (node, fill.address)
-        for node, fill in graph.fills()
+        for node, fill in graph.memsets()
         if not fill.value and fill.size <= HEAD and start <= fill.address <= start + size - fill.size
     ]
     times = Counter((address - start) // HEAD for _, address in found)
@@ -227,7 +227,7 @@ def captured(calls: Iterable[Callable[[int], None]], device: Device, stream: Str
     with device.capture(stream) as capture:
         for call in calls:
             call(stream.handle)
-    return capture.taken()
+    return capture.result()
 
 
 def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:

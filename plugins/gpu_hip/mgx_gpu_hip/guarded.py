@@ -1,6 +1,6 @@
 """A stricter emulated device for tests: each value has an allocation of its own, accessible to the steps that declare it.
 
-Each step runs twice on memory filled with different patterns.  A run fails if a step accesses memory outside a value or
+Each run executes twice, on memory filled with different patterns.  It fails if a step accesses memory outside a value or
 memory that the schedule does not declare as read or written, or if uninitialised memory reaches a result.
 """
 
@@ -110,7 +110,7 @@ class _Runner(GpuRunner):
 
 
 class _Steps(GraphCache):
-    """Runs steps one by one, each with access to its operands only, and each twice."""
+    """Runs steps one by one, each with access to its operands only, and all of them twice."""
 
     def __init__(self, runner: _Runner, plain: GraphCache, order: int) -> None:
         super().__init__(plain.steps, plain.device, plain.functions, plain.addresses, plain.held, overlap=False)

@@ -30,7 +30,7 @@ __all__ = ["TimedPlan", "Tuner"]
 
 SYMBOLIC_COST: Final = 4  # budget taken by a set of symbolic extents: timing one pays off after thousands of runs
 LOW_MEMORY: Final = 16  # if less than this fraction of memory is free, a refusal may be due to lack of memory
-MOST_PLANS = 512  # maximum number of problems kept in memory
+MOST_PLANS = 512  # maximum number of problems stored in memory
 DRY_RUNS: Final = 3
 RATE = 2e8  # operations per microsecond assumed where nothing was measured
 
@@ -77,7 +77,7 @@ class Tuner(TuningStore):
         self.found: OrderedDict[tuple[Any, bool], TimedPlan | No] = OrderedDict()
         self.builders = PlanBuilders(device, lambda: self.libraries.another())
         self._compiling = _Compiling()
-        self._asked: dict[tuple[Any, bool], _SizedRequest] | None = None
+        self._requested: dict[tuple[Any, bool], _SizedRequest] | None = None
 
     def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> TimedPlan | No:
         """Returns the fastest plan of a matrix product; compiled: without prebuilt kernels, tries those compiled for it."""
@@ -180,44 +180,44 @@ class Tuner(TuningStore):
             self._compiling.dry_run = before
 
     def _best(self, request: PlanRequest, sizes: Mapping[str, int], exhaustive: bool) -> TimedPlan | No:
-        asked = _SizedRequest(request, sizes)
+        sized = _SizedRequest(request, sizes)
         with self.lock:
-            known = self._known(asked, exhaustive)
+            known = self._known(sized, exhaustive)
             if known is not None:
                 return known
-            if self._asked is not None:
-                self._asked[request.problem, exhaustive] = asked
+            if self._requested is not None:
+                self._requested[request.problem, exhaustive] = sized
                 return TimedPlan(1.0 + request.problem.flops / RATE, {}, lambda: _Placeholder(str(request.problem)))
             if self._compiling.dry_run is not None and not self._over_budget(exhaustive):
                 self._prepare()
-                known = self._known(asked, exhaustive)
-            return self._measured(asked, exhaustive) if known is None else known
+                known = self._known(sized, exhaustive)
+            return self._measured(sized, exhaustive) if known is None else known
 
-    def _known(self, asked: _SizedRequest, exhaustive: bool) -> TimedPlan | No | None:
+    def _known(self, sized: _SizedRequest, exhaustive: bool) -> TimedPlan | No | None:
         """Returns the result known for a problem, from memory or disk; measures again if its plan no longer exists."""
-        request, problem = asked.request, asked.request.problem
+        request, problem = sized.request, sized.request.problem
         found = self.found.get((problem, True)) or self.found.get((problem, exhaustive))
         if found is not None:
             return found
-        kept = self.choices.get(repr(problem))
-        if kept is None or (exhaustive and not kept.get("exhaustive")):
+        stored = self.choices.get(repr(problem))
+        if stored is None or (exhaustive and not stored.get("exhaustive")):
             return None
-        if "refused" in kept:
-            if kept["versions"] != self.libraries.versions(problem):
+        if "refused" in stored:
+            if stored["versions"] != self.libraries.versions(problem):
                 return None
-            return self._found(problem, exhaustive, No(kept["refused"]))
+            return self._found(problem, exhaustive, No(stored["refused"]))
 
         def make() -> Any:
-            plan = self.libraries.plan(problem, kept["choice"])
-            if not isinstance(plan, No) and plan.choice.get("version") == kept["choice"].get("version"):
+            plan = self.libraries.plan(problem, stored["choice"])
+            if not isinstance(plan, No) and plan.choice.get("version") == stored["choice"].get("version"):
                 return plan
             with self.lock:
-                again = self._timed(asked, exhaustive, request.plans(self.libraries))
+                again = self._timed(sized, exhaustive, request.plans(self.libraries))
             if isinstance(again, No):
                 raise DeviceError(f"{problem!r}: {again.why}")
             return again.plan
 
-        return self._found(problem, exhaustive, TimedPlan(float(kept["us"]), kept["choice"], make))
+        return self._found(problem, exhaustive, TimedPlan(float(stored["us"]), stored["choice"], make))
 
     def _found(self, problem: Any, exhaustive: bool, answer: TimedPlan | No) -> TimedPlan | No:
         self.found[problem, exhaustive] = answer
@@ -234,15 +234,15 @@ class Tuner(TuningStore):
         assert dry_run is not None
         failed: set[tuple[Any, bool]] = set()
         for _ in range(DRY_RUNS):
-            asked: dict[tuple[Any, bool], _SizedRequest] = {}
-            self._asked = asked
+            requested: dict[tuple[Any, bool], _SizedRequest] = {}
+            self._requested = requested
             try:
                 dry_run()
             except MgxError:  # the emission itself raises it again
                 return
             finally:
-                self._asked = None
-            unknown = {key: one for key, one in asked.items() if key not in failed}
+                self._requested = None
+            unknown = {key: one for key, one in requested.items() if key not in failed}
             if len(unknown) < 2:
                 return
             answers = self.builders.submit([one.request for one in unknown.values()])
@@ -252,25 +252,25 @@ class Tuner(TuningStore):
                 except MgxError:  # raised again if the emission requests this problem
                     failed.add(key)
 
-    def _measured(self, asked: _SizedRequest, exhaustive: bool) -> TimedPlan | No:
-        problem = asked.request.problem
+    def _measured(self, sized: _SizedRequest, exhaustive: bool) -> TimedPlan | No:
+        problem = sized.request.problem
         if self._over_budget(exhaustive):
-            plan = self.libraries.plan(problem) if asked.request.fall_back else No("no prebuilt kernel")
+            plan = self.libraries.plan(problem) if sized.request.fall_back else No("no prebuilt kernel")
             made = plan if isinstance(plan, No) else TimedPlan.of(plan, _estimated_us(problem))
         else:
-            made = self._timed(asked, exhaustive, asked.request.plans(self.libraries))
+            made = self._timed(sized, exhaustive, sized.request.plans(self.libraries))
         return self._found(problem, exhaustive, made)
 
-    def _timed(self, asked: _SizedRequest, exhaustive: bool, plans: Sequence[Any] | No) -> TimedPlan | No:
+    def _timed(self, sized: _SizedRequest, exhaustive: bool, plans: Sequence[Any] | No) -> TimedPlan | No:
         """Times several plans and stores the fastest."""
-        problem = asked.request.problem
+        problem = sized.request.problem
         if isinstance(plans, No):  # a refusal takes as long to find as plans take to build, so it is stored too
             free, total = self.device.memory()
             if free >= total // LOW_MEMORY:  # with less, lack of memory may be the reason
                 versions = self.libraries.versions(problem)
                 self.keep(repr(problem), {"refused": plans.why, "versions": versions, "exhaustive": exhaustive})
             return plans
-        best = fastest_plan(self.device, plans, asked.sizes, problem.dtype)
+        best = fastest_plan(self.device, plans, sized.sizes, problem.dtype)
         if best is None:
             return No(f"none of {len(plans)} plans could be launched for {problem!r}")
         plan, us = best

@@ -39,7 +39,7 @@ def test_uploaded_once_and_given_back() -> None:
     arrays = [np.arange(n, dtype=np.float32) for n in (1000, 7, 0)]
     gc.collect()
     device.pool.trim()
-    before = device.pool.held
+    before = device.pool.reserved
     first = constants.uploaded(arrays, device)
     again = constants.uploaded([arrays[1], np.ones(3), arrays[0]], device)
     assert [again[0], again[2]] == [first[1], first[0]]
@@ -49,7 +49,7 @@ def test_uploaded_once_and_given_back() -> None:
     del first, again, part
     gc.collect()
     device.pool.trim()
-    assert device.pool.held == before
+    assert device.pool.reserved == before
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -136,7 +136,7 @@ def test_what_has_no_key_is_written_each_time() -> None:
 
     kept, x = SourceCache(), opened((7, 8), ("n", ""))
     for _ in range(3):
-        answer = kept.answer(write, Form(), [x], [x], traits(32), [])  # type: ignore[arg-type]
+        answer = kept.generate(write, Form(), [x], [x], traits(32), [])  # type: ignore[arg-type]
         assert isinstance(answer, mgx.No) and answer.why == "not now"
     assert [type(form) for form in written] == [Form] * 3
 
@@ -153,7 +153,7 @@ def test_a_text_for_the_same_extents_is_written_once() -> None:
     made = []
     for n in (70, 70, 90, 90):
         x = opened((n, 8), ("n", ""))
-        made.append(kept.answer(write, op, [x, x], [x], traits(32), []))
+        made.append(kept.generate(write, op, [x, x], [x], traits(32), []))
     assert [n for n in written if type(n) is SymbolicInt] == [70, 90]
     assert made[0] is made[1] and made[2] is made[3] and made[0] != made[2]
 
@@ -173,7 +173,7 @@ def test_no_set_of_extents_waits_for_many_traces() -> None:
     for n in (100, 110, 120, 130, 140):
         x = opened((n, 8), ("n", ""))
         for name in names:
-            kept.answer(write, mgx.op(name), [x, x], [x], traits(32), [])
+            kept.generate(write, mgx.op(name), [x, x], [x], traits(32), [])
         counts.append(len(traces))
     assert counts == [0, 4, 5, 6, 7]
 
@@ -191,7 +191,7 @@ def test_a_text_is_written_again_for_other_answers_alone(wave: int) -> None:
     kept, op, rng = SourceCache(), mgx.op("add"), np.random.default_rng(3)
     for n in [int(n) for n in rng.integers(1, 4000, 60)]:
         x = opened((n, 8), ("n", ""))
-        made = kept.answer(write, op, [x, x], [x], traits(wave), [])
+        made = kept.generate(write, op, [x, x], [x], traits(wave), [])
         assert isinstance(made, KernelSource) and made == source_of(write_pointwise, op, [x, x], [x], traits(wave))
     assert len(written) < 30
 
@@ -205,7 +205,7 @@ def test_an_attribute_that_equals_an_extent_once_is_no_extent_elsewhere() -> Non
     kept, op = SourceCache(), mgx.op("concat", axis=0)
     for n, end in [(8, 4), (9, 4), (10, 4), (11, 4), (4, 4), (11, 11), (12, 12), (13, 13), (14, 14), (15, 4), (16, 16)]:
         xs, y = [opened((n, 3), ("n", "")), opened((end, 3), ("", ""))], opened((n + end, 3), ("m", ""))
-        made = kept.answer(write, op, xs, [y], traits(32), [])
+        made = kept.generate(write, op, xs, [y], traits(32), [])
         assert made == source_of(write, op, xs, [y], traits(32))
 
 
@@ -271,23 +271,23 @@ def test_programs_give_for_any_extents_what_a_fresh_one_gives(
 ) -> None:
     """What a trace gives is compared with what is written, and the results with those of other executables."""
     served: list[bool] = []
-    found = source_cache._Kept.found
+    found = source_cache._Entry.lookup
 
     def noted(self: Any, roots: Any) -> Any:
         made = found(self, roots)
         served.append(made is not None)
         return made
 
-    monkeypatch.setattr(source_cache._Kept, "found", noted)
-    monkeypatch.setattr(source_cache, "RARE", 1)
-    answer = SourceCache.answer
+    monkeypatch.setattr(source_cache._Entry, "lookup", noted)
+    monkeypatch.setattr(source_cache, "SOURCES_PER_TRACE", 1)
+    answer = SourceCache.generate
 
     def compared(self: SourceCache, *given: Any) -> Any:
         made = answer(self, *given)
         assert made == source_of(*given)
         return made
 
-    monkeypatch.setattr(SourceCache, "answer", compared)
+    monkeypatch.setattr(SourceCache, "generate", compared)
 
     def compiled(target: Any) -> mgx.Program:
         program = mgx.Program()

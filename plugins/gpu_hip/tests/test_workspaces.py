@@ -115,9 +115,9 @@ def given(nodes: Nodes) -> Any:
 def test_what_is_left_out_leaves_a_chain() -> None:
     nodes = Nodes([None, (512, 0, 4), None, (768, 7, 4), None])
     graph = Graph(given(nodes), 9)
-    assert [(n, *f) for n, f in graph.fills()] == [(2, 512, 0, 4), (4, 768, 7, 4)]
-    graph.leave_out(2)
-    assert nodes.edges == {(1, 3), (3, 4), (4, 5)} and graph.fills()[0][0] == 4
+    assert [(n, *f) for n, f in graph.memsets()] == [(2, 512, 0, 4), (4, 768, 7, 4)]
+    graph.remove(2)
+    assert nodes.edges == {(1, 3), (3, 4), (4, 5)} and graph.memsets()[0][0] == 4
 
 
 def test_a_counter_in_the_part_of_an_earlier_step_is_cleared_before_its_own_step() -> None:
@@ -125,7 +125,7 @@ def test_a_counter_in_the_part_of_an_earlier_step_is_cleared_before_its_own_step
 
     def capture(stream: Any) -> Any:
         recorded.clear()
-        return nullcontext(SimpleNamespace(taken=lambda: Graph(given(Nodes(list(recorded))), 9)))
+        return nullcontext(SimpleNamespace(result=lambda: Graph(given(Nodes(list(recorded))), 9)))
 
     def fill(address: int, value: int, size: int) -> None:
         recorded.append((address, value, size))
@@ -140,7 +140,7 @@ def test_a_counter_in_the_part_of_an_earlier_step_is_cleared_before_its_own_step
         for s, fills in zip(steps, cleared, strict=True)
     ]
     graph = _capture_steps(bound, {id(steps[0].workspace): 4096}, device, SimpleNamespace(handle=7))  # type: ignore[arg-type]
-    assert [f.address - 4096 for _, f in graph.fills()] == [0, 2 * HEAD]
+    assert [f.address - 4096 for _, f in graph.memsets()] == [0, 2 * HEAD]
 
 
 @pytest.mark.gpu

@@ -15,9 +15,9 @@ from .source import DeviceTraits, KernelSource, Tensor, supported, tensors
 __all__ = ["Inputs", "Generator", "copying", "computing", "non_empty", "source_of", "spread", "static"]
 
 Inputs: TypeAlias = "Sequence[Tensor | None]"
-Answer: TypeAlias = "KernelSource | No"
+Generated: TypeAlias = "KernelSource | No"
 # generator: from an op, its operands, results, device traits and sub-modules to the kernel
-Generator: TypeAlias = "Callable[[Any, Inputs, Sequence[Tensor], DeviceTraits, Sequence[Module]], Answer]"
+Generator: TypeAlias = "Callable[[Any, Inputs, Sequence[Tensor], DeviceTraits, Sequence[Module]], Generated]"
 
 LONGEST: Final = (1 << 32) - (1 << 16)  # elements along an axis: kernels count them in 32 bits, in steps of a block
 
@@ -44,12 +44,12 @@ def source_of(
         return No(recorder.fixed(made.why)) if isinstance(made, No) else made
 
 
-def copying(function: Callable[..., Answer]) -> Generator:
+def copying(function: Callable[..., Generated]) -> Generator:
     """Adapts ``function(op, inputs, outputs, traits)`` of an op that only copies elements, of a size with an integer type."""
 
     def write(
         op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
-    ) -> Answer:
+    ) -> Generated:
         if any(t is not None and t.dtype.size not in (1, 2, 4, 8) for t in (*xs, *ys)):
             return No(f"{op.name} does not support elements of 16 bytes")
         return _too_long(op, (*xs, *ys)) or function(op, xs, ys, traits)
@@ -57,10 +57,10 @@ def copying(function: Callable[..., Answer]) -> Generator:
     return write
 
 
-def static(count: int, function: Callable[..., Answer]) -> Generator:
+def static(count: int, function: Callable[..., Generated]) -> Generator:
     """Adapts ``function(op, *inputs, *outputs, traits)`` of an op with `count` inputs, without run-time attributes."""
 
-    def write(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> Answer:
+    def write(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) -> Generated:
         if any(x is not None for x in xs[count:]):
             return No(f"{op.name} does not support attributes known only at run time")
         return function(op, *xs[:count], *ys, traits)
@@ -68,12 +68,12 @@ def static(count: int, function: Callable[..., Answer]) -> Generator:
     return copying(write)
 
 
-def computing(function: Callable[..., Answer]) -> Generator:
+def computing(function: Callable[..., Generated]) -> Generator:
     """Adapts ``function(op, inputs, outputs, traits)`` of an op that computes with its elements."""
 
     def write(
         op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
-    ) -> Answer:
+    ) -> Generated:
         if not supported(*(t.dtype for t in (*xs, *ys) if t is not None)):
             return No(f"{op.name} of {', '.join(str(t.dtype) for t in (*xs, *ys) if t is not None)}")
         return _too_long(op, (*xs, *ys)) or function(op, xs, ys, traits)
@@ -87,7 +87,7 @@ def _too_long(op: Any, operands: Inputs) -> No | None:
     return None if found is None else No(f"{op.name} does not support an axis of {found} elements")
 
 
-def spread(function: Callable[..., Answer]) -> Generator:
+def spread(function: Callable[..., Generated]) -> Generator:
     """Adapts ``function(op, *inputs, *outputs, traits)`` of an op that computes with its elements."""
     return computing(lambda op, xs, ys, traits: function(op, *xs, *ys, traits))
 
@@ -97,7 +97,7 @@ def non_empty(write: Generator) -> Generator:
 
     def checked(
         op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
-    ) -> Answer:
+    ) -> Generated:
         if xs[0] is not None and not xs[0].elements and any(y.elements for y in ys):
             return No(f"{op.name} requires an operand with elements")
         return write(op, xs, ys, traits, modules)

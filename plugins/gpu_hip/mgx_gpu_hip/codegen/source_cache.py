@@ -16,19 +16,18 @@ from mgx_core import Instruction, Launch, Module, No, Operation, Shape
 from mgx_core.cache import Recent
 
 from .extents import SymbolicInt, text_of
-from .generators import Generator, source_of
+from .generators import Generated, Generator, source_of
 from .source import DeviceTraits, KernelLaunch, KernelSource, Number, Tensor
 from .tracing import Follow, Trace, Traced
 
-__all__ = ["Answer", "SourceCache"]
+__all__ = ["SourceCache"]
 
-KEPT: Final = 512  # maximum number of cached kernels
+MOST_ENTRIES: Final = 512  # maximum number of cached kernels
 VARIANTS: Final = 8  # maximum traces per kernel, one per set of decisions
-RARE: Final = 4  # sources generated per trace made, so that no set of shapes waits for many traces
+SOURCES_PER_TRACE: Final = 4  # sources generated per trace made, so that no set of shapes waits for many traces
 SMALL: Final = 16  # bytes of a constant in a body that is compared by value
 
-Answer: TypeAlias = "KernelSource | No"
-Make: TypeAlias = "Callable[[Any, Sequence[Tensor | None], Sequence[Tensor], Sequence[Module]], Answer]"
+Make: TypeAlias = "Callable[[Any, Sequence[Tensor | None], Sequence[Tensor], Sequence[Module]], Generated]"
 
 
 class _Opaque(Exception):
@@ -43,7 +42,7 @@ class _Key:
         self._numbers: dict[str, int] = {}
         self._values: dict[int, int] = {}
 
-    def meets(self, tensors: Sequence[Tensor | None]) -> None:
+    def register_extents(self, tensors: Sequence[Tensor | None]) -> None:
         """Registers the operands' extents, which plain numbers in attributes may equal; extents of bodies are added later."""
         for t in tensors:
             for x in () if t is None else (*t.lens, *t.strides):
@@ -186,13 +185,13 @@ class _Tracing:
 
     def module(self, module: Module) -> Module:
         copy = Module(module.name)
-        went: dict[Instruction, Instruction] = {}
+        mapped: dict[Instruction, Instruction] = {}
         for ins in module:
             result = ins.result if ins.is_return else self.shape(ins.result)
             op = ins.op if ins.literal is not None or ins.is_return else self.op(ins.op)
-            inputs = tuple([went[i] for i in ins.inputs])
+            inputs = tuple([mapped[i] for i in ins.inputs])
             modules = tuple([self.module(m) for m in ins.modules])
-            went[ins] = copy.append(Instruction(op, result, inputs, modules, ins.literal, ins.sources))
+            mapped[ins] = copy.append(Instruction(op, result, inputs, modules, ins.literal, ins.sources))
         return copy
 
 
@@ -203,7 +202,7 @@ class _Variant(NamedTuple):
     follow: Follow
 
 
-class _Kept:
+class _Entry:
     """Cache entry of a kernel: its traces, unless the generator uses extents in ways that cannot be traced.
 
     written: number of sources generated; traces: number of traces made; latest: the last source and its extents.
@@ -214,9 +213,9 @@ class _Kept:
         self.traceable = True
         self.written = 0
         self.traces = 0
-        self.latest: tuple[tuple[int, ...], Answer] | None = None
+        self.latest: tuple[tuple[int, ...], Generated] | None = None
 
-    def found(self, roots: Sequence[SymbolicInt]) -> Answer | None:
+    def lookup(self, roots: Sequence[SymbolicInt]) -> Generated | None:
         """Returns the kernel for these extents, if it is the latest one or a trace applies.
 
         Programs are emitted twice when libraries are queried ahead.  The trace used last is tried first.
@@ -242,10 +241,10 @@ class SourceCache:
     """Cache of kernels that are requested repeatedly with different extents."""
 
     def __init__(self) -> None:
-        self._kept: Recent[_Kept] = Recent(KEPT)
+        self._entries: Recent[_Entry] = Recent(MOST_ENTRIES)
         self._written = self._traced = 0  # sources with keys, and traces
 
-    def answer(
+    def generate(
         self,
         write: Generator,
         op: Operation,
@@ -253,37 +252,37 @@ class SourceCache:
         outputs: Sequence[Tensor],
         traits: DeviceTraits,
         modules: Sequence[Module],
-    ) -> Answer:
+    ) -> Generated:
         """Returns the result of `source_of`, from the cache if possible."""
 
-        def make(op: Operation, xs: Sequence[Any], ys: Sequence[Any], modules: Sequence[Module]) -> Answer:
+        def make(op: Operation, xs: Sequence[Any], ys: Sequence[Any], modules: Sequence[Module]) -> Generated:
             return source_of(write, op, xs, ys, traits, modules)
 
         found = _key((write, traits), op, inputs, outputs, modules)
         if found is None:
             return make(op, inputs, outputs, modules)
-        key, form = found
-        kept = self._kept.get(key) or self._kept.put(key, _Kept())
-        known = kept.found(form.roots)
+        key, key_data = found
+        entry = self._entries.get(key) or self._entries.put(key, _Entry())
+        known = entry.lookup(key_data.roots)
         if known is not None:
             return known
-        answer = make(op, inputs, outputs, modules)
-        kept.latest = tuple(map(int, form.roots)), answer
-        kept.written += 1
+        generated = make(op, inputs, outputs, modules)
+        entry.latest = tuple(map(int, key_data.roots)), generated
+        entry.written += 1
         self._written += 1
-        if self._traced * RARE < self._written and kept.worth_tracing():
+        if self._traced * SOURCES_PER_TRACE < self._written and entry.worth_tracing():
             self._traced += 1
-            kept.traces += 1
-            variant = None if isinstance(answer, No) else _trace(form, op, inputs, outputs, modules, make)
-            if variant is not None and _reproduces(variant, form.roots, answer):
-                kept.variants = [variant, *kept.variants]
+            entry.traces += 1
+            variant = None if isinstance(generated, No) else _trace(key_data, op, inputs, outputs, modules, make)
+            if variant is not None and _reproduces(variant, key_data.roots, generated):
+                entry.variants = [variant, *entry.variants]
             else:
-                kept.traceable = False
-        return answer
+                entry.traceable = False
+        return generated
 
 
 def _trace(
-    form: _Key,
+    key_data: _Key,
     op: Operation,
     inputs: Sequence[Tensor | None],
     outputs: Sequence[Tensor],
@@ -291,7 +290,7 @@ def _trace(
     make: Make,
 ) -> _Variant | None:
     """Returns the kernel with traced numbers; None if the generator requires ints, or declines."""
-    tracing = _Tracing(form)
+    tracing = _Tracing(key_data)
     try:
         xs, ys = [tracing.tensor(x) for x in inputs], [tracing.tensor(y) for y in outputs]
         source = make(tracing.op(op), xs, ys, [tracing.module(m) for m in modules])
@@ -303,10 +302,10 @@ def _trace(
         return None
 
 
-def _reproduces(variant: _Variant, roots: Sequence[SymbolicInt], answer: Answer) -> bool:
+def _reproduces(variant: _Variant, roots: Sequence[SymbolicInt], generated: Generated) -> bool:
     """Returns True if a trace reproduces the kernel that was generated for these extents."""
     numbers = _replay(variant.follow, roots)
-    return numbers is not None and _with_numbers(variant.source, iter(numbers)) == answer
+    return numbers is not None and _with_numbers(variant.source, iter(numbers)) == generated
 
 
 def _key(
@@ -317,17 +316,17 @@ def _key(
     modules: Sequence[Module],
 ) -> tuple[Hashable, _Key] | None:
     """Returns the key of a kernel, and its symbolic extents; None if it has none, or no key."""
-    form = _Key()
+    key_data = _Key()
     try:
-        form.meets((*inputs, *outputs))
-        if not form.roots:
+        key_data.register_extents((*inputs, *outputs))
+        if not key_data.roots:
             return None
-        tensors = tuple([form.tensor(t) for t in (*inputs, *outputs)])
-        key = given, len(inputs), tensors, tuple([form.module(m) for m in modules]), form.op(op)
+        tensors = tuple([key_data.tensor(t) for t in (*inputs, *outputs)])
+        key = given, len(inputs), tensors, tuple([key_data.module(m) for m in modules]), key_data.op(op)
         hash(key)
     except (_Opaque, TypeError):
         return None
-    return key, form
+    return key, key_data
 
 
 def _replay(follow: Follow, roots: Sequence[SymbolicInt]) -> tuple[Any, ...] | None:

@@ -83,7 +83,7 @@ def build(
     if missing:
         compiler = compiler or compiler_for(arch)
         store = store or KernelCache()
-        cached = {_key_of(s): store.get(_key(store, compiler, s.text, flags_of(s), arch)) for s in missing}
+        cached = {_key_of(s): store.get(_cache_key(store, compiler, s.text, flags_of(s), arch)) for s in missing}
         images |= {key: image for key, image in cached.items() if image is not None}
         missing = [source for source in missing if _key_of(source) not in images]
     if missing:
@@ -113,15 +113,15 @@ def _key_of(source: Source) -> Key:
 
 def digest(text: str, flags: tuple[str, ...], arch: str) -> str:
     """Returns the hash of everything that determines a kernel's code except the compiler: source with prelude, flags, arch."""
-    whole = complete(text, emulated=arch.startswith("host"))
-    return hashlib.sha256("\0".join([arch, *flags, "", whole]).encode()).hexdigest()
+    source = complete(text, emulated=arch.startswith("host"))
+    return hashlib.sha256("\0".join([arch, *flags, "", source]).encode()).hexdigest()
 
 
 def flags_of(source: Any) -> tuple[str, ...]:
     return tuple(getattr(source, "flags", ()))
 
 
-def _key(store: KernelCache, compiler: Compiler, text: str, flags: tuple[str, ...], arch: str) -> str:
+def _cache_key(store: KernelCache, compiler: Compiler, text: str, flags: tuple[str, ...], arch: str) -> str:
     return store.key(complete(text, emulated=arch.startswith("host")), flags, compiler.name, compiler.version, arch)
 
 
@@ -155,7 +155,7 @@ def _compile(group: list[Source], arch: str, compiler: Compiler, store: KernelCa
             pass  # compiled one by one below, to find the one that fails
         else:
             for source in group:
-                store.put(_key(store, compiler, source.text, flags, arch), image)
+                store.put(_cache_key(store, compiler, source.text, flags, arch), image)
             return {(s.text, flags): image for s in group}
     out = {}
     for source in group:
@@ -165,7 +165,7 @@ def _compile(group: list[Source], arch: str, compiler: Compiler, store: KernelCa
             nodes = getattr(source, "nodes", ())
             where = getattr(source, "origin", "") or f"kernel {source.name}"
             raise error.located(where + (f" for {', '.join(map(str, nodes))}" if nodes else "")) from None
-        store.put(_key(store, compiler, source.text, flags, arch), image)
+        store.put(_cache_key(store, compiler, source.text, flags, arch), image)
         out[source.text, flags] = image
     return out
 

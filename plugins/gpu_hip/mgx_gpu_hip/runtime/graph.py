@@ -17,11 +17,11 @@ from .stream import Stream
 
 __all__ = ["Capture", "Graph", "GraphExec"]
 
-FILL = 2  # CUgraphNodeType
+MEMSET = 2  # CUgraphNodeType
 THREAD_LOCAL = 1  # capture mode: other threads, such as torch's, may continue to allocate
 
 
-class Fill(NamedTuple):
+class Memset(NamedTuple):
     """A memset node: sets `size` bytes to a value."""
 
     address: int
@@ -29,7 +29,7 @@ class Fill(NamedTuple):
     size: int
 
 
-class _Fill(ctypes.Structure):
+class _MemsetParams(ctypes.Structure):
     """CUDA's CUDA_MEMSET_NODE_PARAMS."""
 
     _fields_: ClassVar = [
@@ -67,26 +67,28 @@ class Graph:
     def instantiate(self) -> GraphExec:
         return GraphExec(self)
 
-    def fills(self) -> list[tuple[int, Fill]]:
+    def memsets(self) -> list[tuple[int, Memset]]:
         """Returns the memset nodes with their parameters, if the driver reports them."""
         driver, found = self.device.driver, []
         if driver.graph_node_free is None:
             return []
         for node in _handles(partial(driver.graph_nodes, self.handle)):
-            if driver.out("graph_node_type", node, type=ctypes.c_int, last=True) == FILL:
-                given = _Fill()
+            if driver.out("graph_node_type", node, type=ctypes.c_int, last=True) == MEMSET:
+                given = _MemsetParams()
                 driver.graph_node_fill(node, ctypes.byref(given))
                 if given.height == 1:
-                    found.append((node, Fill(given.address, given.value, given.width * given.element)))
+                    found.append((node, Memset(given.address, given.value, given.width * given.element)))
         return found
 
-    def leave_out(self, node: int) -> None:
+    def remove(self, node: int) -> None:
         """Removes a node; its dependents then depend on its dependencies."""
         driver = self.device.driver
-        before, behind = (_handles(partial(call, node)) for call in (driver.graph_node_needs, driver.graph_node_users))
+        dependencies, dependents = (
+            _handles(partial(call, node)) for call in (driver.graph_node_needs, driver.graph_node_users)
+        )
         driver.graph_node_free(node)
-        for a in before:
-            for b in behind:
+        for a in dependencies:
+            for b in dependents:
                 driver.graph_join(self.handle, (ctypes.c_void_p * 1)(a), (ctypes.c_void_p * 1)(b), 1)
 
     def __del__(self) -> None:
@@ -139,14 +141,14 @@ class Capture:
     Garbage collection is disabled inside: collecting a library plan would free memory, which invalidates the capture.
     """
 
-    __slots__ = ("_undisturbed", "graph", "stream")
+    __slots__ = ("_no_collection", "graph", "stream")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self._undisturbed = no_collections()
+        self._no_collection = no_collections()
         self.graph: Graph | None = None
 
-    def taken(self) -> Graph:
+    def result(self) -> Graph:
         """Returns the captured graph.  Errors: DeviceError if nothing was captured."""
         if self.graph is None:
             raise DeviceError("nothing was captured")
@@ -154,17 +156,17 @@ class Capture:
 
     def instantiate(self) -> GraphExec:
         """Instantiates the captured graph.  Errors: DeviceError if nothing was captured."""
-        return self.taken().instantiate()
+        return self.result().instantiate()
 
     def __enter__(self) -> Capture:
         device = self.stream.device
         device.activate()
         device.hold_disposals(True)
-        self._undisturbed.__enter__()
+        self._no_collection.__enter__()
         try:
             device.driver.capture_begin(self.stream.handle, THREAD_LOCAL)
         except CallError:
-            self._undisturbed.__exit__(None, None, None)
+            self._no_collection.__exit__(None, None, None)
             device.hold_disposals(False)
             raise
         return self
@@ -180,6 +182,6 @@ class Capture:
                 raise
             return  # the error that broke the capture is already propagating
         finally:
-            self._undisturbed.__exit__(None, None, None)
+            self._no_collection.__exit__(None, None, None)
             device.hold_disposals(False)
         self.graph = Graph(device, handle)

@@ -22,7 +22,7 @@ from .stream import Event, Stream
 __all__ = ["DeviceBuffer", "PinnedBuffer", "Pool", "RegisteredMemory"]
 
 SMALL, LARGE = 512, 2 << 20  # granularity of sizes: SMALL below LARGE, above up to a sixteenth
-IDLE = 256 << 20  # bytes of free blocks that are kept, unless they exceed a quarter of all memory held
+MAX_IDLE = 256 << 20  # bytes of free blocks that are kept, unless they exceed a quarter of all memory held
 WASTE = 8  # a free block serves requests of at least (WASTE - 1) / WASTE of its size
 
 
@@ -67,7 +67,7 @@ class DeviceBuffer:
     def free(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None and self._block:
-            pool.give_back(self.address, self._block, self._streams)
+            pool.release(self.address, self._block, self._streams)
         self.address = self.size = 0
 
     def __del__(self) -> None:
@@ -88,8 +88,8 @@ class Pool:
     def __init__(self, device: DriverContext, exact: bool = False) -> None:
         self.device = device
         self.exact = exact
-        self.held = 0  # bytes allocated from the driver
-        self.kept = 0  # bytes of these in free blocks
+        self.reserved = 0  # bytes allocated from the driver
+        self.cached = 0  # bytes of these in free blocks
         self._free: list[tuple[int, int]] = []  # (size, address), sorted
         self._pending: list[tuple[list[Event], int, int]] = []
         self._returned: deque[tuple[list[Event], int, int]] = deque()
@@ -108,14 +108,14 @@ class Pool:
             index = bisect.bisect_left(self._free, (block, 0))
             if index < len(self._free) and self._free[index][0] * (WASTE - 1) <= block * WASTE:
                 block, address = self._free.pop(index)
-                self.kept -= block
+                self.cached -= block
             else:
-                if self.kept > max(IDLE, self.held // 4):  # evicts sizes that are no longer requested
-                    self._empty()
-                address = self._take(block, size)
+                if self.cached > max(MAX_IDLE, self.reserved // 4):  # evicts sizes that are no longer requested
+                    self._release_cached()
+                address = self._allocate_block(block, size)
             return DeviceBuffer(self.device, address, size, None, self, block)
 
-    def _take(self, block: int, size: int) -> int:
+    def _allocate_block(self, block: int, size: int) -> int:
         self.device.activate()
         for last in (False, True):
             try:
@@ -125,14 +125,14 @@ class Pool:
                     raise
                 if last:
                     free, total = self.device.memory()
-                    raise OutOfMemoryError(size, free, total, self.held, error.error) from None
-                self._empty()
+                    raise OutOfMemoryError(size, free, total, self.reserved, error.error) from None
+                self._release_cached()
             else:
-                self.held += block
+                self.reserved += block
                 return address
         raise AssertionError
 
-    def give_back(self, address: int, block: int, streams: list[Stream]) -> None:
+    def release(self, address: int, block: int, streams: list[Stream]) -> None:
         """Frees a buffer's memory; may be called at any time, even by the garbage collector during `allocate`."""
         self._returned.append(([Event(self.device).record(s) for s in streams], block, address))
         if self._lock.acquire(blocking=False):
@@ -154,30 +154,30 @@ class Pool:
                 if not wait and not all(event.done() for event in events):
                     self._pending.append((events, block, address))
                 elif self.exact:
-                    self.held -= block
+                    self.reserved -= block
                     self.device.dispose("free", address, loud=True)
                 else:
                     bisect.insort(self._free, (block, address))
-                    self.kept += block
+                    self.cached += block
 
     def idle(self) -> Held:
         """Returns number and size of the free blocks."""
         with self._lock:
-            return Held(len(self._free), self.kept)
+            return Held(len(self._free), self.cached)
 
     def trim(self) -> int:
         """Returns all free blocks to the driver; returns the number of bytes."""
         with self._lock:
-            return self._empty()
+            return self._release_cached()
 
-    def _empty(self) -> int:
+    def _release_cached(self) -> int:
         self._reclaim(wait=True)
         blocks, self._free = self._free, []
         size = sum(block for block, _ in blocks)
         for _, address in blocks:
             self.device.dispose("free", address)
-        self.held -= size
-        self.kept -= size
+        self.reserved -= size
+        self.cached -= size
         return size
 
 

@@ -22,21 +22,21 @@ def test_freed_memory_is_handed_out_again(device):
     first = device.allocate(10_000)
     address = first.address
     first.free()
-    assert device.pool.kept == device.pool.held == 10_240
+    assert device.pool.cached == device.pool.reserved == 10_240
     second = device.allocate(9_900)
-    assert second.address == address and device.pool.kept == 0
+    assert second.address == address and device.pool.cached == 0
     third = device.allocate(9_900)
     assert third.address != address
-    assert device.pool.held == 2 * 10_240
+    assert device.pool.reserved == 2 * 10_240
 
 
 def test_a_block_that_is_much_larger_is_not_wasted(device):
     device.allocate(100 << 20).free()
     small = device.allocate(50 << 20)
-    assert device.pool.held == 150 << 20
+    assert device.pool.reserved == 150 << 20
     small.free()
     assert device.pool.trim() == 150 << 20
-    assert device.pool.held == device.pool.kept == 0
+    assert device.pool.reserved == device.pool.cached == 0
 
 
 def test_dropping_the_last_reference_frees(device):
@@ -44,10 +44,10 @@ def test_dropping_the_last_reference_frees(device):
     part = buffer.part(1024, 16)
     del buffer
     gc.collect()
-    assert device.pool.kept == 0
+    assert device.pool.cached == 0
     del part
     gc.collect()
-    assert device.pool.kept == 4096
+    assert device.pool.cached == 4096
 
 
 def test_memory_in_use_on_a_stream_waits_for_it(device, monkeypatch):
@@ -56,12 +56,12 @@ def test_memory_in_use_on_a_stream_waits_for_it(device, monkeypatch):
     buffer.used_on(stream)
     monkeypatch.setattr("mgx_gpu_hip.runtime.stream.Event.done", lambda self: False)
     buffer.free()
-    assert device.pool.kept == 0
+    assert device.pool.cached == 0
     other = device.allocate(4096)
-    assert device.pool.held == 8192
+    assert device.pool.reserved == 8192
     monkeypatch.undo()
     again = device.allocate(4096)
-    assert device.pool.held == 8192 and again.address != other.address
+    assert device.pool.reserved == 8192 and again.address != other.address
 
 
 def test_everything_kept_is_given_up_before_memory_runs_out(device, monkeypatch):
@@ -69,15 +69,15 @@ def test_everything_kept_is_given_up_before_memory_runs_out(device, monkeypatch)
     real = device.driver.out
 
     def out(call, *arguments):
-        if call == "malloc" and device.pool.held + arguments[0] > 100 << 20:
+        if call == "malloc" and device.pool.reserved + arguments[0] > 100 << 20:
             return real("malloc", 1 << 60)  # which the driver refuses, as it does when memory runs out
         return real(call, *arguments)
 
     monkeypatch.setattr(device.driver, "out", out)
     device.allocate(50 << 20).free()
-    assert device.pool.kept == 50 << 20
+    assert device.pool.cached == 50 << 20
     large = device.allocate(80 << 20)
-    assert (large.size, device.pool.kept) == (80 << 20, 0)
+    assert (large.size, device.pool.cached) == (80 << 20, 0)
     with pytest.raises(OutOfMemoryError):
         device.allocate(80 << 20)
 
@@ -89,9 +89,9 @@ def test_sizes(device):
         device.allocate(-1)
     exact = Pool(device, exact=True)
     buffer = exact.allocate(1000)
-    assert exact.held == 1000
+    assert exact.reserved == 1000
     buffer.free()
-    assert exact.held == 0
+    assert exact.reserved == 0
 
 
 def test_random_sizes_from_threads_stay_flat(device):
@@ -110,14 +110,14 @@ def test_random_sizes_from_threads_stay_flat(device):
         for t in threads:
             t.join()
     gc.collect()
-    assert device.pool.held == device.pool.kept < 4 * 10 * 200_000 * 4
+    assert device.pool.reserved == device.pool.cached < 4 * 10 * 200_000 * 4
     device.pool.trim()
-    assert device.pool.held == 0
+    assert device.pool.reserved == 0
 
 
 def test_sizes_that_keep_growing_leave_little_unused(device, monkeypatch):
-    monkeypatch.setattr(memory, "IDLE", 4 << 20)
+    monkeypatch.setattr(memory, "MAX_IDLE", 4 << 20)
     for n in range(1, 12):
         device.allocate(n * (2 << 20)).free()
-        assert device.pool.kept <= (4 << 20) + n * (2 << 20)
-    assert device.pool.held == device.pool.kept
+        assert device.pool.cached <= (4 << 20) + n * (2 << 20)
+    assert device.pool.reserved == device.pool.cached
