@@ -76,7 +76,7 @@ def memory(models: Path) -> None:
         for half in (True, False):
             gc.collect()
             pool.trim()
-            before = pool.held
+            before = pool.reserved
             program = program_of(models, path.stem, half)
             program.run(feed)
             runner = program.executable.instances()[0].runner
@@ -87,7 +87,7 @@ def memory(models: Path) -> None:
             weights, arena = sum(literals.values()), sum(r.schedule.peak for r in parts)
             ends = sum(b.size for r in parts for b in r.staging.values())
             lower = sum(r.schedule.lower_bound for r in parts)
-            taken, bound = pool.held - before, lower + weights
+            taken, bound = pool.reserved - before, lower + weights
             worst = max(worst, (taken - ends) / bound)
             print(
                 f"memory   {path.stem:18} {'fp16' if half else 'fp32'}: arena {arena / MB:.1f} MB, bound {lower / MB:.1f} MB, "
@@ -132,7 +132,7 @@ def shapes(models: Path, count: int, seconds: float, every: int) -> None:
             samples += 1
         if (n + 1) % max(count // 10, 1) == 0:
             device, host = used()
-            held = open_device().pool.held / MB
+            held = open_device().pool.reserved / MB
             print(f"shapes   {n + 1}: device {device:.0f} MB ({held:.0f} in the pool), host {host:.0f} MB, last new "
                   f"shapes {statistics.median(new[-50:]):.0f} ms", flush=True)  # fmt: skip
     apart.shutdown()

@@ -44,8 +44,8 @@ def main() -> None:
                     failures.append(f"{name} {precision}: {str(error)[:300]}")
                     continue
                 for instance in program.executable.instances():
-                    launches += len(instance.runner.named)
-                    for source, code in zip(instance.runner.named, instance.runner.codes, strict=True):
+                    launches += len(instance.runner.step_sources)
+                    for source, code in zip(instance.runner.step_sources, instance.runner.codes, strict=True):
                         kernels.add(source.text)
                         if code.image[:4] != b"\x7fELF":
                             wrong.add(source.name)

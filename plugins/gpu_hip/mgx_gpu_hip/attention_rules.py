@@ -20,7 +20,7 @@ from mgx_core.rules.engine import ROUNDING, Builder, Rules
 __all__ = ["HEADS", "SCORES"]
 
 HEADS: Final = Rules("heads")
-MOST: Final = 12  # instructions allowed between the two products
+MAX_MEMBERS: Final = 12  # instructions allowed between the two products
 
 
 @HEADS.on(Dot)
@@ -37,8 +37,8 @@ def heads_in_groups(i: Instruction, b: Builder) -> Instruction | No | None:
     members = {m for m, depends in inside.items() if depends}
     if any(u not in members and u is not i for m in members for u in m.users):
         return No("the scores or weights have other uses")
-    if len(members) > MOST:
-        return No(f"more than {MOST} instructions are between the products")
+    if len(members) > MAX_MEMBERS:
+        return No(f"more than {MAX_MEMBERS} instructions are between the products")
     went: dict[Instruction, Instruction] = {}
 
     def split(x: Instruction) -> Instruction:
@@ -96,7 +96,7 @@ def _leads_to_scores(ins: Instruction, shared: tuple[int, int], seen: dict[Instr
     """Returns True if an instruction is pointwise work on, or a softmax of, a product with shared keys."""
     if ins in seen:
         return seen[ins]
-    if len(seen) > 2 * MOST:
+    if len(seen) > 2 * MAX_MEMBERS:
         return False
     seen[ins] = False
     if isinstance(ins.op, Dot):

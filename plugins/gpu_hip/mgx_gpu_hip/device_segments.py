@@ -14,9 +14,9 @@ from mgx_core.targets.view_steps import VIEWS
 
 __all__ = ["KEEPING", "on_device", "worth_launches"]
 
-LAUNCHES: Final = 4  # replaying a graph and copying its values takes about 100 us, a launch on the host about 30
+MIN_LAUNCHES: Final = 4  # replaying a graph and copying its values takes about 100 us, a launch on the host about 30
 KEEPING: Final = Keeping(16, 0)  # each runner has an arena of its own, and building one takes longer than running numpy
-WEIGHTS: Final = 4096  # minimum size of a constant operand
+MIN_WEIGHTS: Final = 4096  # minimum size of a constant operand
 
 
 def worth_launches(members: Sequence[Instruction]) -> bool:
@@ -28,7 +28,7 @@ def worth_launches(members: Sequence[Instruction]) -> bool:
         return False
     launches = [i for i in members if not isinstance(i.op.of, VIEWS)]  # type: ignore[attr-defined]
     constants = (i for ins in launches for i in ins.inputs if i.is_literal)
-    return len(launches) >= LAUNCHES or any(i.shape.elements() >= WEIGHTS for i in constants)
+    return len(launches) >= MIN_LAUNCHES or any(i.shape.elements() >= MIN_WEIGHTS for i in constants)
 
 
 def on_device(items: Sequence[Item]) -> set[Instruction]:

@@ -324,13 +324,13 @@ class GpuEmitter(Emitter):
 
     def host_step(self, name: str, function: HostFunction, given: Sequence[Value], outputs: Sequence[Value]) -> None:
         reads, writes = [v.buffer for v in given], [v.buffer for v in outputs]
-        self.add(HostStep(name, reads, writes, function=function, given=given, outputs=outputs))
+        self.add(HostStep(name, reads, writes, function=function, inputs=given, outputs=outputs))
 
     def device_step(
         self, name: str, function: DeviceFunction, given: Sequence[Value], outputs: Sequence[Value]
     ) -> None:
         reads, writes = [v.buffer for v in given], [v.buffer for v in (*given, *outputs)]
-        self.add(DeviceStep(name, reads, writes, function=function, given=given, outputs=outputs))
+        self.add(DeviceStep(name, reads, writes, function=function, inputs=given, outputs=outputs))
 
     def counted(self, ins: Instruction, env: dict[Instruction, Any], axis: int) -> tuple[Value, Value] | No:
         """Emits an op with a data-dependent number of rows: a buffer for the maximum, rows outermost, and the count."""

@@ -148,7 +148,7 @@ class GraphCache:
     def _on_host(self, step: HostStep, addresses: Mapping[int, int], stream: Any) -> None:
         stream.wait()
         arrays = []
-        for v in step.given:
+        for v in step.inputs:
             array = np.empty(v.lens, v.shape.dtype.numpy)
             if array.size:
                 self.device.download(array, addresses[id(v.buffer)] + v.byte_offset)
@@ -166,7 +166,7 @@ class GraphCache:
             return DeviceArray(DeviceBuffer(self.device, address, space), shape.dtype, value.lens, value.strides)
 
         with naming_errors(step):
-            step.function([array(v) for v in step.given], [array(v) for v in step.outputs])
+            step.function([array(v) for v in step.inputs], [array(v) for v in step.outputs])
 
 
 def enqueue(steps: Sequence[BoundStep], stream: int) -> None:

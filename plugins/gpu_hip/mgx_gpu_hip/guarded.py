@@ -20,7 +20,7 @@ from mgx_core.targets.values import Buffer, Value
 
 from .bound_steps import BoundStep, bound_steps, naming_errors
 from .codegen.source import KernelSource
-from .compile.source import most_threads
+from .compile.source import max_threads
 from .context import GpuContext
 from .emitter import GpuEmitter
 from .graph_cache import GraphCache
@@ -74,7 +74,7 @@ class _Values(GpuEmitter):
     def launch(self, source: KernelSource, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
         """Errors: DeviceError for more threads than a kernel was compiled for, which a real device may not report."""
         for launch in source.launches:
-            asked, most = prod(launch.block), most_threads(source.text, launch.entry)
+            asked, most = prod(launch.block), max_threads(source.text, launch.entry)
             if most is not None and asked > most:
                 nodes = ", ".join(self.sources)
                 what = (source.origin or f"kernel {launch.entry}") + (f", made from {nodes}," if nodes else "")

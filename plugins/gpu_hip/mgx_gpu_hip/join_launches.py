@@ -19,8 +19,8 @@ from .join_rows import outside_groups
 __all__ = ["HORIZONTAL", "JoinLaunches"]
 
 HORIZONTAL: Final = "side by side"  # tag of the groups
-SMALL: Final = 1 << 20  # bytes of a result above which launch overhead is negligible
-MOST: Final = 4  # members of a group
+SMALL_BYTES: Final = 1 << 20  # bytes of a result above which launch overhead is negligible
+MAX_MEMBERS: Final = 4  # members of a group
 KINDS: Final = (PointwiseGroup, FusedReduce, Pointwise, Concat, Gather, RotaryEmbedding, DequantDot)
 
 
@@ -68,7 +68,7 @@ def _bundles(module: Module) -> list[list[Instruction]]:
         if not depends and ins.op.view is not None and len(ins.inputs) == 1:
             continue
         small = _is_small(ins)
-        if depends or not small or len(bundle) == MOST:
+        if depends or not small or len(bundle) == MAX_MEMBERS:
             close()
         if small:
             bundle.append(ins)
@@ -83,4 +83,4 @@ def _is_small(ins: Instruction) -> bool:
     operands = [i.result for i in ins.inputs if not i.is_absent]
     if ins.result.dynamic() or not all(isinstance(s, Shape) and not s.dynamic() for s in operands):
         return False
-    return 0 < ins.result.elements() * ins.result.dtype.size <= SMALL
+    return 0 < ins.result.elements() * ins.result.dtype.size <= SMALL_BYTES

@@ -14,13 +14,13 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.slice import Slice
 from mgx_core.rules.outline import Names, outline, through_views
 
-__all__ = ["CODED", "FEW", "JOINED", "LEAST", "JoinRows", "outside_groups"]
+__all__ = ["CODED", "MAX_ROWS", "JOINED", "MIN_WEIGHTS", "JoinRows", "outside_groups"]
 
 JOINED: Final = "joined rows"  # tag of the groups
 CODED: Final = "coded rows"  # tag of groups around products with quantized weights
-FEW: Final = 16  # rows of such a product up to which reading the weights dominates
-LEAST: Final = 1 << 16  # elements of weights below which a launch takes longer than reading them
-PARTS: Final = 4  # maximum number of parts of a product that one thread combines
+MAX_ROWS: Final = 16  # rows of such a product up to which reading the weights dominates
+MIN_WEIGHTS: Final = 1 << 16  # elements of weights below which a launch takes longer than reading them
+MAX_PARTS: Final = 4  # maximum number of parts of a product that one thread combines
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _join(module: Module, ins: Instruction, names: Names) -> bool:
         return False
     row, weights = operands
     source = through_views(weights)
-    if not source.is_literal or prod(source.shape.lens()[-2:]) < LEAST:
+    if not source.is_literal or prod(source.shape.lens()[-2:]) < MIN_WEIGHTS:
         return False
     behind = _parts(ins) if isinstance(ins.op, Dot) else []
     last = behind[-1] if behind else ins
@@ -82,7 +82,7 @@ def _join(module: Module, ins: Instruction, names: Names) -> bool:
 def _join_codes(module: Module, product: Instruction, names: Names) -> bool:
     """Groups a product of few rows and quantized weights with the one pointwise group that reads it or slices of its columns."""
     shape = product.result
-    if not isinstance(shape, Shape) or shape.dynamic() or prod(shape.lens()[:-1]) > FEW:
+    if not isinstance(shape, Shape) or shape.dynamic() or prod(shape.lens()[:-1]) > MAX_ROWS:
         return False
     behind = _parts(product) or _whole(product)
     if not behind or behind[-1].next is None:
@@ -151,7 +151,7 @@ def _made_by(row: Instruction, reader: Instruction, position: dict[Instruction, 
 def _parts(product: Instruction) -> list[Instruction]:
     """Returns the slices that read a product, equal parts of its columns, and the one pointwise group that reads them."""
     columns = [(u.op, u) for u in product.users if isinstance(u.op, Slice) and len(u.inputs) == 1]
-    if len(columns) < len(product.users) or not 2 <= len(columns) <= PARTS:
+    if len(columns) < len(product.users) or not 2 <= len(columns) <= MAX_PARTS:
         return []
     columns.sort(key=lambda pair: pair[0].starts)
     parts = [u for _, u in columns]

@@ -21,8 +21,8 @@ from .runtime import DeviceArray
 
 __all__ = ["GpuTuning"]
 
-SPENT: Final = 0.002  # seconds per round of one kernel
-MOST: Final = 20  # launches per round
+ROUND_SECONDS: Final = 0.002  # seconds per round of one kernel
+MAX_LAUNCHES: Final = 20  # launches per round
 # no cost model covers these: library plans and generated kernels of several tile sizes
 ANCHORS: Final = (QuantDot, QuantConvolution)
 ROUNDS: Final = 3
@@ -53,5 +53,5 @@ class GpuTuning(KernelTuning):
         runner = GpuRunner(schedule, trial, CompileOptions(offload_copy=False))
         args = [DeviceArray(self.device.upload(a), of(a.dtype), a.shape) for a in arrays]
         once = runner.seconds(args, 1)
-        runs = max(1, min(MOST, int(SPENT / max(once, 1e-6))))
+        runs = max(1, min(MAX_LAUNCHES, int(ROUND_SECONDS / max(once, 1e-6))))
         return min(runner.seconds(args, runs) for _ in range(ROUNDS))

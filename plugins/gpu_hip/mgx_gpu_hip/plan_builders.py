@@ -15,7 +15,7 @@ from .runtime import Device
 
 __all__ = ["PlanBuilders", "PlanRequest"]
 
-MOST: Final = 12  # threads; the libraries' own locks limit concurrency
+MAX_THREADS: Final = 12  # threads; the libraries' own locks limit concurrency
 
 
 class PlanRequest(NamedTuple):
@@ -55,7 +55,7 @@ class PlanBuilders:
     def submit(self, requests: Iterable[PlanRequest]) -> list[Callable[[], Sequence[Any] | No]]:
         """Starts all requests; returns for each a call that waits for its plans, and re-raises the error of building them."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), MOST)), "mgx-plans")
+            self._pool = ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), MAX_THREADS)), "mgx-plans")
         return [self._pool.submit(self._plans, q).result for q in requests]
 
     def _plans(self, request: PlanRequest) -> Sequence[Any] | No:

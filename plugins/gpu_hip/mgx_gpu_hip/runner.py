@@ -27,7 +27,7 @@ from .saved_code import Kept, keep_code
 from .staging import Staging
 from .step_sources import StepSource, kernel_steps
 from .steps import CalledStep
-from .timing import in_a_row, marked, timings
+from .timing import enqueue_marked, repeated_seconds, timings
 from .watch import DeviceWatch
 from .watched_graphs import WatchedGraphs, fallback_inputs
 
@@ -180,7 +180,7 @@ class GpuRunner(Runner):
         """Returns device seconds per run, over consecutive runs in one graph; wall time if the host is involved."""
         if not self.whole or self.hosted:
             return super().seconds(args, runs)
-        return self._timed(args, lambda steps: in_a_row(steps, self.device, runs))
+        return self._timed(args, lambda steps: repeated_seconds(steps, self.device, runs))
 
     def _timed(self, args: Sequence[Any], measure: Callable[[Sequence[BoundStep]], T]) -> T:
         """Returns what `measure` returns for the bound steps of a run on these arguments."""
@@ -200,7 +200,7 @@ class GpuRunner(Runner):
             stream = self.device.default_stream
             kept = self.start(args)
             given, _ = self.staging.stage(args, stream)
-            count = marked(self.graphs.found(given, {}).steps, stream, begin, end)
+            count = enqueue_marked(self.graphs.found(given, {}).steps, stream, begin, end)
             stream.wait()
             del kept
             return count

@@ -43,7 +43,7 @@ class LibraryStep(Step):
 class CalledStep(Step):
     """A Python function called between device steps; programs with one are not captured as a graph."""
 
-    given: Sequence[Value] = field(kw_only=True)
+    inputs: Sequence[Value] = field(kw_only=True)
     outputs: Sequence[Value] = field(kw_only=True)
 
 

@@ -13,7 +13,7 @@ from mgx_core.targets.runner import Timing
 from .bound_steps import BoundStep
 from .runtime import Device, GraphExec, Stream
 
-__all__ = ["in_a_row", "marked", "timings"]
+__all__ = ["repeated_seconds", "enqueue_marked", "timings"]
 
 REPEATS: Final = 5  # consecutive launches in one graph, so that host and submission overhead do not count
 
@@ -34,7 +34,7 @@ def timings(steps: Sequence[BoundStep], device: Device, runs: int, warmup: int) 
     return made
 
 
-def in_a_row(steps: Sequence[BoundStep], device: Device, runs: int) -> float:
+def repeated_seconds(steps: Sequence[BoundStep], device: Device, runs: int) -> float:
     """Returns seconds per repetition of all steps, repeated in one graph after one warm-up replay."""
     stream = device.stream()
     graph = _repeated(steps, device, stream, runs)
@@ -52,7 +52,9 @@ def _repeated(steps: Sequence[BoundStep], device: Device, stream: Stream, times:
     return captured.instantiate()
 
 
-def marked(steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], None], end: Callable[[], None]) -> int:
+def enqueue_marked(
+    steps: Sequence[BoundStep], stream: Stream, begin: Callable[[str], None], end: Callable[[], None]
+) -> int:
     """Enqueues the steps with a profiler range per instruction; returns the number of ranges."""
     count = 0
     for instruction, bounds in groupby(steps, key=lambda bound: bound.step.instruction):

@@ -30,7 +30,7 @@ __all__ = ["TimedPlan", "Tuner"]
 
 SYMBOLIC_COST: Final = 4  # budget taken by a set of symbolic extents: timing one pays off after thousands of runs
 LOW_MEMORY: Final = 16  # if less than this fraction of memory is free, a refusal may be due to lack of memory
-MOST_PLANS = 512  # maximum number of problems stored in memory
+MAX_PLANS = 512  # maximum number of problems stored in memory
 DRY_RUNS: Final = 3
 RATE = 2e8  # operations per microsecond assumed where nothing was measured
 
@@ -221,7 +221,7 @@ class Tuner(TuningStore):
 
     def _found(self, problem: Any, exhaustive: bool, answer: TimedPlan | No) -> TimedPlan | No:
         self.found[problem, exhaustive] = answer
-        if len(self.found) > MOST_PLANS:
+        if len(self.found) > MAX_PLANS:
             self.found.popitem(last=False)
         return answer
 

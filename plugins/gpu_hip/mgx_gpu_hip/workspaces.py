@@ -17,7 +17,7 @@ from .steps import LibraryStep
 __all__ = ["HEAD", "share_workspaces"]
 
 HEAD: Final = 256  # bytes at the start of a workspace that are exclusive to one step
-MOST: Final = 64 << 20  # bytes of a workspace that is live from its first use to its last
+MAX_BYTES: Final = 64 << 20  # bytes of a workspace that is live from its first use to its last
 
 
 def share_workspaces(steps: Sequence[Step]) -> None:
@@ -25,7 +25,9 @@ def share_workspaces(steps: Sequence[Step]) -> None:
 
     No step writes to the start of a later step's window: a counter cleared before the first step stays zero until its own step.
     """
-    users = [s for s in steps if isinstance(s, LibraryStep) and s.workspace is not None and s.workspace.bytes <= MOST]
+    users = [
+        s for s in steps if isinstance(s, LibraryStep) and s.workspace is not None and s.workspace.bytes <= MAX_BYTES
+    ]
     if len(users) < 2:
         return
     places = [HEAD * n for n in reversed(range(len(users)))]

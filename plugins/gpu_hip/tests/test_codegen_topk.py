@@ -57,7 +57,7 @@ def test_sorted_in_one_block(of: str, largest: bool, wave: int) -> None:
 @pytest.mark.parametrize(("n", "k"), [(2000, 5), (2000, 70), (2000, 2000), (1025, 1000), (3073, 3073), (130, 129)])
 def test_merged_runs(of: str, largest: bool, wave: int, many: int, n: int, k: int, monkeypatch) -> None:
     monkeypatch.setattr(topk, "RUN", 64)
-    monkeypatch.setattr(topk, "MANY", many)
+    monkeypatch.setattr(topk, "MANY_ELEMENTS", many)
     monkeypatch.setattr(topk, "MERGED", 8)
     source = check(Topk(k=k, largest=largest), line(of, 2, n), wave)
     assert len(source.launches) == (1 + (n > 64) + (n > 512) if many else 1 + sum(n > 64 * 4**i for i in range(4)))

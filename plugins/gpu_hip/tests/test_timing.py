@@ -14,7 +14,7 @@ from mgx_core.report.launches import launch_rows
 from mgx_core.targets.schedule import Call, Step
 from mgx_gpu_hip.bound_steps import BoundStep
 from mgx_gpu_hip.target import GpuTarget
-from mgx_gpu_hip.timing import marked
+from mgx_gpu_hip.timing import enqueue_marked
 
 
 def ranges(*steps: BoundStep) -> tuple[list[str], Any]:
@@ -22,7 +22,7 @@ def ranges(*steps: BoundStep) -> tuple[list[str], Any]:
     said: list[str] = []
     stream: Any = SimpleNamespace(handle=0)
     try:
-        return said, marked(steps, stream, lambda text: said.append("begin"), lambda: said.append("end"))
+        return said, enqueue_marked(steps, stream, lambda text: said.append("begin"), lambda: said.append("end"))
     except DeviceError as error:
         return said, error
 

@@ -17,7 +17,7 @@ from mgx_gpu_hip.runtime import open_device
 from mgx_gpu_hip.runtime.graph import Graph
 from mgx_gpu_hip.runtime.symbols import C_TYPES, CALLS
 from mgx_gpu_hip.steps import LibraryStep
-from mgx_gpu_hip.workspaces import HEAD, MOST, share_workspaces
+from mgx_gpu_hip.workspaces import HEAD, MAX_BYTES, share_workspaces
 
 TYPES = {call.name: [C_TYPES[c] for c in call.parameters("cuda")] for call in CALLS}
 
@@ -31,10 +31,10 @@ def step(size: int | None, plan: Any = None) -> LibraryStep:
 
 
 def test_no_step_writes_to_the_start_of_a_later_ones_window() -> None:
-    sizes = [256, None, 4096, 100, MOST + 1, 2048]
+    sizes = [256, None, 4096, 100, MAX_BYTES + 1, 2048]
     steps = [step(size) for size in sizes]
     share_workspaces(steps)
-    shared = [s for s, size in zip(steps, sizes, strict=True) if size and size <= MOST]
+    shared = [s for s, size in zip(steps, sizes, strict=True) if size and size <= MAX_BYTES]
     whole = shared[0].workspace
     assert whole is not None and all(s.workspace is whole and s.writes[1] is whole for s in shared)
     for n, s in enumerate(shared):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mgx_core import No
 
-from ..join_rows import FEW
+from ..join_rows import MAX_ROWS
 from .coded_tiles import CodedTiles
 from .geometry import ceil_div, decompose
 from .pointwise import one_launch
@@ -66,7 +66,7 @@ def coded_product(
     assert a is not None and codes is not None and scale is not None
     parts = 1 if after is None else after.sums
     rows, k, n = prod(a.lens[:-1]), a.lens[-1], ys[0].lens[-1] * parts
-    if rows > FEW:
+    if rows > MAX_ROWS:
         return No(f"with {rows} rows a product with dequantized weights is faster")
     if not rows or not k or not n:
         return No("an extent is 0")

@@ -19,7 +19,7 @@ COLUMNS: Final = 16  # columns of weights per instruction, for eight rows
 SHARERS: Final = 4  # lanes that share a column
 LANES: Final = 32
 HELD: Final = 4  # vectors of codes that a lane has in flight
-MOST_WAVES: Final = 16
+MAX_WAVES: Final = 16
 MANY: Final = 80  # waves per multiprocessor from which blocks of fewer waves and more columns are faster
 
 
@@ -87,9 +87,9 @@ class CodedTiles:
     ) -> CodedTiles:  # fmt: skip
         """Returns the fastest distribution, from measurements on an H200."""
         count, pieces, _ = codes.lens
-        tiles, waves = parts, min(MOST_WAVES, 1 << (pieces - 1).bit_length())
+        tiles, waves = parts, min(MAX_WAVES, 1 << (pieces - 1).bit_length())
         while tiles <= 2 and ceil_div(count, tiles) * waves > MANY * traits.sm_count:
-            tiles, waves = 2 * tiles, max(waves // 2, min(waves, MOST_WAVES // 2))
+            tiles, waves = 2 * tiles, max(waves // 2, min(waves, MAX_WAVES // 2))
         held = max(1, min(ceil_div(pieces, waves), HELD // (2 * tiles)))
         return cls(bits, kind, codes, scale, zero, waves, tiles, held, parts)
 

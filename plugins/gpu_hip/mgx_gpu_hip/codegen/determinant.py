@@ -13,14 +13,14 @@ from .source import DeviceTraits, KernelSource, Tensor, finish, to_compute, to_s
 
 __all__ = ["determinant"]
 
-LARGEST: Final = 64  # rows of a float64 matrix that fits in shared memory
+MAX_ROWS: Final = 64  # rows of a float64 matrix that fits in shared memory
 THREADS: Final = 64
 
 
 def determinant(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     n = x.lens[-1]
-    if n > LARGEST:
-        return No(f"the kernel supports at most {LARGEST} rows, got {n}")
+    if n > MAX_ROWS:
+        return No(f"the kernel supports at most {MAX_ROWS} rows, got {n}")
     matrices = y.elements
     if not matrices:
         return finish("det", "", [], [x], [y])

@@ -19,7 +19,7 @@ from .source import Tensor, compute_type, storage_type, to_compute
 __all__ = ["Evaluator", "body_function"]
 
 BYTES: Final = (int8, uint8)
-MOST: Final = 2.0**19  # bound of zero points: the sum of a number and 1.5 * 2^23 has integer resolution
+MAX_ZERO_POINT: Final = 2.0**19  # bound of zero points: the sum of a number and 1.5 * 2^23 has integer resolution
 
 
 class Evaluator:
@@ -65,7 +65,7 @@ class Evaluator:
         to = ins.op.target_type
         if near is None or zero is None or any(b is None or not to.lowest <= b <= to.highest for b in bounds):
             return None
-        if abs(zero) > MOST:
+        if abs(zero) > MAX_ZERO_POINT:
             return None
         held = [constant(b - zero, "float") for b in bounds if b is not None]
         held += [str(-int(zero))] if zero else []  # the value for NaN, chosen so that the final result is 0

@@ -10,9 +10,9 @@ from typing import Final
 from .geometry import ceil_div
 from .source import DeviceTraits
 
-__all__ = ["MOST_CHANNELS", "RUN", "Filters", "Tile", "runs_of", "tiles_by_time"]
+__all__ = ["MAX_CHANNELS", "RUN", "Filters", "Tile", "runs_of", "tiles_by_time"]
 
-MOST_CHANNELS: Final = 8
+MAX_CHANNELS: Final = 8
 RUN: Final = 8  # contiguous elements of a window in shared memory
 SEVERAL: Final = 110 << 10  # bytes of shared memory with which two blocks fit on a multiprocessor
 PITCH: Final = 8  # padding elements per row of weights, so that eight rows fall into different banks
@@ -66,7 +66,7 @@ def runs_of(
     channels: int, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int], begins: tuple[int, int]
 ) -> Filters:
     """Returns the order with the fewest runs, among these the one with the best alignment."""
-    ways = [Filters(channels, kernel, stride, dilation, begins, n) for n in range(channels, MOST_CHANNELS + 1)]
+    ways = [Filters(channels, kernel, stride, dilation, begins, n) for n in range(channels, MAX_CHANNELS + 1)]
     return min(ways, key=lambda f: (f.per_row, -f.align, f.taken))
 
 

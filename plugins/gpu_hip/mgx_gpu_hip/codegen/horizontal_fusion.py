@@ -16,7 +16,7 @@ __all__ = ["fuse_horizontally"]
 _HEAD: Final = re.compile(r"KERNEL\([^)]*\) (\w+)\(([^)]*)\) \{\n")
 _WAITS: Final = ("  grid_wait();\n", "  if (chained) grid_done();\n")
 _TOGETHER: Final = re.compile(r"__syncthreads|SHARED|WAVE|wave_|block_|lane_id|async_")  # cooperation within a block
-MOST_ARGUMENTS: Final = 64
+MAX_ARGUMENTS: Final = 64
 
 
 def fuse_horizontally(
@@ -44,7 +44,7 @@ def fuse_horizontally(
         lines.append(f"if (blockIdx.x < {last}u) return {NAME}_part{n}({', '.join(names)});")
         texts.append(text)
         first, reads, writes = last, reads + source.inputs, writes + source.outputs
-    if len(args) > MOST_ARGUMENTS:
+    if len(args) > MAX_ARGUMENTS:
         return No("the kernels have too many arguments")
     shared = max(s.shared_bytes for s in sources)
     launch = KernelLaunch(NAME, (first, 1, 1), block, tuple(args), shared)

@@ -41,7 +41,7 @@ from .source import (
 
 __all__ = ["each_item", "kernel", "one_launch", "pointwise", "threads_of"]
 
-LEAST_TILE = 16  # a shared-memory tile does not pay off for smaller extents
+MIN_TILE = 16  # a shared-memory tile does not pay off for smaller extents
 
 
 def threads_of(count: int, traits: DeviceTraits) -> int:
@@ -237,9 +237,9 @@ def each_item(
 def _tile_axis(plan: _Plan) -> int | None:
     """Returns the axis along which transposed inputs are contiguous, if there are any and tiles pay off."""
     dims = plan.loop.dims
-    if len(dims) < 2 or dims[-1] < LEAST_TILE or any(s[-1] != 1 for s in plan.write_strides):
+    if len(dims) < 2 or dims[-1] < MIN_TILE or any(s[-1] != 1 for s in plan.write_strides):
         return None
-    axes = {s.index(1) for s in plan.read_strides if s[-1] > 1 and 1 in s and dims[s.index(1)] >= LEAST_TILE}
+    axes = {s.index(1) for s in plan.read_strides if s[-1] > 1 and 1 in s and dims[s.index(1)] >= MIN_TILE}
     return axes.pop() if len(axes) == 1 else None
 
 

@@ -56,7 +56,7 @@ _FAST = {  # errors of 1e-6, for 16-bit results
     "tanh": "fast::tanh({x})",
     "sigmoid": "fast::sigmoid({x})",
 }
-MOST_STEPS = 2048
+MAX_STEPS = 2048
 WAVES = 7  # per multiprocessor, to hide the latency of reading weights
 HELD = 256  # bytes of weights per thread
 
@@ -234,8 +234,8 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
         return refused
     s, b, i = x.lens
     h, directions, gates = op.hidden_size, op.directions, op.gates
-    if s > MOST_STEPS:
-        return No(f"the layer has more than {MOST_STEPS} steps")
+    if s > MAX_STEPS:
+        return No(f"the layer has more than {MAX_STEPS} steps")
     given = [x, w, r, bias, lens, h0, c0, peephole]
     y = ys[0]
 

@@ -14,7 +14,7 @@ from .source import DeviceTraits, KernelSource, Tensor, entry_word
 
 __all__ = ["fused_reduce"]
 
-LEAST_COLUMNS = 8  # minimum number of adjacent rows to read together
+MIN_COLUMNS = 8  # minimum number of adjacent rows to read together
 
 
 def fused_reduce(
@@ -29,6 +29,6 @@ def fused_reduce(
     if plan.main is not None and plan.rows and plan.length:
         n = plan.accesses.index(plan.main)
         across, along = plan.kept_strides(n), plan.reduced_strides(n)
-        if across and across[-1] == 1 and plan.kept.dims[-1] >= LEAST_COLUMNS and not (along and along[-1] == 1):
+        if across and across[-1] == 1 and plan.kept.dims[-1] >= MIN_COLUMNS and not (along and along[-1] == 1):
             return columns_kernel(plan, traits)
     return rows_kernel(plan, traits)

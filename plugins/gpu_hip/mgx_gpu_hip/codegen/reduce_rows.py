@@ -15,10 +15,10 @@ from .reductions import Plan, Reduction
 from .row_passes import RowPass, RowShape, RowWriter
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Number, compute_type, finish
 
-__all__ = ["MOST_KEPT", "MOST_REGISTERS", "pass_lines", "rows_kernel"]
+__all__ = ["MAX_KEPT", "MAX_REGISTERS", "pass_lines", "rows_kernel"]
 
-MOST_KEPT = 32  # elements of a row per thread, for each value kept in registers
-MOST_REGISTERS = 80  # registers for all kept values
+MAX_KEPT = 32  # elements of a row per thread, for each value kept in registers
+MAX_REGISTERS = 80  # registers for all kept values
 LONG = 8192  # minimum length of rows to split over blocks
 
 
@@ -30,9 +30,9 @@ def rows_kernel(plan: Plan, traits: DeviceTraits) -> KernelSource:
     splits = _splits(plan, traits)
     if splits > 1:
         return _split(plan, traits, splits)
-    keep = shape.turns * shape.width <= MOST_KEPT
+    keep = shape.turns * shape.width <= MAX_KEPT
     writer = RowWriter(plan, traits, shape, keep)
-    if keep and len(writer.kept) * shape.turns * shape.width > MOST_REGISTERS:
+    if keep and len(writer.kept) * shape.turns * shape.width > MAX_REGISTERS:
         writer = RowWriter(plan, traits, shape, False)
     text, launch = _whole(writer)
     return finish(plan.word, text, [launch], plan.inputs, plan.outputs, flops=plan.flops)
@@ -55,7 +55,7 @@ def _width(plan: Plan) -> int:
 def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     width = _width(plan)
     groups = max(plan.length // width, 1)
-    turns_kept = max(1, MOST_KEPT // width)
+    turns_kept = max(1, MAX_KEPT // width)
     threads = max(min(power_of_two(groups), 8), power_of_two(ceil_div(groups, turns_kept)))
     wanted = traits.sm_count * 512
     while threads * plan.rows < wanted and threads < groups:
@@ -64,7 +64,7 @@ def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
         turns = ceil_div(groups, min(threads, traits.max_threads))
         threads = ceil_div(ceil_div(groups, turns), traits.wave) * traits.wave
         threads = min(threads, traits.max_threads)
-    if ceil_div(groups, threads) * width > MOST_KEPT:
+    if ceil_div(groups, threads) * width > MAX_KEPT:
         threads = min(traits.max_threads, 512)
     if isinstance(plan.length, SymbolicInt):  # limits the number of source variants
         threads = min(power_of_two(threads), traits.max_threads)

@@ -17,7 +17,7 @@ from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, stor
 
 __all__ = ["resize"]
 
-MOST_TAPS = 16  # neighbours along one axis
+MAX_TAPS = 16  # neighbours along one axis
 
 
 def _table(kind: str, name: str, numbers: Any) -> str:
@@ -57,8 +57,8 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
             if op.exclude_outside:
                 weight = np.where(beyond, 0, weight)
                 weight = weight / weight.sum(-1, keepdims=True)
-            if index.shape[1] > MOST_TAPS:
-                return No(f"at most {MOST_TAPS} neighbours along an axis are supported, got {index.shape[1]}")
+            if index.shape[1] > MAX_TAPS:
+                return No(f"at most {MAX_TAPS} neighbours along an axis are supported, got {index.shape[1]}")
             before += _table("i32", f"at{axis}", np.clip(index, 0, plan.size - 1))
             before += _table(kind, f"by{axis}", weight)
             taps[axis] = index.shape[1]

@@ -15,7 +15,7 @@ from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, fini
 
 __all__ = ["roialign"]
 
-MOST_UNROLLED = 4  # sampling points along one axis of a cell
+MAX_UNROLLED = 4  # sampling points along one axis of a cell
 
 # Coordinates are float64, as in the definition, since the number of points and whether they are inside are discontinuous.
 # If the number of points is open, only those inside the image are enumerated, since a region may be vast.
@@ -111,7 +111,7 @@ def _region(op: Any, x: Tensor, rois: Tensor, at: list[str]) -> list[str]:
 def _points(op: Any, x: Tensor, index: str, width: int) -> list[str]:
     """Returns loops over the points inside that accumulate their neighbours in `acc`."""
     kind, ratio, largest = compute_type(x.dtype), op.sampling_ratio, op.mode == "max"
-    unroll = "UNROLL " if 0 < ratio <= MOST_UNROLLED else ""
+    unroll = "UNROLL " if 0 < ratio <= MAX_UNROLLED else ""
     outside = "{ beyond = true; continue; }" if largest else "continue;"
     heads = [
         [

@@ -8,7 +8,7 @@ from mgx_core import No
 from mgx_core import dtype as dt
 
 from .bodies import Source
-from .reduce_rows import MOST_KEPT, MOST_REGISTERS, pass_lines
+from .reduce_rows import MAX_KEPT, MAX_REGISTERS, pass_lines
 from .reductions import Plan
 from .row_passes import RowShape, RowWriter
 from .source import DeviceTraits
@@ -38,7 +38,7 @@ class RowPrologue:
     @property
     def most(self) -> int:
         """Most elements of the row per thread."""
-        return MOST_KEPT
+        return MAX_KEPT
 
 
 def row_prologue(prologue: RowPrologue, threads: int, turns: int, width: int, traits: DeviceTraits) -> list[str] | No:
@@ -49,11 +49,11 @@ def row_prologue(prologue: RowPrologue, threads: int, turns: int, width: int, tr
     plan = prologue.plan
     if plan.rows != 1 or plan.row_outputs or len(plan.reduced.dims) != 1:
         return No("the reduction is not over one row")
-    if turns * width > MOST_KEPT or threads > traits.max_threads:
+    if turns * width > MAX_KEPT or threads > traits.max_threads:
         return No(f"a row of {plan.length} elements is too long for each block to compute it")
     shape = RowShape(width, threads, turns, turns * threads * width == plan.length)
     writer = RowWriter(plan, traits, shape, True, prologue.held, prologue.held < prologue.stored)
-    if (len(writer.kept) + 1) * turns * width > MOST_REGISTERS:
+    if (len(writer.kept) + 1) * turns * width > MAX_REGISTERS:
         return No("the reduction needs too many registers for each block to compute the row")
     writer.restart()
     seen: dict[Source, int] = {}

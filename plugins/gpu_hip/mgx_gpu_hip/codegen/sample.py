@@ -19,10 +19,10 @@ from .source import DeviceTraits, KernelSource, Tensor, compute_type, finish, st
 __all__ = ["grid_sample"]
 
 TAPS: Final = {"nearest": 1, "linear": 2, "cubic": 4}  # neighbours along an axis
-MOST_AXES: Final = 3
-MOST_CHANNELS: Final = 8  # per thread
-MOST_READS: Final = 64  # per thread, in flight together
-MOST_EXTENT: Final = 1 << 30  # keeps indices and their reflections below 2^31
+MAX_AXES: Final = 3
+MAX_CHANNELS: Final = 8  # per thread
+MAX_READS: Final = 64  # per thread, in flight together
+MAX_EXTENT: Final = 1 << 30  # keeps indices and their reflections below 2^31
 
 
 class _Channels(NamedTuple):
@@ -48,7 +48,7 @@ def _channels(x: Tensor, y: Tensor, taps: int, traits: DeviceTraits) -> _Channel
         width //= 2
     if width > 1:
         return _Channels(width, True, False)
-    most = max(1, min(MOST_CHANNELS, MOST_READS // taps))
+    most = max(1, min(MAX_CHANNELS, MAX_READS // taps))
     while most > 1 and places * ceil_div(channels, most) < traits.sm_count * 1024:
         most //= 2
     if isinstance(channels, SymbolicInt):
@@ -110,7 +110,7 @@ def _sum(op: Any, x: Tensor, rank: int, kind: str, index: str, channels: _Channe
     taps = TAPS[op.mode]
     heads = []
     for a in range(rank):
-        unrolled = taps ** (rank - a) * channels.width <= 2 * MOST_READS
+        unrolled = taps ** (rank - a) * channels.width <= 2 * MAX_READS
         heads.append([f"{'UNROLL ' if unrolled else ''}for (int j{a} = 0; j{a} < {taps}; ++j{a}) {{"])
     every = range(rank)
     place = " + ".join(f"o{a}[j{a}]" for a in every)
@@ -135,9 +135,9 @@ def _sum(op: Any, x: Tensor, rank: int, kind: str, index: str, channels: _Channe
 def grid_sample(op: Any, x: Tensor, grid: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """Narrow floats are computed in float32, integers in float64; coordinates in the grid's type."""
     rank = len(x.lens) - 2
-    if rank > MOST_AXES:
+    if rank > MAX_AXES:
         return No(f"{rank} spatial axes are not supported")
-    if any(n >= MOST_EXTENT for n in x.lens[2:]):
+    if any(n >= MAX_EXTENT for n in x.lens[2:]):
         return No(f"an image axis of {max(x.lens[2:])} elements is too long")
     if not y.elements:
         return finish("grid_sample", "", [], [x, grid], [y])

@@ -35,11 +35,11 @@ __all__ = ["prefix_scan"]
 
 BLOCK: Final = 256
 ITEMS: Final = 4  # adjacent elements that a thread of a block combines alone
-SHORT: Final = 64  # maximum length of lines for a thread each if they are not adjacent
+MAX_SHORT: Final = 64  # maximum length of lines for a thread each if they are not adjacent
 ADJACENT: Final = 32  # minimum number of adjacent lines for a thread each
-LEAST: Final = {"block": 2 * BLOCK * ITEMS, "thread": 32}  # minimum elements of a part
-LONG: Final = {"block": 16384, "thread": 256}  # minimum length of lines to split: more launches cost more
-MOST: Final = 1024  # maximum parts of a line
+MIN_PART: Final = {"block": 2 * BLOCK * ITEMS, "thread": 32}  # minimum elements of a part
+MIN_SPLIT: Final = {"block": 16384, "thread": 256}  # minimum length of lines to split: more launches cost more
+MAX_PARTS: Final = 1024  # maximum parts of a line
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
     kind = compute_type(x.dtype)
     kind = "double" if kind in FLOATS else UNSIGNED.get(kind, kind)
     how = "Sum" if isinstance(op, PrefixScanSum) else "Prod"
-    block = n >= SHORT and (x.strides[axis] == 1 or rows < ADJACENT)
+    block = n >= MAX_SHORT and (x.strides[axis] == 1 or rows < ADJACENT)
     form, busy = ("block", 2 * traits.sm_count) if block else ("thread", 256 * traits.sm_count)
     parts, share, items = 1, n, ITEMS
     if how == "Prod" and kind in FLOATS:
         items = 1  # products of long runs could overflow although a zero before them makes the result 0
-    elif 2 * rows < busy and n >= LONG[form]:
-        parts = min(ceil_div(n, LEAST[form]), ceil_div(2 * busy, rows), MOST)
+    elif 2 * rows < busy and n >= MIN_SPLIT[form]:
+        parts = min(ceil_div(n, MIN_PART[form]), ceil_div(2 * busy, rows), MAX_PARTS)
         unit = BLOCK * ITEMS if block else 1
         share = ceil_div(ceil_div(n, unit), parts) * unit
         parts = ceil_div(n, share)

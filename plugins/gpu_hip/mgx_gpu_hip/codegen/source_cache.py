@@ -22,7 +22,7 @@ from .tracing import Follow, Trace, Traced
 
 __all__ = ["SourceCache"]
 
-MOST_ENTRIES: Final = 512  # maximum number of cached kernels
+MAX_ENTRIES: Final = 512  # maximum number of cached kernels
 VARIANTS: Final = 8  # maximum traces per kernel, one per set of decisions
 SOURCES_PER_TRACE: Final = 4  # sources generated per trace made, so that no set of shapes waits for many traces
 SMALL: Final = 16  # bytes of a constant in a body that is compared by value
@@ -241,7 +241,7 @@ class SourceCache:
     """Cache of kernels that are requested repeatedly with different extents."""
 
     def __init__(self) -> None:
-        self._entries: Recent[_Entry] = Recent(MOST_ENTRIES)
+        self._entries: Recent[_Entry] = Recent(MAX_ENTRIES)
         self._written = self._traced = 0  # sources with keys, and traces
 
     def generate(

@@ -31,10 +31,10 @@ from .source import (
 
 __all__ = ["exchanges", "topk"]
 
-COUNTED: Final = 64  # maximum elements of a line whose ranks are counted
+MAX_COUNTED: Final = 64  # maximum elements of a line whose ranks are counted
 RUN: Final = 2048  # maximum elements that a block sorts
 MERGED: Final = 32  # runs merged at a time
-MANY: Final = 1 << 17  # elements from which more launches cost less than longer searches
+MANY_ELEMENTS: Final = 1 << 17  # elements from which more launches cost less than longer searches
 MERGED_OF_MANY: Final = 4
 THREADS: Final = 256
 
@@ -87,7 +87,7 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
     lines = _Lines(x, rows, n, k, setup, bases, [t.strides[axis] for t in (x, values, places)])
     order = _order(compute_type(x.dtype), op.largest)
     outputs = [values, places]
-    if n <= COUNTED:
+    if n <= MAX_COUNTED:
         return each_item("topk", _counted(lines), [x], outputs, rows * n, traits, order)
     return _sorted(lines, order, outputs, traits)
 
@@ -156,7 +156,7 @@ def _sorted(lines: _Lines, order: str, outputs: Sequence[Tensor], traits: Device
     launches = [KernelLaunch(f"{NAME}_runs", (rows * runs, 1, 1), (threads, 1, 1), (source, *buffers))]
     span = run
     while runs > 1:
-        each = MERGED if runs * kept * rows < MANY else MERGED_OF_MANY
+        each = MERGED if runs * kept * rows < MANY_ELEMENTS else MERGED_OF_MANY
         groups, most = ceil_div(runs, each), each * kept
         last, out = groups == 1, k if k < most else most
         entry, pieces = f"{NAME}_merge{len(launches)}", ceil_div(most, THREADS)

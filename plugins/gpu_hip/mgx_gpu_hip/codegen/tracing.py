@@ -17,7 +17,7 @@ from .extents import SymbolicInt, current, terms_of
 
 __all__ = ["Trace", "Traced"]
 
-MOST: Final = 2000  # maximum recorded lines of a trace
+MAX_LINES: Final = 2000  # maximum recorded lines of a trace
 
 Follow = Callable[..., "tuple[Any, ...] | None"]
 
@@ -53,7 +53,7 @@ class Trace:
             self._line(line)
 
     def _line(self, line: str) -> None:
-        if len(self.lines) >= MOST:
+        if len(self.lines) >= MAX_LINES:
             raise OverflowError("the trace of a generator exceeds the maximum number of lines")
         self.lines.append(line)
 

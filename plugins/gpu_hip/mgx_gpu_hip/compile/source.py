@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 __all__ = [
-    "EMULATOR", "PRELUDE", "Parameter", "complete", "kernels", "most_threads", "parameter_codes", "prelude",
+    "EMULATOR", "PRELUDE", "Parameter", "complete", "kernels", "max_threads", "parameter_codes", "prelude",
     "signature",
 ]  # fmt: skip
 
@@ -88,7 +88,7 @@ def kernels(text: str) -> list[str]:
     return [found.group(1) for found in _KERNEL.finditer(text)]
 
 
-def most_threads(text: str, name: str) -> int | None:
+def max_threads(text: str, name: str) -> int | None:
     """Returns the maximum number of threads per block a kernel is compiled for; None if its source has no literal for it."""
     found = re.search(rf"\bKERNEL\s*\(\s*(\d+)\s*(?:,[^)]*)?\)\s*{name}\b", text)
     return int(found.group(1)) if found else None

@@ -23,7 +23,7 @@ from ..codegen.generators import Inputs, computing
 from ..codegen.product_epilogue import product_epilogue
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter, tensor_of
-from ..join_rows import CODED, FEW
+from ..join_rows import CODED, MAX_ROWS
 from .offer import offer
 from .product_groups import group_results
 
@@ -41,7 +41,7 @@ def emit_coded(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence
     a, codes, *_ = args
     assert a is not None and codes is not None
     rows = prod(a.lens[:-1])
-    if rows > FEW:
+    if rows > MAX_ROWS:
         raise Refused(f"with {rows} rows a product with dequantized weights is faster")
     out = e.allocate(a.shape.dtype, [*a.lens[:-1], codes.lens[0]])
     e.kernel(write, op, (), _operands(e, op, args, 1), [out])

@@ -35,9 +35,9 @@ from .products import BANDWIDTH, COPY, FLOATS, rounded_columns, timed_product
 __all__ = ["PLANS", "to_channels_last"]
 
 PLANS = Kernels("gpu")
-MOST_UNFOLDED: Final = 512 << 20  # bytes of an unfolded image
+MAX_UNFOLDED: Final = 512 << 20  # bytes of an unfolded image
 VECTOR: Final = 8  # channels in 16 bytes, the vector width of the libraries' fast kernels
-MOST_DENSE: Final = 20e9  # operations of a grouped convolution computed as a dense one, zeros included
+MAX_DENSE: Final = 20e9  # operations of a grouped convolution computed as a dense one, zeros included
 
 write_pad = static(1, pad)
 
@@ -201,7 +201,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
             routes.append(Route(timed, timed.us + laid[channels], channels))
     plain = set(p.kernel) == set(p.stride) == {1} and not any(map(any, p.pads))
     slow = p.dtype is not dt.float32 and (not routes or _slow(p, min(r.us for r in routes)))
-    if slow and constant and 1 < p.groups < p.dims[1] and p.flops * p.groups <= MOST_DENSE:
+    if slow and constant and 1 < p.groups < p.dims[1] and p.flops * p.groups <= MAX_DENSE:
         timed = tuner.convolution(replace(p, groups=1), e.exhaustive)
         if not isinstance(timed, No):
             routes.append(Route(timed, timed.us, p.dims[1], dense=True))
@@ -214,7 +214,7 @@ def _route(e: GpuEmitter, p: ConvProblem, x: Value, w: Value) -> Route | No:
             product = timed_product(e, _as_product(p, image, channels), compiled=slow)
             if not isinstance(product, No):
                 routes.append(Route(product, product.us + laid[channels], channels, product=True))
-        if not plain and unfolded and image * width * p.dtype.size <= MOST_UNFOLDED:
+        if not plain and unfolded and image * width * p.dtype.size <= MAX_UNFOLDED:
             inside = x.strides[1] == 1 and x.lens[1] > 1
             windows = Windows(p.kernel, p.stride, p.dilation, (p.pads[0][0], p.pads[1][0]), p.image, inside, width)  # type: ignore[arg-type]
             vectors = inside and p.dims[1] * p.dtype.size % 16 == 0

@@ -21,7 +21,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
 
 from ..codegen.few_channels import few_channels
-from ..codegen.few_channels_tiles import MOST_CHANNELS, RUN, Filters, runs_of
+from ..codegen.few_channels_tiles import MAX_CHANNELS, RUN, Filters, runs_of
 from ..codegen.generators import Inputs
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
@@ -34,8 +34,8 @@ PLANS = Kernels("gpu")
 OPERANDS: Final = 2  # number of kernel operands: image and weights
 TILE_RANKS: Final = 2  # number of tile sizes that are timed, best first by the cost model
 MEASURED: Final = ("sm_90",)  # architectures on which it was measured against the library
-MOST_PREFERRED: Final = 4  # channels up to which the kernel is chosen without timing a library
-MOST_DEPTH: Final = 512  # elements of a window from which on the library's product of unfolded windows is faster
+MAX_PREFERRED: Final = 4  # channels up to which the kernel is chosen without timing a library
+MAX_DEPTH: Final = 512  # elements of a window from which on the library's product of unfolded windows is faster
 READ: Final = (
     dt.float32,
     dt.float16,
@@ -63,8 +63,8 @@ def is_few_channels(op: Operation, inputs: Sequence[AnyShape | None], modules: S
     if w.dtype not in (dt.float16, dt.bfloat16):
         return No(f"matrix units do not support {w.dtype}")
     channels = w.dims[1]
-    if not isinstance(channels, int) or channels > MOST_CHANNELS:
-        return No(f"the image has more than {MOST_CHANNELS} channels")
+    if not isinstance(channels, int) or channels > MAX_CHANNELS:
+        return No(f"the image has more than {MAX_CHANNELS} channels")
     return None
 
 
@@ -163,7 +163,7 @@ def _emit(
 
 def _preferred(f: Filters, rank: int, traits: DeviceTraits) -> bool:
     """Returns True for the class of convolutions where the kernel beat the library in every measurement (H100)."""
-    return traits.arch in MEASURED and rank == 2 and f.channels <= MOST_PREFERRED and f.depth <= MOST_DEPTH
+    return traits.arch in MEASURED and rank == 2 and f.channels <= MAX_PREFERRED and f.depth <= MAX_DEPTH
 
 
 def order_weights(w: Array, f: Filters) -> Array:

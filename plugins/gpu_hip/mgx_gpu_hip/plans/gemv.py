@@ -20,7 +20,7 @@ from ..codegen.gemv import TYPES, gemv
 from ..codegen.generators import Inputs
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
-from ..join_rows import LEAST
+from ..join_rows import MIN_WEIGHTS
 from .offer import offer
 from .product_groups import ProductGroup, group_results
 
@@ -70,7 +70,7 @@ def operands_of_row(e: GpuEmitter, x: Value | None, w: Value) -> list[Value]:
         raise Refused(
             f"the kernel does not multiply {w.shape.dtype if x is None else x.shape.dtype} and {w.shape.dtype}"
         )
-    if prod(w.lens[-2:]) < LEAST:
+    if prod(w.lens[-2:]) < MIN_WEIGHTS:
         raise Refused("the weights are too small for memory bandwidth to dominate")
     flat_weights = w.seen_as(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
     rows = e.derived_constant(flat_weights, ("rows of columns, not padded",), lambda a: np.swapaxes(a, -1, -2))
