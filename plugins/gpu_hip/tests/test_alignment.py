@@ -1,4 +1,4 @@
-"""Alignment: kernels read and write in words no wider than strides, offsets and addresses allow, wherever operands lie.
+"""Alignment: vector accesses are no wider than strides, offsets and addresses allow, in every layout.
 
 The emulated device fails on a wide access that is not aligned to its size, as an NVIDIA GPU does.
 """

@@ -1,4 +1,4 @@
-"""Attention whose heads share keys and values in groups: no copies of these, and the same numbers."""
+"""Grouped-query attention: keys and values are not copied per head, and the results are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps bound to addresses: which kernels are let start before the one in front of them has ended."""
+"""Bound steps: which kernels may start before the previous one has ended."""
 
 from __future__ import annotations
 

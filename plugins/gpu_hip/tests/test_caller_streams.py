@@ -1,4 +1,4 @@
-"""Runs on the caller's stream while the caller captures it."""
+"""Runs on a caller's stream that is under capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with weights in few bits against their definition."""
+"""Products with quantized weights against their definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention kernels against the op's own compute, and from the groups that the fusion makes."""
+"""Attention kernels against the op's reference, from ops and from fused groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Depthwise convolutions with their epilogues in one kernel."""
+"""Depthwise convolutions with fused epilogues in one kernel."""
 
 from __future__ import annotations
 

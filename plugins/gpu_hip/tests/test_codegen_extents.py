@@ -1,4 +1,4 @@
-"""Extents that vary: one kernel text for many, right for each; fixed extents stay in the text."""
+"""Symbolic extents: one kernel source is correct for many extents; static extents are literals."""
 
 from __future__ import annotations
 

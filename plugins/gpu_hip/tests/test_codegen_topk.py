@@ -1,4 +1,4 @@
-"""The k first of an order: lines that are counted, sorted in one block, and merged from several runs."""
+"""Top-k: ranks by counting, sorting in one block, and merging of sorted runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows as rows of a matrix, on the emulated device."""
+"""im2col kernels on the emulated device."""
 
 from __future__ import annotations
 

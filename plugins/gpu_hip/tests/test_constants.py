@@ -1,4 +1,4 @@
-"""Constants that instances of a program share."""
+"""Constants shared by the instances of a program."""
 
 from __future__ import annotations
 

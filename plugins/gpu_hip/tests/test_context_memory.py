@@ -1,4 +1,4 @@
-"""The context reports the caches behind it."""
+"""Reports of the memory that the caches of a context use."""
 
 from __future__ import annotations
 

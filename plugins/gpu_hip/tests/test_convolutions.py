@@ -1,4 +1,4 @@
-"""How convolutions are handed to a library: channels that are no whole vectors."""
+"""Convolutions passed to a library: padding of channels to whole vectors."""
 
 from __future__ import annotations
 

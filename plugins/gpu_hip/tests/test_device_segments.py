@@ -1,4 +1,4 @@
-"""Segments between ops that the host decides: what the device runs of them, and that reports say so."""
+"""Segments between host ops: which run on the device, and their placement in reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers that are equal are emitted once and repeated: what runs and what is reported stays as if each were emitted."""
+"""Emission cache: equal layers are emitted once; steps and reports are the same as without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results made from operands that have no elements: the definition's error, and no access outside the operand."""
+"""Operands without elements: the definition's error, and no access outside the operand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups read as library epilogues."""
+"""Matching of groups to library epilogues."""
 
 from __future__ import annotations
 

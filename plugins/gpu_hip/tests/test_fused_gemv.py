@@ -1,4 +1,4 @@
-"""Products of one row joined with the reduction before them and the work on their parts, on the emulated device."""
+"""Products of one row fused with the reduction before and the pointwise work after them, on the emulated device."""
 
 from __future__ import annotations
 

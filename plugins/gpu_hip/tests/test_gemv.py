@@ -1,4 +1,4 @@
-"""Products of one row against their definition, with work behind them, on the emulated device."""
+"""Products of one row with epilogues against their definition, on the emulated device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guarded target finds faults inside a program's memory; programs of odd extents run on it without any."""
+"""The guarded target detects faults inside the arena; programs of odd extents run without any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of other packages: HIP text that is launched, Python functions that are called, and what is said of wrong ones."""
+"""Third-party kernels: HIP source, Python functions, and messages for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small instructions that do not depend on each other in one launch, on the emulated device."""
+"""Horizontal fusion of small independent instructions, on the emulated device."""
 
 from __future__ import annotations
 

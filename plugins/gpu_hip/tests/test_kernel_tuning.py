@@ -1,4 +1,4 @@
-"""The option exhaustive_tune: kernels are timed on the (emulated) device, and the fastest runs, here and where it is loaded."""
+"""The option exhaustive_tune: kernels are timed on the (emulated) device, and the fastest is used, also after loading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of values that span more than 2^31 or 2^32 elements: few elements, far apart, in memory that is mapped but not held."""
+"""Offsets above 2^31 and 2^32 elements: few elements at large strides, in memory that is mapped but not resident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products: tables, problems, and what reaches the vendor's functions, on a stand-in that records calls."""
+"""BLAS plans: constants, problems, and the arguments of the vendor's functions, on a recording fake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of convolutions, attention and products, and the descriptors they become, on a stand-in that records them."""
+"""Graphs of convolutions, attention and products and their descriptors, on a recording fake."""
 
 from __future__ import annotations
 

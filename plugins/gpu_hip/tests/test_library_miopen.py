@@ -1,4 +1,4 @@
-"""Convolutions by MIOpen on a stand-in that records calls; the library itself has never been run."""
+"""Convolutions by MIOpen on a recording fake; the library itself has never been run."""
 
 from __future__ import annotations
 

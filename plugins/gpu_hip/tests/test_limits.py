@@ -1,4 +1,4 @@
-"""Kernels that a device does not launch are refused where they are emitted, with what was asked and what there is."""
+"""Kernels that exceed a launch limit are declined at emission, with the limit and the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of bytes on matrix units against their definitions."""
+"""Low-precision products and convolutions on matrix units against their definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs compiled for a device that is not here."""
+"""Cross-compilation: programs compiled for an absent device."""
 
 from __future__ import annotations
 

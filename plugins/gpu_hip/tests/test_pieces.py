@@ -1,4 +1,4 @@
-"""Programs whose shapes keep changing: cut in pieces that pass values on in the device's memory."""
+"""Programs with many data-dependent extents: cut into parts that pass values in device memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operands hold while plans are timed."""
+"""Contents of operands while plans are timed."""
 
 from __future__ import annotations
 

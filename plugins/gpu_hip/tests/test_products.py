@@ -1,4 +1,4 @@
-"""How products are handed to a library: weights that all share, and rows that are no whole vectors."""
+"""Products passed to a library: shared weights, and padding of rows to whole vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers too wide for registers, a launch a step, against their definition on the emulated device."""
+"""Recurrent layers with one launch per step against their definition, on the emulated device."""
 
 from __future__ import annotations
 

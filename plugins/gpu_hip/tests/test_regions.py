@@ -1,4 +1,4 @@
-"""Regions of images: the generated kernel against the definition, in every layout, and programs that keep it on the device."""
+"""RoI align: kernels against the definition in every layout, and placement on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Libraries' paths as hip-python gives them, and what is taken as no answer."""
+"""Library paths from hip-python, and answers that are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounding to bytes in kernels: equal to the definition at ties, bounds, infinities and NaN."""
+"""Rounding to 8-bit integers in kernels: equal to the definition at ties, bounds, infinities and NaN."""
 
 from __future__ import annotations
 

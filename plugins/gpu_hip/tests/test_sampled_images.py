@@ -1,4 +1,4 @@
-"""Images at the places of grids: the generated kernels against the definition, and programs that have no step on the host."""
+"""Grid sampling: kernels against the definition, and programs without host steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled programs in files: loading one compiles nothing, and what the file cannot serve is compiled after all."""
+"""Program files: loading compiles nothing, except kernels that the file lacks."""
 
 from __future__ import annotations
 

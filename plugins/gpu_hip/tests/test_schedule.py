@@ -1,4 +1,4 @@
-"""The device holds, and launches, exactly what the schedule says."""
+"""The device allocates and launches exactly what the schedule states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs whose extents depend on data: what follows runs on the device too, for every number of rows."""
+"""Data-dependent extents: continuations run on the device, for every number of rows."""
 
 from __future__ import annotations
 

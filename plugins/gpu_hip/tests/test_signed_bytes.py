@@ -1,4 +1,4 @@
-"""Products of unsigned bytes: as products of signed ones, within one unit of the last step, and without them where that fails."""
+"""Products of uint8 rewritten to int8: within one unit in the last place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for extents that differ: not written again, and the same as if they were."""
+"""The source cache: kernels for other extents equal newly generated ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that callers put into device memory themselves."""
+"""Arguments in device memory allocated by the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices among library plans: measured, remembered, and left to the library when shapes keep changing."""
+"""Choices among library plans: timed, stored, and left to the library once the budget is spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are asked for some of their results."""
+"""Runs that request some of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants in memory of the caller's: what was written to it since is what a run computes with, at every run."""
+"""Watched constants: each run uses the current contents of memory owned by the caller."""
 
 from __future__ import annotations
 

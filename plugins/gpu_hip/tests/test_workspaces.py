@@ -1,4 +1,4 @@
-"""One workspace for the plans of libraries, and one node of a graph that clears their counters."""
+"""Library plans share one workspace, and one memset node clears their counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many kernels at once: cache, batches, messages."""
+"""Builds of many kernels: cache, batches, messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prelude and sample kernels through every compiler that is installed."""
+"""The prelude and sample kernels through every installed compiler."""
 
 from __future__ import annotations
 

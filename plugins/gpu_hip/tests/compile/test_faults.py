@@ -1,4 +1,4 @@
-"""Faults seeded into kernels: the emulated device must find each."""
+"""Faults injected into kernels are detected by the emulated device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scalar functions of the prelude against numpy, with the library's and with our own elementary functions."""
+"""Scalar functions of the prelude against numpy, by the device library and by the prelude's own."""
 
 from __future__ import annotations
 

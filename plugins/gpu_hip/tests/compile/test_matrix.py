@@ -1,4 +1,4 @@
-"""Matrix fragments: each instruction's layout, lane for lane, against numpy."""
+"""Matrix fragments: the lane layout of each instruction against numpy."""
 
 from __future__ import annotations
 

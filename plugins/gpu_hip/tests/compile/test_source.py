@@ -1,4 +1,4 @@
-"""Kernel text: what the compiler gets, and what we read out of it."""
+"""Kernel source: preparation for the compiler, and parsing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shuffles, ballots, scans and reductions, on both waves and in every order of threads."""
+"""Shuffles, ballots, scans and reductions, for both wave widths and every thread order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime on the emulated driver and on the stand-in for AMD's: the same calls, the same outcome."""
+"""The runtime on the emulated driver and on a fake of AMD's: equal calls and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device arrays in and out.  The emulated device's memory is the host's, so numpy can be the other library."""
+"""Exchange of device arrays.  The emulated device's memory is host memory, so numpy can be the other library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device memory kept for reuse."""
+"""The caching allocator of device memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges for profilers, in stand-ins for the vendors' libraries that write down what they are called with."""
+"""Profiler ranges, on recording fakes of the vendors' libraries."""
 
 from __future__ import annotations
 
