@@ -43,7 +43,12 @@ def make(model: Path, file: Path, precision: str) -> dict[str, Any]:
     program.save(file)
     np.savez(file.with_suffix(".npz"), *results)
     runner = program.executable.instances()[0].runner
-    return {"compile": compiled, "to_first": first, "kernels": len(runner.step_sources), "MB": file.stat().st_size / 1e6}
+    return {
+        "compile": compiled,
+        "to_first": first,
+        "kernels": len(runner.step_sources),
+        "MB": file.stat().st_size / 1e6,
+    }
 
 
 def load(model: Path, file: Path) -> dict[str, Any]:

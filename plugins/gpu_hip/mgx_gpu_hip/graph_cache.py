@@ -34,10 +34,10 @@ NONE = CapturedGraph(None, [], [])
 
 
 class GraphCache:
-    """LRU cache of graphs of a program's steps; programs with called steps (Python functions) run step by step.
+    """The latest graphs of a program's steps (first in, first out); programs with called steps run step by step.
 
-    addresses: of all buffers by id, arguments and results in our staging memory; held: buffers of arguments and results, which
-    callers may supply; functions: by id of step, then by entry; overlap: see `bound_steps`.
+    addresses: of all buffers by id, arguments and results in staging buffers; io_buffers: buffers of arguments and results, whose
+    memory callers may supply; functions: by id of step, then by entry; overlap: see `bound_steps`.
     """
 
     def __init__(
@@ -46,51 +46,51 @@ class GraphCache:
         device: Device,
         functions: Mapping[int, Mapping[str, Function]],
         addresses: Mapping[int, int],
-        held: Sequence[Buffer],
+        io_buffers: Sequence[Buffer],
         overlap: bool,
     ) -> None:
         self.steps, self.device, self.functions = steps, device, functions
-        self.addresses, self.held, self.overlap = addresses, held, overlap
+        self.addresses, self.io_buffers, self.overlap = addresses, io_buffers, overlap
         self.hosted = any(isinstance(s, CalledStep) for s in steps)
-        self._kept: OrderedDict[Any, CapturedGraph] = OrderedDict()
+        self._graphs: OrderedDict[Any, CapturedGraph] = OrderedDict()
         self._seen: OrderedDict[Any, None] = OrderedDict()  # recent keys without a graph
         self._warmed_up = False  # every step has run once without an error
 
-    def found(self, given: Mapping[int, int], places: Mapping[int, int]) -> CapturedGraph:
+    def lookup(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> CapturedGraph:
         """Returns the entry for argument and result addresses by index; an empty one if none is cached."""
-        return self._kept.get(_key(given, places), NONE)
+        return self._graphs.get(_key(inputs, outputs), NONE)
 
-    def varying(self, given: Mapping[int, int], places: Mapping[int, int]) -> bool:
+    def is_varying(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> bool:
         """Returns True if no graph is cached for these addresses although several others are."""
-        return len(self._kept) >= VARYING and _key(given, places) not in self._kept
+        return len(self._graphs) >= VARYING and _key(inputs, outputs) not in self._graphs
 
     def last(self) -> GraphExec | None:
         """Returns the most recently captured graph; None before the first, and where steps run one by one."""
-        return next(reversed(self._kept.values())).graph if self._kept else None
+        return next(reversed(self._graphs.values())).graph if self._graphs else None
 
-    def execute_lazily(self, given: Mapping[int, int], places: Mapping[int, int], stream: Stream) -> None:
+    def execute_lazily(self, inputs: Mapping[int, int], outputs: Mapping[int, int], stream: Stream) -> None:
         """Enqueues all steps; captures a graph only when addresses recur, since most address sets occur once."""
-        key = _key(given, places)
-        if self.hosted or key in self._kept or key in self._seen:
-            self.execute(given, places, stream)
+        key = _key(inputs, outputs)
+        if self.hosted or key in self._graphs or key in self._seen:
+            self.execute(inputs, outputs, stream)
             return
         self._seen[key] = None
         while len(self._seen) > GRAPHS:
             self._seen.popitem(last=False)
-        steps = bound_steps(self.steps, self._bound(given, places), self.functions, self.device, self.overlap)
+        steps = bound_steps(self.steps, self._bound(inputs, outputs), self.functions, self.device, self.overlap)
         if self._warmed_up:
             enqueue(steps, stream.handle)
         else:
             self._warm_up(steps, stream)
 
-    def execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Any) -> None:
-        key = _key(given, places)
-        found = self._kept.get(key)
+    def execute(self, inputs: Mapping[int, int], outputs: Mapping[int, int], stream: Any) -> None:
+        key = _key(inputs, outputs)
+        found = self._graphs.get(key)
         if found is None:
-            found = self._capture(given, places, stream)
-            self._kept[key] = found
-            while len(self._kept) > GRAPHS:
-                self._kept.popitem(last=False)
+            found = self._capture(inputs, outputs, stream)
+            self._graphs[key] = found
+            while len(self._graphs) > GRAPHS:
+                self._graphs.popitem(last=False)
         if found.graph is not None:
             if stream.handle and stream.captured():
                 enqueue(found.eager, stream.handle)
@@ -99,24 +99,24 @@ class GraphCache:
             return
         for step, calls in found.steps:
             if isinstance(step, HostStep):
-                self._on_host(step, self._bound(given, places), stream)
+                self._on_host(step, self._bound(inputs, outputs), stream)
             elif isinstance(step, DeviceStep):
-                self._on_device(step, self._bound(given, places))
+                self._on_device(step, self._bound(inputs, outputs))
             for call in calls:
                 call(stream.handle)
 
-    def _capture(self, given: Mapping[int, int], places: Mapping[int, int], after: Stream) -> CapturedGraph:
-        graph, steps = self.graph(given, places, after)
+    def _capture(self, inputs: Mapping[int, int], outputs: Mapping[int, int], after: Stream) -> CapturedGraph:
+        graph, steps = self.graph(inputs, outputs, after)
         return CapturedGraph(None if graph is None else graph.instantiate(), steps, steps)
 
     def graph(
-        self, given: Mapping[int, int], places: Mapping[int, int], after: Stream
+        self, inputs: Mapping[int, int], outputs: Mapping[int, int], after: Stream
     ) -> tuple[Graph | None, list[BoundStep]]:
         """Captures all steps for addresses by index; returns the graph, None if they must run one by one, and the steps.
 
         after: stream whose work (copies of arguments) must finish first.
         """
-        addresses = self._bound(given, places)
+        addresses = self._bound(inputs, outputs)
         steps = bound_steps(self.steps, addresses, self.functions, self.device, self.overlap)
         if self.hosted or not steps:
             return None, steps
@@ -125,13 +125,13 @@ class GraphCache:
         self._warm_up(steps, own)
         return _capture_steps(steps, addresses, self.device, own), steps
 
-    def _bound(self, given: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
+    def _bound(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> dict[int, int]:
         """Returns the addresses of all buffers, with the caller's for arguments and results that are used in place."""
         addresses = dict(self.addresses)
-        for b in self.held:
-            places_of = given if b.kind == "input" else places
-            if b.index in places_of:
-                addresses[id(b)] = places_of[b.index]
+        for b in self.io_buffers:
+            addresses_of = inputs if b.kind == "input" else outputs
+            if b.index in addresses_of:
+                addresses[id(b)] = addresses_of[b.index]
         return addresses
 
     def _warm_up(self, steps: Sequence[BoundStep], stream: Stream) -> None:
@@ -230,6 +230,6 @@ def captured(calls: Iterable[Callable[[int], None]], device: Device, stream: Str
     return capture.result()
 
 
-def _key(given: Mapping[int, int], places: Mapping[int, int]) -> Any:
+def _key(inputs: Mapping[int, int], outputs: Mapping[int, int]) -> Any:
     """Returns the cache key: addresses of arguments and results."""
-    return (*sorted(given.items()), *((-1 - n, a) for n, a in sorted(places.items())))
+    return (*sorted(inputs.items()), *((-1 - n, a) for n, a in sorted(outputs.items())))

@@ -113,14 +113,14 @@ class _Steps(GraphCache):
     """Runs steps one by one, each with access to its operands only, and all of them twice."""
 
     def __init__(self, runner: _Runner, plain: GraphCache, order: int) -> None:
-        super().__init__(plain.steps, plain.device, plain.functions, plain.addresses, plain.held, overlap=False)
+        super().__init__(plain.steps, plain.device, plain.functions, plain.addresses, plain.io_buffers, overlap=False)
         self.own = runner.own
         self.counts = runner.continuation is not None
         self.order = order
         self.library = plain.device.driver.library
 
-    def execute(self, given: Mapping[int, int], places: Mapping[int, int], stream: Stream) -> None:
-        bound = self._bound(given, places)
+    def execute(self, inputs: Mapping[int, int], outputs: Mapping[int, int], stream: Stream) -> None:
+        bound = self._bound(inputs, outputs)
         steps = bound_steps(self.steps, bound, self.functions, self.device, overlap=False)
         stream.wait()
         one, other = (self._run(steps, bound, stream, poison) for poison in POISONS)

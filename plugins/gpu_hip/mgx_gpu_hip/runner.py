@@ -188,7 +188,7 @@ class GpuRunner(Runner):
             kept = self.start(args)
             self.device.default_stream.wait()
             given, _ = self.staging.stage(args, self.device.default_stream)
-            made = measure(self.graphs.found(given, {}).steps)
+            made = measure(self.graphs.lookup(given, {}).steps)
             del kept
             return made
 
@@ -200,7 +200,7 @@ class GpuRunner(Runner):
             stream = self.device.default_stream
             kept = self.start(args)
             given, _ = self.staging.stage(args, stream)
-            count = enqueue_marked(self.graphs.found(given, {}).steps, stream, begin, end)
+            count = enqueue_marked(self.graphs.lookup(given, {}).steps, stream, begin, end)
             stream.wait()
             del kept
             return count
@@ -235,7 +235,7 @@ class GpuRunner(Runner):
             given, kept = self.staging.stage(args, caller)
             self._kept = kept
             direct = {n: p.address for n, p in places.items() if self.staging.fits(n, p)}
-            if self.graphs.varying(given, direct):
+            if self.graphs.is_varying(given, direct):
                 self.staging.copy(given, caller)
                 given, direct = {}, {}
             self.graphs.execute(given, direct, caller)
@@ -296,7 +296,7 @@ class GpuRunner(Runner):
             return None
         used = {v.buffer.index: values[v.buffer.index].address for v in self.inputs}
         with self.lock:  # a concurrent run may evict this graph
-            found = self.graphs.found(used, {n: p.address for n, p in places.items()})
+            found = self.graphs.lookup(used, {n: p.address for n, p in places.items()})
         if found.graph is None:
             return None
         launch, activate, lock, device = found.graph.launch, self.device.activate, self.lock, self.device

@@ -25,18 +25,18 @@ class WatchedGraphs(GraphCache):
     def __init__(
         self, own: GraphCache, staging: Staging, watch: DeviceWatch, fallback: GraphCache, read: Mapping[int, Any]
     ) -> None:
-        super().__init__(own.steps, own.device, own.functions, own.addresses, own.held, own.overlap)
+        super().__init__(own.steps, own.device, own.functions, own.addresses, own.io_buffers, own.overlap)
         self.staging, self.watch, self.fallback, self.read = staging, watch, fallback, read
 
-    def _capture(self, given: Mapping[int, int], places: Mapping[int, int], after: Stream) -> CapturedGraph:
+    def _capture(self, inputs: Mapping[int, int], outputs: Mapping[int, int], after: Stream) -> CapturedGraph:
         memory = self.staging.memory
         read = {
-            n: source.address if not isinstance(source, int) else given.get(source, memory["input", source].address)
+            n: source.address if not isinstance(source, int) else inputs.get(source, memory["input", source].address)
             for n, source in self.read.items()
         }
-        written = {n: places.get(n, memory["output", n].address) for n in range(len(self.staging.outputs))}
+        written = {n: outputs.get(n, memory["output", n].address) for n in range(len(self.staging.outputs))}
         otherwise, eager = self.fallback.graph(read, written, after)
-        first, steps = self.graph(given, places, after)
+        first, steps = self.graph(inputs, outputs, after)
         if first is None or otherwise is None:
             return CapturedGraph(None, eager, eager)
         choice = ConditionalGraph(self.device)

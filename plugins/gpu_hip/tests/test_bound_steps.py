@@ -42,7 +42,7 @@ def library() -> LibraryStep:
 
 
 def on_host() -> HostStep:
-    return HostStep("host", [], [], function=lambda arrays: arrays, given=[], outputs=[])
+    return HostStep("host", [], [], function=lambda arrays: arrays, inputs=[], outputs=[])
 
 
 def bound(steps: list[Any], overlap: bool = True) -> list[list[Recorded]]:
