@@ -1,1 +1,1 @@
-"""Passes over whole graphs: constant folding, merging, fusion, outlining."""
+"""Graph passes: constant folding, common subexpression elimination, fusion, outlining."""

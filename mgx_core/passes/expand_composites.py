@@ -1,4 +1,4 @@
-"""Spell composite ops out in simpler ones, so that they fuse with what is around them."""
+"""Decomposes composite ops before fusion, so that their parts fuse with the surrounding ops."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["ExpandComposites"]
 
 @dataclass(frozen=True)
 class ExpandComposites(Pass):
-    """Replaces ops by what their `decompose` gives.
+    """Replaces ops by their decomposition, in nested modules too.
 
-    ops: their classes; nested modules are expanded too.
+    ops: the classes of the ops to decompose.
     """
 
     ops: frozenset[type[Operation]]

@@ -1,4 +1,4 @@
-"""Evaluate what depends on literals alone."""
+"""Constant folding."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FoldConstants(Pass):
         return changed
 
     def follow(self, literals: Iterable[Instruction]) -> None:
-        """Evaluates what became constant because these literals did."""
+        """Folds the instructions that became constant because of these literals."""
         waiting = list(literals)
         while waiting:
             for user in waiting.pop().users:
@@ -71,7 +71,7 @@ class FoldConstants(Pass):
                     waiting.append(folded)
 
     def _fold(self, module: Module, ins: Instruction) -> Instruction | None:
-        """Returns the literal in an instruction's place; None if it is not folded."""
+        """Returns the literal that replaces an instruction; None if it is not folded."""
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent or ins.op.random or ins.op.effect:
             return None
         sources = [through_views(i) for i in ins.inputs]

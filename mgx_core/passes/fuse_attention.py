@@ -1,4 +1,4 @@
-"""Group scaled dot-product attention: both products and everything between them."""
+"""Fuses scaled dot-product attention: both products and all ops between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["FuseAttention"]
 
 @dataclass(frozen=True)
 class FuseAttention(Pass):
-    """Makes `group[tag="attention"]` instructions around each softmax over the last axis that sits between two dots.
+    """Creates `group[tag="attention"]` instructions around each softmax over the last axis between two dots.
 
     The body holds, in order: the first dot, pointwise ops on the scores (scale, mask, bias), the softmax, pointwise ops on the
     weights, the second dot, and the transpose and reshape that bring the heads together, where nothing else reads them.

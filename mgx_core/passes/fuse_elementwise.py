@@ -1,4 +1,4 @@
-"""Group pointwise ops, and reductions with the pointwise ops around them, into one launch each."""
+"""Fuses pointwise ops, and reductions with the surrounding pointwise ops, into groups."""
 
 from __future__ import annotations
 

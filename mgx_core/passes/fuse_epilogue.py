@@ -1,4 +1,4 @@
-"""Lets convolutions and matrix products finish with the pointwise work that reads them."""
+"""Fuses pointwise groups into the epilogues of the convolutions and matrix products that they read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PRODUCTS = {"matrix": "epilogue-dot", "window": "epilogue-convolution"}  # kind 
 
 @dataclass(frozen=True)
 class FuseEpilogue(Pass):
-    """Makes `group` instructions of an anchor (convolution, dot) and the one pointwise group that reads it.
+    """Creates a `group` from an anchor (convolution, dot) and the only pointwise group that reads it.
 
     The body is the anchor, reshapes between the two if there are any, and the pointwise group, so that a target that declines
     the whole runs the two parts.  Needs the groups of `FuseElementwise`.
-    products: the kinds of anchors that may take work along.
+    products: the kinds of anchors that may have an epilogue.
     """
 
     products: frozenset[str] = frozenset(PRODUCTS)

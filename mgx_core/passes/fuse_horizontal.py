@@ -1,4 +1,4 @@
-"""Computes matrix products that share their left operand as one."""
+"""Merges matrix products that share their left operand into one (horizontal fusion)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inlines branches whose condition is constant, and modules that are selected by shapes that are known."""
+"""Inlines branches with a constant condition, and modules selected by static shapes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["InlineBranches", "put_results"]
 
 @dataclass(frozen=True)
 class InlineBranches(Pass):
-    """Puts the branch that an `if` with a constant condition takes in its place, and the module that static values select."""
+    """Inlines the taken branch of an `if` with a constant condition, and the module that static shapes select."""
 
     name: str = "inline-branches"
     tally: Tally = field(default_factory=Tally, init=False, repr=False, compare=False)
@@ -67,9 +67,9 @@ def _selected(ins: Instruction) -> Module | No:
 
 
 def put_results(module: Module, ins: Instruction, results: Sequence[Instruction]) -> None:
-    """Lets what reads an item of an instruction's tuple read the result that stands for it, and removes the instruction.
+    """Replaces the uses of an instruction's tuple items by the given results, and removes the instruction.
 
-    The shapes of what follows stay as they were, but for extents that the results know.
+    Shapes of later instructions are unchanged, except for extents that are static in the results.
     """
     symbols: dict[str, Dim] = {}
     for item in ins.users:

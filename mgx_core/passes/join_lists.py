@@ -1,4 +1,4 @@
-"""Lists of tensors that are joined where all of their items are named."""
+"""Replaces the concatenation of a sequence whose items are all known by a concat of tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["joined"]
 
 
 def joined(module: Module, ins: Instruction) -> bool:
-    """Puts a concatenation in the place of a joined list whose items are all named; returns False for other instructions."""
+    """Replaces a joined sequence whose items are all known by a concat; returns False for other instructions."""
     op = ins.op
     if not isinstance(op, ConcatFromSequence):
         return False
@@ -36,7 +36,7 @@ def joined(module: Module, ins: Instruction) -> bool:
 
 
 def _items(sequence: Instruction) -> list[Instruction] | None:
-    """Returns the items of a list that is made of named ones."""
+    """Returns the items of a sequence, if they are all known."""
     later: list[Instruction] = []
     while isinstance(sequence.op, SequenceInsert):
         sequence, item, *position = sequence.inputs

@@ -1,4 +1,4 @@
-"""Convolutions of one tensor, and look-ups in tables of one width, done as one."""
+"""Merges convolutions of the same tensor, and embedding lookups in tables of the same width."""
 
 from __future__ import annotations
 

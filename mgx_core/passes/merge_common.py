@@ -1,4 +1,4 @@
-"""Merges instructions that compute the same value."""
+"""Common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["MergeCommon"]
 
 @dataclass(frozen=True)
 class MergeCommon(Pass):
-    """Common subexpression elimination: one instruction for all with the same op on the same inputs, literals by value."""
+    """Merges instructions with the same op and the same inputs; literals are compared by value."""
 
     name: str = "merge-common"
 
@@ -31,7 +31,7 @@ class MergeCommon(Pass):
 
 
 def _merge(module: Module, outer: dict[Any, Instruction], merged: dict[Instruction, Instruction]) -> None:
-    """Finds what is computed a second time, with the first instruction that computes it; nothing is changed yet."""
+    """Maps redundant instructions to the first equal one; does not change the module."""
     seen = dict(outer)
     for ins in module:
         for inner in ins.modules:

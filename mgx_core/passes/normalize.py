@@ -1,4 +1,4 @@
-"""Bring attributes to one form and drop what does nothing."""
+"""Canonicalizes attributes and removes identities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Normalize", "in_normal_form", "normalized"]
 class Normalize(Pass):
     """Makes axes non-negative and removes identities.
 
-    An op whose attributes have a normal form beyond axes gives `Operation.normal`.
+    Ops with other attributes to canonicalize define `Operation.normal`.
     """
 
     name: str = "normalize"
@@ -44,7 +44,7 @@ class Normalize(Pass):
 
 
 def normal_form(ins: Instruction) -> Operation:
-    """Returns the op as `Operation.normal` gives it, or with axes that are not negative."""
+    """Returns `Operation.normal` of the op, or the op with non-negative axes."""
     if ins.op.normal is not None:
         return ins.op.normal(*(i.result for i in ins.inputs))
     axes = {f.name for f in ins.op.fields} & {"axis", "axes"}

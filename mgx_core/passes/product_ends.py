@@ -1,4 +1,4 @@
-"""Ends of the work on products: refusals that let a target run the work in the product's epilogue and store narrow numbers."""
+"""Limits of pointwise fusion across quantized products, so that each one's epilogue stays separate and stores narrow results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = 24  # instructions that are followed from one product to another
 
 
 class ProductEnds:
-    """Decides where groups of pointwise work may not reach across the ends of products of narrow numbers.
+    """Prevents pointwise groups from extending across the epilogues of quantized products.
 
     position: the place of each instruction of the module; costly: primitives of functions that take the few threads of a product
     of integers longer than a launch of their own takes many.
@@ -62,9 +62,9 @@ class ProductEnds:
 
 
 def _narrow_end(ins: Instruction, position: Mapping[Instruction, int]) -> bool:
-    """Returns True if an instruction widens what the work of one product made narrow, for the work of a later product.
+    """Returns True if an instruction widens the narrow result of one product's epilogue for the epilogue of a later product.
 
-    Each product then ends in its own work: the earlier one stores narrow numbers, which the later one reads.
+    Each product then keeps its own epilogue: the earlier one stores narrow numbers, which the later one reads.
     """
     if not isinstance(ins.op, Convert) or ins.inputs[0].shape.dtype.bits > 8 or ins.shape.dtype.bits < 16:
         return False

@@ -1,4 +1,4 @@
-"""Applies rewriting rules to a fixed point."""
+"""A pass that applies rewrite rules to a fixed point."""
 
 from __future__ import annotations
 

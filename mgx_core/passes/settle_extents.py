@@ -1,4 +1,4 @@
-"""Replaces ops that read extents by constants once the extents are static."""
+"""Resolves extents: replaces ops that read extents by constants once the extents are static."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["SettleExtents", "with_known_extents"]
 
 @dataclass(frozen=True)
 class SettleExtents(Pass):
-    """Replaces `dimensions_of` static shapes by literals and evaluates what follows from them: an instance's first pass."""
+    """Replaces `dimensions_of` static shapes by literals and folds their uses; the first pass of an instance."""
 
     name: str = "settle-extents"
 
@@ -43,26 +43,26 @@ class SettleExtents(Pass):
 
 
 def with_known_extents(module: Module) -> Module:
-    """Returns a module with the extents, constants and branches that follow from those that are known now.
+    """Returns the module with all extents, constants and branches resolved that follow from static extents.
 
-    module: its parameters have the shapes of a run; it is changed.  What depends on data stays as it is.
+    module: has parameters of concrete shapes; modified in place.  Data-dependent extents remain symbolic.
     """
-    told: set[str] = set()
+    known: set[str] = set()
     while True:
         SettleExtents().apply(module)
         changed = Rewrite(SHAPES).apply(module)
         FoldConstants().apply(module)
         changed |= InlineBranches().apply(module) | UnrollLoops().apply(module)
-        tells = _told(module)
-        if not changed and tells <= told:
+        resolved = _resolved(module)
+        if not changed and resolved <= known:
             return module
-        told |= tells
+        known |= resolved
         module.sweep()
         module = module.clone(parameters={name: p.result for name, p in module.parameters.items()})
 
 
-def _told(module: Module) -> set[str]:
-    """Returns symbols that have got a value because operands did, but still stand in shapes behind these."""
+def _resolved(module: Module) -> set[str]:
+    """Returns symbols whose value follows from static operands but which still appear in later shapes."""
     symbols: dict[str, Dim] = {}
     for ins in module:
         if ins.is_param or ins.is_literal or ins.is_return or ins.is_absent:

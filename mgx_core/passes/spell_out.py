@@ -1,4 +1,4 @@
-"""Spells out ops that waited for the ranks of their operands."""
+"""Expands ops whose expansion depends on the ranks of their operands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SpellOut"]
 
 @dataclass(frozen=True)
 class SpellOut(Pass):
-    """Puts the module of an op that defines `module_for` in its place once the ranks of its operands are known."""
+    """Replaces an op that defines `module_for` by that module, inlined, once the ranks of its operands are known."""
 
     name: str = "spell-out"
 

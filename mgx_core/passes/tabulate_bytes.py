@@ -1,4 +1,4 @@
-"""Replaces functions of one byte by tables of their 256 results."""
+"""Replaces elementwise functions of one byte by 256-entry lookup tables."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ MOST = 64  # instructions of one function
 class TabulateBytes(Pass):
     """Makes a `byte_map` of work on elements that reads one tensor of bytes, and constants that are one number, and gives bytes.
 
-    The table holds what the definitions give for each byte, so that a function between two quantizations takes as long as a
-    copy, whatever it computes.  Of several such tensors that a result depends on, the latest is read; work that the result
-    alone needs is followed further back, within its own module.  Work behind a product becomes a table, too: a launch more, but
-    the product rounds once and stores bytes, which takes less time than work on all its sums (relu behind six convolutions, one
-    and two threads).
+    The table is computed from the definitions, so that any function between two quantizations costs as much as a copy.  If a
+    result depends on several byte tensors, the latest is the index; ops used only for the result are included, within its own
+    module.  An epilogue of a product becomes a table, too: it adds a launch, but the product rounds once and stores bytes, which
+    is faster than applying the epilogue to all its sums (measured with relu after six convolutions, one and two threads).
     """
 
     name: str = "tabulate-bytes"
@@ -82,7 +81,7 @@ def _is_bytes(ins: Instruction) -> bool:
 
 
 def _follows(ins: Instruction) -> bool:
-    """True if an instruction computes each element from elements at its own place, and numbers that are the same everywhere."""
+    """True if an instruction computes each element from elements at the same index and uniform constants."""
     if isinstance(ins.op, ByteMap):
         return ins.inputs[1].literal is not None
     if not isinstance(ins.op, (Pointwise, Quantizelinear, Dequantizelinear)) or ins.op.random:

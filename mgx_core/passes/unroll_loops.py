@@ -1,4 +1,4 @@
-"""Puts the trips of short loops in their place where the number of the trip decides extents in the body."""
+"""Unrolls short loops in which the iteration number determines extents of the body."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _READERS: Final = SHAPES.roots  # they read extents from their operands but the 
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Puts the trips of short loops in their place where the number of the trip decides extents in the body.
+    """Unrolls short loops in which the iteration number determines extents of the body.
 
-    Such a body (rows of a table between two offsets) runs one op at a time, and each trip by itself has static extents.
+    Such a body (rows of a table between two offsets) runs one op at a time, but each unrolled iteration has static extents.
     """
 
     name: str = "unroll-loops"
@@ -63,22 +63,22 @@ class UnrollLoops(Pass):
 
 
 def numbers_decide_extents(ins: Instruction) -> bool:
-    """Returns True for a loop with open extents in its body that follow from the number of the trip, and none from data."""
+    """Returns True for a loop whose body has symbolic extents that depend on the iteration number but not on data."""
     if not isinstance(ins.op, (Loop, Scan)):
         return False
     members = [i for i in within(ins) if not i.op.control and not i.is_param]
     openers = [i for i in members if i.inputs and introduced(i)]
-    told = _told(ins) if openers else set()
-    return bool(told) and all(_follows(d, told) for i in openers for d in _deciding(i))
+    by_trip = _trip_parameters(ins) if openers else set()
+    return bool(by_trip) and all(_follows(d, by_trip) for i in openers for d in _deciding(i))
 
 
 def _deciding(ins: Instruction) -> Sequence[Instruction]:
-    """Returns the operands that may say how long a result is."""
+    """Returns the operands that may determine the extents of a result."""
     return [i for i in (ins.inputs[1:] if isinstance(ins.op, _READERS) else ins.inputs) if not i.is_absent]
 
 
-def _told(loop: Instruction) -> set[Instruction]:
-    """Returns the parameters of a body that follow from the number of the trip: itself, and states that do in each trip."""
+def _trip_parameters(loop: Instruction) -> set[Instruction]:
+    """Returns the parameters of a body determined by the iteration number: itself, and states that are in each iteration."""
     (body,) = loop.modules
     parameters = list(body.parameters.values())
     if isinstance(loop.op, Loop):
@@ -88,20 +88,20 @@ def _told(loop: Instruction) -> set[Instruction]:
         scanned = zip(parameters[count:], loop.inputs[count:], strict=True)
         fixed = {p for p, x in scanned if _follows(x, ())}
         states, first, after = parameters[:count], loop.inputs[:count], body.outputs
-    told = {p for p, x in zip(states, first, strict=True) if isinstance(x.result, Shape) and _follows(x, ())}
+    by_trip = {p for p, x in zip(states, first, strict=True) if isinstance(x.result, Shape) and _follows(x, ())}
     while True:
-        kept = {p for p, a in zip(states, after, strict=False) if p in told and _follows(a, told | fixed)}
-        if kept == told:
-            return told | fixed
-        told = kept
+        kept = {p for p, a in zip(states, after, strict=False) if p in by_trip and _follows(a, by_trip | fixed)}
+        if kept == by_trip:
+            return by_trip | fixed
+        by_trip = kept
 
 
-def _follows(value: Instruction, told: Collection[Instruction]) -> bool:
-    """Returns True if a value follows from constants, extents and some parameters, and from no other data."""
+def _follows(value: Instruction, by_trip: Collection[Instruction]) -> bool:
+    """Returns True if a value depends only on constants, extents and the given parameters."""
     waiting, met = [value], {value}
     while waiting:
         ins = waiting.pop()
-        if ins in told or ins.is_literal or ins.is_absent or isinstance(ins.op, DimensionsOf):
+        if ins in by_trip or ins.is_literal or ins.is_absent or isinstance(ins.op, DimensionsOf):
             continue
         if ins.is_param or ins.op.random or (ins.modules and not ins.op.fused):
             return False
@@ -111,7 +111,7 @@ def _follows(value: Instruction, told: Collection[Instruction]) -> bool:
 
 
 def _unrolled(module: Module, loop: Instruction) -> list[Instruction] | No:
-    """Returns the results of a loop's trips, put before it one after the other."""
+    """Inserts a loop's iterations before it; returns its results."""
     count = _trips(loop)
     if isinstance(count, No):
         return count
@@ -134,7 +134,7 @@ def _unrolled(module: Module, loop: Instruction) -> list[Instruction] | No:
 
 
 def _put_trip(module: Module, loop: Instruction, states: Sequence[Instruction], number: int) -> list[Instruction]:
-    """Puts one trip before a loop, with the extents that its number decides; returns its states and rows."""
+    """Inserts one iteration before a loop, with the extents that its number determines; returns its states and rows."""
     (body,) = loop.modules
     trip = Module(body.name)  # by itself, since what becomes known in a module is looked for in all of it
     given = [*states, *([] if isinstance(loop.op, Loop) else _slices(module, loop, number))]
@@ -154,7 +154,7 @@ def _put_trip(module: Module, loop: Instruction, states: Sequence[Instruction], 
 
 
 def _trips(loop: Instruction) -> int | No:
-    """Returns how often a loop runs."""
+    """Returns the trip count of a loop."""
     if isinstance(loop.op, Scan):
         x = loop.inputs[loop.op.states].shape
         length = x.dims[loop.op.axis_of(loop.op.input_axes, 0, x.rank)]
@@ -172,7 +172,7 @@ def _trips(loop: Instruction) -> int | No:
 
 
 def _slices(module: Module, loop: Instruction, number: int) -> Iterator[Instruction]:
-    """Yields what a scan cuts from each of its inputs in one trip."""
+    """Yields the slice of each input of a scan in one iteration."""
     op = loop.op
     assert isinstance(op, Scan)
     for n, x in enumerate(loop.inputs[op.states :]):
@@ -188,7 +188,7 @@ def _slices(module: Module, loop: Instruction, number: int) -> Iterator[Instruct
 
 
 def _stacked(module: Module, loop: Instruction, n: int, rows: Sequence[Instruction]) -> Instruction:
-    """Returns the rows of all trips as one tensor."""
+    """Returns the rows of all iterations, stacked."""
     op = loop.op
     assert isinstance(op, (Loop, Scan))
     if isinstance(op, Loop):

@@ -1,4 +1,4 @@
-"""Folds narrow constants that nothing takes as they are, and simplifies what they allow."""
+"""Folds narrow constants without a use in their narrow type, and simplifies the result."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import field
 
 from ..ir.module import Module, nested
 from ..records import dataclass
-from ..rules.coded_weights import CODED_WEIGHTS
 from ..rules.engine import Rewriter, Rules
+from ..rules.quantized_weights import CODED_WEIGHTS
 from ..rules.stats import Tally
 from .fold_constants import FoldConstants
 from .interface import Pass
@@ -17,11 +17,11 @@ __all__ = ["WidenConstants"]
 
 @dataclass(frozen=True)
 class WidenConstants(Pass):
-    """Folds constants that `FoldConstants` left in their narrow type, but for the weights of products, which become codes.
+    """Folds conversions of narrow constants that `FoldConstants` left, except quantized weights of products.
 
-    Then the rules run again on what that made constant.
+    Then applies the rules again to the folded constants.
 
-    rules: those of the stage, which had their chance to use the narrow values.
+    rules: those of the stage, which ran before on the narrow constants.
     """
 
     rules: Rules

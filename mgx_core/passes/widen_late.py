@@ -1,4 +1,4 @@
-"""Gives each reader of a narrow tensor its own wide form, right before it."""
+"""Sinks widening ops to their users, one copy for each."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from ..ops.linear import Dot
 from ..ops.movement import Transpose
 from ..ops.reshape import Reshape
 from ..ops.scalar import widen
-from ..rules.coded_weights import packed_codes
 from ..rules.outline import through_views
+from ..rules.quantized_weights import packed_codes
 from ..types import dtype as dt
 from ..types.argument import Array
 from .calibrate import watch

@@ -9,9 +9,9 @@ import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
-from mgx_core.rules.coded_weights import CODED_WEIGHTS
 from mgx_core.rules.engine import Rewriter
 from mgx_core.rules.integer_products import INTEGER_PRODUCTS
+from mgx_core.rules.quantized_weights import CODED_WEIGHTS
 from mgx_core.types.dim import symbol
 
 PRODUCT = """symbol n in {bounds}
