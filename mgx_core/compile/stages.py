@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..errors import ParameterError, suggestion
-from ..ir.bodies import KeptBodies
+from ..ir.body_cache import BodyCache
 from ..ir.equality import equal_bodies
 from ..ir.module import Module
 from ..options import CompileOptions
@@ -215,7 +215,7 @@ def lower_for(
         elif waits[2]:
             module = with_known_extents(module)
     else:
-        bodies = given.derive("bodies", KeptBodies) if static else None  # of one instance there are no others
+        bodies = given.derive("bodies", BodyCache) if static else None  # of one instance there are no others
         module = given.clone(parameters=static, shared=shared, bodies=bodies)
     plugged = plugged_kernels(target)
     own = None if plugged.empty else plugged.for_options(options)

@@ -1,1 +1,1 @@
-"""The program: instructions in modules, their text form, their invariants."""
+"""The IR: instructions in modules, their text form and their invariants."""

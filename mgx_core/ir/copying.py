@@ -1,4 +1,4 @@
-"""Copies of modules: whole, with symbols replaced, or put into another module."""
+"""Copies of modules: clones, specializations with symbols replaced, and inlining into another module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Bodies", "Copies", "inlined"]
 
 
 class Bodies(Protocol):
-    """Copies of bodies that several copies of a module share, by what they depend on."""
+    """A cache of bodies that several copies of a module share."""
 
     def key(self, body: Module, values: Mapping[str, Dim]) -> Hashable | None: ...
     def get(self, key: Hashable) -> Module | None: ...
@@ -31,8 +31,8 @@ class Bodies(Protocol):
 class Copies:
     """Copies of a module and of those nested in it; structurally equal ones are copied once.
 
-    by: what to put in the place of symbols; shared: nested modules by the one to copy in their place; bodies: copies
-    that other copies of the module have made.
+    by: replacements for symbols; shared: maps nested modules to the equal module to copy instead; bodies: copies
+    shared with other copies of the module.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Copies:
         name: str | None = None,
         parameters: Mapping[str, AnyShape] | None = None,
     ) -> Module:
-        """Returns the copy of a module; `went` learns where instructions went."""
+        """Returns the copy of a module; adds to `went` the copy of each instruction."""
         copy = type(module)(name or module.name)
         by, symbols = self._by, self._by.symbols
         if parameters:
@@ -75,7 +75,7 @@ class Copies:
         return copy
 
     def _computed(self, ins: Instruction, went: dict[Instruction, Instruction], changed: bool) -> Instruction:
-        """Returns the copy of an instruction that computes; `changed`: its type may be another one.  Errors name the nodes."""
+        """Returns the copy of a computing instruction; `changed`: its type may differ.  Errors name the source nodes."""
         by = self._by
         inputs = tuple([went.get(i, i) for i in ins.inputs])
         try:
@@ -99,16 +99,16 @@ class Copies:
         return made
 
     def _known(self, shape: AnyShape) -> AnyShape | None:
-        """Returns the shape with its symbols replaced, or None where the op's rule must say what it is."""
+        """Returns the shape with its symbols replaced, or None if it must be inferred again."""
         try:
             return self._by.shape(shape)
         except ShapeError:
             return None  # impossible extents: the rule says why
 
     def _check(self, ins: Instruction, op: Operation, inputs: tuple[Instruction, ...]) -> None:
-        """Raises ShapeError where extents that the op requires to be equal, and that were open, are not.
+        """Raises ShapeError if symbolic extents that the op requires to be equal have different values.
 
-        In branches they may be unequal, since such a branch need not be taken.
+        Branches are not checked, since such a branch may never be taken.
         """
         types = [i.result for i in ins.inputs]
         if op is ins.op and not any(t.dynamic() for t in types):
@@ -145,7 +145,7 @@ class Copies:
         return copy
 
     def _earlier(self, body: Module) -> Module | None:
-        """Returns the copy of a body that is, or now will be, in other copies of the module as well; None for other bodies."""
+        """Returns the copy of a body that is shared with other copies of the module, adding it to the cache; else None."""
         key = None if self._kept is None else self._kept.key(body, self._by.symbols)
         if self._kept is None or key is None:
             return None
@@ -160,13 +160,13 @@ class Copies:
 
 
 def _drop_sources(copy: Module) -> None:
-    """Leaves the names of nodes to the instructions that run a body."""
+    """Removes source names from a body, since the instruction that runs it has them."""
     for ins in copy:
         ins.sources = ()
 
 
 def _result(ins: Instruction, op: Operation, inputs: Sequence[Instruction], modules: Sequence[Module]) -> AnyShape:
-    """Returns what a copy of `ins` with other operands gives.  Errors name the nodes that `ins` comes from."""
+    """Returns the result type of a copy of `ins` with other operands.  Errors name the source nodes of `ins`."""
     if ins.is_return:
         return TupleShape(i.result for i in inputs)
     try:
@@ -177,7 +177,7 @@ def _result(ins: Instruction, op: Operation, inputs: Sequence[Instruction], modu
 
 
 def inlined(into: Module, module: Module, args: Sequence[Instruction], before: Instruction | None) -> list[Instruction]:
-    """Puts copies of a module's instructions into another one, its parameters replaced by `args`; returns what it returns."""
+    """Inlines a module into another one, with its parameters replaced by `args`; returns its results."""
     went: dict[Instruction, Instruction] = {}
     parameters = list(module.parameters.values())
     if len(parameters) != len(args):

@@ -1,4 +1,4 @@
-"""Structurally equal nested modules: the layers of a network repeat the same few, so each need be copied and read once."""
+"""Structurally equal nested modules: the layers of a network repeat a few bodies, so that each is processed only once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ SMALL = 16  # bytes of a constant that is compared by value
 def equal_bodies(module: Module) -> dict[Module, Module]:
     """Maps each nested module that is structurally equal to another one to the first such module in order.
 
-    Left out are bodies of control flow, and those that read values of the modules around them.  On the way equal ops and equal
-    shapes of the module become one object each.
+    Bodies of control flow and bodies that capture outer values are excluded.  Also interns equal ops and shapes.
     """
     _intern(module)
     classes = Classes()
@@ -31,7 +30,7 @@ def equal_bodies(module: Module) -> dict[Module, Module]:
 
 
 def _intern(module: Module) -> None:
-    """Lets equal ops and equal shapes be one object each, which makes looking them up cheap."""
+    """Interns equal ops and equal shapes, so that comparing them is cheap."""
     ops: dict[Operation, Operation] = {}
     shapes: dict[Shape, Shape] = {}
     for inner in nested(module):
@@ -42,10 +41,10 @@ def _intern(module: Module) -> None:
 
 
 def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashable | None:
-    """Structural key of a body: equal for bodies that compute the same.
+    """Structural key of a body: equal for structurally equal bodies.
 
-    None for one that reads values from outside, has constants of more than a few numbers, or modules of which `first` does not
-    give the one that stands for all structurally equal ones.
+    None for a body that captures outer values, has constants of more than a few elements, or runs modules whose
+    representative is not in `first`.
     """
     at: dict[Instruction, int] = {}
     parts: list[Hashable] = []
@@ -72,7 +71,7 @@ def signature(body: Module, first: dict[Module, Module] | None = None) -> Hashab
 
 
 class Classes:
-    """Modules that compute the same, with the modules that they run.
+    """Equivalence classes of modules that compute the same, including nested modules.
 
     first: for each module that was added and has a `signature`, the first that computes the same.
     """
@@ -89,7 +88,7 @@ class Classes:
                 self.first[module] = self._members.setdefault(key, module)
 
     def key(self, module: Module) -> Hashable | None:
-        """Returns what is equal for modules that compute the same; None where `signature` is None."""
+        """Returns a key that is equal for modules that compute the same; None if `signature` is None."""
         self.add(_bodies(module))
         return signature(module, self.first)
 

@@ -1,4 +1,4 @@
-"""Extracts a range of a module's instructions as a module; values read from outside become parameters."""
+"""Extracts instructions of a module into a new module; captured values become parameters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["extract"]
 def extract(
     members: Sequence[Instruction], results: Sequence[Instruction], name: str
 ) -> tuple[Module, list[Instruction]]:
-    """Returns a copy of `members` (in order) that returns `results`; the module, and what each of its parameters stands for.
+    """Returns a module with copies of `members` (in order) that returns `results`, and the values that its parameters replace.
 
-    Literals are shared.  The members' own modules are copied, what they read from outside being replaced as well.
+    Literals are shared.  Modules run by members are copied, and values that they capture become parameters as well.
     """
     made = Module(name)
     went: dict[Instruction, Instruction] = {}

@@ -1,4 +1,4 @@
-"""Named modules, one of which, ``main``, is run."""
+"""The named modules of a program; ``main`` is the entry point."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Graph", "names_of_results"]
 
 
 def names_of_results(stated: Sequence[str], count: int) -> list[str]:
-    """Returns the names of results: those stated, or ``output_0`` and so on.
+    """Returns the names of results: the declared ones, or ``output_0`` and so on.
 
-    Errors: ParameterError if there are results, and more or fewer of them than stated names.
+    Errors: ParameterError if the number of results differs from the number of declared names.
     """
     if stated and count and len(stated) != count:
         names = ", ".join(map(repr, stated))
@@ -79,7 +79,7 @@ class Graph:
         self._loose.pop(name, None)
 
     def clone(self) -> Graph:
-        """Returns a copy, together with copies of the modules that no instruction runs yet."""
+        """Returns a copy, including modules that no instruction runs yet."""
         copies, went = Copies(Substitution(None)), dict[Instruction, Instruction]()
         made = Graph(copies.of(self.main, went))
         for name, module in self._loose.items():

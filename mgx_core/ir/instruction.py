@@ -153,7 +153,7 @@ def infer_shape(op: Operation, inputs: Sequence[Instruction], modules: Sequence[
 
 
 def exchanged(inputs: tuple[Instruction, ...], old: Instruction, new: Instruction) -> tuple[Instruction, ...]:
-    """Returns inputs with one instead of another; a return may have thousands."""
+    """Returns inputs with one instruction replaced by another; a return may have thousands of inputs."""
     if len(inputs) < 8:
         return tuple([new if i is old else i for i in inputs])
     changed, at = list(inputs), -1

@@ -1,4 +1,4 @@
-"""Instructions in a list, in the order in which they run: what links them, moves them and takes them out."""
+"""A linked list of instructions in execution order, with insertion, removal and reordering."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["InstructionList"]
 
 
 class InstructionList:
-    """The instructions of a module; `version` grows with every edit, so that what was derived from them can be kept.
+    """The instructions of a module; every edit increments `version`, which invalidates cached derived data.
 
-    Iterates over them; editing while iterating is safe as long as the current instruction's successor stays.
+    Editing while iterating is safe unless the current instruction's successor is removed.
     """
 
     def __init__(self, name: str) -> None:
@@ -91,7 +91,7 @@ class InstructionList:
         return made
 
     def remove(self, ins: Instruction) -> None:
-        """Takes an instruction out.  Errors: ParameterError if something still reads it, or if it is not in this module."""
+        """Removes an instruction.  Errors: ParameterError if it still has users, or if it is not in this module."""
         self._own(ins)
         if ins._users:
             raise ParameterError(f"{ins!r} is still read by {next(iter(ins._users))!r}")
@@ -106,7 +106,7 @@ class InstructionList:
     remove_instruction = remove
 
     def clear(self) -> None:
-        """Takes all instructions out, last first."""
+        """Removes all instructions, last first."""
         for ins in list(reversed(self)):
             self.remove(ins)
 
@@ -126,7 +126,7 @@ class InstructionList:
         self.version += 1
 
     def move(self, ins: Instruction, before: Instruction | None) -> None:
-        """Puts an instruction before another one (None: at the end, before the return)."""
+        """Moves an instruction before another one (None: to the end, before the return)."""
         if ins is before:
             return
         for one in (ins,) if before is None else (ins, before):
@@ -137,7 +137,7 @@ class InstructionList:
         self.insert(ins, before)
 
     def shuffle(self, seed: int = 0) -> None:
-        """Brings the instructions into a random order in which each still follows its inputs; parameters stay in front."""
+        """Shuffles the instructions into a random topological order; parameters stay first."""
         for ins in shuffled([i for i in self if not (i.is_param or i.is_return)], seed):
             self.move(ins, None)
 

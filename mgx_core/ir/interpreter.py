@@ -1,4 +1,4 @@
-"""Running modules by the definition of their ops: what the ref target, constant folding and fused groups on the host do."""
+"""Interprets modules with the reference implementations of their ops, for target ref, constant folding and groups on the host."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Interpreter:
         return [None if o.is_absent else values[o] for o in module.outputs]
 
     def evaluate(self, op: Operation, args: Sequence[Value], modules: Sequence[Module], run: Run) -> Value:
-        """Returns one op's value; executors that have another way than its definition override it."""
+        """Returns the value of one op; executors override it to run something other than the definition."""
         return op.evaluate(args, modules, run)
 
     def step(self, ins: Instruction, values: dict[Instruction, Value], known: dict[str, int]) -> Value:
@@ -98,7 +98,7 @@ class Interpreter:
         return found
 
     def _with_extents(self, ins: Instruction, names: Sequence[str], known: Mapping[str, int]) -> Operation:
-        """Returns an op with its symbols replaced: that of the last time, if they had the same values."""
+        """Returns an op with its symbols replaced; reuses the last one if the values are unchanged."""
         values = [known.get(name) for name in names]
         last = self._replaced.get(ins)
         if last is None or last[0] != values:
@@ -107,12 +107,12 @@ class Interpreter:
 
     @staticmethod
     def settle(value: Value) -> Value:
-        """Returns a computed value as an array where numpy gave a scalar."""
+        """Converts a numpy scalar result to an array."""
         return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def located(error: MgxError, ins: Instruction) -> MgxError:
-    """Returns the error with the instruction's text and source nodes as its place."""
+    """Returns the error with the instruction's text and source nodes as its location."""
     place = f"{ins.op!r}({', '.join('-' if i.is_absent else str(i.result) for i in ins.inputs)})"
     if ins.sources:
         place = f"node {', '.join(map(repr, ins.sources))}: {place}"
@@ -120,7 +120,7 @@ def located(error: MgxError, ins: Instruction) -> MgxError:
 
 
 def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
-    """Returns instructions in order, each with the values of this module that are not read after it."""
+    """Returns the instructions in order, each with the values of this module that die after it."""
     last: dict[Instruction, int] = {}
     steps = [i for i in module if not i.is_return]
     outputs = set(module.outputs)
@@ -138,7 +138,7 @@ def schedule(module: Module) -> list[tuple[Instruction, list[Instruction]]]:
 
 
 def _with_known_extents(value: Value, shape: AnyShape, known: Mapping[str, int]) -> Value:
-    """Returns rows of which a loop made none with the extents that each of them would have had."""
+    """Returns the empty stacked rows of a loop without trips, with the extents that each row would have had."""
     if isinstance(value, tuple) and isinstance(shape, TupleShape):
         return tuple(_with_known_extents(v, s, known) for v, s in zip(value, shape.items, strict=True))
     if not isinstance(value, np.ndarray) or value.size or not isinstance(shape, Shape) or not shape.dynamic():
@@ -165,7 +165,7 @@ def _extents(value: Any) -> tuple[int, ...] | None:
 
 
 def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
-    """Learns the values of lone symbols in `shape` from the extents of a value of that shape."""
+    """Binds lone symbols in `shape` to the extents of a value of that shape."""
     if isinstance(shape, Shape):
         places = symbol_places(shape)
         lens = _extents(value) if places else None
@@ -178,7 +178,7 @@ def bind_symbols(shape: AnyShape, value: Value, known: dict[str, int]) -> None:
 
 
 def bind_all(shapes: Iterable[AnyShape], values: Iterable[Value], known: dict[str, int]) -> None:
-    """Learns the values of symbols from those of all parameters: of lone ones, then of those that linear extents leave over."""
+    """Binds symbols to the extents of all parameters: first lone symbols, then those that linear extents determine."""
     extents: list[tuple[Dim, Dim]] = []
     for shape, value in zip(shapes, values, strict=True):
         if not shape.dynamic():

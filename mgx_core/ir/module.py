@@ -66,7 +66,7 @@ class Module(InstructionList):
         return [o.result for o in self.outputs]
 
     def derive(self, key: str, make: Callable[[Module], Any]) -> Any:
-        """Something computed from the module, kept until the next edit."""
+        """Returns a value computed from the module, cached until the next edit."""
         known = self.derived.get(key)
         if known is None or known[0] != self.version:
             known = self.derived[key] = (self.version, make(self))
@@ -74,12 +74,12 @@ class Module(InstructionList):
 
     @property
     def pattern(self) -> Module:
-        """The module that this one was copied from with numbers in place of symbols and is like but for these; else itself."""
+        """The symbolic module that this one is an unmodified specialization of; else itself."""
         found: Module = self.derive("pattern", _itself)
         return found
 
     def follows(self, pattern: Module) -> None:
-        """Notes what `pattern` gives until the next edit."""
+        """Sets `pattern` until the next edit."""
         self.derived["pattern"] = (self.version, pattern)
 
     # building
@@ -155,17 +155,17 @@ class Module(InstructionList):
         return self.insert(Instruction(Literal(shape=kind), kind, literal=value), before)
 
     def add_like(self, ins: Instruction, inputs: Sequence[Instruction], modules: Sequence[Module] = ()) -> Instruction:
-        """Appends what an instruction of another module does, to inputs of the same types."""
+        """Appends an instruction with the op of an instruction of another module, on inputs of the same types."""
         return self.insert(
             Instruction(ins.op, ins.result, tuple(inputs), tuple(modules), ins.literal, ins.sources), None
         )
 
     def add_absent(self, before: Instruction | None = None) -> Instruction:
-        """Returns the stand-in for an input that is not given."""
+        """Returns a placeholder for an absent input."""
         return self.add(Undefined(), before=before)
 
     def add_return(self, args: Sequence[Instruction]) -> Instruction:
-        """States the results.
+        """Adds the return.
 
         Errors: ParameterError if the module returns already (see `replace_return`), and for anything but a list of instructions.
         """
@@ -175,7 +175,7 @@ class Module(InstructionList):
         return self.insert(Instruction(Return(), TupleShape(a.result for a in listed), tuple(listed)), None)
 
     def replace_return(self, args: Sequence[Instruction]) -> Instruction:
-        """States other results.  Errors: ParameterError for anything but a list of instructions; the return then stays."""
+        """Replaces the results.  Errors: ParameterError for anything but a list of instructions; the return is then unchanged."""
         listed = _listed(args)
         if self.returned is not None:
             self.remove(self.returned)
@@ -184,7 +184,7 @@ class Module(InstructionList):
     # editing
 
     def replace(self, old: Instruction, new: Instruction) -> None:
-        """Lets everything that reads `old` read `new`; `old` stays until it is swept.
+        """Replaces all uses of `old` by `new`; `old` remains until `sweep`.
 
         Errors: ShapeError if dtype or dims would change.
         """
@@ -202,7 +202,7 @@ class Module(InstructionList):
                 self._touch(user)
 
     def replace_each(self, others: Mapping[Instruction, Instruction]) -> None:
-        """Lets everything that reads a key read its value, of the same type and no key itself; each reader changes once."""
+        """Replaces all uses of each key by its value, which has the same type and is not a key; each user is updated once."""
         readers: dict[Instruction, None] = {}
         for old, new in others.items():
             for user, count in old._users.items():
@@ -216,9 +216,9 @@ class Module(InstructionList):
             self._touch(user)
 
     def set_inputs(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
-        """Gives an instruction other inputs; its shape is inferred again.
+        """Sets an instruction's inputs; its shape is inferred again.
 
-        A data-dependent extent keeps its symbol where the inputs' types stay, since others may be computed from it.
+        A data-dependent extent keeps its symbol if the inputs' types are unchanged, since other extents may depend on it.
         """
         kept = [i.result for i in inputs] == [i.result for i in ins.inputs] and bool(introduced(ins))
         self.rewire(ins, inputs)
@@ -226,13 +226,13 @@ class Module(InstructionList):
             ins.result = infer_shape(ins.op, ins.inputs, ins.modules)
 
     def replace_op(self, ins: Instruction, op: Operation, result: AnyShape | None = None) -> None:
-        """Gives an instruction another op on the same inputs, in place; its shape is inferred again unless it is given."""
+        """Replaces an instruction's op in place, with the same inputs; its shape is inferred again unless `shape` is passed."""
         ins.result = infer_shape(op, ins.inputs, ins.modules) if result is None else result
         ins.op = op
         self._touch(ins)
 
     def rewire(self, ins: Instruction, inputs: Sequence[Instruction]) -> None:
-        """Gives an instruction other inputs of the same types; its shape is unchanged (but a return's follows)."""
+        """Sets an instruction's inputs to others of the same types; its shape is unchanged, except for a return."""
         ins._unuse()
         ins.inputs = tuple(inputs)
         ins._use()
@@ -241,7 +241,7 @@ class Module(InstructionList):
         self._touch(ins)
 
     def substitute(self, symbols: Mapping[str, Dim]) -> None:
-        """Puts extents in the place of symbols, by name, in all ops and results of the module and those nested in it."""
+        """Replaces symbols by extents, by name, in all ops and results of the module and nested modules."""
         if not symbols:
             return
         for inner in nested(self):
@@ -267,9 +267,9 @@ class Module(InstructionList):
         return new
 
     def sweep(self) -> int:
-        """Removes instructions that nothing reads; returns how many.
+        """Removes dead instructions; returns their number.
 
-        Parameters and effects stay, and so does an op that defines a symbolic extent which is used later.
+        Parameters, side effects, and ops that define a symbolic extent with later uses are live.
         """
         return self._sweep(set())
 
@@ -301,16 +301,16 @@ class Module(InstructionList):
     ) -> Module:
         """A copy with symbols replaced by name and parameters given other shapes; shapes are inferred again where they change.
 
-        outer: where values of enclosing modules went in their copies; shared: nested modules by the one to copy in their place,
-        once for all of them (see `equal_bodies`); bodies: those that other copies of this module have as well.  Literals are
-        shared.
+        outer: maps values of enclosing modules to their copies; shared: maps nested modules to the equal module to copy once
+        instead of them (see `equal_bodies`); bodies: the cache of bodies shared with other copies of this module.  Literals
+        are shared.
         """
         return Copies(Substitution(values), shared, bodies).of(self, {} if outer is None else outer, name, parameters)
 
     def inline(
         self, module: Module, args: Sequence[Instruction], before: Instruction | None = None
     ) -> list[Instruction]:
-        """Copies another module's instructions in here, its parameters replaced by `args`; returns what it returns."""
+        """Inlines another module, with its parameters replaced by `args`; returns its results."""
         return inlined(self, module, args, before)
 
     # saying
@@ -332,7 +332,7 @@ def within(ins: Instruction) -> Iterator[Instruction]:
 
 
 def everywhere(module: Module) -> Iterator[tuple[Module, Instruction]]:
-    """Yields each instruction of a module and of those nested in it, with its module, less those that are gone by their turn."""
+    """Yields each instruction of a module and nested modules, with its module, skipping those removed during iteration."""
     for inner in list(nested(module)):
         for ins in list(inner):
             if ins.parent is inner:
@@ -354,11 +354,11 @@ def _modules(module: Module) -> tuple[Module, ...]:
 def _misuse(op: Any, inputs: Sequence[Any]) -> ParameterError | None:
     """Returns what is wrong with a call of `Module.add`, if something is not an operation, or not an instruction."""
     if not isinstance(op, Operation):
-        return ParameterError(f'add takes an operation (mgx_core.op("relu")), got {_told(op)}')
+        return ParameterError(f'add takes an operation (mgx_core.op("relu")), got {_described(op)}')
     for place, given in enumerate(inputs):
         if not isinstance(given, Instruction):
             return ParameterError(
-                f"{op!r}: operand {place} must be an instruction (add_literal makes one of an array), got {_told(given)}"
+                f"{op!r}: operand {place} must be an instruction (add_literal makes one of an array), got {_described(given)}"
             )
     return None
 
@@ -366,14 +366,14 @@ def _misuse(op: Any, inputs: Sequence[Any]) -> ParameterError | None:
 def _listed(args: Any) -> Sequence[Instruction]:
     """Returns the instructions that a return takes.  Errors: ParameterError for anything else."""
     if not isinstance(args, Sequence):
-        raise ParameterError(f"a return takes a list of instructions, got {_told(args)}")
+        raise ParameterError(f"a return takes a list of instructions, got {_described(args)}")
     for given in args:
         if not isinstance(given, Instruction):
-            raise ParameterError(f"a return takes instructions alone, got {_told(given)}")
+            raise ParameterError(f"a return takes instructions alone, got {_described(given)}")
     return args
 
 
-def _told(given: Any) -> str:
+def _described(given: Any) -> str:
     if isinstance(given, (str, type, type(None), Instruction)):
         return repr(given)
     return f"a value of type {type(given).__name__}"

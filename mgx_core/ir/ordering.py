@@ -1,4 +1,4 @@
-"""Orders of instructions in which each follows what it reads."""
+"""Topological orders of instructions, and the values that nested modules capture."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reads(ins: Instruction) -> list[Instruction]:
 
 
 def near(ins: Instruction, most: int) -> list[Instruction]:
-    """Returns the nearest instructions that a value is made of, itself first; no more are looked for once there are `most`."""
+    """Returns the nearest instructions that a value depends on, itself first; stops after `most` of them."""
     found = [ins]
     for at in found:
         found += [i for i in at.inputs if i not in found]
@@ -49,7 +49,7 @@ def near(ins: Instruction, most: int) -> list[Instruction]:
 
 
 def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:
-    """Returns instructions in a random order in which each still follows what it needs of the others."""
+    """Returns instructions in a random topological order."""
     from random import Random  # hashlib comes with it, which loading a saved program does not need
 
     random = Random(seed)
@@ -72,7 +72,7 @@ def shuffled(steps: Iterable[Instruction], seed: int) -> list[Instruction]:
 
 
 def sorted_by_needs(module: Module) -> list[Instruction]:
-    """Returns the instructions of a module, each after what it needs.  Errors: ShapeError if they form a cycle."""
+    """Returns the instructions of a module in topological order.  Errors: ShapeError if they form a cycle."""
     order: list[Instruction] = []
     state: dict[Instruction, int] = {}
     for root in list(module):

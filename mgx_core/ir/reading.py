@@ -1,4 +1,4 @@
-"""The read-only side of modules and instructions, for what `Module` itself calls: printing, and uses of symbols."""
+"""Read-only protocols of modules and instructions, for code that `Module` itself calls (printing, uses of symbols)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Step", "Steps", "nested"]
 
 
 class Step(Protocol):
-    """An `Instruction` as it is read."""
+    """The read-only protocol of `Instruction`."""
 
     @property
     def op(self) -> Operation: ...
@@ -43,7 +43,7 @@ class Step(Protocol):
 
 
 class Steps(Protocol):
-    """A `Module` as it is read."""
+    """The read-only protocol of `Module`."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Uses and definitions of symbolic extents, and extents put in their place."""
+"""Uses, definitions and substitution of symbolic extents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _mentions(instructions: Iterable[Step]) -> Iterator[set[str]]:
 
 
 def introduced(ins: Step) -> set[str]:
-    """Returns the symbols that a result defines at run time: those that neither the operands nor the attributes have."""
+    """Returns the symbols that a result defines at run time: those that appear in neither operands nor attributes."""
     own = symbols_in(ins.result)
     if own and not ins.is_param:
         own -= ins.op.symbols()
@@ -126,7 +126,7 @@ class Substitution:
 
 
 def learn_symbols(old: AnyShape, new: AnyShape, symbols: dict[str, Dim]) -> None:
-    """Adds to `symbols` what the lone symbols of `old` are in `new`."""
+    """Adds to `symbols` the values in `new` of the lone symbols of `old`."""
     match old, new:
         case Shape(), Shape():
             if old.ranked and new.ranked and old.rank == new.rank:
@@ -146,7 +146,7 @@ def lone_symbols(shape: AnyShape) -> set[str]:
 
 
 def learn_all(old: Iterable[AnyShape], new: Iterable[AnyShape], symbols: dict[str, Dim]) -> None:
-    """Adds to `symbols` what the lone symbols of `old` are in `new`, then those that linear extents leave over."""
+    """Adds to `symbols` the values in `new` of the lone symbols of `old`, then of those that linear extents determine."""
     extents: list[tuple[Dim, Dim]] = []
     for one, other in zip(old, new, strict=True):
         learn_symbols(one, other, symbols)

@@ -1,4 +1,4 @@
-"""Invariants of every module at any time."""
+"""Checks the invariants of modules."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["misplaced", "verify"]
 
 
 def misplaced(module: Module, seen: set[Instruction] | None = None) -> str | None:
-    """Returns the first instruction that reads what is not there when it runs (a cycle, a value of another program), as text.
+    """Returns the text of the first instruction that reads a value before its definition (a cycle) or of another program.
 
-    The part of `verify` that is cheap enough to ask of every program before it is compiled.
+    This part of `verify` is cheap enough to run on every program before compilation.
     """
     visible: set[Instruction] = set() if seen is None else set(seen)
     for ins in module:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from ..cache import Recent
-from ..ir.bodies import SETS
+from ..ir.body_cache import SETS
 
 if TYPE_CHECKING:
     from ..ir.module import Module

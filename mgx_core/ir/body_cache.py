@@ -1,4 +1,4 @@
-"""Bodies of groups that copies of a module have in common, where the extents in them are the same."""
+"""Shares the bodies of groups between copies of a module in which they have the same extents."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .module import Module, nested
 from .ordering import captures
 from .symbols import mentioned
 
-__all__ = ["SETS", "KeptBodies"]
+__all__ = ["SETS", "BodyCache"]
 
-SETS: Final = 4  # of extents, for which what instances may have in common is kept
+SETS: Final = 4  # the number of sets of extents for which copies are cached
 
 
-class KeptBodies:
-    """Copies of the bodies of a module's groups by the values of the symbols in them; the least recently used go first.
+class BodyCache:
+    """An LRU cache of copies of a module's group bodies, by the values of the symbols in them.
 
-    A copy that was edited since it was made is not given again.
+    A copy that was edited after it was cached is not returned.
     """
 
     def __init__(self, module: Module) -> None:
-        self._symbols: dict[Module, tuple[str, ...] | None] = {}  # None: of bodies that are not kept
+        self._symbols: dict[Module, tuple[str, ...] | None] = {}  # None: not cacheable
         self._copies: Recent[tuple[Module, int]] = Recent(SETS * sum(1 for _ in nested(module)))
 
     def key(self, body: Module, values: Mapping[str, Dim]) -> Hashable | None:
-        """Returns what the copy of a body depends on; None if a symbol has no number, or for bodies that are not kept."""
+        """Returns the cache key of a body; None if a symbol has no static value, or if the body is not cacheable."""
         if body not in self._symbols:
             self._symbols[body] = tuple(sorted(mentioned(body))) if _is_closed(body) else None
         names = self._symbols[body]
@@ -37,16 +37,16 @@ class KeptBodies:
         return None if any(type(n) is not int for n in found) else (body, found)
 
     def get(self, key: Hashable) -> Module | None:
-        """Returns the copy that was kept by a key, if there is one."""
+        """Returns the cached copy for a key, or None."""
         copy, version = self._copies.get(key) or (None, 0)
         return None if copy is None or copy.version != version else copy
 
     def put(self, key: Hashable, copy: Module) -> None:
-        """Keeps a copy by its key."""
-        copy.runners += 1  # it stays as it is where the last instruction that runs it is taken out
+        """Caches a copy by its key."""
+        copy.runners += 1  # keeps the copy intact when the last instruction that runs it is removed
         self._copies.put(key, (copy, copy.version))
 
 
 def _is_closed(body: Module) -> bool:
-    """Returns True if a body and those in it read nothing around them, and have no control flow."""
+    """Returns True if a body, including nested modules, captures no outer values and has no control flow."""
     return not any(captures(m) for m in nested(body)) and not any(i.op.control for m in nested(body) for i in m)
